@@ -165,7 +165,8 @@ class OperatorMeasure:
         except RuntimeError as error:
             if is_out_of_memory(error):
                 raise
-            self._no_kernels = f"torch.profiler failed at size {size}: {str(error).splitlines()[0]}"
+            words = (str(error).strip() or type(error).__name__).splitlines()[0]
+            self._no_kernels = f"torch.profiler failed at size {size}: {words}"
             return
         for row in rows:
             self._emit(row)

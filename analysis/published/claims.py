@@ -13,7 +13,7 @@ from squall.analysis.published.words import number_text
 from squall.analysis.statistics.paired import LEAST_PAIRS
 from squall.scenarios.published.file import ClaimConfig, PublishedFile
 
-HELD, NOT_HELD, UNMEASURED = "held", "not held", "not measured"
+HELD, NOT_HELD, UNDECIDED, UNMEASURED = "held", "not held", "undecided", "not measured"
 NOT_MEASURED = "not_measured"
 """The figure in which a probe says why a row has no others."""
 Find = Callable[[str, str], Value | None]
@@ -23,8 +23,8 @@ Find = Callable[[str, str], Value | None]
 @dataclass(frozen=True)
 class Claim:
     """A claim of the file, by our mean over `n` runs (of a ratio: pairs of one seed) with its 95 % interval, or by our
-    text. `word`: held, not held, not measured. `note`: that the interval reaches over the bound, or why nothing was
-    measured."""
+    text. `word`: held or not held by mean and interval alike, undecided where the interval reaches over the bound, not
+    measured. `note`: which of it the mean says where the interval does not, or why nothing was measured."""
 
     says: str
     figure: str
@@ -63,10 +63,9 @@ def _claim(file: PublishedFile, one: ClaimConfig, runs: Sequence[RunFigures], fi
     assert found.mean is not None
     is_held = _is_within(one, found.mean)
     ends = [end for end in (found.low, found.high) if end is not None]
-    note = (
-        "" if all(_is_within(one, end) == is_held for end in ends) else "the interval reaches over the bound"
-    )
-    word = HELD if is_held else NOT_HELD
+    word, note = HELD if is_held else NOT_HELD, ""
+    if any(_is_within(one, end) != is_held for end in ends):
+        word, note = UNDECIDED, f"the mean says {word}, and its interval reaches over the bound"
     return Claim(*head, word, found.n, found.mean, found.low, found.high, note=note)
 
 
@@ -111,6 +110,8 @@ def bound_text(one: ClaimConfig) -> str:
     """What the claim asks for, with units."""
     if one.equals is not None:
         return f"is {one.equals}"
+    if one.at_least is not None and one.at_least == one.at_most:
+        return f"exactly {claim_value_text(one.figure, one.to, one.at_least)}"
     ends = [
         f"{word} {claim_value_text(one.figure, one.to, end)}"
         for word, end in (("at least", one.at_least), ("at most", one.at_most))

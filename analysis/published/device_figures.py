@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 GEMM = re.compile(r"gemm|gemv|nvjet|xmma|wgmma|cutlass|cublas|triton_tem_\w*mm", re.IGNORECASE)
 """Names of matrix products: cuBLAS (nvjet_… on Hopper and later), CUTLASS, TensorRT (…xmma…), Inductor's templates."""
-NO_GEMM = re.compile(r"splitk_?reduce|flash|fmha|softmax|layer_?norm|conv|fprop|dgrad|wgrad", re.IGNORECASE)
+NO_GEMM = re.compile(
+    r"splitk_?reduce|flash|fmha|softmax|layer_?norm|conv(?!ert)|fprop|dgrad|wgrad", re.IGNORECASE
+)
 """Of the same libraries, no matrix product by itself."""
 LAYER_NORM = re.compile(r"layer_?norm", re.IGNORECASE)
 WHOLE_GRAPH = "CUDA graph"

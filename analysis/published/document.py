@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from squall.analysis.published.evaluated import Evaluated
-from squall.analysis.published.orderings import AGREES, CONTRADICTS, EQUAL, UNDECIDED, UNMEASURED, Ordering
+from squall.analysis.published.orderings import WORDS, Ordering
 from squall.analysis.published.sentences import (
     REHEARSAL,
     answer,
@@ -93,11 +93,12 @@ def _section(found: Evaluated) -> str:
 def _invalid_text(found: Evaluated) -> str:
     """The reasons of runs that are not VALID, each once with its rows."""
     rows_of: dict[str, list[str]] = {}
-    for run in found.runs:
+    for run in found.directories:
         if run.status != VALID:
             reason = f"{run.status}: {run.reason}" if run.reason else run.status
             rows = rows_of.setdefault(reason, [])
-            name = f"{run.row} ({run.part})"
+            is_of_one = run.row and run.part in found.published.parts
+            name = f"{run.row} ({run.part})" if is_of_one else run.part
             rows += [name] if name not in rows else []
     return "".join(f" {names_text(rows)}: {_plain(reason).rstrip('.')}." for reason, rows in rows_of.items())
 
@@ -106,7 +107,7 @@ def _orderings(orderings: Sequence[Ordering]) -> list[str]:
     if not orderings:
         return []
     lines = ["### Orderings\n"]
-    for word in (AGREES, CONTRADICTS, UNDECIDED, EQUAL, UNMEASURED):
+    for word in WORDS:
         lines += [f"- {ordering_text(one)}" for one in orderings if one.word == word]
     return [*lines, ""]
 

@@ -61,9 +61,29 @@ class Evaluated:
         """Whether any figure of ours counts."""
         return any(one.is_measured for one in self.values)
 
+    @property
+    def directories(self) -> tuple[RunFigures, ...]:
+        """Of each run one of its rows: a probe measures many rows in one run, a run of a server one."""
+        found: dict[tuple[str, ...], RunFigures] = {}
+        for run in self.runs:
+            key = (run.part, run.run) if run.run else (run.part, run.row, str(run.seed), str(run.attempt))
+            found.setdefault(key, run)
+        return tuple(found.values())
+
     def verdicts(self) -> Counter[str]:
         """How many runs ended how, every attempt."""
-        return Counter(run.status for run in self.runs)
+        return Counter(run.status for run in self.directories)
+
+    @property
+    def without_valid_run(self) -> tuple[str, ...]:
+        """Rows of which a part that was run has no VALID run, as `row (part)`; of runs that told no row, the part."""
+        found: dict[str, bool] = {}
+        parts_of_rows = {run.part for run in self.runs if run.row}
+        for run in self.runs:
+            if run.row or run.part not in parts_of_rows:
+                name = f"{run.row} ({run.part})" if run.row else run.part
+                found[name] = found.get(name, False) or run.is_valid
+        return tuple(name for name, is_there in found.items() if not is_there)
 
 
 def leading(values: Sequence[Value], row: str, figure: str) -> Value | None:

@@ -83,12 +83,16 @@ def published_cycles(file: PublishedFile) -> list[Cycle]:
 
 
 def our_cycle(row: str, figures: Mapping[str, float]) -> Cycle | None:
-    """Of a row of ours, from its mean figures; None where one is missing. Its outside is the measured one."""
-    needed = ("users_count", "throughput_hz", "mean_ns")
-    if any(not figures.get(name) for name in needed):
+    """Of a row of ours, from its mean figures; None where one is missing.
+
+    What was measured is the share outside of requests, over the very time in which users were there
+    (`squall.analysis.published.figures.user_figures`): the cycle is mean / (1 - outside), its requests/s users / cycle.
+    Those of the row are of its phases, at whose ends requests lie in part.
+    """
+    users, mean, outside = (figures.get(name) for name in ("users_count", "mean_ns", "outside_ratio"))
+    if not users or not mean or outside is None or outside >= 1.0:
         return None
-    users, throughput, mean = (figures[name] for name in needed)
-    return cycle_of(row, OURS, users, throughput, mean)
+    return cycle_of(row, OURS, users, users * (1.0 - outside) / mean * NS_PER_S, mean)
 
 
 def stated_users(file: PublishedFile) -> float | None:

@@ -128,7 +128,8 @@ def joined(found: Sequence[Reproduction]) -> Reproduction:
                 f"{other.published.name}: is not of the same experiment as the others, or only one is a rehearsal"
             )
     runs = [run for one in found for run in one.runs]
-    twice = [key for key, n in Counter((run.part, run.row, run.seed) for run in runs).items() if n > 1]
+    seen = Counter(key for one in found for key in {(run.part, run.row, run.seed) for run in one.runs})
+    twice = [key for key, n in seen.items() if n > 1]
     if twice:
         part, row, seed = twice[0]
         raise AnalysisError(f"{first.published.name}: {part}, {row}, seed {seed} is in two of them")

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from squall.analysis.published.claims import HELD, NOT_HELD, Claim, claim_value_text
+from squall.analysis.published.claims import (
+    HELD,
+    NOT_MEASURED,
+    UNDECIDED,
+    UNMEASURED,
+    Claim,
+    claim_value_text,
+)
 from squall.analysis.published.evaluated import Evaluated
 from squall.analysis.published.little import OURS, OUTSIDE_LIMIT_RATIO, PUBLISHED, Cycle
 from squall.analysis.published.orderings import AGREES, CONTRADICTS, WORDS, Ordering, better_of
@@ -18,8 +25,8 @@ REHEARSAL = "A rehearsal in small sizes: its figures mean nothing."
 _UNSTATED = "not stated"
 """What files say where an article says nothing."""
 _OF_PROBES = (
-    "warm_call_ns", "call_kernel_ns", "kernel_of_cpu_ratio", "crossover_size_count", "bound", "pipeline_ns",
-    "gain_ratio", "not_measured",
+    "first_call_ns", "warm_call_ns", "call_kernel_ns", "kernel_of_cpu_ratio", "crossover_size_count", "bound",
+    "pipeline_ns", "gain_ratio", "not_measured",
 )  # fmt: skip
 _SHOWN = ("throughput_hz", "p50_ns", "p95_ns", "p99_ns", "outside_ratio", "regime")
 
@@ -58,9 +65,8 @@ def _claims_text(claims: Sequence[Claim]) -> str:
     if not claims:
         return ""
     counted = Counter(one.word for one in claims)
-    rest = len(claims) - counted[HELD] - counted[NOT_HELD]
-    unmeasured = f", {rest} not measured" if rest else ""
-    return f"{counted[HELD]} of {len(claims)} claims held{unmeasured}"
+    rest = "".join(f", {counted[word]} {word}" for word in (UNDECIDED, UNMEASURED) if counted[word])
+    return f"{counted[HELD]} of {_counted(len(claims), 'claim')} held{rest}"
 
 
 def verdicts_text(found: Evaluated) -> str:
@@ -69,7 +75,11 @@ def verdicts_text(found: Evaluated) -> str:
     told = [
         f"{n} {status}" for status, n in sorted(counted.items(), key=lambda one: (one[0] != VALID, one[0]))
     ]
-    return f"{len(found.runs)} runs: {', '.join(told)}" if told else "no runs"
+    return f"{_counted(counted.total(), 'run')}: {', '.join(told)}" if told else "no runs"
+
+
+def _counted(n: int, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
 def ordering_text(one: Ordering) -> str:
@@ -96,7 +106,9 @@ def claim_text(one: Claim) -> str:
     whose = f"{one.of} over {one.to}" if one.to is not None else one.of
     value = f": {claim_reading(one)}" if claim_reading(one) != "-" else ""
     note = f" ({one.note})" if one.note else ""
-    return f"{one.says} ({FIGURES[one.figure].title} of {whose} {one.bound}){value}: {one.word}{note}"
+    kind = FIGURES[one.figure]
+    asked = f" {one.bound.removeprefix('is ')}" if kind.unit == "text" else f", {one.bound}"
+    return f"{one.says} ({whose}: {kind.title}{asked}){value}: {one.word}{note}"
 
 
 def claim_reading(one: Claim) -> str:
@@ -188,7 +200,7 @@ def screen_lines(found: Evaluated) -> list[str]:
     lines.append(answer(found))
     for row in found.rows:
         figures = [
-            f"{FIGURES[name].title} {value_text(value)}" + _published(found, row, name)
+            _named(name, value_text(value)) + _published(found, row, name)
             for name in (_OF_PROBES if found.published.probe is not None else _SHOWN)
             if (value := found.value(row, name)) is not None
         ]
@@ -197,6 +209,14 @@ def screen_lines(found: Evaluated) -> list[str]:
     return [*lines, *(claim_text(one) for one in found.claims), verdicts_text(found)]
 
 
+def _named(figure: str, text: str) -> str:
+    """A value with its figure's title, which may be what it is a share of: `0.01 % of a user's cycle`."""
+    title = FIGURES[figure].title
+    if title.startswith("of "):
+        return f"{text} {title}"
+    return f"{title}: {text}" if figure == NOT_MEASURED else f"{title} {text}"
+
+
 def _published(found: Evaluated, row: str, figure: str) -> str:
     stated = found.stated(row, figure)
-    return "" if stated is None else f" [published {stated_text(figure, stated)}]"
+    return "" if stated is None else f", published {stated_text(figure, stated)}"

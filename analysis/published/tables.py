@@ -101,10 +101,15 @@ def _note(found: Evaluated, figures: Sequence[str]) -> str:
         under = ", ".join(dict.fromkeys(one.under for one in values if one.under)) or "no profiler"
         counts = sorted({one.n for one in values})
         n = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-        about = f" ({found.published.parts[part].about})" if part in found.published.parts else ""
-        told.append(f"{part}{about}, under {under}; of a row {n} that count")
-    mean = "Ours: means over seeds, with 95 % intervals from two on. " if leading else ""
-    return mean + "; ".join(told)
+        n += " runs" if counts[-1] != 1 else " run"
+        is_told = (
+            part in found.published.parts and not found.is_small
+        )  # a rehearsal has other lengths and seeds
+        about = f" ({found.published.parts[part].about})" if is_told else ""
+        told.append(f"{part}{about}, under {under}, {n} a row")
+    has_seeds = any(one.n > 1 for one in leading)
+    mean = "Means over seeds, with 95 % intervals from two on. " if has_seeds else ""
+    return f"Ours, by what counts: {'; '.join(told)}. {mean}".strip() if told else ""
 
 
 def other_parts_table(found: Evaluated) -> DecisionTable | None:
@@ -143,7 +148,7 @@ def orderings_tables(found: Evaluated) -> list[DecisionTable]:
     )  # fmt: skip
     note = (
         "A ratio is of the first named row over the second. Told apart by the paired test of squall compare over seeds,"
-        " Holm over all of them at 5 %: a word but 'cannot be told apart' is wrong in at most one experiment in twenty."
+        " Holm over all of them at 5 %: 'agrees' or 'contradicts' is wrong in at most one experiment in twenty."
         " Only directions and ratios are compared: GPU and backend differ."
     )
     return [*tables, _table("Orderings", heads, rows, note)]
@@ -218,7 +223,10 @@ def cycles_table(found: Evaluated) -> DecisionTable | None:
         )
         for one in found.cycles
     )
-    note = "Users over requests/s is a user's cycle: response, think time, and what passed inside the load generator."
+    note = (
+        "Users over requests/s is a user's cycle: response, think time, and what passed inside the load generator. Of"
+        " ours the share outside is measured, and requests/s are users over the cycle that it makes."
+    )
     return _table("Little's law", heads, rows, note)
 
 
@@ -239,7 +247,12 @@ def claims_table(found: Evaluated) -> DecisionTable | None:
         )
         for one in found.claims
     )
-    return _table("Claims", heads, rows, "By the mean over seeds, of a ratio over runs of the same seed.")
+    return _table(
+        "Claims",
+        heads,
+        rows,
+        "By the mean over seeds and its interval, of a ratio over runs of the same seed.",
+    )
 
 
 def differences_table(found: Evaluated) -> DecisionTable:
@@ -284,13 +297,16 @@ def _load_text(found: Evaluated) -> str:
 
 
 def runs_table(found: Evaluated) -> DecisionTable:
-    """Every run with its verdict, and those of its figures that rows are ordered by, as they are."""
-    names = [name for name in ORDERED if any(name in run.figures for run in found.runs)]
+    """Every run with its verdict, and those of its figures that rows are ordered by, as they are; of a probe, whose
+    rows are of one run and stand above, no figures."""
+    is_probe = found.published.probe is not None
+    runs = found.directories
+    names = [name for name in ORDERED if not is_probe and any(name in run.figures for run in runs)]
     titles = (FIGURES[name].title for name in names)
     heads = ("run of", "part", "seed", "attempt", "verdict", "under", *titles, "run")
     rows = tuple(
         (
-            run.row or NOTHING,
+            NOTHING if is_probe else run.row or NOTHING,
             run.part,
             str(run.seed),
             str(run.attempt),
@@ -299,9 +315,9 @@ def runs_table(found: Evaluated) -> DecisionTable:
             *(_run_text(name, run.figures.get(name)) for name in names),
             run.run or NOTHING,
         )
-        for run in found.runs
+        for run in runs
     )
-    return _table("Runs", heads, rows, "Every run with its own figures, in the order of parts and plan.")
+    return _table("Runs", heads, rows, "Every attempt, in the order of parts and plan.")
 
 
 def _run_text(figure: str, value: float | str | None) -> str:

@@ -77,12 +77,10 @@ def rows_of(file: PublishedFile, runs: Sequence[RunFigures]) -> tuple[str, ...]:
 
 
 def last_attempts(runs: Sequence[RunFigures]) -> list[RunFigures]:
-    """Of each part, row and seed the last attempt, in the order of the runs."""
+    """Of each part, row and seed the run that comes last, in the order of the runs."""
     last: dict[tuple[str, str, int], RunFigures] = {}
     for run in runs:
-        key = (run.part, run.row, run.seed)
-        if key not in last or run.attempt >= last[key].attempt:
-            last[key] = run
+        last[run.part, run.row, run.seed] = run
     return list(last.values())
 
 

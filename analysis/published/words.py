@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from squall.analysis.published.values import VALID, Value
-from squall.analysis.wording import count_text, duration_text, rate_text, share_text
+from squall.analysis.wording import count_text, duration_text, share_text
 from squall.scenarios.published.figures import FIGURES
 from squall.scenarios.published.file import Stated
 
@@ -19,7 +19,7 @@ def number_text(figure: str, value: float | None) -> str:
         case "ns":
             return duration_text(value)
         case "hz":
-            return rate_text(value)
+            return count_text(value)  # the figure's title says requests/s
         case "ratio":
             return share_text(value)
         case "bytes":

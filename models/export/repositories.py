@@ -20,6 +20,7 @@ ONNX_FILE = "model.onnx"
 VERSION = "1"
 _WRITTEN = (
     "model.py",
+    "checkpoint.py",
     "*_numpy.py",
     "*_torch.py",
     "weights.npz",

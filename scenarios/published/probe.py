@@ -82,7 +82,7 @@ class NetConfig(Section):
 
 
 BASE = VariantConfig(memory="pageable", kernels="separate")
-"""What the outputs of every variant are held to, and what gains are over."""
+"""What gains are over."""
 
 
 class PipelineProbe(Section):

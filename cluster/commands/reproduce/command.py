@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -49,17 +50,15 @@ def reproduce(
 
     if experiment is None:
         titles = {name: load_published(name).file.title for name in bundled_names()}
-        print_result(
-            titles, lambda _: "\n".join(f"{name:<5} {title}" for name, title in titles.items()), as_json
-        )
+        _print(titles, [f"{name:<5} {title}" for name, title in titles.items()], as_json)
         return
     from squall.cluster.commands.decisions.sweeps.site import this_site
     from squall.cluster.commands.reproduce.running import Wanted, plan_lines, reproduce_experiment
 
     loaded = load_published(experiment, is_small, seed, repeats)
     if is_dry:
-        lines = plan_lines(loaded, this_site(ray))
-        print_result({"lines": lines}, lambda _: "\n".join(lines), as_json)
+        lines = plan_lines(loaded, this_site(ray), tuple(part or ()))
+        _print({"lines": lines}, lines, as_json)
         return
     stated = {"--seed": seed, "--repeats": repeats}
     options = [f"{option} {value}" for option, value in stated.items() if value is not None]
@@ -68,6 +67,13 @@ def reproduce(
         folder, found = reproduce_experiment(
             loaded, Wanted(out, resume, ray, command, tuple(part or ())), interrupts
         )
-    print_result(found.to_json(), lambda _: "\n".join([*found.lines(), str(folder)]), as_json)
-    if not found.is_measured:
+    _print(found.to_json(), [*found.lines(), str(folder)], as_json)
+    if not found.runs or found.without_valid_run:
         raise typer.Exit(EXIT_INVALID)
+
+
+def _print(result: Mapping[str, Any], lines: Sequence[str], as_json: bool) -> None:
+    """Lines as they are: square brackets in them are no markup."""
+    from rich.text import Text
+
+    print_result(result, lambda _: Text("\n".join(lines)), as_json)

@@ -75,7 +75,7 @@ def hosts(experiment: PublishedExperiment, folder: Folder) -> list[str]:
 
 
 def runs_so_far(experiment: PublishedExperiment, folder: Folder) -> list[RunFigures]:
-    """The runs of all parts that stand: the last attempt of each, in the order of the parts and plans.
+    """The runs of all parts, every attempt, in the order of the parts and plans.
 
     The figures of a run are kept beside it once they are known, `RUN.figures.json`: the page needs its directory no
     more.
@@ -86,9 +86,7 @@ def runs_so_far(experiment: PublishedExperiment, folder: Folder) -> list[RunFigu
 def _rows(experiment: PublishedExperiment, folder: Folder) -> Iterator[tuple[str, RunRow]]:
     for part in experiment.parts:
         if (folder.path / part / JOURNAL).exists():
-            for row in read_state(folder.path / part).all_rows():
-                if not row.is_replaced:
-                    yield part, row
+            yield from ((part, row) for row in read_state(folder.path / part).all_rows())
 
 
 def _figures(folder: Path, part: str, row: RunRow) -> RunFigures:

@@ -15,6 +15,8 @@ from squall.scenarios.published.experiment import PublishedExperiment
 
 PART = "probe"
 SEED = 1
+UNDER = {"operator": "nothing, then torch.profiler", "pipeline": "CUDA events"}
+"""What the figures of a probe were measured under, by its kind."""
 
 
 def run_probe_part(experiment: PublishedExperiment, folder: Path, interrupts: Interrupts) -> None:
@@ -29,17 +31,23 @@ def run_probe_part(experiment: PublishedExperiment, folder: Path, interrupts: In
 
 
 def probe_figures_so_far(folder: Path) -> list[RunFigures]:
-    """Rows of the last run of it; none before the first."""
-    found = _sealed(folder)
-    if not found:
-        return []
-    run_dir, status, reason = found[-1]
+    """Rows of every run of it, in their order; of a run that has none one without figures."""
+    return [
+        one
+        for attempt, (run_dir, status, reason) in enumerate(_sealed(folder), 1)
+        for one in _rows(run_dir, attempt, status, reason)
+    ]
+
+
+def _rows(run_dir: Path, attempt: int, status: str, reason: str) -> list[RunFigures]:
     try:
         rows = probe_figures(run_dir)
+        probe = RunStore.open(run_dir).manifest.probe
     except SquallError as error:
-        return [RunFigures(PART, "", SEED, len(found), status, reason or str(error), "", run_dir.name, {})]
+        return [RunFigures(PART, "", SEED, attempt, status, reason or str(error), "", run_dir.name, {})]
+    under = "" if probe is None else UNDER[str(probe["kind"])]
     return [
-        RunFigures(PART, row, SEED, len(found), status, reason, "torch.profiler", run_dir.name, figures)
+        RunFigures(PART, row, SEED, attempt, status, reason, under, run_dir.name, figures)
         for row, figures in rows.items()
     ]
 

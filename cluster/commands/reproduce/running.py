@@ -63,7 +63,7 @@ def reproduce_experiment(
         for name, part in experiment.parts.items():
             if wanted.parts and name not in wanted.parts:
                 continue
-            screen.step(f"{experiment.file.name}, {name}: {experiment.file.parts[name].about}", "bold")
+            screen.step(f"{experiment.file.name}, {_about(experiment, name)}", "bold")
             asked = Asked(
                 out=folder.path,
                 resume=None,
@@ -108,19 +108,29 @@ def write_found(experiment: PublishedExperiment, folder: Folder, wanted: Wanted)
     return found
 
 
-def plan_lines(experiment: PublishedExperiment, site: Site) -> list[str]:
-    """What would be run, part by part, for a screen."""
+def plan_lines(experiment: PublishedExperiment, site: Site, parts: Sequence[str] = ()) -> list[str]:
+    """What would be run, part by part, for a screen; `parts`: these alone, none: all. Raises ScenarioError for a part
+    that there is not, and for what cannot be run."""
+    _refuse_strange_parts(experiment, parts)
     lines = [experiment.file.title]
     seconds = 0.0
     for name, part in experiment.parts.items():
+        if parts and name not in parts:
+            continue
         found = rehearse(part, None, experiment.path, site, False)
         seconds += found.seconds_left
-        lines += [f"{name}: {experiment.file.parts[name].about}", *found.lines()]
+        lines += [_about(experiment, name), *found.lines()]
     if experiment.parts:
         lines.append(f"in all {seconds / 60:.0f} minutes")
     else:
         lines.append("one probe of the GPU, without a server")
     return lines
+
+
+def _about(experiment: PublishedExperiment, part: str) -> str:
+    """What the runs of a part are; a rehearsal has other lengths and seeds."""
+    about = "a rehearsal in small sizes" if experiment.is_small else experiment.file.parts[part].about
+    return f"{part}: {about}"
 
 
 def _runs(experiment: PublishedExperiment, folder: Folder) -> list[RunFigures]:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from squall.cluster.node.batches import read_batches
+from squall.models.export.repositories import graph_sizes
 from squall.models.heads import forward
 from squall.models.reference import TOLERANCE
 from squall.models.repository import ComputeConfig, ServingConfig, write_repository
@@ -270,6 +271,8 @@ def test_graphs_are_for_powers_of_two_preferred_sizes_and_the_largest(
     backend: Any, largest: int, preferred: list[int], expected: list[int]
 ) -> None:
     assert backend.batch_sizes(largest, preferred) == expected
+    possible = tuple(one for one in preferred if one <= largest)  # others are refused before
+    assert graph_sizes(largest, possible) == tuple(expected), "TensorRT's graphs are of the same sizes"
 
 
 def test_a_framework_that_is_not_installed_is_told_with_the_mend(

@@ -37,15 +37,17 @@ class Rehearsal:
 
     def lines(self) -> list[str]:
         """For the screen."""
-        found = [f"{len(self.cells)} cells"]
+        found = [_counted(len(self.cells), "cell")]
         found += [f"  {number:>3}  {label}" for number, label in enumerate(self.cells)]
         done = sum(run["is_finished"] for run in self.runs)
-        found += [f"{len(self.runs)} runs, {done} of them finished"]
+        found += [f"{_counted(len(self.runs), 'run')}, {done} finished"]
         found += [_line(run) for run in self.runs]
         if self.confirm:
             found.append(f"and {self.confirm} of the cell that will be chosen, with fresh seeds")
         origin = (
-            f"measured over {self.n_measured} runs" if self.n_measured else "assumed, no run was measured yet"
+            f"measured over {_counted(self.n_measured, 'run')}"
+            if self.n_measured
+            else "assumed, no run was measured yet"
         )
         found.append(
             f"{self.seconds_left / 60:.1f} minutes are left: the phases, and {self.start_s:.0f} s a run beside"
@@ -89,6 +91,10 @@ def _described(
         "block": plan.block, "seed": plan.seed, "seconds": phases_s[plan.cell] + start_s,
         "is_finished": state.is_settled(plan.key) and not is_forced,
     }  # fmt: skip
+
+
+def _counted(n: int, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
 def _phases_s(experiment: Experiment, cell: int) -> float:

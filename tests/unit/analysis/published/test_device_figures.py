@@ -141,6 +141,11 @@ def test_a_graph_that_was_traced_as_one_tells_its_time_and_no_kernels(tmp_path: 
         ),
         ("sm90_xmma_gemm_f16f16_f16f32_f32_tn_n_tilesize128x128x64", True),
         ("ampere_fp16_s16816gemm_fp16_64x64_ldg8_f2f_stages_64x5_tn", True),
+        (
+            "void cutlass::Kernel<cutlass::gemm::kernel::Gemm<cutlass::NumericArrayConverter<float, half>>>",
+            True,
+        ),
+        ("sm80_xmma_fprop_implicit_gemm_f16f16_f16f32_f32_nhwckrsc_nhwc_tilesize128x64x32", False),
         ("void cublasLt::splitKreduce_kernel<(int)32, (int)16>", False),
         ("void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, cutlass::half_t>>", False),
         ("fmha_cutlassF_f16_aligned_64x64_rf_sm80", False),

@@ -55,17 +55,28 @@ def test_a_cycle_that_is_the_request_is_accounted_for() -> None:
 
 def test_our_rows_are_held_to_the_same_law_and_say_what_their_runs_say() -> None:
     figures = {"throughput_hz": 2_406.0, "mean_ns": 103.0 * MS, "users_count": 1_000.0}
+    assert our_cycle("linear_head", figures) is None  # what was measured is the share outside
     mine: dict[str, float | str] = {**figures, "outside_ratio": 0.75, "regime": "client-bound"}
     found = judged(published(), [run("linear_head", 1, mine, status="INVALID", reason="users accounted for")])
     (ours,) = (one for one in found.cycles if one.whose == "ours")
-    assert round(ours.cycle_ns / MS) == 416
-    assert round(ours.outside_ratio, 2) == 0.75
-    assert ours.claim.startswith("client-bound or thinking: 75.2 %")
+    assert round(ours.cycle_ns / MS) == 412
+    assert ours.outside_ratio == pytest.approx(0.75)
+    assert round(ours.throughput_hz) == 2_427
+    assert ours.claim.startswith("client-bound or thinking: 75.0 %")
     assert "the run itself says" not in ours.claim  # its part does not give the regime
     parts = {"latency": {"about": "once", "gives": [*mine]}}
     said = judged(published(parts=parts), found.runs).cycles[-1].claim
     assert said.endswith("the run itself says client-bound")
     assert our_cycle("linear_head", {"throughput_hz": 1.0}) is None
+
+
+def test_requests_cut_off_at_the_ends_of_a_short_phase_are_no_time_outside() -> None:
+    """8 users with 39.2 ms a request, of which 192 a second ended in the phase: 204 would be all of their time."""
+    found = our_cycle(
+        "r", {"throughput_hz": 192.0, "mean_ns": 39.2 * MS, "users_count": 8.0, "outside_ratio": 1e-4}
+    )
+    assert found is not None
+    assert found.claim.startswith("accounted for")
 
 
 def test_rows_without_users_of_ours_have_none() -> None:

@@ -28,7 +28,7 @@ def test_the_articles_table_comes_first_with_ours_beside_it(heads: Reproduction)
     (table,) = page.first_tables
     assert table.heads[:3] == ("row", "requests/s, published", "requests/s, here")
     row = next(row for row in table.rows if row[0] == "linear_head")
-    assert row[1] == "1,151/s"
+    assert row[1] == "1,151"
     assert "(" in row[2]
     titles = [one.title for one in page.tables]
     for title in (
@@ -90,6 +90,9 @@ def test_an_operator_is_drawn_over_its_size_with_the_crossover() -> None:
     assert plot.series[0].x == [64.0, 512.0, 4096.0]
     assert plot.series[0].y == pytest.approx([20.0, 20.0, 20.0])
     assert "from 1,280 on" in plot.note
+    assert page_of(found).facts[1].endswith(" 1 run: 1 VALID.")  # of four rows
+    (table,) = (one for one in page_of(found).tables if one.title == "Runs")
+    assert [row[:5] for row in table.rows] == [("-", "probe", "1", "1", "VALID")]
     assert "<main>" in reproduction_page(found)
 
 

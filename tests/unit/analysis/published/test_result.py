@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from squall.analysis.published.claims import HELD, NOT_HELD, UNMEASURED
+from squall.analysis.published.claims import HELD, NOT_HELD, UNDECIDED, UNMEASURED
 from squall.analysis.published.result import Reproduction, RunFigures
 from squall.analysis.published.words import number_text, stated_text, value_text
 from squall.scenarios.errors import AnalysisError
@@ -78,11 +78,36 @@ def test_runs_that_do_not_count_are_marked_with_their_reason() -> None:
     value, outside = (found.value("linear_head", name) for name in ("throughput_hz", "outside_ratio"))
     assert value is not None
     assert (value.mean, value.marked, value.n, value.note) == (None, 2406.0, 0, "INVALID: late users")
-    assert value_text(value) == "2,406/s [INVALID]"
+    assert value_text(value) == "2,406 [INVALID]"
     assert outside is not None
     assert outside.mean == 0.75  # says why it is INVALID
     assert not found.is_small
     assert found.verdicts() == {"INVALID": 1}
+
+
+def test_rows_without_a_valid_run_in_a_part_that_was_run_are_told() -> None:
+    late = run("linear_head", 1, {"p50_ns": 9.0}, status="INVALID", reason="late users")
+    assert judged(published(), [late]).without_valid_run == ("linear_head (latency)",)
+    again = run("linear_head", 1, {"p50_ns": 5.0}, attempt=2)
+    found = judged(published(), [late, again])
+    assert found.without_valid_run == ()
+    assert found.verdicts() == {"VALID": 1, "INVALID": 1}  # both are told
+    value = found.value("linear_head", "p50_ns")
+    assert value is not None
+    assert (value.mean, value.n) == (5.0, 1)  # one counts
+    seen = run("linear_head", 1, {"sync_share_ratio": 0.5}, part=DEPTH, status="INVALID", reason="no nsys")
+    assert judged(published(), [again, seen]).without_valid_run == ("linear_head (depth)",)
+
+
+def test_a_probe_that_was_broken_off_and_run_again_has_its_valid_run() -> None:
+    broken = RunFigures("probe", "", 1, 1, "ABORTED", "no GPU", "", "first", {})
+    rows = [
+        RunFigures("probe", str(n), 1, 2, "VALID", "", "", "second", {"bound": "compute"}) for n in (64, 128)
+    ]
+    assert judged(probed("operators"), [broken]).without_valid_run == ("probe",)
+    found = judged(probed("operators"), [broken, *rows])
+    assert found.without_valid_run == ()
+    assert found.verdicts() == {"ABORTED": 1, "VALID": 1}
 
 
 def test_a_quantile_on_failures_has_no_mean() -> None:
@@ -119,10 +144,11 @@ def test_a_claim_on_runs_that_do_not_count_is_not_measured_and_shows_them() -> N
     assert "20" in found[0].note
 
 
-def test_a_claim_says_where_the_interval_reaches_over_its_bound() -> None:
+def test_a_claim_whose_interval_reaches_over_its_bound_is_undecided() -> None:
     claim = {"says": "faster", "figure": "p50_ns", "of": "linear_head", "at_most": 225 * MS}
     (found,) = judged(published(claims=[claim]), _runs()).claims
-    assert found.note == "the interval reaches over the bound"
+    assert found.word == UNDECIDED
+    assert found.note == "the mean says held, and its interval reaches over the bound"
 
 
 def test_the_file_is_read_as_it_was_written_and_is_small() -> None:
@@ -169,7 +195,7 @@ def test_infinite_and_absent_numbers_of_a_run_are_never_kept_as_such() -> None:
 @pytest.mark.parametrize(
     ("figure", "value", "text"),
     [
-        ("throughput_hz", 1151.0, "1,151/s"), ("p50_ns", 410.0 * MS, "410 ms"), ("sm_util_ratio", 0.06, "6.00 %"),
+        ("throughput_hz", 1151.0, "1,151"), ("p50_ns", 410.0 * MS, "410 ms"), ("sm_util_ratio", 0.06, "6.00 %"),
         ("h2d_mean_bytes", 398_408.0, "389 KiB"), ("h2d_mean_bytes", 512.0, "512 B"),
         ("execution_count", 3004.6, "3,005"),
         ("gemms_per_batch_count", 21.0, "21"), ("p50_ns", None, "-"),
@@ -191,4 +217,4 @@ def test_a_claim_on_what_a_probe_could_not_measure_says_why() -> None:
         probed("stages", "pipeline", claims=[claim]), [run(str(claim["of"]), 1, why, part="probe")]
     )
     assert [(one.word, one.note) for one in found.claims] == [(UNMEASURED, why["not_measured"])]
-    assert found.lines()[1] == "pinned, one compiled stage: not measured torch.compile needs a C compiler"
+    assert found.lines()[1] == "pinned, one compiled stage: not measured: torch.compile needs a C compiler"

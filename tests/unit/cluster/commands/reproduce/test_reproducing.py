@@ -7,12 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from squall.cluster.commands.reproduce.command import _print
 from squall.cluster.commands.reproduce.folder import FILE
-from squall.cluster.commands.reproduce.running import JSON_FILE, PAGE_FILE, Wanted, reproduce_experiment
+from squall.cluster.commands.reproduce.running import (
+    JSON_FILE,
+    PAGE_FILE,
+    Wanted,
+    plan_lines,
+    reproduce_experiment,
+)
 from squall.cluster.interrupts import Interrupts
 from squall.scenarios.errors import ClusterError, ScenarioError, StoreError
 from squall.scenarios.published.experiment import PublishedExperiment, load_published
-from tests.sweep_runs import FakeRuns
+from tests.sweep_runs import SITE, FakeRuns
 from tests.unit.scenarios.published.test_published_experiments import PARTS, write
 
 TWO_PARTS = {
@@ -79,7 +86,34 @@ def test_a_run_that_fails_is_told_with_its_reason_and_run_again_later(
     rest = FakeRuns()
     reproduce(experiment, tmp_path / "out", rest, folder)
     assert len(rest.digests) == 1
-    assert {run["status"] for run in json.loads((folder / JSON_FILE).read_text())["runs"]} == {"VALID"}
+    again = json.loads((folder / JSON_FILE).read_text())["runs"]
+    assert sorted(run["status"] for run in again) == ["FAILED"] + 8 * ["VALID"]  # nothing is hidden
+    failed, redone = (run for run in again if (run["part"], run["row"]) == ("depth", "eight"))
+    assert (failed["status"], redone["status"]) == ("FAILED", "VALID")
+
+
+def test_an_invalid_run_is_told_beside_the_one_that_was_run_in_its_place(
+    experiment: PublishedExperiment, tmp_path: Path
+) -> None:
+    folder = reproduce(experiment, tmp_path / "out", FakeRuns(statuses={0: "INVALID"}), None, "depth")
+    runs = json.loads((folder / JSON_FILE).read_text())["runs"]
+    assert [(run["status"], run["attempt"]) for run in runs if run["row"] == runs[0]["row"]] == [
+        ("INVALID", 1),
+        ("VALID", 2),
+    ]
+
+
+def test_what_would_be_run_is_said_of_the_parts_that_are_asked(experiment: PublishedExperiment) -> None:
+    lines = plan_lines(experiment, SITE, ("depth",))
+    assert "2 runs, 0 finished" in lines
+    assert not any(line.startswith("latency") for line in lines)
+    with pytest.raises(ScenarioError, match="--part deep: own has no such part"):
+        plan_lines(experiment, SITE, ("deep",))
+
+
+def test_lines_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    _print({}, ["p50 [published by bold] ended"], as_json=False)
+    assert capsys.readouterr().out == "p50 [published by bold] ended\n"
 
 
 def test_a_folder_of_another_experiment_is_refused_in_one_line(

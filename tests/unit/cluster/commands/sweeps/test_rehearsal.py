@@ -24,7 +24,7 @@ def test_before_any_run_minutes_are_of_the_phases_and_what_is_assumed(tmp_path: 
     lines = found.lines()
     assert lines[0] == "4 cells"
     assert lines[1] == "    0  max_batch_size=1, queue_delay=0s"
-    assert lines[5] == "8 runs, 0 of them finished"
+    assert lines[5] == "8 runs, 0 finished"
     first = found.to_json()["runs"][0]["label"]  # drawn with the experiment's digest
     assert first in {line.split(maxsplit=1)[1] for line in lines[1:5]}
     assert lines[6] == f"    1  {first}, seed 1, block 0, 24 s"
