@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from squall.analysis.published.claims import Claim
 from squall.analysis.published.little import Cycle
 from squall.analysis.published.orderings import Ordering
-from squall.analysis.published.values import RunFigures, Value, rows_of
+from squall.analysis.published.values import RunFigures, Value, last_attempts, rows_of
 from squall.scenarios.published.file import PublishedFile, Stated
 
 MOST_NAMED = 5
@@ -60,6 +60,13 @@ class Evaluated:
     def is_measured(self) -> bool:
         """Whether any figure of ours counts."""
         return any(one.is_measured for one in self.values)
+
+    @property
+    def uncounted(self) -> tuple[RunFigures, ...]:
+        """Of each part and row that was run and has no VALID run, the last one."""
+        last = {(run.part, run.row): run for run in last_attempts(self.runs)}
+        valid = {(run.part, run.row) for run in last_attempts(self.runs) if run.is_valid}
+        return tuple(run for place, run in last.items() if place not in valid)
 
     def verdicts(self) -> Counter[str]:
         """How many runs ended how, every attempt."""

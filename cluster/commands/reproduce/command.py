@@ -42,6 +42,10 @@ def reproduce(
     from squall.scenarios.published.experiment import bundled_names, load_published
 
     if experiment is None:
+        if resume is not None or part or is_dry or is_small:
+            raise typer.BadParameter(
+                "name the experiment, as in `squall reproduce e1`", param_hint="EXPERIMENT"
+            )
         titles = {name: load_published(name).file.title for name in bundled_names()}
         print_result(
             titles, lambda _: "\n".join(f"{name:<5} {title}" for name, title in titles.items()), as_json
@@ -52,7 +56,7 @@ def reproduce(
 
     loaded = load_published(experiment, is_small)
     if is_dry:
-        lines = plan_lines(loaded, this_site(ray))
+        lines = plan_lines(loaded, this_site(ray), tuple(part or ()))
         print_result({"lines": lines}, lambda _: "\n".join(lines), as_json)
         return
     command = " ".join(["squall reproduce", experiment, *(["--small"] if is_small else [])])
@@ -61,5 +65,5 @@ def reproduce(
             loaded, Wanted(out, resume, ray, command, tuple(part or ())), interrupts
         )
     print_result(found.to_json(), lambda _: "\n".join([*found.lines(), str(folder)]), as_json)
-    if not found.is_measured:
+    if found.uncounted or not found.is_measured:
         raise typer.Exit(EXIT_INVALID)

@@ -11,11 +11,12 @@ from pathlib import Path
 from squall.analysis.experiments.rows import RunRow
 from squall.analysis.published.figures import figures_of_run
 from squall.analysis.published.result import RunFigures
+from squall.analysis.published.values import LOST, VALID
 from squall.analysis.storage.part import error_reason
 from squall.cluster.commands.decisions.sweeps.journal import FILE as JOURNAL
 from squall.cluster.commands.decisions.sweeps.journal import read_state
 from squall.cluster.measured import folder_of_runs, write_text
-from squall.scenarios.errors import AnalysisError, ScenarioError, StoreError
+from squall.scenarios.errors import AnalysisError, ScenarioError, SquallError, StoreError
 from squall.scenarios.published.experiment import PublishedExperiment
 
 FILE = "reproduction-of.json"
@@ -87,26 +88,34 @@ def _rows(experiment: PublishedExperiment, folder: Folder) -> Iterator[tuple[str
 
 
 def _figures(folder: Path, part: str, row: RunRow) -> RunFigures:
-    run_dir = folder / row.run if row.run else None
     figures: dict[str, float | str] = {}
-    reason, under = row.reason, ""
-    if run_dir is not None and (run_dir / "summary.json").exists():
+    status, reason, under = row.status or "FAILED", row.reason, ""
+    if row.run:
         try:
-            figures = figures_of_run(run_dir)
-            under = _under(run_dir)
-        except (AnalysisError, StoreError) as error:
-            reason = reason or str(error)
+            figures = figures_of_run(folder / row.run)
+            under = _under(folder / row.run)
+        except (AnalysisError, StoreError, OSError, ValueError) as error:
+            if status == VALID:
+                status, reason = LOST, f"{row.run} cannot be read any more: {_one_line(error)}"
+            else:
+                reason = reason or str(error)
     return RunFigures(
         part=part,
         row=row.label,
         seed=row.seed,
         attempt=row.attempt,
-        status=row.status or "FAILED",
+        status=status,
         reason=reason,
         under=under,
         run=row.run,
         figures=figures,
     )
+
+
+def _one_line(error: Exception) -> str:
+    """What is wrong with a run that was whole when it ended; of a library's exception also its kind."""
+    words = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return words if isinstance(error, SquallError) else f"{type(error).__name__}: {words}"
 
 
 def _under(run_dir: Path) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from squall.analysis.experiments.rows import MOST_ATTEMPTS
 from squall.analysis.probes.figures import probe_figures
 from squall.analysis.published.result import RunFigures
+from squall.analysis.published.values import LOST, VALID
 from squall.analysis.storage.store import RunStore
 from squall.cluster.commands.reproduce.probe_run import probe_run
 from squall.cluster.interrupts import Interrupts
@@ -18,11 +19,11 @@ SEED = 1
 
 
 def run_probe_part(experiment: PublishedExperiment, folder: Path, interrupts: Interrupts) -> None:
-    """Runs it where no VALID run of it is there; one that is not VALID once more. Raises what `probe_run` raises."""
+    """Runs it where no VALID run of it can be read; one that is not VALID once more. Raises what `probe_run` raises."""
     assert experiment.probe is not None
     (folder / PART).mkdir(exist_ok=True)
     for _ in range(MOST_ATTEMPTS):
-        if any(status == "VALID" for _, status, _ in _sealed(folder)):
+        if any(run.is_valid for run in probe_figures_so_far(folder)):
             return
         interrupts.end_if_asked()
         probe_run(experiment.probe, folder / PART, experiment.file.name, SEED, interrupts)
@@ -37,6 +38,8 @@ def probe_figures_so_far(folder: Path) -> list[RunFigures]:
     try:
         rows = probe_figures(run_dir)
     except SquallError as error:
+        if status == VALID:
+            status, reason = LOST, f"{run_dir.name} cannot be read any more: {error}"
         return [RunFigures(PART, "", SEED, len(found), status, reason or str(error), "", run_dir.name, {})]
     return [
         RunFigures(PART, row, SEED, len(found), status, reason, "torch.profiler", run_dir.name, figures)

@@ -108,11 +108,14 @@ def write_found(experiment: PublishedExperiment, folder: Folder, wanted: Wanted)
     return found
 
 
-def plan_lines(experiment: PublishedExperiment, site: Site) -> list[str]:
-    """What would be run, part by part, for a screen."""
+def plan_lines(experiment: PublishedExperiment, site: Site, parts: Sequence[str] = ()) -> list[str]:
+    """What would be run, part by part, for a screen; of `parts` alone where some are named. Raises ScenarioError."""
+    _refuse_strange_parts(experiment, parts)
     lines = [experiment.file.title]
     seconds = 0.0
     for name, part in experiment.parts.items():
+        if parts and name not in parts:
+            continue
         found = rehearse(part, None, experiment.path, site, False)
         seconds += found.seconds_left
         lines += [f"{name}: {experiment.file.parts[name].about}", *found.lines()]

@@ -8,11 +8,17 @@ from pathlib import Path
 import pytest
 
 from squall.cluster.commands.reproduce.folder import FILE
-from squall.cluster.commands.reproduce.running import JSON_FILE, PAGE_FILE, Wanted, reproduce_experiment
+from squall.cluster.commands.reproduce.running import (
+    JSON_FILE,
+    PAGE_FILE,
+    Wanted,
+    plan_lines,
+    reproduce_experiment,
+)
 from squall.cluster.interrupts import Interrupts
 from squall.scenarios.errors import ClusterError, ScenarioError, StoreError
 from squall.scenarios.published.experiment import PublishedExperiment, load_published
-from tests.sweep_runs import FakeRuns
+from tests.sweep_runs import SITE, FakeRuns
 from tests.unit.scenarios.published.test_published_experiments import PARTS, write
 
 TWO_PARTS = {
@@ -45,11 +51,11 @@ def test_every_row_is_run_in_every_part_with_its_seeds_and_once(
     folder = reproduce(experiment, tmp_path / "out", runs)
     assert len(runs.digests) == 2 * 3 + 2 * 1
     found = json.loads((folder / JSON_FILE).read_text())
-    told = [(run["part"], run["row"], run["seed"], run["status"]) for run in found["runs"]]
+    told = [(run["part"], run["row"], run["seed"]) for run in found["runs"]]
     assert sorted(told) == [
-        ("depth", "eight", 1, "VALID"),
-        ("depth", "one", 1, "VALID"),
-        *(("latency", row, seed, "VALID") for row in ("eight", "one") for seed in (1, 2, 3)),
+        ("depth", "eight", 1),
+        ("depth", "one", 1),
+        *(("latency", row, seed) for row in ("eight", "one") for seed in (1, 2, 3)),
     ]
     assert (folder / PAGE_FILE).read_text().startswith("<!doctype html>")
     again = FakeRuns()
@@ -79,7 +85,28 @@ def test_a_run_that_fails_is_told_with_its_reason_and_run_again_later(
     rest = FakeRuns()
     reproduce(experiment, tmp_path / "out", rest, folder)
     assert len(rest.digests) == 1
-    assert {run["status"] for run in json.loads((folder / JSON_FILE).read_text())["runs"]} == {"VALID"}
+    runs = json.loads((folder / JSON_FILE).read_text())["runs"]
+    assert len(runs) == 8
+    assert "FAILED" not in {run["status"] for run in runs}
+
+
+def test_a_valid_run_whose_directory_cannot_be_read_is_lost_and_told(
+    experiment: PublishedExperiment, tmp_path: Path
+) -> None:
+    wanted = Wanted(tmp_path / "out", None, None, "squall reproduce own.yaml", ("depth",))
+    _, found = reproduce_experiment(experiment, wanted, Interrupts(), FakeRuns().around())
+    assert [run.status for run in found.uncounted] == ["LOST", "LOST"]
+    for run in found.uncounted:
+        assert run.reason.startswith(f"{run.run} cannot be read any more: ")
+        assert f"{run.row} (depth): no run counts, the last is LOST: {run.reason}" in found.lines()
+
+
+def test_a_plan_of_one_part_has_that_part_alone(experiment: PublishedExperiment) -> None:
+    lines = plan_lines(experiment, SITE, ("depth",))
+    assert "depth: d" in lines
+    assert not any(line.startswith("latency:") for line in lines)
+    with pytest.raises(ScenarioError, match="--part deep: own has no such part"):
+        plan_lines(experiment, SITE, ("deep",))
 
 
 def test_a_folder_of_another_experiment_is_refused_in_one_line(
