@@ -76,6 +76,21 @@ def test_a_full_disk_in_the_second_part_leaves_the_page_of_the_first_and_the_res
     assert len(json.loads((folder / JSON_FILE).read_text())["runs"]) == 8
 
 
+def test_what_ended_an_experiment_is_told_also_where_its_page_cannot_be_written(
+    experiment: PublishedExperiment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def spoil(number: int, _: object) -> None:
+        if number == 0:
+            (only(tmp_path / "out") / JSON_FILE).mkdir()
+
+    runs = FakeRuns(statuses={0: StoreError("no space")}, before=spoil)
+    with pytest.raises(StoreError, match="no space"):
+        reproduce(experiment, tmp_path / "out", runs)
+    said = capsys.readouterr().err
+    assert "the page of what was run is not written: " in said
+    assert "goes on with it" in said
+
+
 def test_a_run_that_fails_is_told_with_its_reason_and_run_again_later(
     experiment: PublishedExperiment, tmp_path: Path
 ) -> None:
