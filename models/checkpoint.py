@@ -147,4 +147,5 @@ def _torch_tensors(path: str | Path) -> dict[str, Any]:
         return {name: one for name, one in found.items() if isinstance(one, torch.Tensor)}
     except Exception as error:  # of pickle, zip and torch, whatever the file holds
         words = (str(error).strip() or type(error).__name__).splitlines()[0]
+        words = words.partition(". ")[0]  # what follows tells how to read it unsafely
         raise ValueError(f"{path}: is no file of tensors that torch reads: {words}") from error

@@ -69,24 +69,28 @@ def _anchor(title: str) -> str:
 def _section(found: Evaluated) -> str:
     article = found.published.article
     parts = [
-        f"## {_title(found)}\n",
+        f"## {_plain(_title(found))}\n",
         *([f"**{REHEARSAL}**\n"] if found.is_small else []),
         f"**{answer(found)}.**\n",
-        f"- {published_text(found)}",
-        *(f"- {note}" for note in article.notes),
-        f"- Ran on: {found.host}, {found.date}, by `{found.command}`.",
+        f"- {_plain(published_text(found))}",
+        *(f"- {_plain(note)}" for note in article.notes),
+        f"- Ran on: {_plain(found.host)}, {found.date}, by `{found.command}`.",
         f"- {verdicts_text(found)}.{_invalid_text(found)}\n",
     ]
     for table in [*figure_tables(found), other_parts_table(found)]:
         if table is not None:
-            parts += [f"### {table.title}\n", *([f"{table.note}\n"] if table.note else []), _markdown(table)]
+            parts += [
+                f"### {_plain(table.title)}\n",
+                *([f"{_plain(table.note)}\n"] if table.note else []),
+                _markdown(table),
+            ]
     parts += _orderings(found.orderings)
     if found.claims:
-        parts += ["### Claims\n", *(f"- {claim_text(one)}" for one in found.claims), ""]
+        parts += ["### Claims\n", *(f"- {_plain(claim_text(one))}" for one in found.claims), ""]
     table = cycles_table(found)
     if table is not None:
         parts += ["### Little's law\n", _markdown(table)]
-    parts += ["### Why they differ\n", *(f"- {line}" for line in reasons(found)), ""]
+    parts += ["### Why they differ\n", *(f"- {_plain(line)}" for line in reasons(found)), ""]
     return "\n".join(parts)
 
 
@@ -100,7 +104,9 @@ def _invalid_text(found: Evaluated) -> str:
             is_of_one = run.row and run.part in found.published.parts
             name = f"{run.row} ({run.part})" if is_of_one else run.part
             rows += [name] if name not in rows else []
-    return "".join(f" {names_text(rows)}: {_plain(reason).rstrip('.')}." for reason, rows in rows_of.items())
+    return "".join(
+        f" {_plain(names_text(rows))}: {_plain(reason).rstrip('.')}." for reason, rows in rows_of.items()
+    )
 
 
 def _orderings(orderings: Sequence[Ordering]) -> list[str]:
@@ -108,7 +114,7 @@ def _orderings(orderings: Sequence[Ordering]) -> list[str]:
         return []
     lines = ["### Orderings\n"]
     for word in WORDS:
-        lines += [f"- {ordering_text(one)}" for one in orderings if one.word == word]
+        lines += [f"- {_plain(ordering_text(one))}" for one in orderings if one.word == word]
     return [*lines, ""]
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from squall.analysis.published.claims import Claim
 from squall.analysis.published.little import Cycle
 from squall.analysis.published.orderings import Ordering
-from squall.analysis.published.values import RunFigures, Value, rows_of
+from squall.analysis.published.values import RunFigures, Value, last_attempts, rows_of
 from squall.scenarios.published.file import PublishedFile, Stated
 
 MOST_NAMED = 5
@@ -75,15 +75,14 @@ class Evaluated:
         return Counter(run.status for run in self.directories)
 
     @property
-    def without_valid_run(self) -> tuple[str, ...]:
-        """Rows of which a part that was run has no VALID run, as `row (part)`; of runs that told no row, the part."""
-        found: dict[str, bool] = {}
+    def without_valid_run(self) -> tuple[RunFigures, ...]:
+        """Of each row and part that was run and has no VALID run that stands, the last one; a run that told no row
+        speaks for its part, where that has no rows."""
         parts_of_rows = {run.part for run in self.runs if run.row}
-        for run in self.runs:
-            if run.row or run.part not in parts_of_rows:
-                name = f"{run.row} ({run.part})" if run.row else run.part
-                found[name] = found.get(name, False) or run.is_valid
-        return tuple(name for name, is_there in found.items() if not is_there)
+        told = [run for run in last_attempts(self.runs) if run.row or run.part not in parts_of_rows]
+        valid = {(run.part, run.row) for run in told if run.is_valid}
+        last = {(run.part, run.row): run for run in told}
+        return tuple(run for place, run in last.items() if place not in valid)
 
 
 def leading(values: Sequence[Value], row: str, figure: str) -> Value | None:

@@ -206,7 +206,12 @@ def screen_lines(found: Evaluated) -> list[str]:
         ]
         if figures:
             lines.append(f"{row}: {'; '.join(figures)}")
-    return [*lines, *(claim_text(one) for one in found.claims), verdicts_text(found)]
+    without = [
+        f"{run.row or 'all rows'} ({run.part}): no run counts, the last is "
+        + (f"{run.status}: {run.reason}" if run.reason else run.status)
+        for run in found.without_valid_run
+    ]
+    return [*lines, *(claim_text(one) for one in found.claims), *without, verdicts_text(found)]
 
 
 def _named(figure: str, text: str) -> str:

@@ -18,6 +18,8 @@ from squall.scenarios.published.figures import FIGURES
 from squall.scenarios.published.file import PublishedFile
 
 VALID = "VALID"
+LOST = "LOST"
+"""Of a run that was VALID, and whose directory is gone or damaged since."""
 OF_THE_CLIENT = ("regime", "bound_by", "outside_ratio")
 """Figures that are also taken from runs whose load generator was the limit, since they say so."""
 WHAT_COUNTS = (
@@ -28,8 +30,9 @@ WHAT_COUNTS = (
 
 @dataclass(frozen=True)
 class RunFigures:
-    """One run of ours. `part`: of the file, or `probe`. `status`: VALID, INVALID, ABORTED, or what raised. `under`: the
-    collectors that were on. `run`: name of its directory. `figures`: by name of `FIGURES`, a number or a text."""
+    """One run of ours. `part`: of the file, or `probe`. `status`: VALID, INVALID, ABORTED, LOST, or what raised.
+    `under`: the collectors that were on. `run`: name of its directory. `figures`: by name of `FIGURES`, a number or a
+    text."""
 
     part: str
     row: str

@@ -84,7 +84,7 @@ def _load_framework(framework):
         what = "is not installed for" if is_missing else "cannot be loaded by"
         raise pb_utils.TritonModelException(
             f"{framework} {what} the Python that Triton embeds: {error}; install it into squall's environment on this "
-            "node, or set model.framework: numpy"
+            "node, or set model.framework: numpy, which computes heads, not encoders"
         ) from error
 
 

@@ -20,6 +20,7 @@ from squall.scenarios.experiments.file import ExperimentFile
 from squall.scenarios.published.file import PartConfig, PublishedFile, Settings
 from squall.scenarios.published.probe import ProbeConfig, probe_from_mapping
 
+_LONGEST_NAME = 64
 _FOLDER = "squall.scenarios.published"
 
 
@@ -93,14 +94,15 @@ def _part(path: Path, file: PublishedFile, name: str, part: PartConfig, asked: _
     except ScenarioError as error:
         raise ScenarioError(f"{path}: parts.{name}: {error}") from error
     resolve_paths(base, path.parent)
-    stated = ExperimentFile(
-        name=f"{file.name}-{name}",
-        scenario=base,
-        seed=asked.seed,
-        repeats=min(stated_repeats, asked.repeats or stated_repeats),
-        order=part.order,
-        confirm=0,
-    )
+    said = {
+        "name": f"{file.name}-{name}"[:_LONGEST_NAME],
+        "scenario": base,
+        "seed": asked.seed,
+        "repeats": min(stated_repeats, asked.repeats or stated_repeats),
+        "order": part.order,
+        "confirm": 0,
+    }
+    stated = section_from_mapping(ExperimentFile, said, f"{path}: {'small' if is_small else f'parts.{name}'}")
     cells = {
         row.name: _in_order(row.set, same, row.small if is_small else {})
         for row in file.rows

@@ -49,6 +49,10 @@ def reproduce(
     from squall.scenarios.published.experiment import bundled_names, load_published
 
     if experiment is None:
+        if resume is not None or part or is_dry or is_small:
+            raise typer.BadParameter(
+                "name the experiment, as in `squall reproduce e1`", param_hint="EXPERIMENT"
+            )
         titles = {name: load_published(name).file.title for name in bundled_names()}
         _print(titles, [f"{name:<5} {title}" for name, title in titles.items()], as_json)
         return

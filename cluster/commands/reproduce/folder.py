@@ -11,12 +11,13 @@ from pathlib import Path
 from squall.analysis.experiments.rows import RunRow
 from squall.analysis.published.figures import figures_of_run
 from squall.analysis.published.result import RunFigures
+from squall.analysis.published.values import LOST, VALID
 from squall.analysis.storage.part import error_reason
 from squall.analysis.summary.summary_file import FILE as SUMMARY
 from squall.cluster.commands.decisions.sweeps.journal import FILE as JOURNAL
 from squall.cluster.commands.decisions.sweeps.journal import read_state
 from squall.cluster.measured import folder_of_runs, write_text
-from squall.scenarios.errors import AnalysisError, ScenarioError, StoreError
+from squall.scenarios.errors import AnalysisError, ScenarioError, SquallError, StoreError
 from squall.scenarios.published.experiment import PublishedExperiment
 
 FILE = "reproduction-of.json"
@@ -92,27 +93,36 @@ def _rows(experiment: PublishedExperiment, folder: Folder) -> Iterator[tuple[str
 def _figures(folder: Path, part: str, row: RunRow) -> RunFigures:
     kept = folder / f"{row.run}.figures.json"
     figures: dict[str, float | str] = {}
-    reason, under = row.reason, ""
+    status, reason, under = row.status or "FAILED", row.reason, ""
     try:
         if row.run and kept.exists():
             said = json.loads(kept.read_text())
             figures, under = said["figures"], said["under"]
-        elif row.run and (folder / row.run / SUMMARY).exists():
+        elif row.run:
             figures, under = figures_of_run(folder / row.run), _under(folder / row.run)
             write_text(kept, json.dumps({"figures": figures, "under": under}) + "\n")
-    except (AnalysisError, StoreError, ValueError, KeyError) as error:
-        reason = reason or f"its figures cannot be read: {error}"
+    except (AnalysisError, StoreError, OSError, ValueError, KeyError) as error:
+        if status == VALID:
+            status, reason = LOST, f"{row.run} cannot be read any more: {_one_line(error)}"
+        else:
+            reason = reason or _one_line(error)
     return RunFigures(
         part=part,
         row=row.label,
         seed=row.seed,
         attempt=row.attempt,
-        status=row.status or "FAILED",
+        status=status,
         reason=reason,
         under=under,
         run=row.run,
         figures=figures,
     )
+
+
+def _one_line(error: Exception) -> str:
+    """What is wrong with a run that was whole when it ended; of a library's exception also its kind."""
+    words = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return words if isinstance(error, SquallError) else f"{type(error).__name__}: {words}"
 
 
 def _under(run_dir: Path) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from squall.analysis.experiments.rows import MOST_ATTEMPTS
 from squall.analysis.probes.figures import probe_figures
 from squall.analysis.published.result import RunFigures
+from squall.analysis.published.values import LOST, VALID
 from squall.analysis.storage.store import RunStore
 from squall.cluster.commands.reproduce.probe_run import probe_run
 from squall.cluster.interrupts import Interrupts
@@ -20,11 +21,11 @@ UNDER = {"operator": "nothing, then torch.profiler", "pipeline": "CUDA events"}
 
 
 def run_probe_part(experiment: PublishedExperiment, folder: Path, interrupts: Interrupts) -> None:
-    """Runs it where no VALID run of it is there; one that is not VALID once more. Raises what `probe_run` raises."""
+    """Runs it where no VALID run of it can be read; one that is not VALID once more. Raises what `probe_run` raises."""
     assert experiment.probe is not None
     (folder / PART).mkdir(exist_ok=True)
     for _ in range(MOST_ATTEMPTS):
-        if any(status == "VALID" for _, status, _ in _sealed(folder)):
+        if any(run.is_valid for run in probe_figures_so_far(folder)):
             return
         interrupts.end_if_asked()
         probe_run(experiment.probe, folder / PART, experiment.file.name, SEED, interrupts)
@@ -44,6 +45,8 @@ def _rows(run_dir: Path, attempt: int, status: str, reason: str) -> list[RunFigu
         rows = probe_figures(run_dir)
         probe = RunStore.open(run_dir).manifest.probe
     except SquallError as error:
+        if status == VALID:
+            status, reason = LOST, f"{run_dir.name} cannot be read any more: {error}"
         return [RunFigures(PART, "", SEED, attempt, status, reason or str(error), "", run_dir.name, {})]
     under = "" if probe is None else UNDER[str(probe["kind"])]
     return [

@@ -80,7 +80,10 @@ def reproduce_experiment(
         if experiment.file.probe is not None:
             run_probe_part(experiment, folder.path, interrupts)
     except (SquallError, KeyboardInterrupt):
-        write_found(experiment, folder, wanted)
+        try:
+            write_found(experiment, folder, wanted)
+        except SquallError as error:  # what ended it is told, not this
+            screen.step(f"the page of what was run is not written: {error}")
         screen.step(f"what was run: {folder.path}; {wanted.going_on(folder.path)} goes on with it")
         raise
     return folder.path, write_found(experiment, folder, wanted)

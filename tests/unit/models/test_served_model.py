@@ -289,7 +289,7 @@ def test_a_framework_that_is_not_installed_is_told_with_the_mend(
         served(backend, tmp_path, "linear_head", TORCH_CPU)
     assert str(caught.value) == (
         "torch is not installed for the Python that Triton embeds: No module named 'torch'; install it into squall's "
-        "environment on this node, or set model.framework: numpy"
+        "environment on this node, or set model.framework: numpy, which computes heads, not encoders"
     )
 
 

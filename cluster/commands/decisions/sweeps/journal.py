@@ -52,7 +52,7 @@ class State:
     replaced: list[RunRow] = field(default_factory=list)
 
     def take(self, line: Mapping[str, Any]) -> None:
-        """Adds one line."""
+        """Adds one line. Raises ValueError, KeyError, TypeError for what is none."""
         state = line["state"]
         if state == BEGUN:
             self.experiment = line["experiment"]
@@ -61,6 +61,8 @@ class State:
             self.plans[plan.key] = plan
             self.replaced += [replace(row, is_replaced=True) for row in self.rows.pop(plan.key, [])]
         elif state in (DONE, INVALID, FAILED):
+            if line["key"] not in self.plans:
+                raise ValueError(f"no run {line['key']!r} was planned before it")
             self.rows.setdefault(line["key"], []).append(row_from_json(line["row"]))
 
     def n_attempts(self, key: str) -> int:

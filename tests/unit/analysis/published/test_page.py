@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ from squall.analysis.published.page import page_of, reproduction_page
 from squall.analysis.published.plots import plots_of
 from squall.analysis.published.result import Reproduction
 from squall.analysis.published.values import RunFigures
-from tests.planted_experiment import CLAIMS, DEPTH, MS, judged, noisy_runs, probed, published, run
+from tests.planted_experiment import ARTICLE, CLAIMS, DEPTH, MS, judged, noisy_runs, probed, published, run
 from tests.unit.analysis.published.test_result import SEEN, TRUTH
 
 
@@ -149,3 +151,20 @@ def test_an_experiment_without_runs_has_a_page_that_says_so() -> None:
     assert not found.is_measured
     assert page_of(found).answer == "Nothing was measured yet: no runs."
     assert "<main>" in reproduction_page(found)
+
+
+def test_the_document_shows_markup_in_names_and_claims_as_text() -> None:
+    rows = [
+        {"name": "<b>a|b", "published": {"throughput_hz": 1}},
+        {"name": "<i>c", "published": {"throughput_hz": 2}},
+    ]
+    claim = {"says": "<u>x", "figure": "throughput_hz", "of": "<b>a|b", "to": "<i>c", "at_least": 1}
+    article = {**ARTICLE, "notes": ["<img src=x>"], "title": "<s>t"}
+    file = published(rows=rows, claims=[claim], title="<b>T", article=article)
+    runs = [run(str(row["name"]), 1, {"throughput_hz": 3.0}, reason="") for row in rows]
+    text = experiments_document([judged(file, runs)])
+    assert not re.findall(r"<\w", text)
+    assert "&lt;b>a\\|b" in text
+    html = reproduction_page(judged(file, runs))
+    for tag in ("<b>a", "<i>c", "<u>x", "<img", "<s>t"):
+        assert tag not in html

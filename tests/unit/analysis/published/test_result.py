@@ -87,7 +87,7 @@ def test_runs_that_do_not_count_are_marked_with_their_reason() -> None:
 
 def test_rows_without_a_valid_run_in_a_part_that_was_run_are_told() -> None:
     late = run("linear_head", 1, {"p50_ns": 9.0}, status="INVALID", reason="late users")
-    assert judged(published(), [late]).without_valid_run == ("linear_head (latency)",)
+    assert judged(published(), [late]).without_valid_run == (late,)
     again = run("linear_head", 1, {"p50_ns": 5.0}, attempt=2)
     found = judged(published(), [late, again])
     assert found.without_valid_run == ()
@@ -96,7 +96,7 @@ def test_rows_without_a_valid_run_in_a_part_that_was_run_are_told() -> None:
     assert value is not None
     assert (value.mean, value.n) == (5.0, 1)  # one counts
     seen = run("linear_head", 1, {"sync_share_ratio": 0.5}, part=DEPTH, status="INVALID", reason="no nsys")
-    assert judged(published(), [again, seen]).without_valid_run == ("linear_head (depth)",)
+    assert judged(published(), [again, seen]).without_valid_run == (seen,)
 
 
 def test_a_probe_that_was_broken_off_and_run_again_has_its_valid_run() -> None:
@@ -104,7 +104,7 @@ def test_a_probe_that_was_broken_off_and_run_again_has_its_valid_run() -> None:
     rows = [
         RunFigures("probe", str(n), 1, 2, "VALID", "", "", "second", {"bound": "compute"}) for n in (64, 128)
     ]
-    assert judged(probed("operators"), [broken]).without_valid_run == ("probe",)
+    assert judged(probed("operators"), [broken]).without_valid_run == (broken,)
     found = judged(probed("operators"), [broken, *rows])
     assert found.without_valid_run == ()
     assert found.verdicts() == {"ABORTED": 1, "VALID": 1}

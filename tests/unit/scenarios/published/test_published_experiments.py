@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -149,3 +150,55 @@ def test_an_unknown_experiment_is_named_with_the_nearest() -> None:
         load_published("e1l")
     with pytest.raises(ScenarioError, match=r"^nosuch\.yaml: no such published experiment file$"):
         load_published("nosuch.yaml")
+
+
+@pytest.mark.parametrize(
+    ("published", "expected"),
+    [
+        ({"throughput_hz": "fast"}, "throughput_hz: 'fast' is no number"),
+        ({"throughput_hz": True}, "throughput_hz: True is no number"),
+        ({"regime": 7}, "regime: 7 is no text"),
+        ({"p50_ns": ["2ms", "1ms"]}, "p50_ns: the least of a range comes first, 2ms is above 1ms"),
+        ({"regime": ["a", "b"]}, "regime: a range has two numbers"),
+        ({"first_call_ns": -5}, "first_call_ns: -5 cannot be"),
+        ({"execution_count": 10**400}, "execution_count"),
+    ],
+)
+def test_a_figure_that_cannot_be_is_refused(published: dict[str, Any], expected: str, tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match=re.escape(expected)):
+        load_published(write(tmp_path, rows=[{"name": "one", "published": published}]))
+
+
+@pytest.mark.parametrize(
+    ("claim", "expected"),
+    [
+        ({"figure": "p99_ns", "at_least": 1}, "claims[0]: no part gives p99_ns of 'one'"),
+        ({"figure": "p50_ns", "at_least": 2, "at_most": 1}, "at_least: 2 is above at_most, 1"),
+        ({"figure": "p50_ns", "at_least": 2, "equals": "3"}, "equals: stands alone"),
+        ({"figure": "p50_ns", "equals": "fast"}, "equals: 'fast' is no number"),
+        ({"figure": "regime", "at_least": 1}, "figure: regime is a text"),
+        ({"figure": "p50_ns", "to": "one", "at_least": 1}, "to: 'one' is the row itself"),
+        ({"figure": "p50_ns", "at_least": 10**400}, "at_least"),
+    ],
+)
+def test_a_claim_that_nothing_could_hold_is_refused(
+    claim: dict[str, Any], expected: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ScenarioError, match=re.escape(expected)):
+        load_published(write(tmp_path, claims=[{"says": "s", "of": "one", **claim}]))
+
+
+def test_a_name_of_two_lines_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="must be one line"):
+        load_published(write(tmp_path, rows=[{"name": "one\ntwo"}]))
+
+
+def test_more_repeats_than_a_sweep_takes_are_refused_in_one_line(tmp_path: Path) -> None:
+    parts = {"latency": {**PARTS["latency"], "repeats": 10**6}}
+    with pytest.raises(ScenarioError, match=r"parts\.latency: repeats: .*1000"):
+        load_published(write(tmp_path, parts=parts))
+
+
+def test_long_names_of_an_experiment_and_its_part_are_cut_in_the_name_of_the_sweep(tmp_path: Path) -> None:
+    loaded = load_published(write(tmp_path, name="a" * 64, parts={"b" * 64: PARTS["latency"]}))
+    assert loaded.parts["b" * 64].file.name == "a" * 64

@@ -16,7 +16,9 @@ from squall.cluster.commands.reproduce.running import (
     plan_lines,
     reproduce_experiment,
 )
+from squall.cluster.driver.run import RunResult
 from squall.cluster.interrupts import Interrupts
+from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ClusterError, ScenarioError, StoreError
 from squall.scenarios.published.experiment import PublishedExperiment, load_published
 from tests.sweep_runs import SITE, FakeRuns
@@ -26,6 +28,15 @@ TWO_PARTS = {
     "latency": PARTS["latency"],
     "depth": {"about": "d", "gives": ["sm_util_ratio"], "set": {"phases.burst.duration": "1s"}},
 }
+
+
+class KnownRuns(FakeRuns):
+    """Their figures are kept beside them, so that nobody reads their directories."""
+
+    def __call__(self, one: Scenario, out: Path, ray: str | None, interrupts: Interrupts) -> RunResult:
+        result = super().__call__(one, out, ray, interrupts)
+        (out / f"{result.run_dir.name}.figures.json").write_text('{"figures": {}, "under": ""}')
+        return result
 
 
 @pytest.fixture
@@ -48,18 +59,18 @@ def only(out: Path) -> Path:
 def test_every_row_is_run_in_every_part_with_its_seeds_and_once(
     experiment: PublishedExperiment, tmp_path: Path
 ) -> None:
-    runs = FakeRuns()
+    runs = KnownRuns()
     folder = reproduce(experiment, tmp_path / "out", runs)
     assert len(runs.digests) == 2 * 3 + 2 * 1
     found = json.loads((folder / JSON_FILE).read_text())
-    told = [(run["part"], run["row"], run["seed"], run["status"]) for run in found["runs"]]
+    told = [(run["part"], run["row"], run["seed"]) for run in found["runs"]]
     assert sorted(told) == [
-        ("depth", "eight", 1, "VALID"),
-        ("depth", "one", 1, "VALID"),
-        *(("latency", row, seed, "VALID") for row in ("eight", "one") for seed in (1, 2, 3)),
+        ("depth", "eight", 1),
+        ("depth", "one", 1),
+        *(("latency", row, seed) for row in ("eight", "one") for seed in (1, 2, 3)),
     ]
     assert (folder / PAGE_FILE).read_text().startswith("<!doctype html>")
-    again = FakeRuns()
+    again = KnownRuns()
     assert reproduce(experiment, tmp_path / "out", again, folder) == folder
     assert again.digests == []
 
@@ -68,22 +79,37 @@ def test_a_full_disk_in_the_second_part_leaves_the_page_of_the_first_and_the_res
     experiment: PublishedExperiment, tmp_path: Path
 ) -> None:
     with pytest.raises(StoreError, match="no space"):
-        reproduce(experiment, tmp_path / "out", FakeRuns(statuses={7: StoreError("no space")}))
+        reproduce(experiment, tmp_path / "out", KnownRuns(statuses={7: StoreError("no space")}))
     folder = only(tmp_path / "out")
     assert len(json.loads((folder / JSON_FILE).read_text())["runs"]) == 7
-    rest = FakeRuns()
+    rest = KnownRuns()
     reproduce(experiment, tmp_path / "out", rest, folder)
     assert len(rest.digests) == 1
     assert len(json.loads((folder / JSON_FILE).read_text())["runs"]) == 8
 
 
+def test_what_ended_an_experiment_is_told_also_where_its_page_cannot_be_written(
+    experiment: PublishedExperiment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def spoil(number: int, _: object) -> None:
+        if number == 0:
+            (only(tmp_path / "out") / JSON_FILE).mkdir()
+
+    runs = KnownRuns(statuses={0: StoreError("no space")}, before=spoil)
+    with pytest.raises(StoreError, match="no space"):
+        reproduce(experiment, tmp_path / "out", runs)
+    said = capsys.readouterr().err
+    assert "the page of what was run is not written: " in said
+    assert "goes on with it" in said
+
+
 def test_a_run_that_fails_is_told_with_its_reason_and_run_again_later(
     experiment: PublishedExperiment, tmp_path: Path
 ) -> None:
-    folder = reproduce(experiment, tmp_path / "out", FakeRuns(statuses={0: ClusterError("no such GPU")}))
+    folder = reproduce(experiment, tmp_path / "out", KnownRuns(statuses={0: ClusterError("no such GPU")}))
     runs = json.loads((folder / JSON_FILE).read_text())["runs"]
     assert [run["reason"] for run in runs if run["status"] == "FAILED"] == ["no such GPU"]
-    rest = FakeRuns()
+    rest = KnownRuns()
     reproduce(experiment, tmp_path / "out", rest, folder)
     assert len(rest.digests) == 1
     again = json.loads((folder / JSON_FILE).read_text())["runs"]
@@ -95,7 +121,7 @@ def test_a_run_that_fails_is_told_with_its_reason_and_run_again_later(
 def test_an_invalid_run_is_told_beside_the_one_that_was_run_in_its_place(
     experiment: PublishedExperiment, tmp_path: Path
 ) -> None:
-    folder = reproduce(experiment, tmp_path / "out", FakeRuns(statuses={0: "INVALID"}), None, "depth")
+    folder = reproduce(experiment, tmp_path / "out", KnownRuns(statuses={0: "INVALID"}), None, "depth")
     runs = json.loads((folder / JSON_FILE).read_text())["runs"]
     assert [(run["status"], run["attempt"]) for run in runs if run["row"] == runs[0]["row"]] == [
         ("INVALID", 1),
@@ -116,10 +142,21 @@ def test_lines_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> No
     assert capsys.readouterr().out == "p50 [published by bold] ended\n"
 
 
+def test_a_valid_run_whose_directory_cannot_be_read_is_lost_and_told(
+    experiment: PublishedExperiment, tmp_path: Path
+) -> None:
+    wanted = Wanted(tmp_path / "out", None, None, "squall reproduce own.yaml", ("depth",))
+    _, found = reproduce_experiment(experiment, wanted, Interrupts(), FakeRuns().around())
+    assert [run.status for run in found.without_valid_run] == ["LOST", "LOST"]
+    for run in found.without_valid_run:
+        assert run.reason.startswith(f"{run.run} cannot be read any more: ")
+        assert f"{run.row} (depth): no run counts, the last is LOST: {run.reason}" in found.lines()
+
+
 def test_a_folder_of_another_experiment_is_refused_in_one_line(
     experiment: PublishedExperiment, tmp_path: Path
 ) -> None:
-    folder = reproduce(experiment, tmp_path / "out", FakeRuns())
+    folder = reproduce(experiment, tmp_path / "out", KnownRuns())
     other = load_published(write(tmp_path, parts=PARTS))
     small = load_published(write(tmp_path, parts=TWO_PARTS), is_small=True)
     named = load_published(write(tmp_path, parts=TWO_PARTS, name="other"))
@@ -129,21 +166,21 @@ def test_a_folder_of_another_experiment_is_refused_in_one_line(
         (named, "holds own, and other was asked for"),
     ):
         with pytest.raises(ScenarioError, match=expected):
-            reproduce(asked, tmp_path / "out", FakeRuns(), folder)
+            reproduce(asked, tmp_path / "out", KnownRuns(), folder)
     (folder / FILE).write_text("{")
     with pytest.raises(ScenarioError, match="is damaged"):
-        reproduce(experiment, tmp_path / "out", FakeRuns(), folder)
+        reproduce(experiment, tmp_path / "out", KnownRuns(), folder)
     with pytest.raises(ScenarioError, match="holds no reproduced experiment"):
-        reproduce(experiment, tmp_path / "out", FakeRuns(), tmp_path)
+        reproduce(experiment, tmp_path / "out", KnownRuns(), tmp_path)
 
 
 def test_one_part_is_run_alone_and_the_others_later(experiment: PublishedExperiment, tmp_path: Path) -> None:
-    runs = FakeRuns()
+    runs = KnownRuns()
     folder = reproduce(experiment, tmp_path / "out", runs, None, "depth")
     assert len(runs.digests) == 2
     assert {run["part"] for run in json.loads((folder / JSON_FILE).read_text())["runs"]} == {"depth"}
-    rest = FakeRuns()
+    rest = KnownRuns()
     reproduce(experiment, tmp_path / "out", rest, folder)
     assert len(rest.digests) == 6
     with pytest.raises(ScenarioError, match="--part deep: own has no such part, there are"):
-        reproduce(experiment, tmp_path / "out", FakeRuns(), folder, "deep")
+        reproduce(experiment, tmp_path / "out", KnownRuns(), folder, "deep")

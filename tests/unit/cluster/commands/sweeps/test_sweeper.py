@@ -336,6 +336,11 @@ def test_what_cannot_be_resumed_is_one_line(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text('{"state": "begun", "experiment": {"a": 1}}\n{"state": "done"}\n')
     with pytest.raises(ScenarioError, match=r"sweep\.jsonl: line 2 is damaged: 'key'"):
         sweep(experiment, tmp_path, FakeRuns(), resume=tmp_path)
+    (tmp_path / FILE).write_text(
+        '{"state": "begun", "experiment": {"a": 1}}\n{"state": "done", "key": "k"}\n'
+    )
+    with pytest.raises(ScenarioError, match=r"line 2 is damaged: no run 'k' was planned before it"):
+        sweep(experiment, tmp_path, FakeRuns(), resume=tmp_path)
 
 
 def test_two_sweeps_do_not_write_one_folder(tmp_path: Path) -> None:
