@@ -35,7 +35,20 @@ is a copy."""
 
 _BATCH = "phase, node, server, instance, instance_device, batch_id"
 _GPU = "node, CASE WHEN gpu_uuid = '' THEN server || '/' || process || '/' || device ELSE gpu_uuid END"
+_MEASURED = "measured AS (SELECT unnest($names) AS phase)"
+_SEEN = f"""
+    , kinds AS (SELECT unnest($full_names) AS full_name, unnest($are_gemms) AS is_gemm, unnest($are_norms) AS is_norm)
+    , seen AS (
+        SELECT {_BATCH}, concat_ws('/', {_GPU}) AS gpu, start_ns, end_ns, is_gemm, is_norm
+        FROM kernels SEMI JOIN measured USING (phase) JOIN kinds ON kinds.full_name = kernels.full_name::VARCHAR)"""
+_BURSTS = f"""{_SEEN}
+    , bursts AS (
+        SELECT phase, gpu, min(start_ns) AS start_ns, max(end_ns) AS end_ns, count(*) AS n,
+            count(*) FILTER (is_gemm) AS n_gemms
+        FROM seen WHERE batch_id IS NOT NULL GROUP BY {_BATCH}, gpu)"""
 Found = dict[str, float]
+Values = Mapping[str, Any]
+"""Of a query's parameters."""
 
 
 def is_gemm(name: str) -> bool:
@@ -56,16 +69,16 @@ def device_figures(store: RunStore, phases: Sequence[str]) -> Found:
     if not there or not phases:
         return found
     with connect(store, there) as connection:
-        connection.execute(
-            "CREATE TEMP TABLE measured AS SELECT unnest($names) AS phase", {"names": [*phases]}
-        )
         for table in there:
-            found |= reads[table](connection)
+            found |= reads[table](connection, {"names": [*phases]})
     return found
 
 
-def _rows(connection: duckdb.DuckDBPyConnection, query: str) -> list[tuple[Any, ...]]:
-    rows: list[tuple[Any, ...]] = connection.execute(query).fetchall()
+def _rows(
+    connection: duckdb.DuckDBPyConnection, query: str, values: Mapping[str, Any]
+) -> list[tuple[Any, ...]]:
+    """Of a query behind `_MEASURED`."""
+    rows: list[tuple[Any, ...]] = connection.execute(f"WITH {_MEASURED} {query}", dict(values)).fetchall()
     return rows
 
 
@@ -73,26 +86,23 @@ def _known(**figures: float | None) -> Found:
     return {name: float(value) for name, value in figures.items() if value is not None}
 
 
-def _copy_figures(connection: duckdb.DuckDBPyConnection) -> Found:
-    ((mean,),) = _rows(
-        connection, "SELECT avg(bytes) FROM memcpys SEMI JOIN measured USING (phase) WHERE copy_kind = 'HtoD'"
-    )
+def _copy_figures(connection: duckdb.DuckDBPyConnection, values: Values) -> Found:
+    query = "SELECT avg(bytes) FROM memcpys SEMI JOIN measured USING (phase) WHERE copy_kind = 'HtoD'"
+    ((mean,),) = _rows(connection, query, values)
     return _known(h2d_mean_bytes=mean)
 
 
-def _wait_figures(connection: duckdb.DuckDBPyConnection) -> Found:
-    ((total,),) = _rows(
-        connection,
-        "SELECT sum(end_ns - start_ns) FROM osrt SEMI JOIN measured USING (phase) WHERE name = 'sem_wait'",
-    )
+def _wait_figures(connection: duckdb.DuckDBPyConnection, values: Values) -> Found:
+    query = "SELECT sum(end_ns - start_ns) FROM osrt SEMI JOIN measured USING (phase) WHERE name = 'sem_wait'"
+    ((total,),) = _rows(connection, query, values)
     return _known(sem_wait_ns=total)
 
 
-def _call_figures(connection: duckdb.DuckDBPyConnection) -> Found:
-    rows: Sequence[tuple[str, float]] = connection.execute("""
+def _call_figures(connection: duckdb.DuckDBPyConnection, values: Values) -> Found:
+    query = """
         SELECT call_class::VARCHAR, sum(end_ns - start_ns)::DOUBLE FROM cuda_api SEMI JOIN measured USING (phase)
-        GROUP BY ALL""").fetchall()
-    return call_shares(dict(rows))
+        GROUP BY ALL"""
+    return call_shares(dict(_rows(connection, query, values)))
 
 
 def call_shares(ns_of: Mapping[str, float]) -> Found:
@@ -107,41 +117,34 @@ def call_shares(ns_of: Mapping[str, float]) -> Found:
     }
 
 
-def _kernel_figures(connection: duckdb.DuckDBPyConnection) -> Found:
-    names = [
-        (str(one), is_gemm(str(one)), LAYER_NORM.search(str(one)) is not None, one == WHOLE_GRAPH)
-        for (one,) in _rows(
-            connection, "SELECT DISTINCT full_name FROM kernels SEMI JOIN measured USING (phase)"
-        )
-    ]
+def _kernel_figures(connection: duckdb.DuckDBPyConnection, values: Values) -> Found:
+    query = "SELECT DISTINCT full_name::VARCHAR FROM kernels SEMI JOIN measured USING (phase)"
+    names = [str(one) for (one,) in _rows(connection, query, values)]
     if not names:
         return {}
-    connection.execute(
-        "CREATE TEMP TABLE kinds (full_name VARCHAR, is_gemm BOOL, is_norm BOOL, is_graph BOOL)"
-    )
-    connection.executemany("INSERT INTO kinds VALUES (?, ?, ?, ?)", names)
-    connection.execute(f"""
-        CREATE TEMP TABLE seen AS SELECT {_BATCH}, concat_ws('/', {_GPU}) AS gpu, start_ns, end_ns,
-            is_gemm, is_norm
-        FROM kernels SEMI JOIN measured USING (phase) JOIN kinds ON kinds.full_name = kernels.full_name::VARCHAR""")
-    connection.execute(f"""
-        CREATE TEMP TABLE bursts AS SELECT phase, gpu, min(start_ns) AS start_ns, max(end_ns) AS end_ns,
-            count(*) AS n, count(*) FILTER (is_gemm) AS n_gemms
-        FROM seen WHERE batch_id IS NOT NULL GROUP BY {_BATCH}, gpu""")
-    has_graphs = any(is_graph for *_, is_graph in names)
-    return {**_burst_figures(connection, has_graphs), **({} if has_graphs else _single_figures(connection))}
+    kinds = {
+        **values,
+        "full_names": names,
+        "are_gemms": [is_gemm(one) for one in names],
+        "are_norms": [LAYER_NORM.search(one) is not None for one in names],
+    }
+    has_graphs = WHOLE_GRAPH in names
+    return {
+        **_burst_figures(connection, kinds, has_graphs),
+        **({} if has_graphs else _single_figures(connection, kinds)),
+    }
 
 
-def _burst_figures(connection: duckdb.DuckDBPyConnection, has_graphs: bool) -> Found:
-    ((span, n, n_gemms),) = _rows(
-        connection, "SELECT median(end_ns - start_ns), median(n), median(n_gemms) FROM bursts"
-    )
-    ((gap,),) = _rows(connection, """
+def _burst_figures(connection: duckdb.DuckDBPyConnection, kinds: Values, has_graphs: bool) -> Found:
+    query = f"{_BURSTS} SELECT median(end_ns - start_ns), median(n), median(n_gemms) FROM bursts"
+    ((span, n, n_gemms),) = _rows(connection, query, kinds)
+    query = f"""{_BURSTS}
         SELECT median(gap_ns) FROM (
             SELECT start_ns - max(end_ns) OVER (
                 PARTITION BY phase, gpu ORDER BY start_ns, end_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
             ) AS gap_ns FROM bursts)
-        WHERE gap_ns > 0""")  # fmt: skip
+        WHERE gap_ns > 0"""
+    ((gap,),) = _rows(connection, query, kinds)
     if has_graphs:
         n = n_gemms = None
     return _known(
@@ -149,11 +152,12 @@ def _burst_figures(connection: duckdb.DuckDBPyConnection, has_graphs: bool) -> F
     )
 
 
-def _single_figures(connection: duckdb.DuckDBPyConnection) -> Found:
-    ((mean, middle, total, norm_total, norm_mean),) = _rows(connection, """
+def _single_figures(connection: duckdb.DuckDBPyConnection, kinds: Values) -> Found:
+    query = f"""{_SEEN}
         SELECT avg(end_ns - start_ns), median(end_ns - start_ns), sum(end_ns - start_ns)::DOUBLE,
             sum(end_ns - start_ns) FILTER (is_norm)::DOUBLE, avg(end_ns - start_ns) FILTER (is_norm)
-        FROM seen""")  # fmt: skip
+        FROM seen"""
+    ((mean, middle, total, norm_total, norm_mean),) = _rows(connection, query, kinds)
     share = norm_total / total if norm_total is not None and total else None
     return _known(
         kernel_mean_ns=mean,

@@ -97,14 +97,18 @@ def _batches(summary: Summary) -> Figures:
 
 
 def metric_figures(metrics: RunMetrics) -> Figures:
-    """Of the GPU that the instances ran on, else the busiest: NVML's figures over the measured time, and the share of
-    the recorded time in which any kernel ran."""
+    """NVML's figures over the measured time, and the share of the recorded time in which any kernel ran.
+
+    Of the GPU that the instances ran on, of several the busiest. Where nobody knows which that was, of the only one; of
+    several nothing, since others may use them.
+    """
     phases = list(metrics.phases.values())
     names = {name for phase in phases for name in phase.gpus}
     used = {one.gpu_uuid for phase in phases for one in phase.instances.values()} & names
+    known = used or (names if len(names) == 1 else set())
     rows = {
         name: [(phase.end_ns - phase.start_ns, phase.gpus[name]) for phase in phases if name in phase.gpus]
-        for name in sorted(used or names)
+        for name in sorted(known)
     }
     if not rows:
         return {}

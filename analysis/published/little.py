@@ -85,14 +85,17 @@ def published_cycles(file: PublishedFile) -> list[Cycle]:
 def our_cycle(row: str, figures: Mapping[str, float]) -> Cycle | None:
     """Of a row of ours, from its mean figures; None where one is missing.
 
-    What was measured is the share outside of requests, over the very time in which users were there
-    (`squall.analysis.published.figures.user_figures`): the cycle is mean / (1 - outside), its requests/s users / cycle.
-    Those of the row are of its phases, at whose ends requests lie in part.
+    The share outside of requests is what was measured over the very time in which users were there
+    (`squall.analysis.published.figures.user_figures`), and not what users / throughput leaves of the mean: of requests
+    that began before the phase, or ended behind it, the mean has none.
     """
-    users, mean, outside = (figures.get(name) for name in ("users_count", "mean_ns", "outside_ratio"))
-    if not users or not mean or outside is None or outside >= 1.0:
+    names = ("users_count", "throughput_hz", "mean_ns", "outside_ratio")
+    users, throughput, mean, outside = (figures.get(name) for name in names)
+    if not users or not throughput or not mean or outside is None:
         return None
-    return cycle_of(row, OURS, users, users * (1.0 - outside) / mean * NS_PER_S, mean)
+    cycle_ns = users / throughput * NS_PER_S
+    claim = _claim(outside, cycle_ns, mean, "measured; mean")
+    return Cycle(row, OURS, users, throughput, cycle_ns, mean, "mean", outside, claim)
 
 
 def stated_users(file: PublishedFile) -> float | None:

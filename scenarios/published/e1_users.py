@@ -1,7 +1,7 @@
 """The load of E1 as a locustfile: requests of token ids, as bytes, from users that do not think. Nothing of ours
 imports it.
 
-`locust -f` runs it too: --rows, --tokens, --vocabulary, --model.
+`locust -f` runs it too: --rows, --tokens, --vocabulary, --model, --accept-encoding.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ def _own_options(parser: Any) -> None:
     parser.add_argument("--tokens", type=int, default=64, help="Tokens of a data point.")
     parser.add_argument("--vocabulary", type=int, default=30522, help="Token ids are below it.")
     parser.add_argument("--model", default="bert_tiny", help="Name of the model.")
+    parser.add_argument("--accept-encoding", default="", help="In place of the client's own, gzip among it.")
 
 
 def _request(options: Any) -> tuple[bytes, dict[str, str]]:
@@ -44,6 +45,8 @@ def _request(options: Any) -> tuple[bytes, dict[str, str]]:
         "Content-Type": "application/octet-stream",
         "Inference-Header-Content-Length": str(len(head)),
     }
+    if options.accept_encoding:
+        headers["Accept-Encoding"] = options.accept_encoding
     return head + b"".join(blobs.values()), headers
 
 

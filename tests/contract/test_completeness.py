@@ -59,7 +59,7 @@ SUITES = {
     ),
     # over Ray: tests/integration/test_analyze.py
     "analysis.storage.query.Spread": Held(
-        "test_spread.py", (), elsewhere=("TaskSpread",), unlike=("GcWatch",)
+        "test_spread.py", (), elsewhere=("TaskSpread",), unlike=("GcWatch", "_CpuBatch", "_GpuBatch")
     ),
     "cluster.driver.records.node_files.NodeFiles": Held("test_node_files.py", ("FilesHere", "FilesThere")),
     "cluster.node.injected.taken_file.Ring": Held("test_ring.py", ("BatchRing", "KernelRing")),

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from squall.analysis.compare.run_figures import run_figures
-from squall.analysis.published.figures import collected_under, figures_of_run, is_client_bound, user_figures
+from squall.analysis.metrics.records import GpuMetrics, PhaseMetrics, RunMetrics
+from squall.analysis.published.figures import (
+    collected_under,
+    figures_of_run,
+    is_client_bound,
+    metric_figures,
+    user_figures,
+)
 from squall.analysis.requests.closed_loop import UserFigures
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary_file import Summary
@@ -65,3 +74,16 @@ def test_a_run_without_a_summary_is_refused_in_one_line(whole_run: RunStore) -> 
 def test_collectors_of_a_run_are_named(whole_run: RunStore) -> None:
     on = [name for name, one in whole_run.manifest.collectors.items() if one.status == "on"]
     assert collected_under(whole_run.run_dir) == (", ".join(on) or "none")
+
+
+def gpu(util: float, sm_util: float) -> GpuMetrics:
+    known: dict[str, Any] = {"util": util, "sm_util": sm_util}
+    return GpuMetrics(**{one.name: known.get(one.name) for one in fields(GpuMetrics)})
+
+
+def test_of_several_gpus_of_which_nobody_knows_who_had_them_no_figure_is_taken() -> None:
+    ours, others = gpu(0.2, 0.1), gpu(1.0, 0.9)  # the busiest is not ours
+    one = PhaseMetrics(0, 10, (), {}, {}, {"GPU-1": ours})
+    two = replace(one, gpus={"GPU-1": ours, "GPU-2": others})
+    assert metric_figures(RunMetrics({"burst": one})) == {"sm_util_ratio": 0.1, "gpu_util_ratio": 0.2}
+    assert metric_figures(RunMetrics({"burst": two})) == {}
