@@ -21,10 +21,14 @@ Array = NDArray[np.float32]
 
 
 def server_of(
-    folder: Path, cores: tuple[int, ...] = (), address: str = LOOPBACK, **model: Any
+    folder: Path,
+    cores: tuple[int, ...] = (),
+    address: str = LOOPBACK,
+    start_timeout: str = "60s",
+    **model: Any,
 ) -> TritonServer:
     """Not started yet; `model`: keys of the scenario's section, the head's small sizes unless it names others."""
-    mapping = scenario_mapping()
+    mapping = scenario_mapping(server={"start_timeout": start_timeout})
     mapping["model"] |= model
     scenario = scenario_from_mapping(mapping, "test")
     return TritonServer(
@@ -34,7 +38,7 @@ def server_of(
 
 @contextmanager
 def serving(folder: Path, **model: Any) -> Iterator[tuple[TritonServer, Endpoint]]:
-    """The server while it runs; `model` as in `server_of`, with its `address`."""
+    """The server while it runs; `model` as in `server_of`, with its `address` and `start_timeout`."""
     server = server_of(folder, **model)
     try:
         yield server, server.start()

@@ -112,7 +112,8 @@ def test_a_model_that_answers_wrongly_does_not_load_and_says_so(tmp_path: Path) 
 @pytest.mark.slow
 @pytest.mark.long
 def test_a_compiled_encoder_gives_the_reference_answer(tmp_path: Path) -> None:
-    with serving(tmp_path, name="bert_tiny", compile=True, **CPU) as (_, endpoint):
+    patient: dict[str, Any] = {**CPU, "start_timeout": "300s"}  # it compiles on the cores of other tests
+    with serving(tmp_path, name="bert_tiny", compile=True, **patient) as (_, endpoint):
         for rows in (8, 5, 2):
             check("bert_tiny", "fp32", endpoint, rows)
 
