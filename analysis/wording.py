@@ -38,6 +38,11 @@ def count_text(count: float | None) -> str:
     return f"{int(count):,}" if count == int(count) else _digits(count)
 
 
+def counted_text(n: int, one: str, many: str = "") -> str:
+    """`n` with what is counted: `1 run`, `1,234 runs`; `many` where an s does not make it."""
+    return f"{count_text(n)} {one if n == 1 else many or one + 's'}"
+
+
 def rate_text(hz: float | None) -> str:
     """`hz` as `200/s`; `-` for None."""
     return "-" if hz is None else f"{_digits(hz)}/s"

@@ -45,12 +45,6 @@ def figures_of_run(run_dir: Path) -> Figures:
     }
 
 
-def collected_under(run_dir: Path) -> str:
-    """The collectors that were on, as a text: under what the figures of the run were measured."""
-    collectors = RunStore.open(run_dir).manifest.collectors
-    return ", ".join(name for name, one in collectors.items() if one.status == "on") or "none"
-
-
 def _latencies(store: RunStore) -> Figures:
     try:
         found = run_figures(store).pooled

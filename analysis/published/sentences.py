@@ -18,7 +18,7 @@ from squall.analysis.published.little import OURS, OUTSIDE_LIMIT_RATIO, PUBLISHE
 from squall.analysis.published.orderings import AGREES, CONTRADICTS, WORDS, Ordering, better_of
 from squall.analysis.published.values import VALID
 from squall.analysis.published.words import ratio_text, stated_text, value_text
-from squall.analysis.wording import names_text, share_text
+from squall.analysis.wording import counted_text, names_text, share_text
 from squall.scenarios.published.figures import FIGURES
 
 REHEARSAL = "A rehearsal in small sizes: its figures mean nothing."
@@ -66,7 +66,7 @@ def _claims_text(claims: Sequence[Claim]) -> str:
         return ""
     counted = Counter(one.word for one in claims)
     rest = "".join(f", {counted[word]} {word}" for word in (UNDECIDED, UNMEASURED) if counted[word])
-    return f"{counted[HELD]} of {_counted(len(claims), 'claim')} held{rest}"
+    return f"{counted[HELD]} of {counted_text(len(claims), 'claim')} held{rest}"
 
 
 def verdicts_text(found: Evaluated) -> str:
@@ -75,11 +75,7 @@ def verdicts_text(found: Evaluated) -> str:
     told = [
         f"{n} {status}" for status, n in sorted(counted.items(), key=lambda one: (one[0] != VALID, one[0]))
     ]
-    return f"{_counted(counted.total(), 'run')}: {', '.join(told)}" if told else "no runs"
-
-
-def _counted(n: int, what: str) -> str:
-    return f"{n} {what}" if n == 1 else f"{n} {what}s"
+    return f"{counted_text(counted.total(), 'run')}: {', '.join(told)}" if told else "no runs"
 
 
 def ordering_text(one: Ordering) -> str:

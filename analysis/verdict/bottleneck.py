@@ -22,7 +22,7 @@ from squall.analysis.requests import workers as workers_of
 from squall.analysis.requests.failures import is_cut
 from squall.analysis.requests.requests import Requests
 from squall.analysis.tables.manifest import Manifest
-from squall.analysis.wording import count_text, duration_text, share_text
+from squall.analysis.wording import counted_text, duration_text, share_text
 from squall.scenarios.sequences import IN_TURN
 
 SYMPTOMS = (
@@ -101,9 +101,9 @@ class ClientView:
         """What waited for the client, as a clause; empty if nothing shows that anything did."""
         backlog = workers_of.peak_total(self.workers, "n_backlog")
         if backlog:
-            return f"{_counted(backlog, 'arrival was', 'arrivals were')} due and unsent"
+            return f"{counted_text(backlog, 'arrival was', 'arrivals were')} due and unsent"
         if self.n_late:
-            words = _counted(self.n_late, "request left", "requests left")
+            words = counted_text(self.n_late, "request left", "requests left")
             return f"{words} more than {duration_text(self.allowed_lag_ns)} late"
         inside = f"{share_text(self.inside_ratio)} of the users' time passed inside it"
         return ", ".join([*([inside] if self.inside_ratio > 0 else []), *self.waited])
@@ -128,7 +128,7 @@ def _by_worker_cpu(view: ClientView) -> Bottleneck | None:
     full = workers_of.saturation(view.workers, limits.saturated_ratio, limits.saturated_share_ratio)
     if not full.n_saturated:
         return None
-    evidence = f"{full.n_saturated} of {_counted(full.n_workers, 'worker')} "
+    evidence = f"{full.n_saturated} of {counted_text(full.n_workers, 'worker')} "
     evidence += f"{'was' if full.n_saturated == 1 else 'were'} at {share_text(full.busy_ratio)} CPU"
     if full.n_samples < full.n_samples_of:
         evidence += f" in {full.n_samples} of {full.n_samples_of} samples"
@@ -180,7 +180,9 @@ def _by_cap(view: ClientView) -> Bottleneck | None:
         return None
     cap = view.clients.get(CAP)
     evidence = f"{CAP}{f' {cap}' if cap else ''} held back "
-    evidence += _counted(n_held, "request") if n_held else f"up to {_counted(held_peak, 'arrival')} at once"
+    evidence += (
+        counted_text(n_held, "request") if n_held else f"up to {counted_text(held_peak, 'arrival')} at once"
+    )
     evidence += f" while the workers were at {share_text(_mean_busy(view))} CPU, so that the lag is the cap's"
     advice = f"the server was slower than the load: raise or remove clients.{CAP}, or lower the rate"
     return _bottleneck(
@@ -193,8 +195,10 @@ def _by_order(view: ClientView) -> Bottleneck | None:
     n_held = view.n_held(IN_TURN)
     if not n_held or 2 * n_held < view.n_late:
         return None
-    evidence = f"{_counted(n_held, 'request')} waited for the one before in the same sequence while the workers were at"
-    evidence += f" {share_text(_mean_busy(view))} CPU, so that the lag is the order's"
+    evidence = (
+        f"{counted_text(n_held, 'request')} waited for the one before in the same sequence while the workers"
+    )
+    evidence += f" were at {share_text(_mean_busy(view))} CPU, so that the lag is the order's"
     advice = "the server was slower than requests of a sequence are due: raise clients.sequences.concurrent"
     claim = "The client was the bottleneck by the order of sequences, not by its CPU"
     return _bottleneck(ORDER, claim, evidence, f"{advice}, or lower the rate")
@@ -217,7 +221,9 @@ def _by_node_cpu(view: ClientView) -> Bottleneck | None:
     if len(server):
         ratio = float(server.sum() / (workers_of.column(own, "interval_ns").sum() * n_cores))
         took += f" and the server {share_text(ratio)}"
-    evidence = f"the {_counted(n_cores, 'core')} of {node} were {full} busy in {share_text(share)} of samples"
+    evidence = (
+        f"the {counted_text(n_cores, 'core')} of {node} were {full} busy in {share_text(share)} of samples"
+    )
     evidence += f", of which {took} on average"
     lateness = view.lateness()
     evidence += f", while {lateness}" if lateness else ""
@@ -258,9 +264,9 @@ def _signs(view: ClientView) -> list[str]:
     """What the samples show beside CPU, where there is any of it."""
     signs = []
     if n := int(workers_of.column(view.workers, "n_write_pauses").sum()):
-        signs.append(f"{_counted(n, 'send')} found the socket full")
+        signs.append(f"{counted_text(n, 'send')} found the socket full")
     if n := int(workers_of.column(view.workers, "n_socket_errors").sum()):
-        signs.append(f"{_counted(n, 'connection')} failed or broke")
+        signs.append(f"{counted_text(n, 'connection')} failed or broke")
     gc_ns = float(workers_of.column(view.workers, "gc_pause_ns").max())
     if gc_ns > view.allowed_lag_ns:
         signs.append(f"garbage collections took up to {duration_text(gc_ns)} of a sample")
@@ -271,10 +277,6 @@ def _signs(view: ClientView) -> list[str]:
 
 def _mean_busy(view: ClientView) -> float:
     return float(workers_of.busy_ratios(view.workers).mean())
-
-
-def _counted(n: int, one: str, many: str = "") -> str:
-    return f"{count_text(n)} {one if n == 1 else many or one + 's'}"
 
 
 def _bottleneck(cause: str, claim: str, evidence: str, advice: str) -> Bottleneck:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from squall.actors.clock import Clock, SystemClock
 from squall.actors.sampling.gpu.device import GpuDevice, GpuLost
@@ -13,6 +13,7 @@ from squall.actors.sampling.gpu.processes import processes_of
 from squall.actors.sampling.gpu.topology import PCI, GpuPlace, place_of
 
 Row = dict[str, Any]
+_Told = TypeVar("_Told")
 _MIG_ON = 1
 
 
@@ -72,8 +73,9 @@ def driver_and_names() -> tuple[str, tuple[str, ...]]:
     return driver, tuple(name for _, name in gpu_identities())
 
 
-def temperatures_c() -> list[float]:
-    """Of each GPU that tells it, degrees Celsius; empty where NVML cannot be used."""
+def _of_each(read: Callable[[Any, Any], _Told | None]) -> list[_Told]:
+    """What `read(pynvml, handle)` says of each GPU that answers, in NVML's order, None left out; empty where NVML
+    cannot be used."""
     import pynvml
 
     found = []
@@ -81,12 +83,18 @@ def temperatures_c() -> list[float]:
         pynvml.nvmlInit()
         for index in range(pynvml.nvmlDeviceGetCount()):
             with contextlib.suppress(pynvml.NVMLError):
-                one = pynvml.nvmlDeviceGetHandleByIndex(index)
-                found.append(float(pynvml.nvmlDeviceGetTemperature(one, pynvml.NVML_TEMPERATURE_GPU)))
+                told = read(pynvml, pynvml.nvmlDeviceGetHandleByIndex(index))
+                if told is not None:
+                    found.append(told)
         pynvml.nvmlShutdown()
     except pynvml.NVMLError:
         return []
     return found
+
+
+def temperatures_c() -> list[float]:
+    """Of each GPU that tells it, degrees Celsius; empty where NVML cannot be used."""
+    return _of_each(lambda nvml, gpu: float(nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU)))
 
 
 def gpu_sizes() -> list[tuple[str, tuple[int, ...], int]]:
@@ -94,43 +102,28 @@ def gpu_sizes() -> list[tuple[str, tuple[int, ...], int]]:
 
     Of a GPU that MIG divides they do not say what a process has of it: it is left out.
     """
-    import pynvml
 
-    found = []
-    try:
-        pynvml.nvmlInit()
-        for index in range(pynvml.nvmlDeviceGetCount()):
-            with contextlib.suppress(pynvml.NVMLError):
-                one = pynvml.nvmlDeviceGetHandleByIndex(index)
-                capability = tuple(pynvml.nvmlDeviceGetCudaComputeCapability(one))
-                if not _is_mig(pynvml, one):
-                    n_cores = int(pynvml.nvmlDeviceGetNumGpuCores(one))
-                    found.append((_text(pynvml.nvmlDeviceGetUUID(one)), capability, n_cores))
-        pynvml.nvmlShutdown()
-    except pynvml.NVMLError:
-        return []
-    return found
+    def size(nvml: Any, gpu: Any) -> tuple[str, tuple[int, ...], int] | None:
+        capability = tuple(nvml.nvmlDeviceGetCudaComputeCapability(gpu))
+        if _is_mig(nvml, gpu):
+            return None
+        n_cores = int(nvml.nvmlDeviceGetNumGpuCores(gpu))
+        return _text(nvml.nvmlDeviceGetUUID(gpu)), capability, n_cores
+
+    return _of_each(size)
 
 
 def gpu_memories() -> list[tuple[str, str, tuple[int, ...], int, int]]:
     """UUID, product name, compute capability, and bytes of memory in all and free of each GPU that tells them, in
     NVML's order; empty where NVML cannot be used."""
-    import pynvml
 
-    found = []
-    try:
-        pynvml.nvmlInit()
-        for index in range(pynvml.nvmlDeviceGetCount()):
-            with contextlib.suppress(pynvml.NVMLError):
-                one = pynvml.nvmlDeviceGetHandleByIndex(index)
-                capability = tuple(pynvml.nvmlDeviceGetCudaComputeCapability(one))
-                memory = pynvml.nvmlDeviceGetMemoryInfo(one)
-                uuid, name = _text(pynvml.nvmlDeviceGetUUID(one)), _text(pynvml.nvmlDeviceGetName(one))
-                found.append((uuid, name, capability, int(memory.total), int(memory.free)))
-        pynvml.nvmlShutdown()
-    except pynvml.NVMLError:
-        return []
-    return found
+    def memory(nvml: Any, gpu: Any) -> tuple[str, str, tuple[int, ...], int, int]:
+        capability = tuple(nvml.nvmlDeviceGetCudaComputeCapability(gpu))
+        found = nvml.nvmlDeviceGetMemoryInfo(gpu)
+        uuid, name = _text(nvml.nvmlDeviceGetUUID(gpu)), _text(nvml.nvmlDeviceGetName(gpu))
+        return uuid, name, capability, int(found.total), int(found.free)
+
+    return _of_each(memory)
 
 
 class _Gpu:

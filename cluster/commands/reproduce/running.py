@@ -59,6 +59,7 @@ def reproduce_experiment(
         folder = begin(experiment, wanted.out)
     else:
         folder = take_up(experiment, wanted.resume)
+    found: Reproduction | None = None
     try:
         for name, part in experiment.parts.items():
             if wanted.parts and name not in wanted.parts:
@@ -75,10 +76,11 @@ def reproduce_experiment(
             )
             (folder.path / name).mkdir(exist_ok=True)
             run_sweep(part, asked, interrupts, around)
-            write_found(experiment, folder, wanted)
+            found = write_found(experiment, folder, wanted)
             interrupts.end_if_asked()
         if experiment.file.probe is not None:
             run_probe_part(experiment, folder.path, interrupts)
+            found = write_found(experiment, folder, wanted)
     except (SquallError, KeyboardInterrupt):
         try:
             write_found(experiment, folder, wanted)
@@ -86,7 +88,8 @@ def reproduce_experiment(
             screen.step(f"the page of what was run is not written: {error}")
         screen.step(f"what was run: {folder.path}; {wanted.going_on(folder.path)} goes on with it")
         raise
-    return folder.path, write_found(experiment, folder, wanted)
+    assert found is not None, "an experiment has parts or a probe"
+    return folder.path, found
 
 
 def _refuse_strange_parts(experiment: PublishedExperiment, parts: Sequence[str]) -> None:

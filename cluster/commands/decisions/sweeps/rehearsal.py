@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from squall.analysis.wording import counted_text
 from squall.cluster.commands.decisions.sweeps.identity import refuse_changed
 from squall.cluster.commands.decisions.sweeps.journal import Plan, State, read_state
 from squall.cluster.commands.decisions.sweeps.plans import cells_to_run, choosing_plans
@@ -37,15 +38,15 @@ class Rehearsal:
 
     def lines(self) -> list[str]:
         """For the screen."""
-        found = [_counted(len(self.cells), "cell")]
+        found = [counted_text(len(self.cells), "cell")]
         found += [f"  {number:>3}  {label}" for number, label in enumerate(self.cells)]
         done = sum(run["is_finished"] for run in self.runs)
-        found += [f"{_counted(len(self.runs), 'run')}, {done} finished"]
+        found += [f"{counted_text(len(self.runs), 'run')}, {done} finished"]
         found += [_line(run) for run in self.runs]
         if self.confirm:
             found.append(f"and {self.confirm} of the cell that will be chosen, with fresh seeds")
         origin = (
-            f"measured over {_counted(self.n_measured, 'run')}"
+            f"measured over {counted_text(self.n_measured, 'run')}"
             if self.n_measured
             else "assumed, no run was measured yet"
         )
@@ -91,10 +92,6 @@ def _described(
         "block": plan.block, "seed": plan.seed, "seconds": phases_s[plan.cell] + start_s,
         "is_finished": state.is_settled(plan.key) and not is_forced,
     }  # fmt: skip
-
-
-def _counted(n: int, what: str) -> str:
-    return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
 def _phases_s(experiment: Experiment, cell: int) -> float:

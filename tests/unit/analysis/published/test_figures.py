@@ -13,7 +13,6 @@ import pytest
 from squall.analysis.compare.run_figures import run_figures
 from squall.analysis.metrics.records import GpuMetrics, PhaseMetrics, RunMetrics
 from squall.analysis.published.figures import (
-    collected_under,
     figures_of_run,
     is_client_bound,
     metric_figures,
@@ -69,11 +68,6 @@ def test_a_run_without_a_summary_is_refused_in_one_line(whole_run: RunStore) -> 
     with pytest.raises(StoreError) as caught:
         figures_of_run(whole_run.run_dir)
     assert "\n" not in str(caught.value)
-
-
-def test_collectors_of_a_run_are_named(whole_run: RunStore) -> None:
-    on = [name for name, one in whole_run.manifest.collectors.items() if one.status == "on"]
-    assert collected_under(whole_run.run_dir) == (", ".join(on) or "none")
 
 
 def gpu(util: float, sm_util: float) -> GpuMetrics:
