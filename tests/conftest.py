@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import os
 from collections.abc import Generator
 
 import pytest
@@ -30,3 +31,12 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.freeze()
         atexit.register(gc.unfreeze)
         gc.enable()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Appends the tests that were skipped to the file that SQUALL_SKIPPED names, one node id a line."""
+    file = os.environ.get("SQUALL_SKIPPED")
+    skipped = terminalreporter.stats.get("skipped", [])
+    if file and skipped:
+        with open(file, "a", encoding="utf-8") as out:
+            out.writelines(f"{report.nodeid}\n" for report in skipped)

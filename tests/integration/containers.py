@@ -20,7 +20,7 @@ import pytest
 
 import squall.actors
 from squall.cluster.node.server_environment import model_folders
-from squall.cluster.node.triton_home import find_triton
+from squall.cluster.node.triton_home import cache_dir, find_triton
 
 Kind = Literal["podman", "namespaces"]
 IMAGE = "the-image"
@@ -53,8 +53,13 @@ mount("-t", "tmpfs", "tmpfs", folder)
 for name in ("upper", "work", "image"):
     (folder / name).mkdir()
 mount("-t", "overlay", "overlay", "-o", f"lowerdir=/,upperdir={{folder}}/upper,workdir={{folder}}/work", image)
-for hidden in {hidden!r}:
-    mount("-t", "tmpfs", "tmpfs", f"{{image}}{{hidden}}")
+mount("-t", "tmpfs", "tmpfs", f"{{image}}{hidden}")
+for needed in {needed!r}:  # a checkout below the hidden folder, or on a file system of its own
+    place = Path(f"{{image}}{{needed}}")
+    if not place.exists():
+        place.mkdir(parents=True)
+        mount("--bind", needed, place)
+mount("-t", "tmpfs", "tmpfs", f"{{image}}{built}")
 program = image / "usr/local/bin/tritonserver"
 program.write_text({triton!r})
 program.chmod(0o755)
@@ -141,8 +146,11 @@ def podman(folder: Path, kind: Kind, instead: Path | None = None, **environment:
     (folder / "bin").mkdir(parents=True)
     (folder / "root").mkdir()
     built = str(Path(squall.actors.__file__).parent)
+    folders = [built, sys.prefix, sys.base_prefix, cache_dir(), home.binary.parent, *home.library_dirs]
+    needed = sorted(str(path) for path in {*map(Path, [*folders, *model_folders()])} if path.is_dir())
     parts = {
-        "folder": str(folder / "root"), "hidden": [_HIDDEN, built], "triton": triton, "image": IMAGE, "podman": real,
+        "folder": str(folder / "root"), "hidden": _HIDDEN, "built": built, "needed": needed, "triton": triton,
+        "image": IMAGE, "podman": real,
         "environment": variables, "hands_on": kind == "namespaces", "instead": str(instead) if instead else None,
     }  # fmt: skip
     script = folder / "start.py"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib.util
 import json
 import os
 import signal
@@ -27,6 +28,7 @@ from squall.scenarios.errors import AnalysisError, TargetError
 from squall.scenarios.published.probe import PipelineProbe, probe_from_mapping
 
 pytestmark = pytest.mark.beside
+needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 
 OPERATOR = {
     "kind": "operator", "device": "cpu", "dtype": "fp32", "sizes": [64, 96], "repeats": 2, "calls_per_step": 2,
@@ -46,6 +48,7 @@ def measured(stated: dict[str, Any], out: Path) -> Path:
         return probe_run(probe_from_mapping(stated), out, "probe", 3, interrupts)
 
 
+@needs_torch
 def test_an_operator_probe_leaves_a_sealed_run_with_every_call(tmp_path: Path) -> None:
     folder = measured(OPERATOR, tmp_path)
     run = open_run(folder)
@@ -76,6 +79,7 @@ def test_an_operator_probe_leaves_a_sealed_run_with_every_call(tmp_path: Path) -
             command(RunStore.open(folder))
 
 
+@needs_torch
 @pytest.mark.slow
 def test_a_pipeline_on_the_cpu_measures_its_base_and_says_why_not_the_rest(tmp_path: Path) -> None:
     folder = measured(PIPELINE, tmp_path)
@@ -109,6 +113,7 @@ def test_without_torch_the_run_is_aborted_in_one_line(
     assert (manifest.status, manifest.reasons) == ("ABORTED", (str(error.value),))
 
 
+@needs_torch
 @pytest.mark.slow
 def test_without_a_gpu_a_probe_of_one_is_aborted_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(TargetError, match=r"built without CUDA|sees no GPU") as error:
@@ -116,6 +121,7 @@ def test_without_a_gpu_a_probe_of_one_is_aborted_in_one_line(tmp_path: Path) -> 
     assert "device: cpu" in str(error.value)
 
 
+@needs_torch
 @pytest.mark.slow
 def test_a_size_that_does_not_fit_is_left_out_and_the_others_stand(tmp_path: Path) -> None:
     huge = 65_536  # three float32 squares of 17 GB each: more than the limit below
@@ -170,6 +176,7 @@ def begun(tmp_path: Path) -> tuple[subprocess.Popen[str], int]:
     return owner, child
 
 
+@needs_torch
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_process_and_leaves_an_aborted_run_with_its_rows(
@@ -187,6 +194,7 @@ def test_a_signal_ends_the_process_and_leaves_an_aborted_run_with_its_rows(
     assert not list((tmp_path / "scratch").glob("squall-probe-*"))
 
 
+@needs_torch
 @pytest.mark.slow
 def test_the_process_ends_with_an_owner_that_is_killed(tmp_path: Path) -> None:
     owner, child = begun(tmp_path)
@@ -195,6 +203,7 @@ def test_the_process_ends_with_an_owner_that_is_killed(tmp_path: Path) -> None:
     wait_until(lambda: not is_alive(child), "the probe's process ends")
 
 
+@needs_torch
 @pytest.mark.slow
 def test_a_process_that_is_killed_leaves_an_aborted_run_with_one_line(tmp_path: Path) -> None:
     owner, child = begun(tmp_path)
@@ -220,6 +229,7 @@ def _pipeline_measure(tmp_path: Path, rows: list[dict[str, Any]]) -> Any:
     return PipelineMeasure(told, torch.device("cpu"), 3, rows.append, tmp_path)
 
 
+@needs_torch
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", ["another class", "another probability", "not a number", "a class twice"])
 def test_a_variant_whose_outputs_differ_has_no_figures(
@@ -257,6 +267,7 @@ def test_a_variant_whose_outputs_differ_has_no_figures(
     assert rows == []
 
 
+@needs_torch
 @pytest.mark.slow
 @pytest.mark.long
 def test_a_compiled_stage_gives_the_outputs_of_the_modules(tmp_path: Path) -> None:
@@ -268,6 +279,7 @@ def test_a_compiled_stage_gives_the_outputs_of_the_modules(tmp_path: Path) -> No
     assert {"stage_fused_ns", "gain_ratio"} <= set(figures)
 
 
+@needs_torch
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["raise ValueError('no')", "os.kill(os.getpid(), 11)"])
 def test_what_was_measured_outlives_a_profiler_that_fails(
