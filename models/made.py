@@ -101,8 +101,9 @@ def make_inputs(
     """The inputs of one payload variant, by tensor name; the same for the same arguments on any machine.
 
     `shapes` gives the dims of inputs that the model leaves open (-1), `made` the law of these, of values and lengths.
-    The sizes of a variant, and which optional inputs it has, are the same for any number of rows. Raises ScenarioError
-    where a dim is not stated, where `rows` is more than the model takes, and where `made` does not suit the model.
+    The sizes of a variant, and which optional inputs it has, are the same for any number of rows. An optional input
+    that `made` does not name is left out, unless the model has no other. Raises ScenarioError where a dim is not
+    stated, where `rows` is more than the model takes, and where `made` does not suit the model.
     """
     most = spec.max_batch_size if spec.is_batched else 1
     if rows > most:
@@ -115,9 +116,12 @@ def make_inputs(
     refuse_needed(spec, made)
     rng = np.random.default_rng(np.random.SeedSequence([seed, rows, variant]))
     inputs = {}
+    unasked = {tensor.name for tensor in spec.inputs if tensor.is_optional and tensor.name not in made}
+    if len(unasked) == len(spec.inputs):
+        unasked = set()  # a request carries one input at least
     for tensor in spec.inputs:
         how = made.get(tensor.name)
-        if how is not None and how.present == 0:
+        if tensor.name in unasked or (how is not None and how.present == 0):
             continue  # whose sizes need not be stated
         dims = dims_of(tensor, spec, variant, seed, shapes, made)
         if is_present(how, tensor.name, variant, seed):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -21,7 +21,7 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 class CheckedRun:
     """The run of one seed: its directory, status and what it says of each promise, none where it has no requests.
     `is_replaced`: it was INVALID, and run once more with the same seed. `is_decided`: it ended when its promises were
-    decided."""
+    decided. `failed`: what failed beyond `expect.failures`, empty if nothing did."""
 
     seed: int
     run: str
@@ -30,6 +30,7 @@ class CheckedRun:
     promises: tuple[PromiseFigures, ...]
     is_replaced: bool = False
     is_decided: bool = False
+    failed: str = ""
 
 
 @dataclass(frozen=True)
@@ -59,15 +60,26 @@ def evaluate(scenario: str, digest: str, runs: Sequence[CheckedRun]) -> Checked:
         decide([SeedPromise(one.seed, one.run, one.promises[place]) for one in counted], n)
         for place in range(n)
     )
-    verdict = worst_verdict([one.verdict for one in promises])
-    return Checked(SCHEMA_VERSION, scenario, digest, verdict, promises, tuple(runs))
+    found = Checked(SCHEMA_VERSION, scenario, digest, "", promises, tuple(runs))
+    failed = [BROKEN] if failed_lines(found) else []
+    return replace(found, verdict=worst_verdict([*(one.verdict for one in promises), *failed]))
 
 
 def lines(checked: Checked) -> list[str]:
     """The screen: a line for each promise, and last the verdict."""
     told = [f"{one.verdict}: {one.promise}: {decision_text(one)}" for one in checked.promises]
+    told += failed_lines(checked)
     invalid = [f"{one.run}: {one.status}" for one in checked.runs if one.status != "VALID"]
     return [*told, *invalid, f"{checked.verdict}: {checked.scenario}, {_n_seeds(checked)} seeds"]
+
+
+def failed_lines(checked: Checked) -> list[str]:
+    """A line for each run that counts in which more failed than `expect.failures` allows."""
+    return [
+        f"seed {one.seed}, {one.run}: {one.failed}"
+        for one in checked.runs
+        if one.failed and one.status == "VALID" and not one.is_replaced
+    ]
 
 
 def decision_text(one: PromiseDecision) -> str:
@@ -96,19 +108,22 @@ def markdown(checked: Checked) -> str:
         [
             head, "", f"{_n_seeds(checked)} seeds, scenario digest `{checked.scenario_digest[:12]}`.", "",
             "| promise | verdict | evidence |", "|---|---|---|", *rows, "",
+            *map(_cell, failed_lines(checked)), "",
             "| seed | run | status | promises kept |", "|---|---|---|---|", *runs, "",
         ]
     )  # fmt: skip
 
 
 def junit(checked: Checked) -> str:
-    """JUnit XML: a test case for each promise; broken and undecided are failures of that type, invalid is an error."""
+    """JUnit XML: a test case for each promise; broken and undecided are failures of that type, invalid is an error.
+    One more where requests failed beyond `expect.failures`."""
     seconds = sum(one.seconds for one in checked.runs)
     verdicts = [one.verdict for one in checked.promises]
     n_errors = verdicts.count(INVALID) + (not checked.promises)
-    n_failures = sum(one not in (KEPT, INVALID) for one in verdicts)
+    failed = failed_lines(checked)
+    n_failures = sum(one not in (KEPT, INVALID) for one in verdicts) + bool(failed)
     counts = {
-        "tests": str(max(1, len(verdicts))),
+        "tests": str(max(1, len(verdicts)) + bool(failed)),
         "failures": str(n_failures),
         "errors": str(n_errors),
         "time": f"{seconds:.3f}",
@@ -131,6 +146,10 @@ def junit(checked: Checked) -> str:
         ElementTree.SubElement(case, tag, told).text = _xml(
             "\n".join(f"seed {run.seed}, {run.run}: {run.figures.verdict}" for run in one.runs)
         )
+    if failed:
+        case = _case(suite, {"classname": checked.scenario, "name": "expect.failures"}, 0)
+        told = {"type": BROKEN, "message": _xml(failed[0])}
+        ElementTree.SubElement(case, "failure", told).text = _xml("\n".join(failed))
     if not checked.promises:
         case = _case(suite, {"classname": checked.scenario, "name": "runs"}, seconds)
         ElementTree.SubElement(case, "error", {"type": INVALID, "message": "a run has no requests"})

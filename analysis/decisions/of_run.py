@@ -11,11 +11,13 @@ from squall.analysis.clocks.timeline import RunPhase, planned_measure_spans
 from squall.analysis.decisions.figures import BROKEN, INVALID, PromiseFigures
 from squall.analysis.decisions.judged import Held, hold
 from squall.analysis.decisions.late_parts import late_parts
+from squall.analysis.requests.failures import FailureFigures
 from squall.analysis.requests.requests import Labels, Requests
 from squall.analysis.requests.streams import response_times
 from squall.analysis.storage.query import connect
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest
+from squall.analysis.wording import share_text
 from squall.scenarios.errors import AnalysisError
 from squall.scenarios.promises.grammar import parse_promises
 from squall.scenarios.promises.promise import OF_RESPONSES, Promise
@@ -27,6 +29,16 @@ def promises_of(manifest: Manifest) -> tuple[Promise, ...]:
         return parse_promises((manifest.scenario or {}).get("promises")) or ()
     except ValueError as error:
         raise AnalysisError(f"promises of the manifest: {error}") from error
+
+
+def unexpected_failures(failures: FailureFigures, promises: Sequence[PromiseFigures] | None) -> str:
+    """What `expect.failures` says of a run: a sentence if more requests failed than it allows, else empty.
+
+    A promise about failures takes its place.
+    """
+    if not failures.is_beyond or any(one.metric == "failures" for one in promises or ()):
+        return ""
+    return f"{failures.sentence} expect.failures allows {share_text(failures.allowed_ratio)}."
 
 
 def hold_run(store: RunStore, requests: Requests, spans: Sequence[RunPhase]) -> list[Held]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from squall.analysis.decisions.checked import Checked, decision_text
+from squall.analysis.decisions.checked import Checked, decision_text, failed_lines
 from squall.analysis.decisions.figures import BROKEN, INVALID, KEPT, UNDECIDED, PromiseFigures
 from squall.analysis.decisions.over_seeds import PromiseDecision
 from squall.analysis.render.decision_page import DecisionPage, DecisionTable
@@ -41,7 +41,10 @@ def check_page(checked: Checked, commands: Sequence[str] = ()) -> DecisionPage:
         title=f"{checked.scenario}: are the promises kept?",
         answer=_answer(checked),
         is_good=True if checked.verdict == KEPT else None if checked.verdict == UNDECIDED else False,
-        facts=tuple(f"{one.verdict}: {one.promise}: {decision_text(one)}" for one in checked.promises),
+        facts=(
+            *failed_lines(checked),
+            *(f"{one.verdict}: {one.promise}: {decision_text(one)}" for one in checked.promises),
+        ),
         notes=tuple(_notes(checked)),
         plots=tuple(_plot(one) for one in shown[:_MOST_PLOTS]),
         tables=(promises, *map(_breaches, broken), *map(_seeds, shown), _runs(checked)),
@@ -59,6 +62,8 @@ def _answer(checked: Checked) -> str:
         return f"Yes: {checked.scenario} kept {what}, {over}."
     named = concerned[0] if concerned else ""
     rest = f" and {len(concerned) - 1} more" if len(concerned) > 1 else ""
+    if checked.verdict == BROKEN and not concerned:
+        return f"No: in {checked.scenario} more requests failed than expect.failures allows, {over}."
     if checked.verdict == BROKEN:
         return f"No: {checked.scenario} broke {named}{rest}, {over}."
     if checked.verdict == INVALID:

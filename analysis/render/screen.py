@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from squall.analysis.decisions.figures import KEPT
+from squall.analysis.decisions.of_run import unexpected_failures
 from squall.analysis.findings.finding import Finding
 from squall.analysis.join.counts import JoinFigures
 from squall.analysis.locust.lines import locust_lines
@@ -404,11 +405,14 @@ def _verdict(verdict: VerdictFigures) -> RenderableType:
 
 
 def _promised(summary: Summary) -> list[RenderableType]:
-    """The last line: whether what was promised was kept."""
-    if not summary.promises:
+    """The last line: failures beyond what is expected, then whether what was promised was kept."""
+    failed = unexpected_failures(summary.measure.failures, summary.promises)
+    if not failed and not summary.promises:
         return []
-    is_kept = all(one.verdict == KEPT for one in summary.promises)
-    return [Text(_first_line(outcome_text(summary.promises)), "bold green" if is_kept else FAULT_STYLE)]
+    parts = [f"FAILED: {failed}"] if failed else []
+    parts += [outcome_text(summary.promises)] if summary.promises else []
+    is_kept = not failed and all(one.verdict == KEPT for one in summary.promises or ())
+    return [Text(_first_line(" ".join(parts)), "bold green" if is_kept else FAULT_STYLE)]
 
 
 def _first_line(line: str) -> str:

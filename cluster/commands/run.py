@@ -72,8 +72,10 @@ def run(
 def run_file(
     path: Path, overrides: list[str], out: str, ray: str | None, as_json: bool, ends_by_promises: bool = True
 ) -> None:
-    """One run of the scenario at `path`; exit code 3 where it is not VALID, and with `ends_by_promises` 99 where a
-    promise is broken, 4 where one is undecided."""
+    """One run of the scenario at `path`; exit code 3 if it is not VALID, and with `ends_by_promises` 99 if a promise is
+    broken or more requests failed than `expect.failures` allows, 4 if a promise is undecided."""
+    from squall.analysis.decisions.figures import BROKEN
+    from squall.analysis.decisions.of_run import unexpected_failures
     from squall.cluster.driver.run import run_scenario
     from squall.scenarios.config.loader import load_scenario
 
@@ -83,9 +85,14 @@ def run_file(
     print_summary(result.summary, result.where, as_json)
     if result.status != "VALID":
         raise typer.Exit(EXIT_INVALID)
-    promises = result.summary.promises if result.summary is not None and ends_by_promises else None
-    if promises:
-        end_by_promises([one.verdict for one in promises])
+    summary = result.summary
+    if summary is None or not ends_by_promises:
+        return
+    verdicts = [one.verdict for one in summary.promises or ()]
+    if unexpected_failures(summary.measure.failures, summary.promises):
+        verdicts.append(BROKEN)
+    if verdicts:
+        end_by_promises(verdicts)
 
 
 def end_by_promises(verdicts: Sequence[str]) -> None:

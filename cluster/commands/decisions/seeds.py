@@ -10,6 +10,7 @@ from pathlib import Path
 
 from squall.analysis.decisions.checked import Checked, CheckedRun, evaluate, junit, markdown
 from squall.analysis.decisions.figures import BROKEN
+from squall.analysis.decisions.of_run import unexpected_failures
 from squall.analysis.render.check_page import check_page
 from squall.analysis.render.decision_page import page_html
 from squall.analysis.storage.part import error_reason
@@ -100,6 +101,7 @@ def _checked(one: Measured) -> CheckedRun:
     result = one.result
     promises = result.summary.promises if result.summary is not None else None
     is_decided = result.summary is not None and result.summary.decided is not None
+    failed = unexpected_failures(result.summary.measure.failures, promises) if result.summary else ""
     return CheckedRun(
         one.scenario.seed,
         result.run_dir.name,
@@ -108,4 +110,5 @@ def _checked(one: Measured) -> CheckedRun:
         promises or (),
         one.is_replaced,
         is_decided,
+        failed,
     )

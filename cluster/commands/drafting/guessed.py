@@ -27,12 +27,17 @@ def is_drawn(spec: ModelSpec) -> bool:
 
 def input_lines(spec: ModelSpec) -> Iterator[Line]:
     """The entry of each input, two levels in."""
+    is_needed = not all(tensor.is_optional for tensor in spec.inputs)
     for index, tensor in enumerate(spec.inputs):
         alike = [one.name for one in spec.inputs[:index] if -1 in one.dims and one.dims == tensor.dims]
         keys = [*_size_lines(tensor, alike), *_value_lines(tensor)]
         if tensor.is_optional:
+            share = 0 if is_needed or index else 1
             keys.append(
-                Line("      present: 1", "share of the payloads that carry it: the model calls it optional")
+                Line(
+                    f"      present: {share}",
+                    "share of the payloads that carry it: the model calls it optional",
+                )
             )
         what = f"{tensor.datatype} {list(tensor.dims)}"
         if not keys:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -157,9 +158,12 @@ def test_an_optional_input_is_in_its_share_of_the_variants_whatever_the_rows() -
     assert others != carriers[1]
 
 
-def test_an_optional_input_is_there_unless_its_share_says_otherwise() -> None:
+def test_an_optional_input_is_there_where_it_is_asked_for() -> None:
     spec = spec_of(TEXT, HINT)
-    assert set(make_inputs(spec, 1, 0, 7, {"hint": (2,)})) == {"TEXT", "hint"}
+    assert set(make_inputs(spec, 1, 0, 7, {"hint": (2,)})) == {"TEXT"}
+    assert set(make_inputs(spec, 1, 0, 7, made=made_of(hint={"sizes": 2}))) == {"TEXT", "hint"}
+    alone = spec_of(replace(HINT, dims=(2,)))
+    assert set(make_inputs(alone, 1, 0, 7)) == {"hint"}, "a request carries one input at least"
     for variant in range(50):
         assert set(make_inputs(spec, 1, variant, 7, made=made_of(hint={"present": 0}))) == {"TEXT"}
         always = made_of(hint={"sizes": 3, "present": 1})

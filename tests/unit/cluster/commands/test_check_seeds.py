@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from squall.analysis.decisions.checked import lines
+from squall.analysis.requests.failures import FailureFigures
 from squall.cluster.commands.decisions.seeds import for_seeds, run_seeds
 from squall.cluster.driver.run import RunResult
 from squall.cluster.interrupts import Interrupts
@@ -21,7 +23,7 @@ from tests.unit.scenarios.promises.test_grammar import scenario
 
 
 class Runs:
-    """Stands for `run_scenario`: runs of these statuses in turn."""
+    """Stands for `run_scenario`: runs of these statuses in turn; FAILING: VALID, with more failures than expected."""
 
     def __init__(self, *statuses: str) -> None:
         self.seeds: list[int] = []
@@ -33,9 +35,13 @@ class Runs:
         self.seeds.append(one.seed)
         if status == "FAILS":
             raise TargetError("the server is gone")
-        verdict: dict[str, Any] = {} if status == "VALID" else {"verdict": "invalid", "reason": "INVALID"}
-        summary: Any = SimpleNamespace(promises=(run_of(1_000, 0, **verdict),), decided=None)
-        return RunResult(out / f"run-{len(self.seeds)}", summary, status)
+        is_valid = status in ("VALID", "FAILING")
+        verdict: dict[str, Any] = {} if is_valid else {"verdict": "invalid", "reason": "INVALID"}
+        failures = FailureFigures(1_000, 20, 0, 0.02, 0.01, status == "FAILING", "", "2 % failed.", ())
+        summary: Any = SimpleNamespace(
+            promises=(run_of(1_000, 0, **verdict),), decided=None, measure=SimpleNamespace(failures=failures)
+        )
+        return RunResult(out / f"run-{len(self.seeds)}", summary, "VALID" if is_valid else status)
 
 
 def run(tmp_path: Path, runs: Runs, n_seeds: int) -> Any:
@@ -57,6 +63,18 @@ def test_an_invalid_run_is_run_once_more_with_its_seed(tmp_path: Path) -> None:
 
 def test_twice_invalid_makes_the_check_invalid(tmp_path: Path) -> None:
     assert run(tmp_path, Runs("INVALID", "INVALID", "VALID"), 2)[1].verdict == "invalid"
+
+
+def test_a_seed_with_more_failures_than_expected_breaks_the_check_although_its_promise_was_kept(
+    tmp_path: Path,
+) -> None:
+    folder, checked = run(tmp_path, Runs("VALID", "FAILING"), 2)
+    assert [one.verdict for one in checked.promises] == ["kept"]
+    assert checked.verdict == "broken"
+    told = "seed 2, run-2: 2 % failed. expect.failures allows 1.00 %."
+    assert told in lines(checked)
+    for name in ("check.md", "check.html", "junit.xml"):
+        assert told in (folder / name).read_text(), name
 
 
 def test_a_run_that_fails_ends_it_and_leaves_what_was_found(tmp_path: Path) -> None:
@@ -108,7 +126,8 @@ def test_a_run_that_a_promise_of_each_run_ended_is_the_last(tmp_path: Path) -> N
         def __call__(self, one: Scenario, out: Path, ray: str | None, interrupts: Interrupts) -> RunResult:
             result = super().__call__(one, out, ray, interrupts)
             broken = run_of(1_000, 1, is_of_each_run=True, allowed_ratio=None, verdict="broken")
-            summary: Any = SimpleNamespace(promises=(broken,), decided="yes")
+            measure = SimpleNamespace(failures=FailureFigures(1_000, 0, 0, 0.0, 0.01, False, "", "", ()))
+            summary: Any = SimpleNamespace(promises=(broken,), decided="yes", measure=measure)
             return replace(result, summary=summary)
 
     runs = Ended("VALID", "VALID", "VALID")

@@ -102,7 +102,7 @@ def test_a_model_of_any_datatype_and_shape_is_a_scenario_of_commented_keys(
         (tensor("x", "BOOL", 1), {}),
         (tensor("x", "BOOL", -1), {"sizes": LAW}),
         (tensor("input_mask", "INT32", 128), {"low": 1, "high": 1}),
-        (tensor("x", "BOOL", 1, optional=True), {"present": 1}),
+        (tensor("x", "BOOL", 1, optional=True), {"present": 1}),  # the only one
     ],
     ids=lambda value: str(list(value.values())[:3]) if isinstance(value, dict) else None,
 )
