@@ -147,7 +147,9 @@ def podman(folder: Path, kind: Kind, instead: Path | None = None, **environment:
     (folder / "root").mkdir()
     built = str(Path(squall.actors.__file__).parent)
     folders = [built, sys.prefix, sys.base_prefix, cache_dir(), home.binary.parent, *home.library_dirs]
-    needed = sorted(str(path) for path in {*map(Path, map(str, [*folders, *model_folders()]))} if path.is_dir())
+    needed = sorted(
+        str(path) for path in {*map(Path, map(str, [*folders, *model_folders()]))} if path.is_dir()
+    )
     parts = {
         "folder": str(folder / "root"), "hidden": _HIDDEN, "built": built, "needed": needed, "triton": triton,
         "image": IMAGE, "podman": real,
