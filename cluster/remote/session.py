@@ -81,7 +81,7 @@ class Session:
         if self._address is None and not any(name.startswith("RAY_AUTH_") for name in os.environ):
             # a token of this session alone: Ray would keep one in the user's home
             os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
-        with without_rays_lines():
+        with without_rays_lines(), without_working_folder():
             try:
                 with never_stuck(_START_TIMEOUT_S, f"{self._failed()}: it did not answer", self._tell_stuck):
                     self._begin()
@@ -185,6 +185,22 @@ def _reason(error: Exception) -> str:
     if "AF_UNIX path length" in words[0]:
         return f"{words[0]}; set TMPDIR to a folder with a shorter path"
     return words[0]
+
+
+@contextmanager
+def without_working_folder() -> Iterator[None]:
+    """Keeps the working folder off the import path of Ray's workers, in front of which a driver of Ray puts its own.
+
+    A folder `squall` there, such as a checkout, would be imported in place of this one, without its C parts. Ray has
+    no option for it: it reads the folder's name as `os.path.curdir`, which meanwhile names one that can hold no
+    module. The process stays in its folder.
+    """
+    here = os.path.curdir
+    os.path.curdir = "/proc/self/fdinfo"
+    try:
+        yield
+    finally:
+        os.path.curdir = here
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from squall.actors.load.lane import IS_BUILT
 from squall.actors.nsys.proof import prove_nsys
 from squall.actors.nsys.tools import find_nsys
 from squall.analysis.nsys.count import count_events
@@ -19,6 +20,7 @@ from squall.cluster.node.checkup import REQUIRED
 from squall.scenarios.errors import ClusterError
 from tests.integration.live_runs import RAY_AUTH, Bench
 
+ROOT = Path(__file__).parents[2]
 _DRIVE = """
 import json, sys
 from squall.cluster.proof.diagnosis import diagnose
@@ -37,6 +39,22 @@ def doctor(bench: Bench, *ray: str, **env: str) -> tuple[int, dict[str, Any]]:
     )  # fmt: skip
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)
+
+
+def test_a_checkout_in_the_working_folder_is_not_what_nodes_run(alone: Bench) -> None:
+    checkout = alone.folder / "squall"
+    checkout.mkdir()
+    for name in ("__init__.py", "scenarios", "models", "analysis", "cluster"):
+        (checkout / name).symlink_to(ROOT / name)
+    shutil.copytree(ROOT / "actors", checkout / "actors", ignore=shutil.ignore_patterns("*.so", "*.pyc"))
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", _DRIVE], cwd=alone.folder, stdin=subprocess.DEVNULL, capture_output=True,
+        text=True, timeout=120, env={**os.environ, "TMPDIR": str(alone.tmp)}, check=False,
+    )  # fmt: skip
+    assert done.stdout, done.stderr
+    (node,) = json.loads(done.stdout)["nodes"].values()
+    assert by_topic(node)["C lane"]["what"].startswith("built") == IS_BUILT
+    alone.wait_until_gone()
 
 
 def by_topic(node: dict[str, Any]) -> dict[str, dict[str, Any]]:
