@@ -8,12 +8,12 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 
-from squall.actors.net.triton_control import Control, ControlError, authority
+from squall.actors.net.triton_control import PLAIN, Access, Control, ControlError, authority
 from squall.actors.sampling.triton_metrics import MetricsError, model_counters
 from squall.analysis.requests.failures import ANSWERED
 from squall.cluster.driver.run import RunResult
 from squall.cluster.interrupts import Interrupts
-from squall.cluster.node.endpoint import METRICS, bracketed
+from squall.cluster.node.endpoint import METRICS, bracketed, headers_of
 from squall.cluster.progress import Screen
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.units import NS_PER_S
@@ -88,7 +88,7 @@ def drain(
         for one in entries
         if one.url is not None and one.metrics_port is not None
     ]
-    asked = ask or pending
+    asked = ask or partial(pending, access=Access(headers=headers_of(scenario)))
     if len(places) < len(entries) or any(asked(place) is None for place in places):
         wait_s = min(left.n / max(left.throughput_hz, 1e-3), LONGEST_S)
         screen.step(f"waits {wait_s:.1f} s for {left.n} requests that the server may still have")
@@ -97,10 +97,10 @@ def drain(
         screen.step(f"after {LONGEST_S:.0f} s the server still has requests of the run before", "red")
 
 
-def pending(url: str) -> int | None:
+def pending(url: str, access: Access = PLAIN) -> int | None:
     """Requests that wait for execution at a server, of all its models; None where it does not tell."""
     try:
-        with closing(Control(url)) as control:
+        with closing(Control(url, access)) as control:
             counters = model_counters(control.ask(METRICS).decode())
     except (ControlError, MetricsError, UnicodeDecodeError):
         return None

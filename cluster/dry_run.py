@@ -32,7 +32,7 @@ from squall.cluster.driver.preflight import (
     server_addresses,
 )
 from squall.cluster.interrupts import Interrupts
-from squall.cluster.node.endpoint import Endpoint, attach, tls_of
+from squall.cluster.node.endpoint import Endpoint, access_of, attach
 from squall.cluster.placement import Node, Placement, place
 from squall.cluster.remote.session import Session
 from squall.models.spec import ModelSpec, TensorSpec, head_of, head_spec
@@ -125,7 +125,7 @@ def dry_run(scenario: Scenario, ray_address: str | None, interrupts: Interrupts)
     refuse_empty(facts)
     addresses = server_addresses(scenario)
     endpoints = [
-        attach(scenario.models_at(f"server-{number}"), one, tls_of(scenario, one))
+        attach(scenario.models_at(f"server-{number}"), one, access_of(scenario, one))
         for number, one in enumerate(entries or ())
         if one.url is not None and may_be_asked(scenario, number, one)
     ]

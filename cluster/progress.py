@@ -18,6 +18,7 @@ from rich.text import Text
 from squall.actors.client_worker import Progress as WorkerProgress
 from squall.actors.load.engine import FAILED_NS
 from squall.analysis.statistics.latency import nearest_rank
+from squall.scenarios.foreign_text import escaped
 from squall.scenarios.plan.plan import PhaseSpan
 from squall.scenarios.units import NS_PER_S
 
@@ -66,12 +67,12 @@ class Screen:
 
     def step(self, text: str, style: str = "") -> None:
         """One line on what is happening."""
-        self._console.print(Text.assemble(("squall ", "dim"), (text, style)))
+        self._console.print(Text.assemble(("squall ", "dim"), (escaped(text), style)))
 
     def missing(self, what: str, reason: str, mend: str) -> None:
         """One line on a collector that is not there."""
         self._console.print(
-            Text.assemble(("squall ", "dim"), (f"without {what}", "yellow"), f": {reason}; {mend}")
+            Text.assemble(("squall ", "dim"), (f"without {what}", "yellow"), escaped(f": {reason}; {mend}"))
         )
 
     def __enter__(self) -> Self:

@@ -23,7 +23,9 @@ class ScriptedControl:
     def ask_json(self, path: str, *_: object) -> Any:
         self.asked.append(f"{self._url}{path}")
         if path not in self.answers:
-            raise ControlError("status 404")
+            error = ControlError("status 404")
+            error.status = 404
+            raise error
         return self.answers[path]
 
     def close(self) -> None:

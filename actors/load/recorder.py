@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from squall.actors.spill import SpillFile, used_words
 from squall.analysis.schema import OUTCOMES, TEXT, arrow_schema
+from squall.scenarios.foreign_text import without_secrets
 
 NEVER = -1
 """An instant that was not reached."""
@@ -55,9 +56,11 @@ class Recorder:
         request_kinds: Sequence[str],
         is_redealt: bool = False,
         listener: Callable[[np.ndarray[Any, np.dtype[np.void]]], None] | None = None,
+        secrets: Sequence[str] = (),
     ) -> None:
         """`labels`: run and node of every row; `request_kinds`: names of the models by number; `is_redealt`: the
         arrivals were dealt to another worker first. `listener` hears of all rows, in the thread that writes them.
+        `secrets`: what no detail repeats.
 
         Raises OSError where `path` cannot be opened.
         """
@@ -70,6 +73,7 @@ class Recorder:
         self.unchosen = len(targets)
         self._targets = [*targets, ""]
         self._request_kinds = list(request_kinds)
+        self._secrets = secrets
         self._details = [""]
         self._detail_code = {"": 0}
         self._buffer = bytearray(BUFFER_ROWS * ROW_BYTES)
@@ -138,6 +142,7 @@ class Recorder:
 
     def code_of(self, detail: str) -> int:
         """What stands for it in a record."""
+        detail = without_secrets(detail, self._secrets)
         if detail in self._detail_code:
             return self._detail_code[detail]
         if len(self._details) >= _LARGEST_DETAIL_COUNT:

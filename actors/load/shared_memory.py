@@ -21,8 +21,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.actors.net.stream import TlsSettings
-from squall.actors.net.triton_control import Control, ControlError
+from squall.actors.net.triton_control import PLAIN, Access, Control, ControlError
 from squall.actors.process.sweep import hold, sweep
 from squall.models.payload import Place, n_written, write_tensor
 from squall.models.spec import ModelSpec
@@ -44,7 +43,7 @@ class SharedMemorySettings:
     inputs: bool
     outputs: bool
     url: str
-    tls: TlsSettings | None = None
+    access: Access = PLAIN
 
 
 @dataclass(frozen=True)
@@ -161,7 +160,7 @@ def register(region: Region, settings: SharedMemorySettings) -> None:
     """Tells the server of the region. Raises TargetError where it cannot open it."""
     body = json.dumps({"key": f"/{region.name}", "offset": 0, "byte_size": region.n_bytes}).encode()
     try:
-        control = Control(settings.url, settings.tls)
+        control = Control(settings.url, settings.access)
         try:
             control.ask(f"{_SERVER}/region/{region.name}/register", "POST", body)
         finally:
@@ -173,7 +172,7 @@ def register(region: Region, settings: SharedMemorySettings) -> None:
         ) from error
 
 
-def unregister_all(run: str, url: str, tls: TlsSettings | None) -> list[str]:
+def unregister_all(run: str, url: str, access: Access) -> list[str]:
     """Makes a server that goes on forget the regions of a run; returns what did not go well.
 
     A server up to Triton 2.49 crashes where one of their requests is still in it, a later one refuses instead
@@ -181,7 +180,7 @@ def unregister_all(run: str, url: str, tls: TlsSettings | None) -> list[str]:
     """
     notes = []
     try:
-        control = Control(url, tls)
+        control = Control(url, access)
         try:
             for region in control.ask_json(f"{_SERVER}/status"):
                 name = str(region["name"])

@@ -57,6 +57,7 @@ from squall.models.made import Made, make_inputs
 from squall.models.payload import PLAIN, RequestOptions
 from squall.models.spec import ModelSpec
 from squall.scenarios.errors import ClusterError, SquallError, TargetError
+from squall.scenarios.foreign_text import secrets_of
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan
 from squall.scenarios.promises.promise import LateLimit
@@ -108,7 +109,7 @@ class WorkerSettings:
     n_connections: int
     spill_dir: str
     protocol: str = "http"
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     spin_ns: int = 0
     lane: bool = True
     check: ValueRule | None = None
@@ -373,7 +374,10 @@ class LoadWorker:
                 self._samples.rehearse(sample_table({}))
             path = folder / f"requests-{name}.arrows"
             listener = self._note_late if settings.late_limits else None
-            self._recorder = Recorder(path, labels, worker, phases, targets, kinds, part > 0, listener)
+            secrets = secrets_of(settings.headers)
+            self._recorder = Recorder(
+                path, labels, worker, phases, targets, kinds, part > 0, listener, secrets
+            )
             if settings.streams is not None:
                 path, rule = folder / f"responses-{name}.arrows", settings.streams
                 self._streams = Streams(path, labels, worker, phases, targets, rule, self._recorder)

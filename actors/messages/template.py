@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from squall.actors.messages.value_check import Check, ValueCheck
 from squall.models.payload import ID_DIGITS, read_tensor
 from squall.models.spec import ModelSpec
+from squall.scenarios.foreign_text import printable
 
 REJECTIONS = (b"Exceeds maximum queue size", b"Request timeout expired")
 """What Triton answers when its queue policy refuses a request: full queue, queue timeout."""
@@ -184,4 +185,4 @@ def fault_of(spec: ModelSpec, rows: int, outputs: Sequence[Output]) -> str:
 
 def one_line(text: str) -> str:
     """Any text as a detail: one line of at most 200 characters."""
-    return " ".join(text.split())[:_DETAIL_CHARACTERS]
+    return printable(text)[:_DETAIL_CHARACTERS]

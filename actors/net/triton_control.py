@@ -6,12 +6,30 @@ import http.client
 import json
 import ssl
 import urllib.parse
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from squall.actors.net.stream import CLOSED, TlsSettings, words
+from squall.scenarios.foreign_text import printable, secrets_of, without_secrets
 
 _TIMEOUT_S = 5.0
 _HTTP_PORT, _HTTPS_PORT = 80, 443
+_REFUSED = (401, 403)
+_REASON_CHARACTERS = 200
+
+
+@dataclass(frozen=True)
+class Access:
+    """How a server is spoken to: by `tls` where its URL is https (None: the system's authorities), with `headers` in
+    every call. These may be secrets, so that no text of an access has them."""
+
+    tls: TlsSettings | None = None
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+PLAIN = Access()
+"""Without headers; https by the system's authorities."""
 
 
 def authority(url: str) -> tuple[str, int]:
@@ -24,27 +42,31 @@ def authority(url: str) -> tuple[str, int]:
 class ControlError(OSError):
     """The server did not answer with status 200; the text says what it did, in a few words.
 
-    `reason`: what Triton says why, empty where it says nothing.
+    `status`: that of its answer, 0 without one. `reason`: what it says why, in one line; empty where it says nothing.
     """
 
+    status = 0
     reason = ""
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether who asked may not ask that: status 401 or 403."""
+        return self.status in _REFUSED
 
 
 class Control:
-    """Asks one server, directly as the load goes to it, whatever http_proxy says. Use it from one thread.
+    """Asks one server, directly as the load goes to it, whatever http_proxy says. Use it from one thread."""
 
-    `tls` holds where the URL is https; None: the system's authorities.
-    """
-
-    def __init__(self, url: str, tls: TlsSettings | None = None, timeout_s: float | None = None) -> None:
+    def __init__(self, url: str, access: Access = PLAIN, timeout_s: float | None = None) -> None:
         """Connects with the first request; `timeout_s`: for each step of one, 5 unless told.
 
         Raises OSError for files of TLS that cannot be used.
         """
         host, port = authority(url)
         timeout_s = _TIMEOUT_S if timeout_s is None else timeout_s
+        self._headers = dict(access.headers)
         if urllib.parse.urlsplit(url).scheme == "https":
-            tls = tls or TlsSettings()
+            tls = access.tls or TlsSettings()
             self._connection: http.client.HTTPConnection = _TlsConnection(
                 host, port, tls.context("http/1.1"), tls.server_name or host, timeout_s
             )
@@ -84,12 +106,14 @@ class Control:
         self._connection.close()
 
     def _exchange(self, method: str, path: str, body: bytes | None) -> bytes:
-        self._connection.request(method, path, body)
+        self._connection.request(method, path, body, self._headers)
         reply = self._connection.getresponse()
         answer = reply.read()
         if reply.status != http.client.OK:
-            error = ControlError(f"status {reply.status}")
-            error.reason = _reason(answer)
+            reason = without_secrets(_reason(answer), secrets_of(self._headers))[:_REASON_CHARACTERS]
+            said = f": {reason}" if reason and reply.status in _REFUSED else ""
+            error = ControlError(f"status {reply.status}{said}")
+            error.status, error.reason = reply.status, reason
             raise error
         return answer
 
@@ -132,8 +156,8 @@ class _TlsConnection(http.client.HTTPConnection):
 def _reason(answer: bytes) -> str:
     """Of Triton's `{"error": …}`, in one line."""
     try:
-        return " ".join(str(json.loads(answer)["error"]).split())
-    except (ValueError, KeyError, TypeError):
+        return printable(str(json.loads(answer)["error"]))
+    except (ValueError, KeyError, TypeError, RecursionError):
         return ""
 
 

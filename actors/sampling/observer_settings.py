@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from squall.actors.net.stream import TlsSettings
+from squall.actors.net.triton_control import PLAIN, Access
 from squall.scenarios.units import NS_PER_S
 
 
@@ -21,7 +21,7 @@ class ServerTarget:
     url: str | None = None
     metrics_url: str | None = None
     models: tuple[str, ...] | None = None
-    tls: TlsSettings | None = None
+    access: Access = PLAIN
     pids: tuple[int, ...] = ()
 
 

@@ -78,7 +78,7 @@ def _triton(server: OwnServer) -> Source | None:
     target = server.target
     if target.url is None:
         return None
-    return TritonSource(target.url, target.metrics_url, target.models, target.tls, with_others=True)
+    return TritonSource(target.url, target.metrics_url, target.models, target.access, with_others=True)
 
 
 OF_SERVER: tuple[Sampled[OwnServer], ...] = (

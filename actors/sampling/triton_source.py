@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from squall.actors.net.stream import TlsSettings
-from squall.actors.net.triton_control import Control
+from squall.actors.net.triton_control import PLAIN, Access, Control
+from squall.actors.net.triton_models import STATISTICS
 from squall.actors.sampling.triton_metrics import (
     FAILURE_REASONS,
     MetricsError,
@@ -24,7 +24,6 @@ Key = tuple[str, str]
 """Model and version."""
 Totals = Mapping[str, int]
 
-_STATISTICS = "/v2/models/stats"
 _METRICS = "/metrics"
 _BATCHES = "batches of "
 _REASON_COLUMNS = {reason: f"failure_{reason.lower()}_count" for reason in FAILURE_REASONS}
@@ -45,18 +44,19 @@ class TritonSource:
         url: str,
         metrics_url: str | None,
         models: Sequence[str] | None,
-        tls: TlsSettings | None = None,
+        access: Access = PLAIN,
         with_others: bool = False,
     ) -> None:
-        """`models`: names, or one name; None: every model that is ready. `metrics_url` is http, without TLS.
+        """`models`: names, or one name; None: every model that is ready. `metrics_url` is http, without TLS; the
+        headers of `access` go there too.
 
         `with_others`: every other model too, from the first sample on in which it took part in anything: the steps of
         an ensemble, models that a model calls.
 
         Raises OSError for files of TLS that cannot be used.
         """
-        self._control = Control(url, tls)
-        self._metrics = Control(metrics_url) if metrics_url else None
+        self._control = Control(url, access)
+        self._metrics = Control(metrics_url, access) if metrics_url else None
         self._models = None if models is None else frozenset([models] if isinstance(models, str) else models)
         self._with_others = with_others
         self._took_part: set[Key] = set()
@@ -140,7 +140,7 @@ class TritonSource:
         """Counters of each wanted version that is loaded now; one that is unloaded is not among them."""
         return {
             (item["name"], str(item["version"])): _totals(item)
-            for item in self._control.ask_json(_STATISTICS)["model_stats"]
+            for item in self._control.ask_json(STATISTICS)["model_stats"]
             if self._with_others or self._models is None or item["name"] in self._models
         }
 

@@ -21,8 +21,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from squall.actors.net.stream import TlsSettings
-from squall.actors.net.triton_control import Control, ControlError
+from squall.actors.net.triton_control import PLAIN, Access, Control, ControlError
 from squall.analysis.schema import arrow_schema
 from squall.models.payload import ID_DIGITS
 
@@ -119,9 +118,9 @@ class TraceSwitch:
     in is written, full or not.
     """
 
-    def __init__(self, url: str, tls: TlsSettings | None = None) -> None:
+    def __init__(self, url: str, access: Access = PLAIN) -> None:
         """Raises OSError for files of TLS that cannot be used."""
-        self._control = Control(url, tls)
+        self._control = Control(url, access)
 
     def turn_on(self) -> None:
         """Records every request that arrives from now on. Raises ControlError where the server does not."""

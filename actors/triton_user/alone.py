@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from contextlib import closing
 from urllib.parse import urlsplit
 
-from squall.actors.net.triton_control import Control, ControlError
+from squall.actors.net.triton_control import Access, Control, ControlError
 from squall.actors.net.triton_models import latest, object_of, path_of, ready_models
 from squall.actors.triton_user.handed import UserModel
 from squall.actors.triton_user.servers import Shapes
@@ -15,9 +16,10 @@ from squall.scenarios.errors import TargetError
 
 
 class OneServer:
-    """The server at `url`, which is asked once for each model. `shapes`: sizes that models leave open, by input."""
+    """The server at `url`, which is asked once for each model. `shapes`: sizes that models leave open, by input;
+    `headers`: of every call."""
 
-    def __init__(self, url: str, shapes: Shapes) -> None:
+    def __init__(self, url: str, shapes: Shapes, headers: Mapping[str, str]) -> None:
         """Asks nothing yet. Raises TargetError for what is no URL of a server."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -26,6 +28,7 @@ class OneServer:
             )
         self._url = url.rstrip("/")
         self._shapes = shapes
+        self._access = Access(headers=headers)
         self._known: dict[str | None, tuple[UserModel, ModelSpec]] = {}
         self._turn = (
             threading.Lock()
@@ -37,7 +40,7 @@ class OneServer:
         with self._turn:
             if name not in self._known:
                 try:
-                    with closing(Control(self._url)) as control:
+                    with closing(Control(self._url, self._access)) as control:
                         self._known[name] = self._asked(control, name)
                 except (ControlError, ValueError, KeyError) as error:
                     reason = getattr(error, "reason", "") or str(error)

@@ -84,7 +84,7 @@ class Process:
         if handed is None:
             headers, next_id, seed, timeout_s = dict(asking.headers), self._ids.__next__, 0, asking.timeout_s
             url = (asking.host or "").rstrip("/")
-            server = OneServer(url, asking.shapes)
+            server = OneServer(url, asking.shapes, asking.headers)
             target = UserTarget("server", url, grpc_authority(url, asking.grpc_port), ())
             servers = Servers((target,), ask=server.ask)
         else:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import NoReturn
 
 from squall.cluster.interrupts import Interrupts
+from squall.scenarios.foreign_text import printable
 
 EXIT_ERROR = 1
 EXIT_INVALID = 3
@@ -19,7 +20,7 @@ EXIT_BROKEN = 99
 def fail(text: str, exit_code: int = EXIT_ERROR) -> NoReturn:
     """Ends the process with one line on stderr."""
     with contextlib.suppress(OSError):
-        sys.stderr.write(f"squall: {' '.join(text.split())}\n")
+        sys.stderr.write(f"squall: {printable(text)}\n")
     sys.exit(exit_code)
 
 

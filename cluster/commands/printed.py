@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from squall.scenarios.foreign_text import kept_header
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
@@ -18,12 +20,27 @@ if TYPE_CHECKING:
 
 NARROWEST, WIDEST = 80, 140
 """Tables of figures take 80 columns; a line of text beyond 140 is hard to read."""
+_HEADER = re.compile(
+    r"(?:(?:-H|--header)[ =]?|(?:--set(?:-[ab])?=)?clients\.headers\.)(?P<name>[A-Za-z0-9_.-]+)\s*[:=](?P<value>.*)",
+    re.DOTALL,
+)
+"""An argument that names a header and its value."""
 _BLANKS = re.compile(r" +(?=(?:\x1b\[[0-9;]*m)*$)", re.MULTILINE)
 
 
 def typed() -> str:
-    """The command as it was typed, quoted for a shell: what makes a result again."""
-    return shlex.join(["squall", *sys.argv[1:]])
+    """The command as it was typed, quoted for a shell: what makes a result again; but for values of headers, which may
+    be secrets."""
+    shown = ["squall"]
+    for before, argument in zip(sys.argv, sys.argv[1:], strict=False):
+        whole = f"{before} {argument}" if before in ("-H", "--header") else argument
+        found = _HEADER.fullmatch(whole)
+        if found is None:
+            shown.append(argument)
+            continue
+        front = argument[: len(argument) - len(found["value"])]
+        shown.append(front + kept_header(found["name"], found["value"].strip()))
+    return shlex.join(shown)
 
 
 def print_result(result: Mapping[str, Any], render: Callable[[int], RenderableType], as_json: bool) -> None:

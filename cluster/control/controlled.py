@@ -7,8 +7,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from squall.actors.net.stream import TlsSettings
-from squall.actors.net.triton_control import Control
+from squall.actors.net.triton_control import Access, Control
 from squall.analysis.tables.deployed import ControlFacts
 from squall.cluster.control.changes import Undo, apply, names_wanted, refuse_unknown, restore
 from squall.cluster.control.repository import Repository
@@ -34,13 +33,13 @@ def told_by_watches(run_dir: Path) -> list[str]:
 
 
 def refuse_control(
-    config: ControlConfig, models: Sequence[str], server: ServerConfig, tls: TlsSettings | None
+    config: ControlConfig, models: Sequence[str], server: ServerConfig, access: Access
 ) -> bool:
     """Whether every model under load is ready and stays as it is, so that it can be asked about now.
 
     Changes nothing. Raises TargetError where the server is not there, is not in explicit mode, or lacks a model.
     """
-    where = where_of(server, tls)
+    where = where_of(server, access)
     with closing(_control(where)) as control:
         repository = where.repository(control)
         repository.refuse_other_mode()
@@ -50,10 +49,10 @@ def refuse_control(
     return set(models) <= ready.keys() & set(unchanged)
 
 
-def where_of(server: ServerConfig, tls: TlsSettings | None) -> Where:
+def where_of(server: ServerConfig, access: Access) -> Where:
     """The server at its url."""
     assert server.url is not None
-    return Where(server.url.rstrip("/"), tls, server.start_timeout_ns / NS_PER_S)
+    return Where(server.url.rstrip("/"), access, server.start_timeout_ns / NS_PER_S)
 
 
 def _control(where: Where) -> Control:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from squall.actors.net.stream import TlsSettings
-from squall.actors.net.triton_control import Control
+from squall.actors.net.triton_control import Access, Control
 from squall.actors.process.watch import WatchProcess
 from squall.cluster.control.changes import Undo, restore
 from squall.cluster.control.repository import Repository
@@ -29,12 +29,12 @@ class Where:
     """A server, as it is asked: `timeout_s` for each step."""
 
     url: str
-    tls: TlsSettings | None
+    access: Access
     timeout_s: float
 
     def control(self) -> Control:
         """Raises OSError for files of TLS that cannot be used."""
-        return Control(self.url, self.tls, self.timeout_s)
+        return Control(self.url, self.access, self.timeout_s)
 
     def repository(self, control: Control) -> Repository:
         return Repository(control, self.url, self.timeout_s)
@@ -66,7 +66,9 @@ def put_back(lines: list[Any]) -> list[str] | None:
     if len(lines) < 2 or lines[-1] == _WELL:
         return None
     place, undo = lines[0], Undo(**lines[-1])
-    where = Where(**{**place, "tls": place["tls"] and TlsSettings(**place["tls"])})
+    tls, headers = place["access"]["tls"], place["access"]["headers"]
+    access = Access(TlsSettings(**tls) if tls else None, headers)
+    where = Where(place["url"], access, place["timeout_s"])
     try:
         with closing(where.control()) as control:
             return restore(where.repository(control), undo)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -36,7 +34,7 @@ from squall.cluster.driver.payloads.wires import (
     sequence_rule,
     stream_rule,
 )
-from squall.cluster.node.endpoint import Endpoint, specs_of
+from squall.cluster.node.endpoint import Endpoint, headers_of, specs_of
 from squall.cluster.placement import Node, Placement
 from squall.cluster.progress import Screen
 from squall.cluster.remote.spawn import Handle, ask_all, spawn
@@ -281,14 +279,14 @@ def _settings(
         TargetSettings(
             name, one.host, one.port if clients.protocol == "http" else one.grpc_port,
             tuple(asked_at(model, one) for model in models),
-            None if is_plain else one.tls, clients.unix,
-            None if memory is None else SharedMemorySettings(memory.inputs, memory.outputs, one.url, one.tls),
+            None if is_plain else one.access.tls, clients.unix,
+            None if memory is None else SharedMemorySettings(memory.inputs, memory.outputs, one.url, one.access),
         )
         for name, one in endpoints.items()
     )  # fmt: skip
     return WorkerSettings(
         run=run, node="", worker=0, targets=targets, choice=choice_of(clients.routing), protocol=clients.protocol,
-        headers=expand_headers(clients.headers, os.environ), spin_ns=clients.spin_ns,
+        headers=headers_of(scenario), spin_ns=clients.spin_ns,
         seed=scenario.seed, shapes=first.shapes, made=first.made, options=first.options, check=first.check,
         others=tuple(others),
         rules=Rules(clients.timeout_ns, clients.max_in_flight, phase_timeouts(scenario)),
@@ -371,21 +369,4 @@ def phase_timeouts(scenario: Scenario) -> dict[int, int]:
     """The timeouts that phases set themselves, in ns by index of the phase."""
     return {
         index: phase.timeout_ns for index, phase in enumerate(scenario.phases) if phase.timeout_ns is not None
-    }
-
-
-def expand_headers(headers: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
-    """`${NAME}` in a value becomes that environment variable, so that no token stands in scenario or manifest.
-
-    Raises ScenarioError for a variable that is not set.
-    """
-
-    def value_of(key: str, found: re.Match[str]) -> str:
-        if found[1] not in environment:
-            raise ScenarioError(f"clients.headers.{key}: the environment variable {found[1]} is not set")
-        return environment[found[1]]
-
-    return {
-        key: re.sub(r"\$\{(\w+)\}", lambda found, key=key: value_of(key, found), value)  # type: ignore[misc]
-        for key, value in headers.items()
     }

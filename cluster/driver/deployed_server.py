@@ -17,7 +17,7 @@ from squall.cluster.control.controlled import Controlled, log_of, where_of
 from squall.cluster.driver.collectors.observed import ELSEWHERE, Collectors
 from squall.cluster.driver.collectors.server_libraries import ServerLibraries
 from squall.cluster.node.agent import NodeAgent
-from squall.cluster.node.endpoint import Endpoint, attach, tls_of
+from squall.cluster.node.endpoint import HEADERS_MEND, STATISTICS_API, Endpoint, access_of, attach
 from squall.cluster.node.server import LOOPBACK
 from squall.cluster.placement import Seat
 from squall.cluster.progress import Screen
@@ -116,11 +116,11 @@ class DeployedServer:
         if entry.url is not None:
             self._screen.step(f"attaching to {entry.url}")
             if entry.control is not None:
-                where = where_of(entry, tls_of(scenario, entry))
+                where = where_of(entry, access_of(scenario, entry))
                 log = log_of(self._run_dir, self.name)
                 self._controlled = Controlled(entry.control, where, log)
                 self._controlled.begin([one.name for one in self._models], self._screen.step)
-            self._endpoint = attach(self._models, entry, tls_of(scenario, entry))
+            self._endpoint = attach(self._models, entry, access_of(scenario, entry))
             if self.collectors.is_on("nsys"):
                 self.agent.call(NodeAgent.attach_profiler, scenario.profile)
             self.libraries.follow(self.agent, self.endpoint.port if self.is_here else None)
@@ -153,6 +153,10 @@ class DeployedServer:
         found, name = self.endpoint, f"{self.name}: " if self._scenario.servers is not None else ""
         served = names_text([one.spec.name for one in found.models])
         self._screen.step(f"{name}Triton {found.server_version} ({found.source}) serves {served}")
+        for line in found.told_refused:
+            self._screen.step(f"{name}{line}; {HEADERS_MEND}", "yellow")
+        if STATISTICS_API in found.refused:
+            self.collectors.leave_out("triton", f"the server refuses it: {found.refused[STATISTICS_API]}")
 
     def describe(self) -> ServerFacts:
         """For the manifest."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
@@ -18,7 +17,6 @@ from squall.analysis.tables.deployed import NodeFacts, RayPriority
 from squall.analysis.wording import names_text
 from squall.cluster.driver.client_workers import (
     Worker,
-    expand_headers,
     expected_replies,
     refuse_two_nodes,
     seats_of,
@@ -35,6 +33,7 @@ from squall.cluster.driver.nodes import Nodes
 from squall.cluster.driver.payloads.bringing import bring, packing_place
 from squall.cluster.driver.payloads.packing import Requests, encoded_by_model, told_in_manifest
 from squall.cluster.node.agent import NodeAgent
+from squall.cluster.node.endpoint import headers_of
 from squall.cluster.placement import Node, Placement
 from squall.cluster.progress import Screen
 from squall.cluster.remote.spawn import Handle, ask_all, end_all, wait_all
@@ -144,7 +143,7 @@ class Deployment:
         if self._scenario.clients.shared_memory is not None and self.workers:
             for server in self.servers:
                 if not server.is_started:
-                    notes += unregister_all(self._store.run, server.endpoint.url, server.endpoint.tls)
+                    notes += unregister_all(self._store.run, server.endpoint.url, server.endpoint.access)
         return notes + self.nodes.release(keeps)
 
     def _describe_nodes(self) -> dict[str, NodeFacts]:
@@ -257,7 +256,7 @@ class Deployment:
         seats = seats_of(self._scenario.clients, placement)
         endpoints = {server.name: server.endpoint for server in self.servers}
         spill_dirs = ask_all(self.nodes.hosts, NodeAgent.spill_dir)
-        headers = expand_headers(self._scenario.clients.headers, os.environ)
+        headers = headers_of(self._scenario)
         settings = locust_settings(
             self._store.run, self._scenario, plan, endpoints, seats, spill_dirs, headers
         )

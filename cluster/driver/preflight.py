@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import urllib.parse
 from collections.abc import Sequence
 from pathlib import Path
 
 from squall.cluster.control.controlled import refuse_control
-from squall.cluster.driver.client_workers import expand_headers
 from squall.cluster.driver.payloads.packing import Codes, GivenRequests, sendable
 from squall.cluster.driver.payloads.wires import asked_of, stream_rule
-from squall.cluster.node.endpoint import Endpoint, attach, tls_of
+from squall.cluster.node.endpoint import Endpoint, access_of, attach, headers_of
 from squall.cluster.node.server import free_ports, refuse_no_model
 from squall.models.answer_function import load_function
 from squall.models.made import make_inputs
@@ -45,14 +43,14 @@ def check_before_ray(scenario: Scenario, plan: RunPlan, is_local: bool) -> None:
 
     Raises TargetError, and ScenarioError for a payload that the model does not take.
     """
-    expand_headers(scenario.clients.headers, os.environ)
+    headers_of(scenario)
     refuse_no_answers(scenario)
     server_addresses(scenario)
     by_model: Sequence[Codes] | None = None
     for number, entry in enumerate(scenario.server_entries() or ()):
         models = scenario.models_at(f"server-{number}")
         if entry.url is not None and may_be_asked(scenario, number, entry):
-            endpoint = attach(models, entry, tls_of(scenario, entry))
+            endpoint = attach(models, entry, access_of(scenario, entry))
             if isinstance(plan, LocustPlan):
                 refuse_asked(scenario, endpoint)
                 continue
@@ -78,7 +76,7 @@ def may_be_asked(scenario: Scenario, number: int, server: ServerConfig) -> bool:
     if server.control is None:
         return True
     names = [one.name for one in scenario.models_at(f"server-{number}")]
-    return refuse_control(server.control, names, server, tls_of(scenario, server))
+    return refuse_control(server.control, names, server, access_of(scenario, server))
 
 
 def refuse_asked(scenario: Scenario, endpoint: Endpoint) -> None:

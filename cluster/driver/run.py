@@ -176,7 +176,7 @@ def _session(
 
 def _first_manifest(scenario: Scenario, described: PlanFacts) -> Manifest:
     return Manifest(
-        scenario=scenario.to_mapping(),
+        scenario=scenario.to_kept(),
         scenario_digest=scenario.digest(),
         seed=scenario.seed,
         plan=described,

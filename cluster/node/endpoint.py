@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import re
 import urllib.parse
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from squall.actors.net.stream import TlsSettings
-from squall.actors.net.triton_control import Control, ControlError, authority
-from squall.actors.net.triton_models import latest, object_of, path_of, ready_models
+from squall.actors.net.triton_control import PLAIN, Access, Control, ControlError, authority
+from squall.actors.net.triton_models import STATISTICS, describe_model, object_of, path_of, ready_models
 from squall.models.spec import ModelSpec, is_decoupled
 from squall.scenarios.config.models.model import ModelConfig
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.config.servers import ServerConfig
-from squall.scenarios.errors import TargetError
+from squall.scenarios.errors import ScenarioError, TargetError
+from squall.scenarios.sizes import LARGEST_BATCH
 
 READY = "/v2/health/ready"
 _LIVE = "/v2/health/live"
@@ -23,6 +26,20 @@ METRICS = "/metrics"
 _ESCAPED = ", and a Triton that takes a URL as it is written finds no name that a URL escapes: give the model another"
 TRITON_GRPC_PORT = 8_001
 """Triton's default; server.grpc_port says another."""
+STATISTICS_API, METRICS_API = "statistics", "metrics"
+_LOST = {
+    "health": "its models are taken to be ready",
+    "server": "its version is not known",
+    "metadata": "the model's version is the one that is stated, or the latest that repository or statistics name",
+    "configuration": (
+        "inputs and outputs are those of its metadata; its largest batch, its priorities, the steps of an ensemble, and"
+        " whether it keeps sequences or answers response by response are not known"
+    ),
+    STATISTICS_API: "what it counts itself is not in the run: executions, batch sizes, queue and compute times",
+    METRICS_API: "requests that wait, and why some failed, are not in its samples",
+}
+"""What a run goes without, by what a server refuses who asks."""
+HEADERS_MEND = "headers go with every call: clients.headers, or -H of init and perf"
 
 
 @dataclass(frozen=True)
@@ -39,11 +56,12 @@ class Endpoint:
     """Where a server answers and what it serves. `has_records`: its models write batch records that we
     collect. `spec` and `steps` are those of its first model under load, see `ServedModel`; `others`: the next.
 
-    `url`: of its HTTP port; `tls`: how to speak to it there if that is https. `source`: url, container, PATH or wheel.
+    `url`: of its HTTP port; `access`: how it is spoken to there. `source`: url, container, PATH or wheel.
+    `refused`: the calls that it refuses who asks, each with why.
     """
 
     url: str
-    tls: TlsSettings | None
+    access: Access
     grpc_port: int
     metrics_url: str | None
     source: str
@@ -54,6 +72,12 @@ class Endpoint:
     decoupled: tuple[str, ...] = ()
     """Those models of the server that are, by name."""
     others: tuple[ServedModel, ...] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def told_refused(self) -> list[str]:
+        """A line for each call that it refuses, with what the run goes without."""
+        return [f"{self.url} refuses {api} ({why}): {_LOST[api]}" for api, why in self.refused.items()]
 
     @property
     def models(self) -> tuple[ServedModel, ...]:
@@ -86,28 +110,68 @@ def tls_of(scenario: Scenario, server: ServerConfig) -> TlsSettings | None:
     return None if url is None else default_tls(url)
 
 
+def access_of(scenario: Scenario, server: ServerConfig) -> Access:
+    """How everything speaks with a server. Raises ScenarioError as `headers_of`."""
+    return Access(tls_of(scenario, server), headers_of(scenario))
+
+
+def headers_of(scenario: Scenario) -> dict[str, str]:
+    """Those of every call to a server, with the values of their variables. Raises ScenarioError for one that is not
+    set."""
+    return expand_headers(scenario.clients.headers, os.environ)
+
+
+def expand_headers(
+    headers: Mapping[str, str], environment: Mapping[str, str], where: str = "clients.headers."
+) -> dict[str, str]:
+    """`${NAME}` in a value becomes that environment variable, so that no token stands in scenario or manifest.
+
+    Raises ScenarioError for a variable that is not set, or whose value no header can have; `where`: before the name of
+    its header there.
+    """
+
+    def value_of(key: str, found: re.Match[str]) -> str:
+        if found[1] not in environment:
+            raise ScenarioError(f"{where}{key}: the environment variable {found[1]} is not set")
+        value = environment[found[1]]
+        if not (value.isascii() and value.isprintable()):
+            raise ScenarioError(
+                f"{where}{key}: the environment variable {found[1]} has a line end, or another character that no header"
+                " may have"
+            )
+        return value
+
+    return {
+        key: re.sub(r"\$\{(\w+)\}", lambda found, key=key: value_of(key, found), value)  # type: ignore[misc]
+        for key, value in headers.items()
+    }
+
+
 def default_tls(url: str) -> TlsSettings | None:
     """How everything speaks TLS with a server at `url` of which nothing else is said: the system's authorities; None
     without TLS."""
     return TlsSettings() if url.startswith("https:") else None
 
 
-def attach(models: Sequence[ModelConfig], server: ServerConfig, tls: TlsSettings | None = None) -> Endpoint:
-    """The running server at `server.url`, where `tls` holds if that is https (None: the system's authorities).
+def attach(models: Sequence[ModelConfig], server: ServerConfig, access: Access = PLAIN) -> Endpoint:
+    """The running server at `server.url`.
 
     Raises TargetError where it or a model is not ready, and for files of TLS that cannot be used.
     """
     assert server.url is not None
     url = server.url.rstrip("/")
     grpc_port = server.grpc_port or TRITON_GRPC_PORT
-    metrics_url = None
+    metrics_url, refused = None, dict[str, str]()
     if server.metrics_port is not None:
         metrics_url = f"http://{bracketed(authority(url)[0])}:{server.metrics_port}"
-        with closing(Control(metrics_url)) as metrics:
-            not_there = why_not(metrics, METRICS)
-        if not_there is not None:
+        with closing(Control(metrics_url, access)) as metrics:
+            not_there = _why_not(metrics, METRICS)
+        if not_there is not None and not_there.is_refused:
+            refused[METRICS_API], metrics_url = str(not_there), None
+        elif not_there is not None:
             raise TargetError(f"server.metrics_port: no metrics at {metrics_url}{METRICS}: {not_there}")
-    return inspect(url, tls, grpc_port, models, "url", metrics_url, has_records=False)
+    found = inspect(url, access, grpc_port, models, "url", metrics_url, has_records=False)
+    return replace(found, refused={**found.refused, **refused})
 
 
 def bracketed(host: str) -> str:
@@ -117,50 +181,73 @@ def bracketed(host: str) -> str:
 
 def inspect(
     url: str,
-    tls: TlsSettings | None,
+    access: Access,
     grpc_port: int,
     models: Sequence[ModelConfig],
     source: str,
     metrics_url: str | None,
     has_records: bool,
 ) -> Endpoint:
-    """What the server at `url` says of itself and the models. Raises TargetError where one is not ready."""
+    """What the server at `url` says of itself and the models. Raises TargetError where one is not ready, or it refuses
+    what a request must know."""
+    refused: dict[str, str] = {}
     try:
-        control = Control(url, tls)
+        control = Control(url, access)
     except OSError as error:
         raise TargetError(f"no Triton is ready at {url}: {error}") from error
     try:
-        not_there = why_not_there(control)
+        not_there = why_not_there(control, refused)
         if not_there is not None:
             raise TargetError(f"no Triton is ready at {url}: {not_there}")
-        found = [_inspect_model(control, url, model) for model in models]
-        version = str(object_of(control, "/v2").get("version", "unknown"))
-    except (ControlError, ValueError, KeyError) as error:
+        found = [_inspect_model(control, url, model, refused) for model in models]
+        version = _server_version(control, refused)
+        statistics = _why_not(control, STATISTICS)
+        if statistics is not None and statistics.is_refused:
+            refused[STATISTICS_API] = str(statistics)
+    except (ControlError, ValueError, KeyError, TypeError, AttributeError) as error:
+        if refused:
+            raise TargetError(f"{url} refuses who asks: {error}; {HEADERS_MEND}") from error
         raise TargetError(f"{url} does not answer like a Triton server: {error}") from error
     finally:
         control.close()
     first, *others = (one for one, _ in found)
     decoupled = tuple(sorted({name for _, names in found for name in names}))
     return Endpoint(
-        url, tls, grpc_port, metrics_url, source, version, first.spec, has_records, first.steps, decoupled,
-        tuple(others),
+        url, access, grpc_port, metrics_url, source, version, first.spec, has_records, first.steps, decoupled,
+        tuple(others), refused,
     )  # fmt: skip
 
 
-def _inspect_model(control: Control, url: str, model: ModelConfig) -> tuple[ServedModel, tuple[str, ...]]:
-    """What the server says of a model, and which of its models are decoupled. Raises TargetError where it is not ready,
-    ControlError, ValueError and KeyError as `object_of`."""
+def _server_version(control: Control, refused: dict[str, str]) -> str:
+    """`unknown` where it is refused, which is noted. Raises ControlError and ValueError as `object_of`."""
+    try:
+        return str(object_of(control, "/v2").get("version", "unknown"))
+    except ControlError as error:
+        if not error.is_refused:
+            raise
+        refused["server"] = str(error)
+        return "unknown"
+
+
+def _inspect_model(
+    control: Control, url: str, model: ModelConfig, refused: dict[str, str]
+) -> tuple[ServedModel, tuple[str, ...]]:
+    """What the server says of a model, and which of its models are decoupled; what it refuses is noted. Raises
+    TargetError where it is not ready, ControlError, ValueError and KeyError as `describe_model`."""
     named = path_of(model.name)
     path = f"{named}/versions/{model.version}" if model.version is not None else named
-    not_ready = why_not(control, f"{path}/ready")
-    if not_ready is not None:
+    not_ready = _why_not(control, f"{path}/ready")
+    if not_ready is not None and not_ready.is_refused:
+        refused.setdefault("health", str(not_ready))
+    elif not_ready is not None:
         which = f" version {model.version}" if model.version is not None else ""
         raise TargetError(
             f"model {model.name!r}{which} is not ready at {url}: {not_ready}{_what_it_has(control, model.name)}"
         )
-    of_model = model.version or latest(object_of(control, named))
-    config = object_of(control, f"{named}/versions/{of_model}/config")
-    spec = ModelSpec.from_config(config, of_model)
+    described = describe_model(control, model.name, model.version, LARGEST_BATCH)
+    refused |= described.refused
+    config = described.config
+    spec = ModelSpec.from_config(config, described.version)
     steps = _steps(control, config)
     decoupled = _decoupled(control, {model.name: config}, steps)
     if not set(steps).isdisjoint(decoupled):
@@ -170,25 +257,36 @@ def _inspect_model(control: Control, url: str, model: ModelConfig) -> tuple[Serv
 
 def why_not(control: Control, path: str) -> str | None:
     """None if the server answers `path` with 200; else why not, in a few words."""
+    error = _why_not(control, path)
+    return None if error is None else str(error)
+
+
+def _why_not(control: Control, path: str) -> ControlError | None:
+    """None if the server answers `path` with 200."""
     try:
         control.ask(path)
     except ControlError as error:
-        return str(error)
+        return error
     return None
 
 
-def why_not_there(control: Control) -> str | None:
-    """None if a Triton answers for its models; else why not, in a few words.
+def why_not_there(control: Control, refused: dict[str, str] | None = None) -> str | None:
+    """None if a Triton answers for its models; else why not, in a few words. One that refuses to tell, which is noted
+    in `refused` where that is given, may answer for them all the same.
 
     With strict readiness, the default, a Triton calls itself not ready for good once any model failed to load, and goes
     on to serve all others: where it is live, each model is to be asked itself.
     """
-    not_ready = why_not(control, READY)
-    is_answer = not_ready is not None and not_ready.startswith("status ")
-    return None if is_answer and why_not(control, _LIVE) is None else not_ready
+    not_ready = _why_not(control, READY)
+    if not_ready is None:
+        return None
+    if not_ready.is_refused and refused is not None:
+        refused["health"] = str(not_ready)
+        return None
+    return None if not_ready.status and why_not(control, _LIVE) is None else str(not_ready)
 
 
-def _steps(control: Control, config: dict[str, Any], n_levels: int = 8) -> tuple[str, ...]:
+def _steps(control: Control, config: Mapping[str, Any], n_levels: int = 8) -> tuple[str, ...]:
     """Models at the ends of an ensemble's steps, as often as they are one; of a step that is an ensemble its own. Empty
     of others."""
     found: list[str] = []
@@ -196,7 +294,11 @@ def _steps(control: Control, config: dict[str, Any], n_levels: int = 8) -> tuple
         name = str(step["model_name"])
         inner: tuple[str, ...] = ()
         if n_levels:
-            inner = _steps(control, object_of(control, f"{path_of(name)}/config"), n_levels - 1)
+            try:
+                inner = _steps(control, object_of(control, f"{path_of(name)}/config"), n_levels - 1)
+            except ControlError as error:
+                if not error.is_refused:  # else it is taken to be no ensemble
+                    raise
         found += inner or (name,)
     return tuple(found)
 

@@ -19,7 +19,7 @@ import psutil
 import squall.actors.process.ordinary
 import squall.actors.process.supervisor
 from squall.actors.inject.library import FOLDER_VARIABLE, INJECTION_VARIABLE, PRELOAD_VARIABLE
-from squall.actors.net.triton_control import Control, ControlError
+from squall.actors.net.triton_control import PLAIN, Control, ControlError
 from squall.actors.nsys.session import NsysSession
 from squall.actors.process.state import listening_pids, wait_until_gone
 from squall.actors.process.supervisor import region_prefix, remove_leftovers
@@ -343,7 +343,7 @@ class TritonServer:
                 if why_not(control, READY) is None and self._is_own(control):
                     self._load_beside(url)
                     metrics = f"http://{host}:{ports.metrics}"
-                    return inspect(url, None, ports.grpc, self._models, source, metrics, self._has_records)
+                    return inspect(url, PLAIN, ports.grpc, self._models, source, metrics, self._has_records)
                 time.sleep(_POLL_S)
         reason = self._why_it_failed()
         seconds = self._server.start_timeout_ns / NS_PER_S

@@ -61,6 +61,7 @@ from squall.scenarios.config.servers import (
     without_shared_keys,
 )
 from squall.scenarios.config.trace import OTHER_SESSIONS, Ratio, TraceArrivals
+from squall.scenarios.foreign_text import kept_header
 from squall.scenarios.promises.fitting import refuse_strangers
 from squall.scenarios.promises.grammar import format_promises, parse_promises
 from squall.scenarios.promises.promise import Promise
@@ -525,6 +526,17 @@ class Scenario(Section):
         mapping = self.model_dump(mode="json", by_alias=True, exclude_none=True)
         if isinstance(self.servers, tuple):
             mapping["servers"] = without_shared_keys(mapping["servers"], mapping["server"])
+        return mapping
+
+    def to_kept(self) -> dict[str, Any]:
+        """`to_mapping` for what is kept of a run: without values of headers that are written out, which may be secrets;
+        in their place stands the variable that whoever runs it again must set."""
+        mapping = self.to_mapping()
+        headers = mapping["clients"].get("headers") or {}
+        if headers:
+            mapping["clients"]["headers"] = {
+                name: kept_header(name, value) for name, value in headers.items()
+            }
         return mapping
 
     def digest(self) -> str:

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from squall.actors.net.stream import TlsSettings
-from squall.actors.net.triton_control import Control, ControlError
+from squall.actors.net.triton_control import Access, Control, ControlError
 from squall.actors.sampling.triton_source import TritonSource
 from squall.cluster.cli import app
 from squall.cluster.node.endpoint import attach
@@ -53,18 +53,18 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 def refusal(url: str, tls: TlsSettings | None) -> str:
     with pytest.raises(TargetError) as caught:
-        attach([MODEL], ServerConfig(url=url), tls)
+        attach([MODEL], ServerConfig(url=url), Access(tls))
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
 def test_attach_reads_a_server_over_mutual_tls_under_another_name(secured: Secured) -> None:
-    endpoint = attach([MODEL], ServerConfig(url=secured.url + "/", grpc_port=9), secured.tls)
+    endpoint = attach([MODEL], ServerConfig(url=secured.url + "/", grpc_port=9), Access(secured.tls))
     assert endpoint.spec == null_spec()
     assert (endpoint.url, endpoint.host, endpoint.port) == (
         secured.url, "127.0.0.1", secured.null.ports["http"]
     )  # fmt: skip
-    assert (endpoint.grpc_port, endpoint.tls, endpoint.source) == (9, secured.tls, "url")
+    assert (endpoint.grpc_port, endpoint.access.tls, endpoint.source) == (9, secured.tls, "url")
 
 
 def test_a_first_look_that_tls_ends_says_what_to_do(secured: Secured) -> None:
@@ -111,7 +111,7 @@ def test_attach_over_https_to_a_server_without_tls_says_so() -> None:
 
 
 def test_statistics_are_sampled_over_the_same_tls(secured: Secured) -> None:
-    source = TritonSource(secured.url, None, "linear_head", secured.tls)
+    source = TritonSource(secured.url, None, "linear_head", Access(secured.tls))
     assert source.sample(0) == []  # the baseline
     (row,) = source.sample(10)
     assert (row["model"], row["request_count"], row["interval_ns"]) == ("linear_head", 0, 10)

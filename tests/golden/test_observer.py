@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 
 from squall.actors.net.stream import TlsSettings
+from squall.actors.net.triton_control import Access
 from squall.actors.sampling.clock_responder import probe_message, read_answer
 from squall.actors.sampling.observer import Observer, ObserverSettings, ServerTarget
 from squall.actors.sampling.sampled import OF_NODE, OF_SERVER
@@ -160,6 +161,7 @@ def test_killed_its_files_are_readable_and_the_loss_is_named(observer: Observer,
 OWNER = """
 import sys, time
 from squall.actors.net.stream import TlsSettings
+from squall.actors.net.triton_control import Access
 from squall.actors.sampling.observer import Observer, ObserverSettings
 observer = Observer(ObserverSettings("run", "node-1", sys.argv[1], host_interval_ns=50_000_000))
 observer.start()
@@ -202,7 +204,7 @@ def test_the_interrupt_of_a_terminal_does_not_end_it_and_a_termination_writes_wh
 def test_what_it_cannot_do_is_an_error_in_one_line_and_it_goes_on(observer: Observer, tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match=r"^the observer of node-1 has no server server-9: add it first$"):
         observer.set_server_pids("server-9", [1])
-    target = ServerTarget("server-0", "https://127.0.0.1:9", tls=TlsSettings("absent.pem"))
+    target = ServerTarget("server-0", "https://127.0.0.1:9", access=Access(TlsSettings("absent.pem")))
     with pytest.raises(ClusterError, match=r"^the TLS authorities in absent\.pem cannot be used: "):
         observer.add_server(target)
     observer.add_server(ServerTarget("server-0"))

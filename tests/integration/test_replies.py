@@ -13,7 +13,7 @@ import pytest
 
 from squall.actors.load.shared_memory import FOLDER, SharedMemorySettings, unregister_all
 from squall.actors.messages.value_check import Tally, ValueRule
-from squall.actors.net.triton_control import Control
+from squall.actors.net.triton_control import PLAIN, Control
 from squall.analysis.tables.document import to_json
 from squall.cluster.node.endpoint import Endpoint
 from squall.cluster.node.server import TritonServer
@@ -117,7 +117,7 @@ def test_a_real_server_reads_and_writes_the_regions(
     assert tallies == [Tally(10, 0)]
     assert _left(run) == []
     assert _registered(endpoint.url) == [f"squall-shm-{run}-0-0"]
-    assert unregister_all(run, endpoint.url, None) == []
+    assert unregister_all(run, endpoint.url, PLAIN) == []
     assert _registered(endpoint.url) == []
 
 

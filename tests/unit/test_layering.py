@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -138,7 +137,6 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
 }
 """Libraries that only some modules may import."""
 
-LARGEST_ROOM = 15
 
 HEAVY = (
     "ray", "plotly", "matplotlib", "scipy", "duckdb", "tritonclient", "pynvml", "torch", "onnx", "onnxruntime",
@@ -359,11 +357,6 @@ def test_a_cycle_of_rooms_is_seen_where_modules_make_none() -> None:
     }
     assert list(cycles(graph)) == []
     assert list(cycles(room_graph(graph))) == ["p.a -> p.b -> p.a"]
-
-
-def test_a_room_has_at_most_fifteen_files() -> None:
-    n_files = Counter(path.parent for path in sources() if path.name != "__init__.py")
-    assert {folder: n for folder, n in n_files.items() if n > LARGEST_ROOM} == {}
 
 
 def test_every_folder_is_shipped() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from squall.analysis.wording import duration_text
@@ -33,6 +33,7 @@ class Wanted:
     version: str | None
     grpc_port: int | None
     file: str
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 def draft(model: ServedModel, steps: Sequence[str], wanted: Wanted) -> str:
@@ -141,10 +142,12 @@ def _clients(model: ServedModel, wanted: Wanted) -> Iterator[Line]:
             f"  # request: {{outputs: [{names[0]}]}}",
             f"where callers ask for some outputs only, of {', '.join(names)}",
         )
-    yield Line(
-        '  # headers: {Authorization: "Bearer ${TOKEN}"}',
-        "where callers must say who they are; gRPC: metadata",
-    )
+    if wanted.headers:
+        yield Line("  headers:", "of every call to the server, as asked for; gRPC: metadata")
+        for name, value in wanted.headers.items():
+            yield Line(f"    {scalar(name)}: {scalar(value)}")
+    else:
+        yield _no_headers()
     if wanted.protocol == "grpc":
         yield Line("  # tls: {}", "where the gRPC port speaks TLS: ca, certificate, key, server_name")
     elif wanted.urls[0].startswith("https:"):
@@ -152,6 +155,13 @@ def _clients(model: ServedModel, wanted: Wanted) -> Iterator[Line]:
             "  # tls: {server_name: triton.example.org}",
             "where its certificate has another name than the URL",
         )
+
+
+def _no_headers() -> Line:
+    return Line(
+        '  # headers: {Authorization: "Bearer ${TOKEN}"}',
+        "where callers must say who they are; gRPC: metadata",
+    )
 
 
 def _phases(model: ServedModel) -> Iterator[Line]:

@@ -42,18 +42,27 @@ def init(
     grpc_port: Annotated[
         int | None, typer.Option("--grpc-port", help="Of the server's gRPC.  [default: 8001]")
     ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--header", "-H", metavar="NAME:VALUE",
+            help="Of every call, as clients.headers; ${NAME} in VALUE: that environment variable. Repeatable.",
+        ),
+    ] = None,
     out: Annotated[str, typer.Option("--out", metavar="FILE|-", help="The scenario; -: stdout.")] = _DEFAULT,
     is_forced: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
 ) -> None:  # fmt: skip
     """Writes a first scenario for a model of a Triton that runs: it is asked what it serves, no load is sent."""
     from squall.cluster.commands.drafting.draft import Wanted, draft
+    from squall.cluster.commands.headers import headers_typed, told_of_values
 
     path = None if out == _STDOUT else Path(out)
     if path is not None and not is_forced:
         _refuse_existing(path)
     port = _grpc_port(grpc_port) if protocol is Protocol.GRPC else grpc_port
     urls = tuple(dict.fromkeys(url.rstrip("/") for url in server))
-    wanted = Wanted(urls, protocol.value, version, port, _DEFAULT if path is None else path.name)
+    headers = headers_typed(header or ())
+    wanted = Wanted(urls, protocol.value, version, port, _DEFAULT if path is None else path.name, headers)
     chosen, endpoints = _chosen(wanted, model)
     text = draft(chosen, endpoints[0].steps, wanted)
     _refuse_unloadable(text, chosen)
@@ -61,6 +70,8 @@ def init(
         typer.echo(text, nl=False)
         return
     _write(path, text, is_forced)
+    for line in told_of_values(headers, str(path)):
+        typer.echo(line, err=True)
     typer.echo(f"{path} is written: squall run {path}", err=True)
 
 
@@ -78,26 +89,31 @@ def _refuse_existing(path: Path) -> None:
 def _chosen(wanted: Wanted, name: str | None) -> tuple[ServedModel, list[Endpoint]]:
     """The model that is to be loaded, and every server as a run would see it. Raises ScenarioError where it is not
     told which, TargetError where a server or the model is not ready, or squall cannot load it."""
+    from squall.actors.net.triton_control import Access
     from squall.cluster.commands.drafting.served import served_models
+    from squall.cluster.commands.headers import expanded
     from squall.cluster.node.endpoint import attach, default_tls
     from squall.scenarios.config.loader import section_from_mapping
     from squall.scenarios.config.models.model import ModelConfig
     from squall.scenarios.config.servers import ServerConfig
+    from squall.scenarios.foreign_text import printable
 
     ports = {} if wanted.grpc_port is None else {"grpc_port": wanted.grpc_port}
     servers = [section_from_mapping(ServerConfig, {"url": url, **ports}, "--server") for url in wanted.urls]
     if name is not None or wanted.version is not None:
         stated = {"name": name or "any", **({} if wanted.version is None else {"version": wanted.version})}
         section_from_mapping(ModelConfig, stated, "--model")
-    found = served_models(wanted.urls[0], default_tls(wanted.urls[0]), name, wanted.version)
+    headers = expanded(wanted.headers)
+    accesses = [Access(default_tls(url), headers) for url in wanted.urls]
+    found = served_models(wanted.urls[0], accesses[0], name, wanted.version)
     if name is None and len(found) != 1:
         raise _which(found, wanted.urls[0])
     asked = section_from_mapping(
         ModelConfig, {"name": name or found[0].name, "version": wanted.version}, "--model"
     )
-    endpoints = [
-        attach([asked], one, default_tls(url)) for url, one in zip(wanted.urls, servers, strict=True)
-    ]
+    endpoints = [attach([asked], one, access) for one, access in zip(servers, accesses, strict=True)]
+    for line in (line for endpoint in endpoints for line in endpoint.told_refused):
+        typer.echo(f"squall: {printable(line)}", err=True)
     if not found:
         raise TargetError(f"model {asked.name!r} was unloaded while it was asked for at {wanted.urls[0]}")
     _refuse_what_cannot_be_loaded(found[0], wanted, endpoints)

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from squall.actors.net.stream import CLOSED, TlsSettings
-from squall.actors.net.triton_control import Control, ControlError
-from squall.actors.net.triton_models import latest, object_of, path_of, ready_models
-from squall.cluster.node.endpoint import why_not_there
+from squall.actors.net.stream import CLOSED
+from squall.actors.net.triton_control import Access, Control, ControlError
+from squall.actors.net.triton_models import describe_model, object_of, path_of, ready_models
+from squall.cluster.node.endpoint import HEADERS_MEND, why_not_there
 from squall.models.spec import ModelSpec, is_decoupled, is_stateful
 from squall.scenarios.errors import TargetError
 
-_REFUSED = ("status 401", "status 403")
 _CUT = ("does not speak HTTP", "reset by peer", "WRONG_VERSION_NUMBER", CLOSED)
 """What a request in the clear meets at a port that speaks TLS, and one over TLS at a port that does not."""
 
@@ -73,23 +72,22 @@ def _dims(dims: Sequence[object]) -> str:
     return f"[{', '.join(map(str, dims))}]"
 
 
-def served_models(
-    url: str, tls: TlsSettings | None, name: str | None, version: str | None
-) -> list[ServedModel]:
+def served_models(url: str, access: Access, name: str | None, version: str | None) -> list[ServedModel]:
     """Models that are ready at `url`, by name; only `name` where it is given, in `version` or the latest that is ready.
 
     One that was unloaded meanwhile is left out. Raises TargetError where the server is not ready, does not list its
     models, or does not answer like a Triton.
     """
     try:
-        control = Control(url, tls)
+        control = Control(url, access)
     except OSError as error:
         raise TargetError(f"no Triton is ready at {url}: {error}") from error
     with closing(control):
-        not_there = why_not_there(control)
+        refused: dict[str, str] = {}
+        not_there = why_not_there(control, refused)
         if not_there is not None:
             raise TargetError(f"no Triton is ready at {url}: {not_there}{_hint(url, not_there)}")
-        _refuse_no_triton(control, url)
+        _refuse_no_triton(control, url, is_named=name is not None)
         names = sorted(ready_models(control)) if name is None else [name]
         if not names:
             raise TargetError(f"{url} lists no model that is ready; if it has one, name it with --model")
@@ -100,11 +98,16 @@ def served_models(
         return [one for one in found if one is not None]
 
 
-def _refuse_no_triton(control: Control, url: str) -> None:
-    """Raises TargetError where /v2 is not a server's own, as at the port of its metrics, which says yes to all."""
+def _refuse_no_triton(control: Control, url: str, is_named: bool) -> None:
+    """Raises TargetError where /v2 is not a server's own, as at the port of its metrics, which says yes to all;
+    where it is refused, unless the model is named, which may be told all the same."""
     try:
         object_of(control, "/v2")
     except (ControlError, ValueError) as error:
+        if isinstance(error, ControlError) and error.is_refused:
+            if is_named:
+                return
+            raise TargetError(f"{url} refuses who asks: {error}; {HEADERS_MEND}") from error
         raise TargetError(
             f"{url} does not answer like a Triton server: {error}; is it its HTTP port (Triton's default: 8000)?"
         ) from error
@@ -112,8 +115,6 @@ def _refuse_no_triton(control: Control, url: str) -> None:
 
 def _hint(url: str, why: str) -> str:
     """What a first look at a server cannot do, where that may be the reason."""
-    if why in _REFUSED:
-        return "; it asks who calls: init has no credentials, write the scenario by hand with clients.headers"
     is_cut = any(word in why for word in _CUT)
     if url.startswith("https:"):
         plain = "; a server that speaks no TLS has an http:// URL" if is_cut else ""
@@ -126,17 +127,12 @@ def _hint(url: str, why: str) -> str:
 
 def _described(control: Control, name: str, version: str | None) -> ServedModel | None:
     """None where it is not ready. Raises ValueError and KeyError for an answer that is none of Triton's."""
-    path = path_of(name)
     try:
-        metadata = object_of(control, path)
-        served = version or latest(metadata)
-        config = object_of(control, f"{path}/versions/{served}/config")
+        found = describe_model(control, name, version, most_rows=1)
     except ControlError:
         return None
-    versions = tuple(str(one) for one in metadata.get("versions") or ())
-    return ServedModel(
-        name, served, versions, config, *_statistics(control, f"{path}/versions/{served}/stats")
-    )
+    path = f"{path_of(name)}/versions/{found.version}/stats"
+    return ServedModel(name, found.version, found.versions, found.config, *_statistics(control, path))
 
 
 def _statistics(control: Control, path: str) -> tuple[int, float]:

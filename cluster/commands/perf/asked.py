@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from squall.cluster.commands.headers import headers_typed
 from squall.cluster.commands.perf.flags import FLAGS, Typed
 from squall.cluster.commands.perf.intervals import Intervals, read_intervals
 from squall.cluster.commands.perf.ranges import Range, parse_range
@@ -153,7 +154,7 @@ def asked_of(typed: Typed) -> Asked:
         n_sequences=get.number("num-of-sequences"),
         is_gzip=get.choice("grpc-compression-algorithm") == "gzip",
         shares_memory=get.choice("shared-memory") == "system",
-        headers=dict(_header(one) for one in get.all("H")),
+        headers=headers_typed(get.all("H")),
         tls=tls_of(typed, get.choice("i") == "grpc"),
         report=get.target("latency-report-file"),
         is_verbose_report=get.has("verbose-csv"),
@@ -299,13 +300,6 @@ def _shape(text: str) -> tuple[str, tuple[int, ...]]:
     if not colon or not name or min(found) <= 0:
         raise ScenarioError(f"--shape: {text!r} is not name:dim,dim with dims above 0")
     return name, found
-
-
-def _header(text: str) -> tuple[str, str]:
-    name, colon, value = text.partition(":")
-    if not colon or not name.strip():
-        raise ScenarioError(f"-H: {text!r} is not Header:Value")
-    return name.strip(), value.strip()
 
 
 def _refuse_odd(asked: Asked, get: _Values) -> None:

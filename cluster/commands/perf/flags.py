@@ -77,7 +77,7 @@ FLAGS = (
     Flag("output-shared-memory-size", None, "BYTES", "told", "squall takes the size from the model"),
     Flag("input-tensor-format", None, "binary|json", "kept", "clients.request.binary: json for both or none"),
     Flag("output-tensor-format", None, "binary|json", "kept", "as --input-tensor-format"),
-    Flag("H", None, "NAME:VALUE", "kept", "clients.headers; perf_analyzer ignores it with -i grpc, and so does squall"),
+    Flag("H", None, "NAME:VALUE", "kept", "clients.headers, of every call; perf_analyzer leaves it out with -i grpc"),
     Flag("grpc-compression-algorithm", None, "NAME", "kept", "clients.request.compression; deflate is refused"),
     Flag("streaming", None, None, "kept", "clients.stream"),
     Flag("request-parameter", None, "NAME:VALUE:TYPE", "kept", "clients.request, over HTTP too"),

@@ -132,7 +132,7 @@ def notes(typed: Typed, asked: Asked, served: Served) -> list[str]:
     if asked.protocol == "grpc" and any(typed.get(name, [""])[-1].lower() == "json" for name in _FORMATS):
         told.append("json tensors: change nothing with -i grpc, as in perf_analyzer")
     if asked.protocol == "grpc" and asked.headers:
-        told.append("-H: changes nothing with -i grpc, as in perf_analyzer")
+        told.append("-H: sent as metadata of each call too, which perf_analyzer leaves out with -i grpc")
     if asked.protocol == "grpc" and asked.http_url is None:
         told.append(
             f"model and statistics are asked over HTTP at {served.url} (--http-url says another place)"

@@ -111,7 +111,7 @@ def _clients(asked: Asked, place: Place, served: Served, load: Load, wait: str) 
     if users is not None:
         of_each = -(-users // workers)
         found["connections"] = of_each if asked.protocol == "http" else min(of_each, _GRPC_CONNECTIONS)
-    if asked.headers and asked.protocol == "http":
+    if asked.headers:
         found["headers"] = asked.headers
     if asked.tls.is_wanted or place.url.startswith("https:"):
         found["tls"] = asked.tls.section

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from squall.actors.net.stream import TlsSettings
-from squall.actors.net.triton_control import Control, ControlError
+from squall.actors.net.triton_control import Access, Control, ControlError
+from squall.cluster.commands.headers import expanded
 from squall.cluster.commands.perf.asked import Asked
 from squall.cluster.node.endpoint import attach
 from squall.models.spec import ModelSpec
@@ -80,13 +81,14 @@ def _parts(text: str, flag: str) -> dict[str, Any]:
 
 def ask(asked: Asked, place: Place) -> Served:
     """What the server says of the model. Raises TargetError where it or the model is not ready."""
-    tls = None
+    tls, headers = None, expanded(asked.headers)
     if place.url.startswith("https:"):
         tls = TlsSettings(**section_from_mapping(TlsConfig, asked.tls.section, "--ssl-https-…").model_dump())
     model = section_from_mapping(ModelConfig, {"name": asked.model, **_version(asked)}, "-m, -x")
     server = section_from_mapping(ServerConfig, {"url": place.url}, "-u")
+    access = Access(tls, headers)
     try:
-        endpoint = attach([model], server, tls)
+        endpoint = attach([model], server, access)
     except TargetError as error:
         if asked.protocol == "http" or asked.http_url is not None:
             raise
@@ -94,9 +96,11 @@ def ask(asked: Asked, place: Place) -> Served:
             f"{error}; with -i grpc the model is asked over HTTP: --http-url says where"
         ) from error
     path = f"/v2/models/{urllib.parse.quote(asked.model)}/versions/{endpoint.spec.version}/config"
+    config: dict[str, Any] = {}
     try:
-        with closing(Control(place.url, tls)) as control:
-            config = control.ask_json(path)
+        if "configuration" not in endpoint.refused:
+            with closing(Control(place.url, access)) as control:
+                config = control.ask_json(path)
     except (ControlError, OSError) as error:
         raise TargetError(f"{place.url} does not tell the configuration of {asked.model}: {error}") from error
     return Served(

@@ -163,7 +163,7 @@ class OwnServer:
         """Records every request from now on, or none. Raises ClusterError where the server does not."""
         assert self._endpoint is not None
         try:
-            with closing(TraceSwitch(self._endpoint.url, self._endpoint.tls)) as switch:
+            with closing(TraceSwitch(self._endpoint.url, self._endpoint.access)) as switch:
                 if is_on:
                     switch.turn_on()
                 else:

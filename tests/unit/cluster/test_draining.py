@@ -81,7 +81,7 @@ def test_with_metrics_nothing_may_be_pending(capsys: pytest.CaptureFixture[str])
 def test_where_a_server_does_not_tell_as_long_is_waited_as_without_metrics(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def nobody(_url: str) -> None:
+    def nobody(_url: str, _access: object) -> None:
         raise ControlError("Connection refused")
 
     clock = Clock()

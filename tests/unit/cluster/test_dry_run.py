@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import squall.cluster.dry_run
+from squall.actors.net.triton_control import PLAIN
 from squall.cluster.dry_run import DryRun, _mean_bytes, dry_run
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.node.endpoint import Endpoint
@@ -213,7 +214,7 @@ def test_what_a_run_refuses_before_it_starts_a_dry_run_refuses_too(
     monkeypatch: pytest.MonkeyPatch, clients: dict[str, Any], why: str
 ) -> None:
     spec = head_spec("linear_head", "1", HEADS["linear_head"].sizes({"width": 8}), 4)
-    endpoint = Endpoint("http://127.0.0.1:8000", None, 8001, None, "url", "2", spec, has_records=False)
+    endpoint = Endpoint("http://127.0.0.1:8000", PLAIN, 8001, None, "url", "2", spec, has_records=False)
     monkeypatch.setattr(squall.cluster.dry_run, "attach", lambda *_: endpoint)
     with pytest.raises(ScenarioError, match=why):
         found(server={"url": "http://127.0.0.1:8000"}, clients=clients)

@@ -11,6 +11,7 @@ import pytest
 
 import squall.actors.sampling.triton_source
 from squall.actors.clock import SystemClock
+from squall.actors.net.triton_control import PLAIN
 from squall.actors.sampling.sampler import Sampler
 from squall.actors.sampling.triton_metrics import FAILURE_REASONS
 from squall.actors.sampling.triton_source import TritonSource
@@ -91,7 +92,7 @@ def source(monkeypatch: pytest.MonkeyPatch) -> Make:
             "http://metrics": Scripted("/metrics", *(texts or [""])),
         }
         monkeypatch.setattr(squall.actors.sampling.triton_source, "Control", lambda url, *_: servers[url])
-        return TritonSource("http://s", "http://metrics" if texts else None, models, None, with_others)
+        return TritonSource("http://s", "http://metrics" if texts else None, models, PLAIN, with_others)
 
     return make
 

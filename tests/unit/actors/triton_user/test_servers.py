@@ -130,7 +130,7 @@ def test_alone_a_server_is_asked_once_for_each_model() -> None:
 
 
 def test_alone_what_a_server_does_not_say_is_told(script: dict[str, Any]) -> None:
-    server = OneServer("http://h:1", {})
+    server = OneServer("http://h:1", {}, {})
     with pytest.raises(
         TargetError, match="http://h:1 says nothing of model 'n' that squall reads: status 404"
     ):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from squall.actors.net.triton_control import PLAIN
 from squall.cluster.control.controlled import Controlled, log_of, refuse_control, told_by_watches, where_of
 from squall.cluster.control.watch import put_back
 from squall.scenarios.config.servers import ServerConfig
@@ -43,7 +44,7 @@ def test_a_model_is_asked_about_before_the_run_where_it_is_as_the_run_has_it(
 ) -> None:
     config = config_of(**control)
     assert config.control is not None
-    assert refuse_control(config.control, models, config, None) == is_as_it_will_be
+    assert refuse_control(config.control, models, config, PLAIN) == is_as_it_will_be
     assert server.calls == []
 
 
@@ -52,13 +53,13 @@ def test_what_cannot_be_loaded_is_told_before_the_run() -> None:
     config = config_of(load=["d"])
     assert config.control is not None
     with pytest.raises(TargetError, match="has no model 'd' in its repository"):
-        refuse_control(config.control, ["a"], config, None)
+        refuse_control(config.control, ["a"], config, PLAIN)
 
 
 def test_what_is_to_be_kept_is_neither_put_back_nor_watched(server: ExplicitServer, tmp_path: Path) -> None:
     config = config_of(unload=["a"], after="keep")
     assert config.control is not None
-    held = Controlled(config.control, where_of(config, None), log_of(tmp_path, "server-0"))
+    held = Controlled(config.control, where_of(config, PLAIN), log_of(tmp_path, "server-0"))
     held.begin(["b"], lambda _: None)
     assert held.restore() == []
     assert (list(server.loaded), held.facts.unloaded, held.facts.is_restored) == (["b"], ("a",), None)
@@ -66,7 +67,11 @@ def test_what_is_to_be_kept_is_neither_put_back_nor_watched(server: ExplicitServ
 
 
 def test_a_watch_puts_back_what_it_was_told_last(server: ExplicitServer) -> None:
-    where = {"url": "https://h:1", "tls": {"ca": "ca.pem"}, "timeout_s": 1.0}
+    where = {
+        "url": "https://h:1",
+        "access": {"tls": {"ca": "ca.pem"}, "headers": {"a": "b"}},
+        "timeout_s": 1.0,
+    }
     ready = {"a": ["1"]}
     server.loaded = {"b": dict(CONFIGS["b"])}
     assert put_back([where, {"ready": ready}, {"ready": ready, "configs": {}, "touched": ["a", "b"]}]) == []

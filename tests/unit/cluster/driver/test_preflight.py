@@ -12,6 +12,7 @@ import pytest
 
 import squall.cluster.driver.preflight
 import squall.cluster.driver.run
+from squall.actors.net.triton_control import PLAIN
 from squall.cluster.driver.preflight import check_before_ray
 from squall.cluster.driver.run import run_scenario
 from squall.cluster.interrupts import Interrupts
@@ -41,7 +42,7 @@ def scenario(arrivals: dict[str, Any] | None = None, **changes: Any) -> Scenario
 def served(monkeypatch: pytest.MonkeyPatch, most_rows: int, dims: tuple[int, ...] = (4,)) -> None:
     tensors = (TensorSpec("INPUT", "FP32", dims),)
     spec = ModelSpec("mine", "1", tensors, tensors, most_rows)
-    endpoint = Endpoint("http://127.0.0.1:9", None, 8001, None, "url", "2.51.0", spec, has_records=False)
+    endpoint = Endpoint("http://127.0.0.1:9", PLAIN, 8001, None, "url", "2.51.0", spec, has_records=False)
     monkeypatch.setattr(squall.cluster.driver.preflight, "attach", lambda *_: endpoint)
 
 
@@ -77,7 +78,15 @@ def test_the_data_of_each_of_several_models_is_held_to_its_model(
 
     def serve(other: ModelSpec) -> None:
         served = Endpoint(
-            "http://127.0.0.1:9", None, 8001, None, "url", "2.51.0", mine, False, others=(ServedModel(other),)
+            "http://127.0.0.1:9",
+            PLAIN,
+            8001,
+            None,
+            "url",
+            "2.51.0",
+            mine,
+            False,
+            others=(ServedModel(other),),
         )
         monkeypatch.setattr(squall.cluster.driver.preflight, "attach", lambda *_: served)
 

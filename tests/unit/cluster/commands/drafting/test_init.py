@@ -325,7 +325,6 @@ def test_a_server_without_tls_at_an_https_url_is_told(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("why", "hint"),
     [
-        ("status 401", "it asks who calls: init has no credentials"),
         ("it does not speak HTTP (BadStatusLine)", "a server that speaks TLS has an https:// URL"),
     ],
 )

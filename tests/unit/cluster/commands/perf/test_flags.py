@@ -181,7 +181,7 @@ def test_what_is_not_stated_is_as_perf_analyzer_has_it() -> None:
         ("-m a --metrics-url x:1/metrics", "need --collect-metrics"),
         ("-m a --shape IMAGE", "--shape: 'IMAGE' is not name:dim,dim"),
         ("-m a --shape IMAGE:3,0", "dims above 0"),
-        ("-m a -H nothing", "-H: 'nothing' is not Header:Value"),
+        ("-m a -H nothing", "-H: 'nothing' is not NAME:VALUE"),
         ("-m a -f /nowhere/a.csv", "--latency-report-file: /nowhere/a.csv: /nowhere is no folder"),
         ("-m a --profile-export-file /tmp", "--profile-export-file: /tmp: is a folder"),
         ("-m a --request-intervals /nowhere", "--request-intervals: /nowhere: no such file"),

@@ -151,13 +151,13 @@ def test_what_else_a_line_asks_for_stands_in_the_scenario(tmp_path: Path) -> Non
 def test_grpc_is_loaded_at_its_port_and_the_model_is_asked_over_http() -> None:
     found = mapping("-i grpc -u host:9001 -H a:b --ssl-grpc-use-ssl")
     assert found["server"] == {"url": "http://host:8000", "grpc_port": 9001}
-    assert (found["clients"]["tls"], "headers" in found["clients"]) == ({}, False)
+    assert (found["clients"]["tls"], found["clients"]["headers"]) == ({}, {"a": "b"})
     assert mapping("-i grpc --http-url http://other:70")["server"] == {
         "url": "http://other:70",
         "grpc_port": 8001,
     }
     assert "asked over HTTP" in told("-i grpc")
-    assert "-H: changes nothing" in told("-i grpc -H a:b")
+    assert "-H: sent as metadata" in told("-i grpc -H a:b")
 
 
 @pytest.mark.parametrize(

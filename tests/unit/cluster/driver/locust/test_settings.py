@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from squall.actors.locust.settings import MASTER, LocustSettings
+from squall.actors.net.triton_control import PLAIN
 from squall.cluster.driver.locust.settings import locust_settings, user_models
 from squall.cluster.node.endpoint import Endpoint
 from squall.cluster.placement import Node
@@ -36,7 +37,7 @@ def scenario_of(tmp_path: Path, **changes: Any) -> Scenario:
 
 def endpoint(port: int, host: str = "10.0.0.9", model: str = "mine") -> Endpoint:
     spec = ModelSpec(model, "1", TENSORS, TENSORS, 8)
-    return Endpoint(f"http://{host}:{port}", None, port + 1, None, "url", "2.51.0", spec, has_records=False)
+    return Endpoint(f"http://{host}:{port}", PLAIN, port + 1, None, "url", "2.51.0", spec, has_records=False)
 
 
 def settings(

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from squall.actors.messages.packed import PackFile
+from squall.actors.net.triton_control import PLAIN
 from squall.cluster.driver.payloads import packing
 from squall.cluster.driver.payloads.packing import (
     Codes,
@@ -172,7 +173,7 @@ def several(values: Path, arrivals: dict[str, Any] | None = None, **of_text: Any
 def endpoint(*specs: ModelSpec) -> Endpoint:
     first, *others = (ServedModel(one) for one in specs)
     return Endpoint(
-        "http://127.0.0.1:9", None, 8001, None, "url", "2.51.0", first.spec, False, others=tuple(others)
+        "http://127.0.0.1:9", PLAIN, 8001, None, "url", "2.51.0", first.spec, False, others=tuple(others)
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from squall.actors.net.triton_control import PLAIN
 from squall.cluster.driver.client_workers import Expected, expected_replies
 from squall.cluster.driver.payloads.packing import encoded_by_model
 from squall.cluster.node.endpoint import Endpoint, ServedModel
@@ -25,7 +26,7 @@ SPECS = [
     ModelSpec(name, "1", (VALUE,), (TensorSpec("OUT", "FP32", (1,)),), 8) for name in ("one", "two", "three")
 ]
 ENDPOINT = Endpoint(
-    "http://127.0.0.1:9", None, 8001, None, "url", "2.51.0", SPECS[0], False,
+    "http://127.0.0.1:9", PLAIN, 8001, None, "url", "2.51.0", SPECS[0], False,
     others=tuple(map(ServedModel, SPECS[1:])),
 )  # fmt: skip
 N_ENTRIES = (5, 7, 3)
