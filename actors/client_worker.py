@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from squall.actors.counting.lateness import LateCounts
 from squall.actors.messages.value_check import Tally
+from squall.actors.net.spread import AddressUse
 from squall.actors.process.priority import Scheduling
 from squall.scenarios.plan.plan import Plan
 
@@ -31,12 +32,14 @@ class Progress:
 class Account:
     """What a worker had while it ran: how its sending thread was scheduled, at its end; how often its priority was
     taken from it because it computed too much, and for how many ns in all; how long before the start instant it was
-    ready to send (negative: it came too late; None: it never ran, or is Locust's, whose users its master starts)."""
+    ready to send (negative: it came too late; None: it never ran, or is Locust's, whose users its master starts);
+    what it had of each address of its servers."""
 
     scheduling: Scheduling
     n_demotions: int
     demoted_ns: int
     ready_before_ns: int | None
+    addresses: tuple[AddressUse, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,9 @@ class ClientWorker(Protocol):
 
     def no_lane(self) -> str:
         """Why the common case of its requests does not run in C; empty where it does."""
+
+    def addresses(self) -> tuple[AddressUse, ...]:
+        """What it had of each address of its servers, once prepared; none of Locust's."""
 
     def scheduling(self) -> Scheduling:
         """Of the thread that sends, once prepared."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from squall.actors.net.spread import Spread
+
 
 class Exchange(Protocol):
     """A request on the wire and its reply; instants in ns of the node's clock, -1 where not reached.
@@ -40,6 +42,10 @@ class Client(Protocol):
     @property
     def n_connections(self) -> int:
         """Connections open now."""
+
+    @property
+    def spread(self) -> Spread:
+        """Which addresses they go to."""
 
     def open(self, n_connections: int, until_ns: int) -> None:
         """Opens `n_connections` at once. Raises OSError where the server does not take them by `until_ns`."""

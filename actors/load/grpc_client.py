@@ -14,6 +14,7 @@ from squall.actors.load.lane import Lane
 from squall.actors.messages.grpc_headers import call_headers
 from squall.actors.messages.grpc_wire import PATH, STREAM_PATH
 from squall.actors.net.loop import Loop
+from squall.actors.net.spread import PATIENCE_NS, SILENT, Spread, is_own
 from squall.actors.net.stream import Route, SocketStream, words
 from squall.actors.sequences.pins import Pins
 
@@ -60,6 +61,7 @@ class GrpcClient:
         self._readopt = readopt
         self._loop = loop
         self._route = route
+        self.spread = Spread((route.address, *route.others), route.is_one_at_a_time)
         scheme = "https" if route.tls else "http"
         self._on_response = on_response
         self._headers = call_headers(
@@ -89,9 +91,26 @@ class GrpcClient:
         for _ in range(n_connections):
             self._connect()
         is_in_time = self._loop.run_until(lambda: not self._connecting or bool(self._error), until_ns)
+        if not is_in_time and self._open and not self._error:
+            is_in_time = self._pass_over_silent()
         if self._error or not is_in_time:
             over = " over TLS" if self._route.tls else ""
             raise OSError(self._error or f"the server does not answer as HTTP/2{over} does")
+
+    def _pass_over_silent(self) -> bool:
+        """Leaves out the addresses that have said nothing, where others took connections; whether these take all."""
+        silent, self._connecting = self._connecting, set()
+        numbers = {connection.address for connection in silent}
+        if numbers >= set(range(len(self.spread.addresses))):
+            self._connecting = silent
+            return False
+        for number in sorted(numbers):
+            self.spread.leave_out(number, SILENT)
+        for connection in silent:
+            connection.close()
+            self._connect()
+        until_ns = self.now() + PATIENCE_NS
+        return self._loop.run_until(lambda: not self._connecting or bool(self._error), until_ns)
 
     def begin(self) -> None:
         """Nothing: a connection is parked when it has had a reply."""
@@ -167,13 +186,27 @@ class GrpcClient:
         except OSError as error:
             self._loop.soon(partial(self._fail_one_waiting, words(error)))
 
-    def _connect(self) -> None:
-        """Begins a connection. Raises OSError where that fails at once."""
-        connection = GrpcConnection(self, self._headers)
+    def _connect_elsewhere(self) -> None:
+        """After an address took no connection."""
         try:
-            connection.socket = SocketStream(self._loop, self._route, connection)
-        except OSError:
+            self._connect()
+        except OSError as error:
+            self._error = words(error)
+            self._fail_one_waiting(self._error)
+
+    def _connect(self) -> None:
+        """Begins a connection. Raises OSError where that fails at once, with the last address that is left."""
+        connection = GrpcConnection(self, self._headers)
+        number = connection.address = self.spread.take()
+        try:
+            address = self.spread.addresses[number]
+            connection.socket = SocketStream(self._loop, self._route, connection, address)
+        except OSError as error:
             self.n_socket_errors += 1
+            connection.close()
+            if not is_own(error) and self.spread.leave_out(number, words(error)):
+                self._connect()
+                return
             raise
         self._connecting.add(connection)
 
@@ -226,6 +259,7 @@ class GrpcClient:
     def ready(self, connection: GrpcConnection) -> None:
         self._connecting.discard(connection)
         self._open.append(connection)
+        self.spread.came_about(connection.address)
         self.room(connection)
 
     def room(self, connection: GrpcConnection) -> None:
@@ -254,10 +288,14 @@ class GrpcClient:
         self._let_go(connection)
 
     def broken(self, connection: GrpcConnection, why: str) -> None:
+        number = connection.address
         exchanges = connection.close()
         self.n_socket_errors += 1
         if connection in self._connecting:
             self._connecting.discard(connection)
+            if self.spread.leave_out(number, why):
+                self._connect_elsewhere()
+                return
             self._error = why
             self._fail_one_waiting(why)
         if connection in self._open:

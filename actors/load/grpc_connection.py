@@ -13,6 +13,7 @@ from squall.actors.messages.grpc_headers import Fields, HeaderBlocks
 from squall.actors.messages.grpc_wire import MESSAGE_HEAD, message_end
 from squall.actors.net import http2
 from squall.actors.net.http2 import Frame, ProtocolFault
+from squall.actors.net.spread import Spread
 from squall.actors.net.stream import LARGEST_JOINED_BYTES, SocketStream
 
 _HEAD = struct.Struct(">HBBBL")
@@ -67,6 +68,9 @@ class Calls(Protocol):
     def now(self) -> Callable[[], int]: ...
 
     @property
+    def spread(self) -> Spread: ...
+
+    @property
     def on_reply(self) -> Callable[[GrpcExchange], None]: ...
 
     @property
@@ -106,6 +110,7 @@ class GrpcConnection:
 
     def __init__(self, client: Calls, headers: list[tuple[str, str]]) -> None:
         self.socket: SocketStream | None = None
+        self.address = -1  # its number in the client's spread, while it counts there
         self._client = client
         self._blocks = HeaderBlocks(headers)
         self._exchanges: dict[int, GrpcExchange] = {}
@@ -272,6 +277,9 @@ class GrpcConnection:
         self._out.clear()
         self._unstamped.clear()
         self._is_leaving = True
+        if self.address >= 0:
+            self._client.spread.release(self.address)
+            self.address = -1
         if self.socket is not None:
             self.socket.close()
         return exchanges

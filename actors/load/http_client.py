@@ -13,6 +13,7 @@ from squall.actors.load.client import OnFailure, OnResponse
 from squall.actors.load.lane import Flight, Lane, Stray
 from squall.actors.messages.http_stream import EVENT_END
 from squall.actors.net.loop import Loop
+from squall.actors.net.spread import PATIENCE_NS, SILENT, Spread, is_own
 from squall.actors.net.stream import CLOSED, LARGEST_JOINED_BYTES, Route, SocketStream, words
 from squall.actors.sequences.pins import Pins
 
@@ -63,6 +64,7 @@ class HttpExchange:
         "_new_head",
         "_parser",
         "_pool",
+        "address",
         "body",
         "done_ns",
         "first_ns",
@@ -83,6 +85,7 @@ class HttpExchange:
         self._n_fed_bytes = 0
         self._new_head = b""
         self.socket: SocketStream | None = None
+        self.address = -1
         self.token = self.sent_ns = self.first_ns = self.done_ns = -1
         self.status = self.n_json_bytes = 0
         self.body = b""
@@ -106,6 +109,9 @@ class HttpExchange:
     def close(self) -> None:
         """Cuts the connection and lets go of what holds it."""
         self.token = -1
+        if self.address >= 0:
+            self._pool.spread.release(self.address)
+            self.address = -1
         if self.socket is not None:
             self.socket.close()
         self._parser = None  # they hold each other, and no recorder runs during a measurement
@@ -264,10 +270,10 @@ class HttpExchange:
 class HttpClient:
     """Sends requests to one server and tells how each ended. Runs in one `Loop`; nothing here blocks.
 
-    A request takes an idle connection, the one used last first; with none idle it waits for a new one, and that
-    wait is part of its send lag. One with a key keeps its connection, which takes no other, until `unpin`. There is no
-    cap and no retry: each token ends in one call of `on_reply` or
-    `on_failure`, unless `abandon` or `close` came before.
+    A request takes an idle connection, the one used last first, or last where connections go to several addresses, so
+    that each has its share; with none idle it waits for a new one, and that wait is part of its send lag. One with a
+    key keeps its connection, which takes no other, until `unpin`. There is no cap and no retry: each token ends in one
+    call of `on_reply` or `on_failure`, unless `abandon` or `close` came before.
     """
 
     def __init__(
@@ -288,6 +294,7 @@ class HttpClient:
         self.n_socket_errors = 0
         self._loop = loop
         self._route = route
+        self.spread = Spread((route.address, *route.others), route.is_one_at_a_time)
         self._on_reply = on_reply
         self._on_failure = on_failure
         self._lane = lane
@@ -316,13 +323,32 @@ class HttpClient:
         for _ in range(n_connections):
             self._connect()
         is_in_time = self._loop.run_until(lambda: not self._connecting or bool(self._error), until_ns)
+        if not is_in_time and self._open and not self._error:
+            is_in_time = self._pass_over_silent()
         if self._error or not is_in_time:
             silence = "the server takes no connections" + (" or speaks no TLS" if self._route.tls else "")
             raise OSError(self._error or silence)
 
+    def _pass_over_silent(self) -> bool:
+        """Leaves out the addresses that have said nothing, where others took connections; whether these take all."""
+        silent, self._connecting = self._connecting, set()
+        numbers = {exchange.address for exchange in silent}
+        if numbers >= set(range(len(self.spread.addresses))):
+            self._connecting = silent
+            return False
+        for number in sorted(numbers):
+            self.spread.leave_out(number, SILENT)
+        for exchange in silent:
+            exchange.close()
+            self._connect()
+        until_ns = self.now() + PATIENCE_NS
+        return self._loop.run_until(lambda: not self._connecting or bool(self._error), until_ns)
+
     def begin(self) -> None:
         """Parks what is idle: nobody looks after connections in the lane before it runs."""
         self._has_begun = True
+        if self._lane is not None and self.spread.has_several:
+            self._lane.core.use_in_turn(self.target)
         idle, self._idle = self._idle, {}
         for exchange in idle:
             self._serve(exchange)
@@ -338,7 +364,11 @@ class HttpClient:
                 self._following[own] = request
             return
         if self._idle:
-            exchange, _ = self._idle.popitem()
+            if self.spread.has_several:
+                exchange = next(iter(self._idle))
+                del self._idle[exchange]
+            else:
+                exchange, _ = self._idle.popitem()
             self._use(exchange, _Request(token, head, tail, key))
             return
         self._waiting.append(_Request(token, head, tail, key))
@@ -380,14 +410,28 @@ class HttpClient:
         self._by_token.clear()
 
     def _connect(self) -> None:
-        """Begins a connection. Raises OSError where that fails at once."""
+        """Begins a connection. Raises OSError where that fails at once, with the last address that is left."""
         exchange = HttpExchange(self)
+        number = exchange.address = self.spread.take()
         try:
-            exchange.socket = SocketStream(self._loop, self._route, exchange)
-        except OSError:
+            address = self.spread.addresses[number]
+            exchange.socket = SocketStream(self._loop, self._route, exchange, address)
+        except OSError as error:
             self.n_socket_errors += 1
+            exchange.close()
+            if not is_own(error) and self.spread.leave_out(number, words(error)):
+                self._connect()
+                return
             raise
         self._connecting.add(exchange)
+
+    def _connect_elsewhere(self) -> None:
+        """After an address took no connection."""
+        try:
+            self._connect()
+        except OSError as error:
+            self._error = words(error)
+            self._fail_one_waiting(self._error)
 
     def _next_waiting(self) -> _Request | None:
         """The oldest waiting request that was not abandoned."""
@@ -456,6 +500,7 @@ class HttpClient:
     def connected(self, exchange: HttpExchange) -> None:
         self._connecting.discard(exchange)
         self._open.add(exchange)
+        self.spread.came_about(exchange.address)
         self._serve(exchange)
 
     def responded(self, exchange: HttpExchange, t_ns: int, event: bytes) -> bool:
@@ -481,11 +526,19 @@ class HttpClient:
 
     def broken(self, exchange: HttpExchange, why: str) -> None:
         """The end of a connection, or of the attempt at one."""
-        token, sent_ns, first_ns = exchange.token, exchange.sent_ns, exchange.first_ns
+        token, sent_ns, first_ns, number = (
+            exchange.token,
+            exchange.sent_ns,
+            exchange.first_ns,
+            exchange.address,
+        )
         exchange.close()
         self.n_socket_errors += 1
         if exchange in self._connecting:
             self._connecting.discard(exchange)
+            if self.spread.leave_out(number, why):
+                self._connect_elsewhere()
+                return
             self._error = why
             self._fail_one_waiting(why)
             return

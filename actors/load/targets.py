@@ -304,14 +304,23 @@ def client_of(
     clock: Clock,
     engine: Engine,
     lane: Lane | None,
+    worker: int = 0,
+    is_one_at_a_time: bool = False,
 ) -> Client:
-    """Without connections yet. Raises OSError where the host has no address or the files of TLS cannot be used."""
+    """Without connections yet. Of the addresses that its host has now, workers begin with one each, in turn.
+
+    Raises OSError where the host has no address or the files of TLS cannot be used."""
     is_grpc, tls = wire.protocol == "grpc", target.tls
     on_response = engine.on_response if wire.streams is not None else None
+    found = Address.resolve_all(target.host, target.port, target.unix)
+    first = worker % len(found)
+    address, *others = found[first:] + found[:first]
     route = Route(
-        Address.resolve(target.host, target.port, target.unix),
+        address,
         tls.context("h2" if is_grpc else "http/1.1") if tls else None,
         (tls.server_name or target.host) if tls else None,
+        tuple(others),
+        is_one_at_a_time,
     )
     if not is_grpc:
         return HttpClient(loop, clock, route, engine.on_reply, engine.on_failure, lane, number, on_response)

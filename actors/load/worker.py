@@ -46,6 +46,7 @@ from squall.actors.messages.sequence_wire import SequenceBytes, n_bytes_of, plac
 from squall.actors.messages.template import Template, TemplateKey
 from squall.actors.messages.value_check import Check, StreamCheck, Tally, ValueCheck, ValueRule
 from squall.actors.net.loop import Loop
+from squall.actors.net.spread import AddressUse
 from squall.actors.net.stream import allow_many_files, words
 from squall.actors.process.priority import Priority, Scheduling
 from squall.actors.process.sweep import share
@@ -353,7 +354,21 @@ class LoadWorker:
         """Makes the client of one server, and its connections."""
         settings = self._settings
         try:
-            client = client_of(target, number, self._wire, loop, self._clock, engine, self._lane)
+            rule = settings.sequences
+            is_one_at_a_time = (
+                rule is not None and not rule.is_pinned
+            )  # requests of a sequence have one server
+            client = client_of(
+                target,
+                number,
+                self._wire,
+                loop,
+                self._clock,
+                engine,
+                self._lane,
+                settings.worker,
+                is_one_at_a_time,
+            )
             self._clients.append(client)
             client.open(settings.n_connections, self._clock.monotonic_ns() + _CONNECT_NS)
         except OSError as error:
@@ -519,6 +534,12 @@ class LoadWorker:
         """Why the common case of its requests does not run in C; empty where it does."""
         return self._no_lane
 
+    def addresses(self) -> tuple[AddressUse, ...]:
+        """Connections of its own part to each address of its servers' names, once prepared."""
+        targets = self._settings.targets
+        pairs = zip(targets, self._clients, strict=False)
+        return tuple(one for target, client in pairs for one in client.spread.used(target.name))
+
     def scheduling(self) -> Scheduling:
         """Of the thread that sends, once prepared."""
         return self._sender.scheduling
@@ -527,7 +548,11 @@ class LoadWorker:
         """What it had while it ran; after `run`."""
         governor = self._governor
         return Account(
-            self._sender.scheduling, governor.n_demotions, governor.demoted_ns, self._ready_before_ns
+            self._sender.scheduling,
+            governor.n_demotions,
+            governor.demoted_ns,
+            self._ready_before_ns,
+            self.addresses(),
         )
 
     def tally(self) -> Tally:

@@ -26,6 +26,7 @@ from squall.actors.locust.row_ring import NEVER, RowReader, Rows, open_ring_file
 from squall.actors.locust.row_table import RowTable
 from squall.actors.locust.settings import LocustSettings
 from squall.actors.messages.value_check import Tally
+from squall.actors.net.spread import AddressUse
 from squall.actors.process.priority import Scheduling
 from squall.actors.spill import SpillFile
 from squall.analysis.schema import OUTCOME_CODE, arrow_schema
@@ -232,6 +233,10 @@ class LocustWorker:
     def no_lane(self) -> str:
         """The common case does not run in C."""
         return _NO_LANE
+
+    def addresses(self) -> tuple[AddressUse, ...]:
+        """Locust's users connect as they like."""
+        return ()
 
     def scheduling(self) -> Scheduling:
         """Of an ordinary process."""

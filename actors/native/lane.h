@@ -129,6 +129,7 @@ typedef struct {
 typedef struct { /* the parked connections to one server */
   int *ready; /* HTTP: idle, the last used last; gRPC: all, in turn */
   int n_ready, ready_room, turn, n_others; /* n_others: of gRPC, those that Python has now */
+  int is_in_turn; /* HTTP: the one used first is next */
   int64_t n_streams; /* of those that are ready */
   int64_t n_waiting, n_done; /* n_waiting: requests that Python has without a connection */
   Head heads[MOST_HEADS]; /* the newest in place of the oldest */

@@ -33,6 +33,11 @@ static Conn *next_grpc(Lane *lane, Pool *pool, int64_t n_bytes) {
 static Conn *conn_for(Lane *lane, const Template *template) {
   Pool *pool = &lane->pools[template->target];
   if (!pool->n_ready) return NULL;
+  if (pool->is_in_turn && lane->conns[pool->ready[0]]->kind == HTTP) { /* the first becomes the last, which is taken */
+    int fd = pool->ready[0], n = pool->n_ready - 1;
+    memmove(pool->ready, pool->ready + 1, n * sizeof *pool->ready);
+    pool->ready[n] = fd;
+  }
   Conn *conn = lane->conns[pool->ready[pool->n_ready - 1]];
   return conn->kind == GRPC ? next_grpc(lane, pool, template->n_bytes) : conn;
 }

@@ -118,6 +118,16 @@ static PyObject *Lane_set_others(Lane *lane, PyObject *args) {
   Py_RETURN_NONE;
 }
 
+PyDoc_STRVAR(in_turn_doc, "use_in_turn(target)\n\nOf idle HTTP connections to that server the one used first is next, so that "
+                          "each has its share; else the one used last.");
+static PyObject *Lane_use_in_turn(Lane *lane, PyObject *arg) {
+  long target = PyLong_AsLong(arg);
+  if (target == -1 && PyErr_Occurred()) return NULL;
+  if (!may_enter(lane) || !is_target(lane, (int)target)) return NULL;
+  lane->pools[target].is_in_turn = 1;
+  Py_RETURN_NONE;
+}
+
 static PyObject *get_stuck_ns(Lane *lane, void *unused) {
   (void)unused;
   return PyLong_FromLongLong(lane->is_stuck ? next_due(lane) : NEVER_NS);
@@ -252,6 +262,7 @@ static PyMethodDef lane_methods[] = {
     METHOD(recent, METH_NOARGS, recent_doc),
     METHOD(set_waiting, METH_VARARGS, wait_doc),
     METHOD(set_others, METH_VARARGS, others_doc),
+    METHOD(use_in_turn, METH_O, in_turn_doc),
     METHOD(close, METH_NOARGS, close_doc),
     {NULL, NULL, 0, NULL},
 };

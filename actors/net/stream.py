@@ -75,20 +75,34 @@ class Address:
 
     @classmethod
     def resolve(cls, host: str, port: int, unix_path: str | None = None) -> Address:
-        """Raises OSError where `host` has no address."""
+        """The first of `resolve_all`. Raises OSError where `host` has no address."""
+        return cls.resolve_all(host, port, unix_path)[0]
+
+    @classmethod
+    def resolve_all(cls, host: str, port: int, unix_path: str | None = None) -> tuple[Address, ...]:
+        """All that `host` has, each once, in the system's order. Raises OSError where it has none."""
         if unix_path is not None:
-            return cls(socket.AF_UNIX, unix_path)
-        family, _, _, _, sockaddr = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        return cls(family, sockaddr)  # type: ignore[arg-type]
+            return (cls(socket.AF_UNIX, unix_path),)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return tuple(dict.fromkeys(cls(family, sockaddr) for family, _, _, _, sockaddr in found))  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        if isinstance(self.sockaddr, str):
+            return self.sockaddr
+        host, port = self.sockaddr[:2]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 @dataclass(frozen=True)
 class Route:
-    """How a socket reaches its server; `tls_name` is the name that TLS checks."""
+    """How a socket reaches its server; `tls_name` is the name that TLS checks. `others`: more addresses that the
+    server's name has; `is_one_at_a_time`: they are used where the ones before take no connection, else all at once."""
 
     address: Address
     tls: ssl.SSLContext | None = None
     tls_name: str | None = None
+    others: tuple[Address, ...] = ()
+    is_one_at_a_time: bool = False
 
 
 class Owner(Protocol):
@@ -137,23 +151,24 @@ class SocketStream:
         "_is_doomed", "_is_tls", "_is_up", "_loop", "_owner", "_recv", "_send", "_sock", "_unsent", "_wants",
     )  # fmt: skip
 
-    def __init__(self, loop: Loop, route: Route, owner: Owner) -> None:
-        """Raises OSError where connecting fails at once."""
+    def __init__(self, loop: Loop, route: Route, owner: Owner, address: Address | None = None) -> None:
+        """`address`: one of the route's, None: the first. Raises OSError where connecting fails at once."""
+        address = route.address if address is None else address
         self._loop = loop
         self._owner: Owner | None = owner
         self._is_up = self._is_doomed = False
         self._unsent: deque[memoryview] = deque()
-        sock = socket.socket(route.address.family, socket.SOCK_STREAM)
+        sock = socket.socket(address.family, socket.SOCK_STREAM)
         try:
             sock.setblocking(False)
-            if route.address.family != socket.AF_UNIX:
+            if address.family != socket.AF_UNIX:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if route.tls is not None:
                 # before it connects: a socket that is still connecting cannot be wrapped
                 sock = route.tls.wrap_socket(
                     sock, do_handshake_on_connect=False, server_hostname=route.tls_name
                 )
-            number = sock.connect_ex(route.address.sockaddr)
+            number = sock.connect_ex(address.sockaddr)
             if number == errno.EAGAIN:  # a Unix socket whose queue is full; there is no waiting for it
                 raise ConnectionRefusedError("the server takes no more connections")
             if number not in (0, errno.EINPROGRESS):

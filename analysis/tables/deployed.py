@@ -210,6 +210,16 @@ class RedealFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AddressFacts:
+    """What a load generator had of one address of a server's name."""
+
+    server: Annotated[str, "which server"]
+    address: Annotated[str, "IP and port"]
+    n_connections: Annotated[int, "connections to it that came about"]
+    why_left_out: Annotated[str, "why none went there any more; empty where they did"] = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class WorkerFacts:
     """A load generator."""
 
@@ -232,3 +242,6 @@ class WorkerFacts:
         Since(5),
         "how long before the start instant it was ready to send; negative: it was late",
     ] = None
+    addresses: Annotated[
+        tuple[AddressFacts, ...], LEFT_OUT, Since(5), "addresses of its servers, and its connections to each"
+    ] = ()

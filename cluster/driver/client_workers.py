@@ -22,9 +22,10 @@ from squall.actors.load.worker import (
     WorkerSettings,
 )
 from squall.actors.messages.value_check import ValueRule
+from squall.actors.net.spread import AddressUse
 from squall.actors.process.priority import Scheduling
 from squall.analysis.tables.collected import ValueChecks
-from squall.analysis.tables.deployed import SenderScheduling, WorkerFacts
+from squall.analysis.tables.deployed import AddressFacts, SenderScheduling, WorkerFacts
 from squall.cluster.driver.deciding import late_limits
 from squall.cluster.driver.payloads.packing import Requests
 from squall.cluster.driver.payloads.wires import (
@@ -304,6 +305,7 @@ def worker_facts(workers: Sequence[Worker], plan: RunPlan) -> tuple[WorkerFacts,
     """For the manifest."""
     handles = {index: worker.handle for index, worker in enumerate(workers)}
     reasons, scheduling = ask_all(handles, ClientWorker.no_lane), ask_all(handles, ClientWorker.scheduling)
+    addresses = ask_all(handles, ClientWorker.addresses)
     return tuple(
         WorkerFacts(
             worker=index,
@@ -313,9 +315,46 @@ def worker_facts(workers: Sequence[Worker], plan: RunPlan) -> tuple[WorkerFacts,
             n_planned=worker.n_planned if isinstance(plan, Plan) else None,
             n_users=worker.n_planned if isinstance(plan, ClosedPlan) else None,
             scheduling=sender_scheduling(scheduling[index]),
+            addresses=address_facts(addresses[index]),
         )
         for index, (worker, reason) in enumerate(zip(workers, reasons.values(), strict=True))
     )
+
+
+def address_facts(used: Sequence[AddressUse]) -> tuple[AddressFacts, ...]:
+    """For the manifest."""
+    return tuple(
+        AddressFacts(
+            server=one.server,
+            address=one.address,
+            n_connections=one.n_connections,
+            why_left_out=one.why_left_out,
+        )
+        for one in used
+    )
+
+
+def told_of_addresses(facts: Sequence[WorkerFacts]) -> tuple[list[str], list[str]]:
+    """From `worker_facts`: a line for each server whose name has several addresses, with the connections to each, and
+    one for each address that was left out."""
+    by_server: dict[str, dict[str, int]] = {}
+    out: dict[tuple[str, str, str], int] = {}
+    for one in (one for worker in facts for one in worker.addresses):
+        counts = by_server.setdefault(one.server, {})
+        counts[one.address] = counts.get(one.address, 0) + one.n_connections
+        if one.why_left_out:
+            key = one.server, one.address, one.why_left_out
+            out[key] = out.get(key, 0) + 1
+    spread = [
+        f"{server} has {len(counts)} addresses; connections: "
+        + ", ".join(f"{n} to {address}" for address, n in counts.items())
+        for server, counts in by_server.items()
+        if len(counts) > 1
+    ]
+    return spread, [
+        f"{address} of {server} is left out by {n} worker{'s' * (n != 1)}: {why}"
+        for (server, address, why), n in out.items()
+    ]
 
 
 def sender_scheduling(got: Scheduling) -> SenderScheduling:

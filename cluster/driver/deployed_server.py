@@ -155,8 +155,20 @@ class DeployedServer:
         self._screen.step(f"{name}Triton {found.server_version} ({found.source}) serves {served}")
         for line in found.told_refused:
             self._screen.step(f"{name}{line}; {HEADERS_MEND}", "yellow")
-        if STATISTICS_API in found.refused:
-            self.collectors.leave_out("triton", f"the server refuses it: {found.refused[STATISTICS_API]}")
+        if found.servers:
+            where = (
+                f"{len(found.servers)} servers answer to the name in {found.url}: {names_text(found.servers)}"
+            )
+            self._screen.step(
+                f"{name}{where}; the load goes to all of them, and what one of them counts is left out: for figures of"
+                " each, name each in servers",
+                "yellow",
+            )
+        if not found.has_statistics:
+            why = found.refused.get(
+                STATISTICS_API, "several servers answer to its name, and a call reaches one"
+            )
+            self.collectors.leave_out("triton", why)
 
     def describe(self) -> ServerFacts:
         """For the manifest."""

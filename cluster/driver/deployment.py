@@ -21,6 +21,7 @@ from squall.cluster.driver.client_workers import (
     refuse_two_nodes,
     seats_of,
     spawn_workers,
+    told_of_addresses,
     told_of_scheduling,
     worker_facts,
 )
@@ -274,6 +275,11 @@ class Deployment:
         facts = worker_facts(self.workers, plan)
         self._store.amend(replace(self._store.manifest, workers=facts))
         for line in told_of_scheduling(facts):
+            self._screen.step(line, "yellow")
+        spread, left_out = told_of_addresses(facts)
+        for line in spread:
+            self._screen.step(line)
+        for line in left_out:
             self._screen.step(line, "yellow")
 
 

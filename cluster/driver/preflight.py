@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import socket
-import urllib.parse
 from collections.abc import Sequence
 from pathlib import Path
 
+from squall.actors.net.stream import Address
+from squall.actors.net.triton_control import authority
 from squall.cluster.control.controlled import refuse_control
 from squall.cluster.driver.payloads.packing import Codes, GivenRequests, sendable
 from squall.cluster.driver.payloads.wires import asked_of, stream_rule
@@ -29,11 +30,13 @@ def server_addresses(scenario: Scenario) -> list[str]:
 
 
 def _address(url: str) -> str:
-    host = urllib.parse.urlsplit(url).hostname or ""
+    """The first of its host's, of IPv4 where it has such: nodes are known by theirs."""
+    host, port = authority(url)
     try:
-        return socket.gethostbyname(host)
+        found = Address.resolve_all(host, port)
     except (OSError, UnicodeError) as error:
         raise TargetError(f"server.url: no address for {host}: {error}") from error
+    return str(min(found, key=lambda one: one.family != socket.AF_INET).sockaddr[0])
 
 
 def check_before_ray(scenario: Scenario, plan: RunPlan, is_local: bool) -> None:

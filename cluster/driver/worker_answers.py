@@ -11,7 +11,7 @@ from typing import TypeVar
 from squall.actors.client_worker import Account, ClientWorker
 from squall.actors.process.priority import MOST_SHARE
 from squall.analysis.tables.deployed import WorkerFacts
-from squall.cluster.driver.client_workers import Worker, sender_scheduling
+from squall.cluster.driver.client_workers import Worker, address_facts, sender_scheduling, told_of_addresses
 from squall.scenarios.errors import LostActor, SquallError
 from squall.scenarios.units import NS_PER_S
 
@@ -54,6 +54,7 @@ def with_accounts(
             n_demotions=account.n_demotions,
             demoted_ns=account.demoted_ns,
             ready_before_ns=account.ready_before_ns,
+            addresses=address_facts(account.addresses),
         )
         if account.n_demotions:
             told.append(
@@ -63,4 +64,4 @@ def with_accounts(
         if account.ready_before_ns is not None and account.ready_before_ns < 0:
             late_s = -account.ready_before_ns / NS_PER_S
             told.append(f"{worker.handle.name} began {late_s:.3f} s after the agreed instant")
-    return tuple(facts), told
+    return tuple(facts), told + told_of_addresses(facts)[1]

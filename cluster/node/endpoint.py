@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import urllib.parse
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from squall.actors.net.stream import TlsSettings
+from squall.actors.net.stream import Address, TlsSettings
 from squall.actors.net.triton_control import PLAIN, Access, Control, ControlError, authority
 from squall.actors.net.triton_models import STATISTICS, describe_model, object_of, path_of, ready_models
 from squall.models.spec import ModelSpec, is_decoupled
@@ -24,6 +25,7 @@ READY = "/v2/health/ready"
 _LIVE = "/v2/health/live"
 METRICS = "/metrics"
 _ESCAPED = ", and a Triton that takes a URL as it is written finds no name that a URL escapes: give the model another"
+_CONNECT_S = 1.0
 TRITON_GRPC_PORT = 8_001
 """Triton's default; server.grpc_port says another."""
 STATISTICS_API, METRICS_API = "statistics", "metrics"
@@ -73,6 +75,13 @@ class Endpoint:
     """Those models of the server that are, by name."""
     others: tuple[ServedModel, ...] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
+    servers: tuple[str, ...] = ()
+    """Addresses behind its name that take connections, where they are of several servers: more than one of a family."""
+
+    @property
+    def has_statistics(self) -> bool:
+        """Whether what it counts is that of the whole load, and may be asked for."""
+        return STATISTICS_API not in self.refused and not self.servers
 
     @property
     def told_refused(self) -> list[str]:
@@ -171,7 +180,21 @@ def attach(models: Sequence[ModelConfig], server: ServerConfig, access: Access =
         elif not_there is not None:
             raise TargetError(f"server.metrics_port: no metrics at {metrics_url}{METRICS}: {not_there}")
     found = inspect(url, access, grpc_port, models, "url", metrics_url, has_records=False)
-    return replace(found, refused={**found.refused, **refused})
+    return replace(found, refused={**found.refused, **refused}, servers=_servers_behind(url))
+
+
+def _servers_behind(url: str) -> tuple[str, ...]:
+    """See `Endpoint.servers`. An IPv4 and an IPv6 address of one name are taken to be of one server."""
+    with suppress(OSError):
+        by_family: dict[int, list[str]] = {}
+        found = Address.resolve_all(*authority(url))
+        for one in found if len(found) > 1 else ():
+            with suppress(OSError):
+                socket.create_connection(one.sockaddr[:2], _CONNECT_S).close()  # type: ignore[arg-type]
+                by_family.setdefault(one.family, []).append(str(one))
+        if any(len(ones) > 1 for ones in by_family.values()):
+            return tuple(sorted(one for ones in by_family.values() for one in ones))
+    return ()
 
 
 def bracketed(host: str) -> str:

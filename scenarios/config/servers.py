@@ -11,7 +11,8 @@ from squall.scenarios.config.fields import Count, Port, PositiveDuration, Positi
 from squall.scenarios.sizes import LARGEST_SERVER_COUNT
 from squall.scenarios.units import NS_PER_S
 
-SERVER_URL = r"^(http://[^/:\s]+:[1-9]\d{0,4}|https://[^/:\s]+(:[1-9]\d{0,4})?)/?$"
+_HOST = r"(?:\[[0-9A-Fa-f:.]+\]|[^/:\s\[\]]+)"
+SERVER_URL = rf"^(http://{_HOST}:[1-9]\d{{0,4}}|https://{_HOST}(:[1-9]\d{{0,4}})?)/?$"
 LARGEST_PORT = 65_535
 OWN_KEYS = ("url", "image", "runtime", "http_port", "grpc_port", "metrics_port")
 """Of one server alone: entries of `servers` do not take them from `server`."""

@@ -6,7 +6,7 @@ from squall.actors.process.state import listening_pids
 from squall.actors.sampling.observer import Observer, ObserverSettings, ServerTarget
 from squall.analysis.tables.collected import ObserverCost
 from squall.analysis.tables.document import read_section
-from squall.cluster.node.endpoint import STATISTICS_API, Endpoint
+from squall.cluster.node.endpoint import Endpoint
 from squall.scenarios.config.profile import ProfileConfig
 
 
@@ -41,7 +41,7 @@ class NodeObserver:
         """
         roots = pids or (listening_pids(endpoint.port) if is_here else ())
         target = ServerTarget(
-            name, None if STATISTICS_API in endpoint.refused else endpoint.url, endpoint.metrics_url,
+            name, endpoint.url if endpoint.has_statistics else None, endpoint.metrics_url,
             tuple(one.spec.name for one in endpoint.models), endpoint.access,
             tuple(roots),
         )  # fmt: skip

@@ -17,6 +17,7 @@ from squall.actors.messages.grpc_headers import call_headers
 from squall.actors.messages.grpc_wire import MESSAGE_HEAD, GrpcTemplate, grpc_template
 from squall.actors.messages.template import NO_ID
 from squall.actors.net import http2, protobuf
+from squall.actors.net.spread import Spread
 from squall.models.made import make_inputs
 from squall.models.payload import ID_DIGITS, encode_id
 from squall.models.spec import ModelSpec, TensorSpec
@@ -65,6 +66,7 @@ class Ends:
         self.replies: list[tuple[int, int, str, bytes]] = []
         self.failures: list[tuple[int, str]] = []
         self.n_write_pauses = 0
+        self.spread = Spread(())
         self.lane: Lane | None = None
         self.target = 0
         self.has_waiting = False
