@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from squall.analysis.storage.held_folder import sole_holder
 from squall.analysis.storage.part import error_reason, open_for_write, write_atomically
 from squall.cluster.draining import Draining
 from squall.cluster.driver.run import RunResult
@@ -97,6 +98,16 @@ def folder_of_runs(out: Path, name: str, kind: str) -> Path:
     except OSError as error:
         raise StoreError(f"cannot create a folder in {out}: {error_reason(error)}") from error
     raise StoreError(f"cannot create a folder in {out}: {_NAME_TRIES} names in a row are taken")
+
+
+@contextlib.contextmanager
+def held(folder: Path, is_shared: bool = False) -> Iterator[Path]:
+    """Inside, this command alone runs into `folder`; with `is_shared` beside others that share it. Raises ScenarioError
+    where another does, and where there is no such folder."""
+    if not folder.is_dir():
+        raise ScenarioError(f"{folder}: no such folder")
+    with sole_holder(folder, ScenarioError(f"{folder}: another squall goes on in it"), is_shared=is_shared):
+        yield folder
 
 
 def write_text(path: Path, text: str) -> None:

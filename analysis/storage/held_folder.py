@@ -1,16 +1,53 @@
-"""Temporary folders in a run directory: each is locked by its process; the next analysis sweeps what dead ones left."""
+"""Folders that a process holds: one that it alone may write, and temporary ones in a run directory, of which the next
+analysis sweeps what dead processes left. A lock ends with its process."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from squall.analysis.storage.part import error_reason
+from squall.scenarios.errors import SquallError, StoreError
+
 PREFIXES = (".scratch-", ".spill-")
+_LOOK_EVERY_S = 0.2
+
+
+@contextmanager
+def sole_holder(
+    folder: Path, refused: SquallError, within_s: float = 0.0, is_shared: bool = False
+) -> Iterator[None]:
+    """Inside, this process alone holds `folder`; with `is_shared` beside others that share it.
+
+    Raises `refused` where another holds it still after `within_s`, StoreError where it cannot be opened. A file system
+    without such locks (NFS has none of folders) refuses nobody.
+    """
+    try:
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise StoreError(f"cannot open {folder}: {error_reason(error)}") from error
+    until_s = time.monotonic() + within_s
+    try:
+        while True:
+            try:
+                fcntl.flock(lock, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                if time.monotonic() >= until_s:
+                    raise refused from error
+            except OSError:
+                break
+            else:
+                break
+            time.sleep(_LOOK_EVERY_S)
+        yield
+    finally:
+        os.close(lock)
 
 
 @contextmanager

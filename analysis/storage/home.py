@@ -14,18 +14,29 @@ HERE = Path("runs")
 """Folder for a run that goes to object storage, until it is there."""
 
 
-def brought_home(run: str) -> Path:
-    """The folder of a run that may lie in object storage: the one it was made in, if that is still here, else a copy.
+def home_of(run: str) -> Path:
+    """The folder here of a run that may lie in object storage: the one it was made in, which is made where it is gone.
 
-    Raises `StoreError`.
+    Raises `StoreError` where there is no run.
     """
     place = place_at(run)
     if place is None:
+        read_document(Path(run))
         return Path(run)
     manifest, _ = read_document(place)
     folder = HERE / manifest.run
-    if (folder / MANIFEST).exists():  # made here, and never sent as a whole: it has all
-        return folder
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"cannot bring {run} to {folder}: {error_reason(error)}") from error
+    return folder
+
+
+def bring_home(run: str, folder: Path) -> None:
+    """Copies a run of object storage to `folder`, which `home_of` says, unless it lies there. Raises `StoreError`."""
+    place = place_at(run)
+    if place is None or (folder / MANIFEST).exists():  # made here, and never sent as a whole: it has all
+        return
     try:
         names = [name for name in place.sizes() if name != MANIFEST]
         for name in [*names, MANIFEST]:  # so that a copy which has one is whole
@@ -34,7 +45,6 @@ def brought_home(run: str) -> Path:
         raise StoreError(f"cannot bring {run} to {folder}: {error_reason(error)}") from error
     for name in ("tables", "nsys", "logs"):
         (folder / name).mkdir(exist_ok=True)
-    return folder
 
 
 def send_away(store: RunStore) -> str:

@@ -18,7 +18,7 @@ from squall.analysis.compare.overhead_file import OVERHEAD_FILE, Overhead
 from squall.analysis.render.overhead_screen import page
 from squall.cluster.driver.run import run_scenario
 from squall.cluster.interrupts import Interrupts
-from squall.cluster.measured import RunOne, folder_of_runs, write_text
+from squall.cluster.measured import RunOne, folder_of_runs, held, write_text
 from squall.cluster.progress import Screen
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
@@ -84,26 +84,27 @@ def measure_overhead(
     if scenario.profile.nsys == "off":
         screen.step(WITHOUT_NSYS)
     done: list[PairRun] = []
-    for plan in order(n_pairs):
-        kind = "profiled" if plan.is_profiled else "bare"
-        screen.step(f"run {plan.position + 1} of {2 * n_pairs}: {kind}, pair {plan.pair + 1}", "bold")
-        before = _run_names(folder)
-        error: BaseException | None = None
-        try:
-            interrupts.check()
-            run_one(variants[plan.is_profiled], folder, ray_address, interrupts)
-        except (SquallError, KeyboardInterrupt) as failure:
-            error = failure
-        new = sorted(_run_names(folder) - before)
-        text = "" if error is None else str(error) or f"interrupted by {interrupts.name or 'Ctrl-C'}"
-        done.append(replace(plan, run=new[0] if new else "", error=text))
-        evaluation = _write(folder, done, n_pairs)
-        if error is not None and _is_final(error, done):
-            screen.step(f"what was measured: {folder}")
-            raise error
-        if error is not None:
-            screen.step(f"{text}; pair {plan.pair + 1} is left out, the next goes on", "red")
-    return OverheadResult(folder, evaluation)
+    with held(folder):
+        for plan in order(n_pairs):
+            kind = "profiled" if plan.is_profiled else "bare"
+            screen.step(f"run {plan.position + 1} of {2 * n_pairs}: {kind}, pair {plan.pair + 1}", "bold")
+            before = _run_names(folder)
+            error: BaseException | None = None
+            try:
+                interrupts.check()
+                run_one(variants[plan.is_profiled], folder, ray_address, interrupts)
+            except (SquallError, KeyboardInterrupt) as failure:
+                error = failure
+            new = sorted(_run_names(folder) - before)
+            text = "" if error is None else str(error) or f"interrupted by {interrupts.name or 'Ctrl-C'}"
+            done.append(replace(plan, run=new[0] if new else "", error=text))
+            evaluation = _write(folder, done, n_pairs)
+            if error is not None and _is_final(error, done):
+                screen.step(f"what was measured: {folder}")
+                raise error
+            if error is not None:
+                screen.step(f"{text}; pair {plan.pair + 1} is left out, the next goes on", "red")
+        return OverheadResult(folder, evaluation)
 
 
 def _is_final(error: BaseException, done: list[PairRun]) -> bool:

@@ -7,6 +7,7 @@ import typer
 from squall.cluster.commands.ending import EXIT_ERROR, EXIT_INVALID, interruptible
 from squall.cluster.commands.options import JsonOption, RayOption, RunArgument
 from squall.cluster.commands.printed import print_summary
+from squall.scenarios.errors import ClusterError
 
 
 def resume(run: RunArgument, ray: RayOption = None, as_json: JsonOption = False) -> None:
@@ -14,18 +15,23 @@ def resume(run: RunArgument, ray: RayOption = None, as_json: JsonOption = False)
 
     What a run left on its nodes by `records.keep` is brought into the run directory: --ray names a Ray that has them.
     """
-    from squall.analysis.storage.home import brought_home, send_away
+    from squall.analysis.storage.held_folder import sole_holder
+    from squall.analysis.storage.home import bring_home, home_of, send_away
     from squall.analysis.storage.store import RunStore
     from squall.cluster.driver.resume import resume_run
     from squall.cluster.kept.home import bring_records
 
     with interruptible() as interrupts:
         with interrupts.allowed():
-            here = brought_home(run)
-            bring_records(here, ray)
-        result = resume_run(here, interrupts)
-        with interrupts.allowed():
-            where = send_away(RunStore.open(here))
+            here = home_of(run).resolve()
+        busy = ClusterError(f"{here} is being written by a squall that still runs")
+        with sole_holder(here, busy):
+            with interrupts.allowed():
+                bring_home(run, here)
+                bring_records(here, ray)
+            result = resume_run(here, interrupts)
+            with interrupts.allowed():
+                where = send_away(RunStore.open(here))
     print_summary(result.summary, where, as_json)
     if result.status != "VALID":
         raise typer.Exit(EXIT_INVALID if result.status == "INVALID" else EXIT_ERROR)

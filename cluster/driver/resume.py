@@ -5,12 +5,9 @@ It needs no Ray and no server: the run directory, and the scratch folders that t
 
 from __future__ import annotations
 
-import fcntl
-import os
 import shutil
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +19,7 @@ from squall.actors.sampling.triton_trace import traces_in
 from squall.analysis.clocks.timeline import RunPhase, phase_spans
 from squall.analysis.clocks.track import ClockTrack
 from squall.analysis.derive import derive, is_derived
+from squall.analysis.storage.held_folder import sole_holder
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary_file import Summary
 from squall.analysis.tables.collected import KernelRecordingFacts
@@ -50,7 +48,6 @@ from squall.scenarios.plan.plan import Plan
 from squall.scenarios.run_plan import RunPlan, plan_run
 
 _ENDED_WITHIN_S = 30.0
-_LOOK_EVERY_S = 0.2
 _NOT_HERE = "is not on this machine"
 _NO_MASTER = "the load ended with the run's driver, and what Locust itself would have said of it is gone"
 _NO_LOAD = "it was broken off before the load began"
@@ -59,25 +56,24 @@ _NO_LOAD = "it was broken off before the load began"
 def resume_run(run_dir: Path, interrupts: Interrupts) -> RunResult:
     """The run, sealed with all that lies here of it. A run that is sealed whole is only joined, where it was not.
 
-    Raises ClusterError where the run still goes on or its plan cannot be made again, StoreError where the disk has no
-    room: the run stays as it was then, and so do the folders.
+    The caller holds `run_dir`. Raises ClusterError where processes of the run still write or its plan cannot be made
+    again, StoreError where the disk has no room: the run stays as it was then, and so do the folders.
     """
     store, screen = RunStore.open(run_dir.resolve()), Screen()
-    with _held(store.run_dir, 0.0, f"{store.run_dir} is being written by a squall that still runs"):
-        if store.is_sealed and store.manifest.unfinished is None:
-            return _already_whole(store, screen, interrupts)
-        resuming = _Resuming(store, screen)
+    if store.is_sealed and store.manifest.unfinished is None:
+        return _already_whole(store, screen, interrupts)
+    resuming = _Resuming(store, screen)
+    with interrupts.allowed():
+        resuming.look()
+    interrupts.check()
+    status = resuming.gather()
+    resuming.clean_up()
+    try:
         with interrupts.allowed():
-            resuming.look()
-        interrupts.check()
-        status = resuming.gather()
-        resuming.clean_up()
-        try:
-            with interrupts.allowed():
-                summary = derive(store) if store.has("requests") else None
-        except (KeyboardInterrupt, SquallError):
-            screen.step(f"sealed, without join and report: squall analyze {store.run_dir}")
-            raise
+            summary = derive(store) if store.has("requests") else None
+    except (KeyboardInterrupt, SquallError):
+        screen.step(f"sealed, without join and report: squall analyze {store.run_dir}")
+        raise
     return RunResult(store.run_dir, summary, status)
 
 
@@ -87,25 +83,6 @@ def _already_whole(store: RunStore, screen: Screen, interrupts: Interrupts) -> R
         with interrupts.allowed():
             derive(store)
     return RunResult(store.run_dir, Summary.read(store), store.manifest.status)
-
-
-@contextmanager
-def _held(path: Path, timeout_s: float, told: str) -> Iterator[None]:
-    """Nobody else holds `path` meanwhile. Raises ClusterError with `told` where somebody does until `timeout_s`."""
-    lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        until = time.monotonic() + timeout_s
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError as error:
-                if time.monotonic() >= until:
-                    raise ClusterError(told) from error
-            time.sleep(_LOOK_EVERY_S)
-        yield
-    finally:
-        os.close(lock)
 
 
 class _Resuming:
@@ -137,7 +114,7 @@ class _Resuming:
         self._folders = {**folders_of(run), **here}
         for label, folder in self._folders.items():
             told = f"a process of the run still writes to {folder} of {label}: end it, or try again a little later"
-            with _held(folder, _ENDED_WITHIN_S, told):
+            with sole_holder(folder, ClusterError(told), _ENDED_WITHIN_S):
                 self._screen.step(f"found what {label} kept in {folder}")
         self._find_copies(named)
         absent = [f"what {label} kept in {path} {_NOT_HERE}" for label, path in self._elsewhere.items()]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,20 +12,19 @@ from squall.analysis.storage.store import RunStore
 from squall.cluster.kept.keepers import reached, remove_kept
 from squall.cluster.placement import Node
 from squall.cluster.remote.session import Session
-from squall.scenarios.errors import ClusterError
 
 
 def bring_records(run_dir: Path, ray: str | None) -> None:
     """Brings all records of the run here, checks them, then removes them where they lay. Without any it does nothing.
 
-    `ray`: address of a Ray that has the nodes; None: their folders are on this machine. Raises StoreError, which names
-    what is missing, and ClusterError; the run is as it was then.
+    The caller holds `run_dir`. `ray`: address of a Ray that has the nodes; None: their folders are on this machine.
+    Raises StoreError, which names what is missing, and ClusterError; the run is as it was then.
     """
     store = RunStore.open(run_dir)
     folders = store.manifest.kept
     if not folders:
         return
-    with _held(store.run_dir), _nodes_of(ray) as nodes, reached(store, nodes, is_read_once=True) as keepers:
+    with _nodes_of(ray) as nodes, reached(store, nodes, is_read_once=True) as keepers:
         if store.is_sealed:
             store.bring_home()
         else:  # its driver was killed: nothing says what is whole there, the scratch folders have it
@@ -36,20 +33,6 @@ def bring_records(run_dir: Path, ray: str | None) -> None:
         for node, folder in folders.items():
             if node not in keepers and Path(folder).name == store.run:
                 rmtree(Path(folder) / node, ignore_errors=True)
-
-
-@contextmanager
-def _held(run_dir: Path) -> Iterator[None]:
-    """No run goes on in the run directory meanwhile."""
-    lock = os.open(run_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise ClusterError(f"{run_dir} is being written by a squall that still runs") from error
-        yield
-    finally:
-        os.close(lock)
 
 
 @contextmanager

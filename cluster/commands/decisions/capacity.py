@@ -82,7 +82,7 @@ def capacity(
     from squall.cluster.commands.decisions.capacity_search import CapacitySearch, resumed_rows
     from squall.cluster.commands.decisions.fewer_servers import refuse_without_gpus
     from squall.cluster.driver.run import run_scenario
-    from squall.cluster.measured import Measurer, folder_of_runs
+    from squall.cluster.measured import Measurer, folder_of_runs, held
     from squall.cluster.progress import Screen
     from squall.scenarios.config.loader import load_scenario
 
@@ -92,10 +92,10 @@ def capacity(
     if gpus:
         refuse_without_gpus(loaded)
     settings = settings_of(loaded, scale, seeds, precision, start, most, low)
-    rows = resumed_rows(resume, settings) if resume is not None else []
     folder = resume if resume is not None else folder_of_runs(out, loaded.name, "capacity")
     command = typed()
-    with interruptible() as interrupts:
+    with held(folder), interruptible() as interrupts:
+        rows = resumed_rows(folder, settings) if resume is not None else []
         measurer = Measurer(folder, ray, interrupts, run_scenario, Screen())
         found = CapacitySearch(loaded, settings, measurer, command, rows)
         answers = found.run(gpus)

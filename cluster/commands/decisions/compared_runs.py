@@ -22,7 +22,7 @@ from squall.cluster.commands.decisions.compared_folders import SIDES
 from squall.cluster.draining import Draining
 from squall.cluster.driver.run import run_scenario
 from squall.cluster.interrupts import Interrupts
-from squall.cluster.measured import Measurer, RunOne, folder_of_runs, write_text
+from squall.cluster.measured import Measurer, RunOne, folder_of_runs, held, write_text
 from squall.cluster.progress import Screen
 from squall.models.spec import ZOO
 from squall.scenarios.config.loader import scenario_from_mapping
@@ -88,34 +88,41 @@ def run_pairs(
     measurers = {
         side: Measurer(folder / side, ray_address, interrupts, run_one, screen, draining) for side in SIDES
     }
-    for side in SIDES:
-        (folder / side).mkdir()
-    runs: dict[str, list[SideRun]] = {side: [] for side in SIDES}
-    found = _evaluated(plan, runs)
-    order = plan.order()
-    for at, (block, side) in enumerate(order):
-        title = f"pair {block + 1} of {plan.n_pairs}, seed {plan.seed + block}: {side.upper()}"
-        done = measurers[side].measure(plan.scenario(side, block), title)
-        runs[side] += [read_side_run(one.result.run_dir) for one in done]
+    with held(folder):
+        for side in SIDES:
+            (folder / side).mkdir()
+        runs: dict[str, list[SideRun]] = {side: [] for side in SIDES}
         found = _evaluated(plan, runs)
-        _write(folder, found)
-        n_done = (at + 1) // 2
-        if at % 2 and n_done >= 2:
-            refuse_incomparable(pair_runs(runs["a"], runs["b"]), runs["a"], runs["b"])
-            if n_done in looks and n_done < plan.n_pairs and found.verdict not in (UNDECIDED, INVALID):
-                screen.step(f"decided after {n_done} of {plan.n_pairs} pairs")
-                break
-            screen.step(answer(found))
-    write_files(folder, found, [command, f"squall compare {folder}"])
+        order = plan.order()
+        for at, (block, side) in enumerate(order):
+            title = f"pair {block + 1} of {plan.n_pairs}, seed {plan.seed + block}: {side.upper()}"
+            done = measurers[side].measure(plan.scenario(side, block), title)
+            runs[side] += [read_side_run(one.result.run_dir) for one in done]
+            found = _evaluated(plan, runs)
+            _write(folder, found)
+            n_done = (at + 1) // 2
+            if at % 2 and n_done >= 2:
+                refuse_incomparable(pair_runs(runs["a"], runs["b"]), runs["a"], runs["b"])
+                if n_done in looks and n_done < plan.n_pairs and found.verdict not in (UNDECIDED, INVALID):
+                    screen.step(f"decided after {n_done} of {plan.n_pairs} pairs")
+                    break
+                screen.step(answer(found))
+        _write_files(folder, found, [command, f"squall compare {folder}"])
     return folder, found
 
 
 def write_files(folder: Path, found: Comparison, commands: Sequence[str]) -> None:
-    """All files of a comparison. Raises StoreError."""
+    """All files of a comparison, in a folder that is made if need be. Raises StoreError, ScenarioError where another
+    command runs into it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(f"cannot create {folder}: {error_reason(error)}") from error
+    with held(folder):
+        _write_files(folder, found, commands)
+
+
+def _write_files(folder: Path, found: Comparison, commands: Sequence[str]) -> None:
     _write(folder, found)
     write_text(folder / "compare.html", page_html(compare_page(found, commands)))
 

@@ -16,7 +16,7 @@ from squall.cluster.commands.decisions.sweeps.sweeper import Asked, Surroundings
 from squall.cluster.commands.reproduce.folder import Folder, begin, hosts, runs_so_far, take_up
 from squall.cluster.commands.reproduce.probe_part import probe_figures_so_far, run_probe_part
 from squall.cluster.interrupts import Interrupts
-from squall.cluster.measured import write_text
+from squall.cluster.measured import held, write_text
 from squall.cluster.progress import Screen
 from squall.scenarios.errors import ScenarioError, SquallError
 from squall.scenarios.published.experiment import PublishedExperiment
@@ -52,13 +52,25 @@ def reproduce_experiment(
     """
     screen = Screen()
     _refuse_strange_parts(experiment, wanted.parts)
-    if wanted.resume is None:
+    path = wanted.resume
+    if path is None:
         with interrupts.allowed():
             for part in experiment.parts.values():
                 refuse_unrunnable(part.cells, experiment.path)
-        folder = begin(experiment, wanted.out)
-    else:
-        folder = take_up(experiment, wanted.resume)
+        path = begin(experiment, wanted.out).path
+    with held(path, is_shared=bool(wanted.parts)):  # two commands may run a part each
+        folder = take_up(experiment, path)
+        return path, _run_parts(experiment, wanted, folder, interrupts, around, screen)
+
+
+def _run_parts(
+    experiment: PublishedExperiment,
+    wanted: Wanted,
+    folder: Folder,
+    interrupts: Interrupts,
+    around: Surroundings | None,
+    screen: Screen,
+) -> Reproduction:
     found: Reproduction | None = None
     try:
         for name, part in experiment.parts.items():
@@ -89,7 +101,7 @@ def reproduce_experiment(
         screen.step(f"what was run: {folder.path}; {wanted.going_on(folder.path)} goes on with it")
         raise
     assert found is not None, "an experiment has parts or a probe"
-    return folder.path, found
+    return found
 
 
 def _refuse_strange_parts(experiment: PublishedExperiment, parts: Sequence[str]) -> None:

@@ -343,7 +343,7 @@ def test_no_load_is_tried_at_which_a_phase_is_too_short_to_be_measured(tmp_path:
         (CLOSED, "a closed loop follows its server"),
         (["--set", "promises={response: {threshold: p(95)<50ms, at: 300/s}}"], "capacity looks for the load"),
         (["--set", "promises=null"], "promises nothing: add --promise"),
-        (["--resume", "nowhere"], "--resume nowhere: no search to go on with"),
+        (["--resume", "nowhere"], "nowhere: no such folder"),
         (
             ["--scale", "amplitude", "--set", "phases.main.arrivals={kind: trace, file: t.txt}"],
             "use --scale time",

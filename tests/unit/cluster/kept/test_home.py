@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,17 +30,6 @@ def left(tmp_path: Path) -> RunStore:
     manifest = replace(store.manifest, kept={node: str(folder) for node, folder in folders.items()})
     store._write_manifest(manifest)  # as a run of these folders has it
     return RunStore.open(store.run_dir)
-
-
-def test_a_run_that_goes_on_is_left_alone(left: RunStore, tmp_path: Path) -> None:
-    before = kept_of(tmp_path)
-    lock = os.open(left.run_dir, os.O_RDONLY | os.O_DIRECTORY)
-    fcntl.flock(lock, fcntl.LOCK_SH)
-    with pytest.raises(ClusterError, match="is being written by a squall that still runs"):
-        bring_records(left.run_dir, None)
-    os.close(lock)
-    assert kept_of(tmp_path) == before
-    assert RunStore.open(left.run_dir).manifest == left.manifest
 
 
 def test_all_of_it_comes_and_goes_there(left: RunStore, tmp_path: Path) -> None:

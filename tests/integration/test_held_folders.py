@@ -1,0 +1,82 @@
+"""Two commands on one folder: one holds it, the other is refused in one line and changes nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from squall.analysis.storage.held_folder import sole_holder
+from squall.analysis.storage.store import RunStore
+from squall.cluster.cli import main
+from squall.scenarios.errors import ScenarioError
+from tests.integration.live_runs import Bench
+from tests.integration.test_check import MAPPING
+from tests.null_process import NullProcess
+from tests.synthetic_runs import synthesise
+from tests.unit.scenarios.published.test_published_experiments import write
+
+pytestmark = pytest.mark.beside
+
+
+def test_a_search_that_is_resumed_while_it_goes_on_is_refused_and_the_first_is_not_disturbed(
+    joined: Bench,
+) -> None:
+    assert joined.ray is not None
+    promised = {**MAPPING, "promises": {"response": "p(50)<1500ms"}}
+    with NullProcess("--service=constant:3ms") as null:
+        path = joined.write(promised)
+        at = [
+            "--server", f"http://127.0.0.1:{null.ports['http']}", "--ray", joined.ray, "--seeds", "1", "--low", "0",
+            "--most", "60/s",
+        ]  # fmt: skip
+        first = joined.start("capacity", path, "--out", joined.out, *at)
+        first.wait_for("main ")  # its load goes on
+        (folder,) = joined.out.iterdir()
+        runs = sorted(path.name for path in folder.glob("*/manifest.json"))
+        second = joined.start("capacity", path, "--resume", folder, *at)
+        assert second.end() == 2, second.lines
+        assert second.error_line() == f"squall: {folder}: another squall goes on in it"
+        assert sorted(path.name for path in folder.glob("*/manifest.json")) == runs
+        assert first.end() in (0, 3, 4), first.lines
+    found = json.loads((folder / "capacity.json").read_text())
+    stores = [RunStore.open(one.parent) for one in folder.glob("*/manifest.json")]
+    assert found["n_runs"] == len(stores)
+    assert all(store.is_sealed for store in stores)
+
+
+@pytest.mark.parametrize("command", ["capacity", "reproduce", "resume", "compare"])
+def test_a_folder_that_another_process_holds_is_refused_in_one_line(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    scenario = tmp_path / "held.yaml"
+    scenario.write_text(
+        yaml.safe_dump(
+            {**MAPPING, "promises": {"response": "p(50)<1s"}, "server": {"url": "http://127.0.0.1:9"}}
+        )
+    )
+    words = [str(scenario), "--resume", str(folder)]
+    if command == "reproduce":
+        words = [str(write(tmp_path)), "--resume", str(folder)]
+    if command == "resume":
+        folder = synthesise().write(tmp_path).run_dir
+        words = [str(folder)]
+    if command == "compare":
+        for seed in (1, 2):
+            for side in "ab":
+                synthesise(seed).write(tmp_path / side)
+        words = [str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(folder)]
+    monkeypatch.setattr("sys.argv", ["squall", command, *words])
+    monkeypatch.setattr("squall.cluster.cli.leave", lambda _: None)
+    before = sorted(path.name for path in folder.rglob("*"))
+    with sole_holder(folder, ScenarioError("not by the test")), pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code in (1, 2)
+    told = capfd.readouterr().err.splitlines()
+    assert len(told) == 1
+    assert "goes on in it" in told[0] or "is being written by a squall that still runs" in told[0]
+    assert sorted(path.name for path in folder.rglob("*")) == before
