@@ -14,6 +14,8 @@ from squall.analysis.tables.document import to_json
 from squall.analysis.wording import share_text
 
 SCHEMA_VERSION = 1
+UNFINISHED = "unfinished"
+"""Seeds are still to run: no verdict yet, whatever those before them say."""
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -35,7 +37,8 @@ class CheckedRun:
 
 @dataclass(frozen=True)
 class Checked:
-    """A scenario's promises over seeds. Its fields are the keys of `check.json`."""
+    """A scenario's promises over seeds. Its fields are the keys of `check.json`. `n_seeds_planned`: None where all that
+    were to run have run; else `verdict` and those of the promises are unfinished."""
 
     schema_version: int
     scenario: str
@@ -43,6 +46,19 @@ class Checked:
     verdict: str
     promises: tuple[PromiseDecision, ...]
     runs: tuple[CheckedRun, ...]
+    n_seeds_planned: int | None = None
+
+    @property
+    def n_seeds(self) -> int:
+        """Seeds that have run."""
+        return sum(not one.is_replaced for one in self.runs)
+
+    @property
+    def seeds_text(self) -> str:
+        """How many seeds, and of how many where more are to run."""
+        if self.n_seeds_planned is not None:
+            return f"{self.n_seeds} of {self.n_seeds_planned} seeds have run"
+        return f"{self.n_seeds} seeds"
 
     def to_json(self) -> dict[str, Any]:
         """What the file holds."""
@@ -50,8 +66,15 @@ class Checked:
         return found
 
 
-def evaluate(scenario: str, digest: str, runs: Sequence[CheckedRun]) -> Checked:
-    """The verdict on at least one run. A run without requests leaves every promise invalid."""
+def evaluate(
+    scenario: str, digest: str, runs: Sequence[CheckedRun], n_seeds_planned: int | None = None
+) -> Checked:
+    """The verdict on at least one run; `n_seeds_planned`: where seeds are still to run, after any number of runs. A run
+    without requests leaves every promise invalid."""
+    if n_seeds_planned is not None:
+        so_far = evaluate(scenario, digest, runs).promises if runs else ()
+        unfinished = tuple(replace(one, verdict=UNFINISHED, reason="") for one in so_far)
+        return Checked(SCHEMA_VERSION, scenario, digest, UNFINISHED, unfinished, tuple(runs), n_seeds_planned)
     counted = [one for one in runs if not one.is_replaced]
     if any(not one.promises for one in counted):
         return Checked(SCHEMA_VERSION, scenario, digest, INVALID, (), tuple(runs))
@@ -70,7 +93,7 @@ def lines(checked: Checked) -> list[str]:
     told = [f"{one.verdict}: {one.promise}: {decision_text(one)}" for one in checked.promises]
     told += failed_lines(checked)
     invalid = [f"{one.run}: {one.status}" for one in checked.runs if one.status != "VALID"]
-    return [*told, *invalid, f"{checked.verdict}: {checked.scenario}, {_n_seeds(checked)} seeds"]
+    return [*told, *invalid, f"{checked.verdict}: {checked.scenario}, {checked.seeds_text}"]
 
 
 def failed_lines(checked: Checked) -> list[str]:
@@ -84,8 +107,11 @@ def failed_lines(checked: Checked) -> list[str]:
 
 def decision_text(one: PromiseDecision) -> str:
     """The evidence in one line."""
-    kept = f"{one.n_kept} of {one.n_seeds} runs kept it"
-    if one.n_seeds > 1:
+    if one.verdict == UNFINISHED:
+        kept = f"{one.n_kept} of {one.n_seeds} runs so far are within it"
+    else:
+        kept = f"{one.n_kept} of {one.n_seeds} runs kept it"
+    if one.n_seeds > 1 and one.verdict != UNFINISHED:
         kept += f" (a run does in at least {share_text(one.kept_least_ratio)} of cases)"
     parts = [kept]
     if one.late_ratio is not None:
@@ -106,22 +132,23 @@ def markdown(checked: Checked) -> str:
     head = f"## {_cell(checked.scenario)}: {checked.verdict}"
     return "\n".join(
         [
-            head, "", f"{_n_seeds(checked)} seeds, scenario digest `{checked.scenario_digest[:12]}`.", "",
+            head, "", f"{checked.seeds_text}, scenario digest `{checked.scenario_digest[:12]}`.", "",
             "| promise | verdict | evidence |", "|---|---|---|", *rows, "",
             *map(_cell, failed_lines(checked)), "",
-            "| seed | run | status | promises kept |", "|---|---|---|---|", *runs, "",
+            "| seed | run | status | promises met |", "|---|---|---|---|", *runs, "",
         ]
     )  # fmt: skip
 
 
 def junit(checked: Checked) -> str:
-    """JUnit XML: a test case for each promise; broken and undecided are failures of that type, invalid is an error.
+    """JUnit XML: a test case for each promise; broken and undecided are failures of that type, invalid and unfinished
+    are errors.
     One more where requests failed beyond `expect.failures`."""
     seconds = sum(one.seconds for one in checked.runs)
     verdicts = [one.verdict for one in checked.promises]
-    n_errors = verdicts.count(INVALID) + (not checked.promises)
+    n_errors = sum(one in (INVALID, UNFINISHED) for one in verdicts) + (not checked.promises)
     failed = failed_lines(checked)
-    n_failures = sum(one not in (KEPT, INVALID) for one in verdicts) + bool(failed)
+    n_failures = sum(one not in (KEPT, INVALID, UNFINISHED) for one in verdicts) + bool(failed)
     counts = {
         "tests": str(max(1, len(verdicts)) + bool(failed)),
         "failures": str(n_failures),
@@ -141,18 +168,21 @@ def junit(checked: Checked) -> str:
         case = _case(suite, name, seconds / len(verdicts))
         if one.verdict == KEPT:
             continue
-        tag = "error" if one.verdict == INVALID else "failure"
-        told = {"type": one.verdict, "message": _xml(decision_text(one))}
-        ElementTree.SubElement(case, tag, told).text = _xml(
-            "\n".join(f"seed {run.seed}, {run.run}: {run.figures.verdict}" for run in one.runs)
-        )
+        tag = "error" if one.verdict in (INVALID, UNFINISHED) else "failure"
+        message = decision_text(one)
+        seeds = [f"seed {run.seed}, {run.run}: {run.figures.verdict}" for run in one.runs]
+        if one.verdict == UNFINISHED:
+            message, seeds = f"{checked.seeds_text}: {message}", []
+        told = {"type": one.verdict, "message": _xml(message)}
+        ElementTree.SubElement(case, tag, told).text = _xml("\n".join(seeds))
     if failed:
         case = _case(suite, {"classname": checked.scenario, "name": "expect.failures"}, 0)
         told = {"type": BROKEN, "message": _xml(failed[0])}
         ElementTree.SubElement(case, "failure", told).text = _xml("\n".join(failed))
     if not checked.promises:
         case = _case(suite, {"classname": checked.scenario, "name": "runs"}, seconds)
-        ElementTree.SubElement(case, "error", {"type": INVALID, "message": "a run has no requests"})
+        message = checked.seeds_text if checked.verdict == UNFINISHED else "a run has no requests"
+        ElementTree.SubElement(case, "error", {"type": checked.verdict, "message": message})
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ElementTree.tostring(root, encoding="unicode")}\n'
 
 
@@ -166,10 +196,6 @@ def _kept_text(one: CheckedRun) -> str:
         return "run again"
     broken = sum(own.verdict == BROKEN for own in one.promises)
     return f"{sum(own.verdict == KEPT for own in one.promises)} of {len(one.promises)}, {broken} broken"
-
-
-def _n_seeds(checked: Checked) -> int:
-    return sum(not one.is_replaced for one in checked.runs)
 
 
 def _cell(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from squall.analysis.decisions.checked import Checked, decision_text, failed_lines
+from squall.analysis.decisions.checked import UNFINISHED, Checked, decision_text, failed_lines
 from squall.analysis.decisions.figures import BROKEN, INVALID, KEPT, UNDECIDED, PromiseFigures
 from squall.analysis.decisions.over_seeds import PromiseDecision
 from squall.analysis.render.decision_page import DecisionPage, DecisionTable
@@ -18,7 +18,7 @@ _PER_CENT = 100.0
 
 
 def check_page(checked: Checked, commands: Sequence[str] = ()) -> DecisionPage:
-    """The page of a check, of at least one run. `commands`: what makes it again."""
+    """The page of a check, of at least one run or of one that is unfinished. `commands`: what makes it again."""
     broken = [one for one in checked.promises if one.verdict == BROKEN]
     shown = [*broken, *(one for one in checked.promises if one.verdict != BROKEN)]
     promises = DecisionTable(
@@ -30,7 +30,7 @@ def check_page(checked: Checked, commands: Sequence[str] = ()) -> DecisionPage:
             "95 % bounds",
             "allowed",
             "budget used",
-            "runs that kept it",
+            "runs within it",
             "why not",
         ),
         tuple(map(_promise_row, checked.promises)),
@@ -40,21 +40,32 @@ def check_page(checked: Checked, commands: Sequence[str] = ()) -> DecisionPage:
     return DecisionPage(
         title=f"{checked.scenario}: are the promises kept?",
         answer=_answer(checked),
-        is_good=True if checked.verdict == KEPT else None if checked.verdict == UNDECIDED else False,
+        is_good=True
+        if checked.verdict == KEPT
+        else None
+        if checked.verdict in (UNDECIDED, UNFINISHED)
+        else False,
         facts=(
             *failed_lines(checked),
             *(f"{one.verdict}: {one.promise}: {decision_text(one)}" for one in checked.promises),
         ),
         notes=tuple(_notes(checked)),
         plots=tuple(_plot(one) for one in shown[:_MOST_PLOTS]),
-        tables=(promises, *map(_breaches, broken), *map(_seeds, shown), _runs(checked)),
+        tables=(
+            promises,
+            *map(_breaches, broken),
+            *(map(_seeds, shown) if checked.n_seeds_planned is None else ()),
+            _runs(checked),
+        ),
         commands=(*commands, *_reports(checked)),
     )
 
 
 def _answer(checked: Checked) -> str:
     """The verdict as a sentence."""
-    n = sum(not one.is_replaced for one in checked.runs)
+    if checked.verdict == UNFINISHED:
+        return f"Unfinished: {checked.seeds_text} of {checked.scenario}; there is no verdict yet."
+    n = checked.n_seeds
     over = f"over {count_text(n)} seeds" if n > 1 else "in one run"
     concerned = [one.promise for one in checked.promises if one.verdict == checked.verdict]
     if checked.verdict == KEPT:
@@ -216,7 +227,7 @@ def _runs(checked: Checked) -> DecisionTable:
         )
         for one in checked.runs
     ]
-    return DecisionTable("Runs", ("run", "seed", "status", "took", "promises kept"), tuple(rows))
+    return DecisionTable("Runs", ("run", "seed", "status", "took", "promises met"), tuple(rows))
 
 
 def _kept(promises: Sequence[PromiseFigures]) -> str:

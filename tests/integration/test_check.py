@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import yaml
 
+from tests.integration.live_runs import Bench, wait_until
 from tests.null_process import NullProcess
 
 MAPPING = {
@@ -46,3 +50,33 @@ def test_a_check_of_two_seeds_says_what_the_server_keeps(tmp_path: Path, promise
         (code, {0: "kept", 99: "broken"}[code]) if is_valid else (3, "invalid")
     )
     assert (tmp_path / "junit.xml").read_text().startswith("<?xml")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_check_that_is_cut_off_leaves_no_verdict(joined: Bench, number: signal.Signals) -> None:
+    path = joined.write({**MAPPING, "promises": {"response": "p(50)<1500ms"}})
+    copy = joined.folder / "copy.xml"
+    copy.write_text("an older check: kept")
+    assert joined.ray is not None
+    with NullProcess("--service=constant:3ms") as null:
+        at = ["--server", f"http://127.0.0.1:{null.ports['http']}", "--ray", joined.ray, "--out", joined.out]
+        live = joined.start("check", path, *at, "--seeds", "4", "--junit", copy)
+        files = wait_until(lambda: list(joined.out.glob("*/check.json")), 60, "the files of the check")
+        assert ElementTree.parse(copy).find(".//error[@type='unfinished']") is not None
+        wait_until(lambda: json.loads(files[0].read_text())["runs"], 90, "the first seed")
+        n_runs = len(list(joined.out.glob("*/*/manifest.json")))
+        wait_until(lambda: len(list(joined.out.glob("*/*/manifest.json"))) > n_runs, 60, "the next run")
+        os.kill(live.process.pid, number)
+        assert live.end() == (1 if number == signal.SIGTERM else -number), live.lines
+    said = json.loads(files[0].read_text())
+    done = sum(not one["is_replaced"] for one in said["runs"])
+    assert 1 <= done < 4
+    assert (said["verdict"], said["n_seeds_planned"]) == ("unfinished", 4)
+    assert {one["verdict"] for one in said["promises"]} == {"unfinished"}
+    text = f"{done} of 4 seeds have run"
+    for name in ("check.md", "check.html", "junit.xml"):
+        told = (files[0].parent / name).read_text()
+        assert text in told
+        assert "kept" not in told.replace("are the promises kept?", ""), "the title of the page asks"
+    assert copy.read_text() == (files[0].parent / "junit.xml").read_text()

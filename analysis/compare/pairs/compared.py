@@ -20,7 +20,7 @@ from squall.analysis.compare.pairs.why import BatchChange, PartsChange, batch_ch
 from squall.analysis.tables.document import to_json
 
 SCHEMA_VERSION = 1
-INVALID = "invalid"
+INVALID, UNFINISHED = "invalid", "unfinished"
 DEFAULT_MARGIN = 0.03
 LEFT_OUT_ONE_IN = 5
 """One pair in so many may be left out, for a run that is not VALID or ended early: of more the rest is a selection."""
@@ -57,7 +57,8 @@ class AnswersCompared:
 @dataclass(frozen=True)
 class Comparison:
     """Its fields are the keys of `compare.json`. `level`: of each test, what looks leave of 5 %; `margin_ratio`: within
-    it two sides are the same. `verdict`: invalid, worse, undecided, better, same."""
+    it two sides are the same. `verdict`: invalid, worse, undecided, better, same; unfinished while pairs are still to
+    run, whatever those before them show."""
 
     schema_version: int
     side_a: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from squall.analysis.compare.pairs.change import DIFFERENT, SAME, UNDECIDED
-from squall.analysis.compare.pairs.compared import INVALID, Comparison
+from squall.analysis.compare.pairs.compared import INVALID, UNFINISHED, Comparison
 from squall.analysis.compare.pairs.intervals import MeanChange
 from squall.analysis.compare.pairs.kernels_change import ADDED, GONE, KernelChange
 from squall.analysis.compare.pairs.metric_changes import BETTER, WORSE, MetricChange
@@ -28,6 +28,10 @@ def answer(found: Comparison) -> str:
     """One sentence that answers whether B is no worse than A."""
     margin = margin_text(found.margin_ratio)
     n = f"{found.n_pairs} pairs"
+    if found.verdict == UNFINISHED:
+        return (
+            f"Unfinished: {found.n_pairs} of {found.n_pairs_planned} pairs have run; there is no verdict yet"
+        )
     if found.verdict == INVALID:
         n_bad = sum(bool(one.left_out) for one in found.pairs)
         return (

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from squall.analysis.compare.pairs.change import UNDECIDED
-from squall.analysis.compare.pairs.compared import INVALID, Comparison, evaluate
+from squall.analysis.compare.pairs.compared import INVALID, UNFINISHED, Comparison, evaluate
 from squall.analysis.compare.pairs.corrections import looks_after
 from squall.analysis.compare.pairs.page import compare_page
 from squall.analysis.compare.pairs.pairing import pair_runs, refuse_incomparable
@@ -74,9 +74,9 @@ def run_pairs(
 ) -> tuple[Path, Comparison]:
     """Runs the pairs into a new folder under `out`, in which `a` and `b` take the runs; the folder and what they show.
 
-    `compare.json` and `compare.md` are written after each run, so that what was measured survives anything, and
-    `compare.html` at the end. With several looks it ends at the first that decides. Raises ScenarioError for what
-    cannot be compared, SquallError where a run fails, KeyboardInterrupt after a Ctrl-C.
+    `compare.json` and `compare.md` are written after each run, as unfinished until the last, so that what was measured
+    survives anything, and `compare.html` at the end. With several looks it ends at the first that decides. Raises
+    ScenarioError for what cannot be compared, SquallError where a run fails, KeyboardInterrupt after a Ctrl-C.
     """
     refuse_other_load(plan.a, plan.b)
     looks = looks_after(plan.n_pairs, plan.n_looks)
@@ -99,7 +99,7 @@ def run_pairs(
             done = measurers[side].measure(plan.scenario(side, block), title)
             runs[side] += [read_side_run(one.result.run_dir) for one in done]
             found = _evaluated(plan, runs)
-            _write(folder, found)
+            _write(folder, replace(found, verdict=UNFINISHED))
             n_done = (at + 1) // 2
             if at % 2 and n_done >= 2:
                 refuse_incomparable(pair_runs(runs["a"], runs["b"]), runs["a"], runs["b"])

@@ -16,7 +16,7 @@ from squall.analysis.render.decision_page import page_html
 from squall.analysis.storage.part import error_reason
 from squall.cluster.driver.run import run_scenario
 from squall.cluster.interrupts import Interrupts
-from squall.cluster.measured import Measured, Measurer, RunOne, folder_of_runs, write_text
+from squall.cluster.measured import Measured, Measurer, RunOne, folder_of_runs, held, write_text
 from squall.cluster.progress import Screen
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
@@ -35,10 +35,11 @@ def run_seeds(
 ) -> tuple[Path, Checked]:
     """Runs `n_seeds` seeds from the scenario's own on, into a new folder under `out`; the folder and the verdict.
 
-    An INVALID run is run once more with its seed, and counts where it is INVALID again. After each run `check.json`,
-    `junit.xml`, `check.md` and `check.html` of what there is are written; `copies`: where `junit` and `markdown` go
-    too, in folders that are made before the first run; `again`: the commands that make the check once more. A run that
-    ended because a promise of each run was broken is the last: no seed could mend that.
+    An INVALID run is run once more with its seed, and counts where it is INVALID again. `check.json`, `junit.xml`,
+    `check.md` and `check.html` of what there is are written before the first seed and after each: unfinished, until the
+    last has run; `copies`: where `junit` and `markdown` go too, in folders that are made before the first run; `again`:
+    the commands that make the check once more. A run that ended because a promise of each run was broken is the last:
+    no seed could mend that.
     Raises ScenarioError where a copy has no folder, SquallError where a run fails, KeyboardInterrupt after a Ctrl-C:
     what was run stays.
     """
@@ -48,24 +49,31 @@ def run_seeds(
     folder = folder_of_runs(out, scenario.name, "check")
     runs = Measurer(folder, ray_address, interrupts, run_one, Screen())
     mapping, done = for_seeds(scenario, n_seeds).to_mapping(), list[CheckedRun]()
-    for number in range(n_seeds):
-        seed = scenario.seed + number
-        own = scenario_from_mapping({**mapping, "seed": seed}, scenario.name)
-        done += [_checked(one) for one in runs.measure(own, f"seed {seed}, {number + 1} of {n_seeds}")]
-        checked = evaluate(scenario.name, scenario.digest(), done)
-        write_text(folder / "check.json", json.dumps(checked.to_json(), indent=2) + "\n")
+
+    def written(is_over: bool) -> Checked:
+        checked = evaluate(scenario.name, scenario.digest(), done, None if is_over else n_seeds)
         write_text(folder / "check.html", page_html(check_page(checked, again)))
         for kind, name, text in (
             ("junit", "junit.xml", junit(checked)),
             ("markdown", "check.md", markdown(checked)),
         ):
-            write_text(folder / name, text)
-            copy = copies.get(kind)
-            if copy is not None:
-                write_text(copy, text)
-        if n_seeds > 1 and done[-1].is_decided and checked.verdict == BROKEN:
-            break
-    return folder, checked
+            for path in filter(None, (folder / name, copies.get(kind))):
+                write_text(path, text)
+        write_text(folder / "check.json", json.dumps(checked.to_json(), indent=2) + "\n")
+        return checked
+
+    with held(folder):
+        written(is_over=False)  # what an earlier check left at the place of a copy is not this one's verdict
+        for number in range(n_seeds):
+            seed = scenario.seed + number
+            own = scenario_from_mapping({**mapping, "seed": seed}, scenario.name)
+            done += [_checked(one) for one in runs.measure(own, f"seed {seed}, {number + 1} of {n_seeds}")]
+            is_broken = evaluate(scenario.name, scenario.digest(), done).verdict == BROKEN
+            if n_seeds > 1 and done[-1].is_decided and is_broken:
+                break
+            if number + 1 < n_seeds:
+                written(is_over=False)
+        return folder, written(is_over=True)
 
 
 def _make_folder(kind: str, path: Path) -> None:

@@ -81,7 +81,8 @@ def test_a_run_that_fails_ends_it_and_leaves_what_was_found(tmp_path: Path) -> N
     with pytest.raises(TargetError):
         run(tmp_path, Runs("VALID", "FAILS"), 2)
     (found,) = tmp_path.glob("*/check.json")
-    assert len(json.loads(found.read_text())["runs"]) == 1
+    said = json.loads(found.read_text())
+    assert (said["verdict"], said["n_seeds_planned"], len(said["runs"])) == ("unfinished", 2, 1)
 
 
 def test_copies_are_written_after_each_run_into_a_folder_that_is_made(tmp_path: Path) -> None:

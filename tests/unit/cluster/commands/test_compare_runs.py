@@ -123,7 +123,8 @@ def test_a_comparison_that_ends_early_keeps_its_runs_and_what_they_show(
     (folder,) = tmp_path.iterdir()
     assert len([*folder.glob("?/*/manifest.json")]) == 5
     told = json.loads((folder / "compare.json").read_text())
-    assert (told["n_pairs"], told["n_pairs_planned"]) == (2, 4)
+    assert (told["verdict"], told["n_pairs"], told["n_pairs_planned"]) == ("unfinished", 2, 4)
+    assert "Unfinished: 2 of 4 pairs have run" in (folder / "compare.md").read_text()
     again = compare_folders(folder / "a", folder / "b", 0.03)
     assert (again.n_pairs, len(again.unpaired)) == (2, 1)
 
