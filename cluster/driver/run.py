@@ -62,7 +62,7 @@ from squall.cluster.placement import Node, Placement, place
 from squall.cluster.progress import Screen
 from squall.cluster.remote.session import Session
 from squall.scenarios.config.scenario import Scenario
-from squall.scenarios.errors import ScenarioError, SquallError, StoreError
+from squall.scenarios.errors import ClusterError, ScenarioError, SquallError, StoreError
 from squall.scenarios.plan.plan import Plan
 from squall.scenarios.run_plan import RunPlan, plan_run, routed
 from squall.scenarios.units import NS_PER_S
@@ -169,9 +169,15 @@ def _session(
     """A Ray session. Signals wait while Ray starts and ends: cut off half-way, it leaves processes."""
     interrupts.check()
     screen.step("starting Ray" if address is None else f"joining Ray at {address}")
-    with Session(address, tell_stuck) as session:
-        interrupts.install_again()
-        yield session
+    try:
+        with Session(address, tell_stuck) as session:
+            interrupts.install_again()
+            yield session
+    except ClusterError:
+        interrupts.check()  # a signal to the whole process group ends what Ray had started by then
+        raise
+    finally:
+        interrupts.install_again()  # Ray's library leaves SIGTERM as it is by default: the end, without a word
 
 
 def _first_manifest(scenario: Scenario, described: PlanFacts) -> Manifest:

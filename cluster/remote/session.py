@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -81,7 +82,7 @@ class Session:
         if self._address is None and not any(name.startswith("RAY_AUTH_") for name in os.environ):
             # a token of this session alone: Ray would keep one in the user's home
             os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
-        with without_rays_lines(), without_working_folder():
+        with without_rays_lines(), without_working_folder(), without_rays_handler():
             try:
                 with never_stuck(_START_TIMEOUT_S, f"{self._failed()}: it did not answer", self._tell_stuck):
                     self._begin()
@@ -185,6 +186,18 @@ def _reason(error: Exception) -> str:
     if "AF_UNIX path length" in words[0]:
         return f"{words[0]}; set TMPDIR to a folder with a shorter path"
     return words[0]
+
+
+@contextmanager
+def without_rays_handler() -> Iterator[None]:
+    """Keeps the signal handlers of this process: Ray's library takes SIGTERM as it starts, and would end the process
+    from within, with code 15 and no word. It has no option for it."""
+    own = signal.signal
+    signal.signal = lambda number, _: signal.getsignal(number)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        signal.signal = own
 
 
 @contextmanager

@@ -61,7 +61,7 @@ def test_a_check_that_is_cut_off_leaves_no_verdict(joined: Bench, number: signal
     assert joined.ray is not None
     with NullProcess("--service=constant:3ms") as null:
         at = ["--server", f"http://127.0.0.1:{null.ports['http']}", "--ray", joined.ray, "--out", joined.out]
-        live = joined.start("check", path, *at, "--seeds", "4", "--junit", copy)
+        live = joined.start("check", path, *map(str, at), "--seeds", "4", "--junit", copy)
         files = wait_until(lambda: list(joined.out.glob("*/check.json")), 60, "the files of the check")
         assert ElementTree.parse(copy).find(".//error[@type='unfinished']") is not None
         wait_until(lambda: json.loads(files[0].read_text())["runs"], 90, "the first seed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from squall.analysis.storage.store import RunStore
-from tests.integration.live_runs import Bench, Live, scenario_mapping, wait_until
+from tests.integration.live_runs import Bench, Live, scenario_mapping, titled, wait_until
 
 pytestmark = pytest.mark.beside
 
@@ -45,13 +46,27 @@ def _interrupted(live: Live, name: str = "SIGINT") -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moment", ["starting Ray", "starting Triton"])
-def test_ctrl_c_before_the_load_leaves_an_aborted_run_without_rows(alone: Bench, moment: str) -> None:
+@pytest.mark.parametrize(
+    ("moment", "number"),
+    [
+        ("starting Ray", signal.SIGINT),
+        ("starting Triton", signal.SIGINT),
+        ("Ray's own", signal.SIGTERM),
+        ("Ray's own", signal.SIGHUP),
+    ],
+)
+def test_a_signal_before_the_load_leaves_an_aborted_run_without_rows(
+    alone: Bench, moment: str, number: signal.Signals
+) -> None:
     live = alone.start_run(_long_run())
-    live.wait_for(moment)
-    live.interrupt()
-    _interrupted(live)
-    assert alone.aborted().manifest.reasons == ("interrupted by SIGINT",)
+    if moment == "Ray's own":  # its first process is there: its library is amid its start
+        wait_until(lambda: titled(alone.processes(), "gcs_server"), 60, "a process of Ray's")
+        os.kill(live.process.pid, number)
+    else:
+        live.wait_for(moment)
+        live.interrupt(number)
+    _interrupted(live, number.name)
+    assert alone.aborted().manifest.reasons == (f"interrupted by {number.name}",)
     assert alone.aborted().tables() == []
     alone.wait_until_gone()
 
