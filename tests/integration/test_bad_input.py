@@ -61,6 +61,11 @@ def test_a_wrong_value_is_named_with_exit_code_2(alone: Bench) -> None:
         ("phases.0.arrivals", {"kind": "trace", "file": "absent.csv"}, "absent.csv"),
         ("model.name", "seqlen_heat", "seqlen_heat"),
         ("server.url", "localhost:8000", "server.url"),
+        (
+            "clients",
+            {"data": {"path": "streams.json"}, "sequences": {"length": 3, "concurrent": 2}},
+            "clients: data: its entries are not played as sequences",
+        ),
     ],
 )
 def test_each_wrong_value_is_named(

@@ -132,6 +132,11 @@ class ClientConfig(Section):
         """Of data each entry is a payload, and its tensors travel in messages."""
         if self.data is not None and self.payload_variants != DEFAULT_VARIANTS:
             raise ValueError("data: each entry is a payload of its own; leave payload_variants out")
+        if self.data is not None and self.sequences is not None:
+            raise ValueError(
+                "data: its entries are not played as sequences, so that steps of several would be mixed; leave data"
+                " or sequences out"
+            )
         if self.data is not None and self.shared_memory is not None:
             raise ValueError("data: its entries travel in messages; leave shared_memory out")
         return self
