@@ -169,6 +169,8 @@ class DeployedServer:
                 STATISTICS_API, "several servers answer to its name, and a call reaches one"
             )
             self.collectors.leave_out("triton", why)
+        if found.note:
+            self._screen.step(f"{name}{found.note}", "yellow")
 
     def describe(self) -> ServerFacts:
         """For the manifest."""

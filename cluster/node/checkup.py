@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from squall.analysis.nsys.count import count_events
 from squall.analysis.requests.workers import LANE_COST
 from squall.cluster.node.injected.effect import Injected, injected
 from squall.cluster.node.injected.kernel_recording import NO_GPU, missing_kernels
-from squall.cluster.node.triton_home import WHEEL, TritonHome, cache_dir, find_triton
+from squall.cluster.node.triton_home import WHEEL, TritonHome, cache_dir, find_triton, require_numpy
 from squall.scenarios.errors import AnalysisError, ClusterError, TargetError
 
 REQUIRED = (
@@ -177,7 +178,14 @@ def triton(host: Host, home: Callable[[], TritonHome], is_here: Callable[[], boo
         return Finding("Triton", "missing", what, mend or _TRITON_MEND)
     where = "on the PATH" if found.source == "PATH" else "of the wheel"
     what = f"{found.version or 'of a version that nothing tells'}, {where}"
-    return _triton_runs(host, found, what)
+    result = _triton_runs(host, found, what)
+    if found.source == "PATH" or result.status != "ok":
+        return result
+    try:
+        return replace(result, what=f"{result.what}; models of a repository import {require_numpy()}")
+    except TargetError as error:
+        what, _, mend = str(error).partition("; ")
+        return replace(result, status="limited", what=f"{result.what}; for models: {what}", mend=mend)
 
 
 def _triton_runs(host: Host, home: TritonHome, what: str) -> Finding:
@@ -208,7 +216,9 @@ def _stub_finding(what: str, linked: str) -> Finding:
         other = python.split()[0].partition(".so")[0].removeprefix("libpython")
         text = f"{what}, its Python backend is of {other}: packages of this environment do not load there"
         return Finding("Triton", "limited", text, f"make the environment with Python {other}")
-    return Finding("Triton", "ok", f"{what}, with a Python backend of {platform.python_version()[:4]}")
+    return Finding(
+        "Triton", "ok", f"{what}, with a Python backend of {'.'.join(platform.python_version_tuple()[:2])}"
+    )
 
 
 def lane(host: Host) -> Finding:

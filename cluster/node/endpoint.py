@@ -75,6 +75,8 @@ class Endpoint:
     """Those models of the server that are, by name."""
     others: tuple[ServedModel, ...] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
+    note: str = ""
+    """What will go wrong with it, and the mend; of one that squall started."""
     servers: tuple[str, ...] = ()
     """Addresses behind its name that take connections, where they are of several servers: more than one of a family."""
 

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -30,7 +30,7 @@ from squall.cluster.node.container import container_command, find_runtime, loade
 from squall.cluster.node.endpoint import READY, Endpoint, bracketed, inspect, why_not
 from squall.cluster.node.server_environment import server_environment
 from squall.cluster.node.stub_watch import StubWatch, stubs_below
-from squall.cluster.node.triton_home import find_triton
+from squall.cluster.node.triton_home import TritonHome, find_triton, numpy_for_models
 from squall.models.encoders import find_weights
 from squall.models.repository import ComputeConfig, ServingConfig, write_repository
 from squall.models.spec import head_of
@@ -94,6 +94,7 @@ class TritonServer:
         self.log = folder / "triton.log"
         self.traces: list[Path] = []
         self.refusal: str | None = None
+        self._note = ""
         self.control: ControlFacts | None = None
         self._models = tuple(models)
         self._server = server
@@ -217,6 +218,11 @@ class TritonServer:
         theirs = [Path(model.repository) for model in self._models if model.repository is not None]
         return list(dict.fromkeys([*own, *theirs]))
 
+    def _has_python_of_theirs(self) -> bool:
+        """Whether a repository of the user's holds a model in Python."""
+        theirs = [Path(model.repository) for model in self._models if model.repository is not None]
+        return any(next(repository.glob("*/*/*.py"), None) is not None for repository in theirs)
+
     def _weights(self) -> list[Path]:
         """Files that instances read them from."""
         return [
@@ -251,14 +257,21 @@ class TritonServer:
 
     def _launch(self, ports: Ports) -> str:
         """Starts the server below a supervisor; returns its source."""
-        libraries: tuple[Path, ...] = ()
+        home: TritonHome | None = None
+        first: list[Path] = []
         injected = self._injected
         if self._server.image is not None:
             command, source, injected = self._container_command(ports), "container", {}
             name = Path(command[0]).name
         else:
             home = find_triton()
-            libraries = home.library_dirs
+            if home.source == "wheel" and self._has_python_of_theirs():
+                try:
+                    first = [numpy_for_models()]
+                except TargetError as error:
+                    self._note = (
+                        f"Python models that return numpy arrays will answer with empty tensors: {error}"
+                    )
             options = ["--backend-directory", str(home.backends)] if home.backends else []
             options += self._trace_options(home.version)
             command = [str(home.binary), *options, *self._options(ports)]
@@ -288,8 +301,8 @@ class TritonServer:
             self._log_start_bytes = log.tell()
             self._process = subprocess.Popen(
                 [*supervisor, *command], stdin=subprocess.PIPE, stdout=log, stderr=log,
-                env=server_environment(self._folder, libraries, {**injected, **self._gpus}), start_new_session=True,
-                cwd=self._folder,
+                env=server_environment(self._folder, home, {**injected, **self._gpus}, first),
+                start_new_session=True, cwd=self._folder,
             )  # fmt: skip
         return source
 
@@ -343,7 +356,8 @@ class TritonServer:
                 if why_not(control, READY) is None and self._is_own(control):
                     self._load_beside(url)
                     metrics = f"http://{host}:{ports.metrics}"
-                    return inspect(url, PLAIN, ports.grpc, self._models, source, metrics, self._has_records)
+                    found = inspect(url, PLAIN, ports.grpc, self._models, source, metrics, self._has_records)
+                    return replace(found, note=self._note)
                 time.sleep(_POLL_S)
         reason = self._why_it_failed()
         seconds = self._server.start_timeout_ns / NS_PER_S

@@ -9,6 +9,7 @@ import sysconfig
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from squall.cluster.node.triton_home import TritonHome
 from squall.scenarios.errors import TargetError
 
 _KEPT_ENVIRONMENT = (
@@ -26,17 +27,23 @@ this process would import it."""
 
 
 def server_environment(
-    folder: Path, library_dirs: Sequence[Path], injected: Mapping[str, str] | None = None
+    folder: Path,
+    home: TritonHome | None,
+    injected: Mapping[str, str] | None = None,
+    first: Sequence[Path] = (),
 ) -> dict[str, str]:
-    """The whole environment of a server: temporary files go to `folder`, `library_dirs` are searched before others.
+    """The whole environment of a server: temporary files go to `folder`.
 
-    `injected`: what libraries of ours in it need, beside what it inherits.
+    `home`: where the server lies, None in a container; `injected`: what libraries of ours in it need; `first`: folders
+    from which its models import before any other.
     """
     env = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
     env["TMPDIR"] = str(folder)
-    env["PYTHONPATH"] = os.pathsep.join(model_folders())
-    libraries = [*map(str, library_dirs), env.get("LD_LIBRARY_PATH", "")]
+    env["PYTHONPATH"] = os.pathsep.join([*map(str, first), *model_folders()])
+    libraries = [*map(str, home.library_dirs if home is not None else ()), env.get("LD_LIBRARY_PATH", "")]
     env["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, libraries))
+    if home is not None and home.programs is not None:
+        env["PATH"] = os.pathsep.join([str(home.programs), env.get("PATH", os.defpath)])
     return env | dict(injected or {})
 
 

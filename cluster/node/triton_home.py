@@ -11,6 +11,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import venv
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,23 @@ WHEEL = "nvidia-pytriton==0.7.0"
 _WHEEL_VERSION = "2.51.0"
 _VERSION_FILE = "TRITON_VERSION"
 _WHEEL_SHA256 = "21f063ff93bb426d0c06b7a55e7eb9efcfe62c0dddd9a908e9877e18710128df"
+NUMPY = "numpy==1.26.4"
+_NUMPY_SHA256 = {  # by version of Python, Linux x86-64; there is none for 3.13 and later
+    "3.11": "666dbfb6ec68962c033a450943ded891bed2d54e6755e35e5835d63f4f6931d5",
+    "3.12": "675d61ffbfa78604709862923189bad94014bef562cc35cf61d3a07bba02a7ed",
+}
+_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+_READ_PYTHONPATH = (
+    "import os, sys; "
+    "sys.path[:0] = [p for p in os.environ.get('PYTHONPATH', '').split(os.pathsep) if p and p not in sys.path]\n"
+)
+_NUMPY_MEND = (
+    "return outputs with Tensor.from_dlpack, or put a tritonserver on the PATH that was built for numpy 2"
+)
+_TRITON_MEND = (
+    "connect this machine to a package index once, copy the cache folder from a machine that has it "
+    "(SQUALL_CACHE_DIR), put tritonserver on the PATH, or pass --server URL"
+)
 _NEEDED = ("pytriton/tritonserver/", "nvidia_pytriton.libs/")
 _FETCH_TIMEOUT_S = 600
 
@@ -39,6 +57,8 @@ class TritonHome:
     library_dirs: tuple[Path, ...]
     source: str
     version: str | None
+    programs: Path | None = None
+    """To be first on the server's PATH: its Python backend takes the `python3` that it finds there for its own."""
 
 
 def cache_dir() -> Path:
@@ -74,7 +94,7 @@ def _installed_version(binary: Path) -> str | None:
 
 
 def _wheel_home() -> TritonHome:
-    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    python = _PYTHON
     home = cache_dir() / f"triton-{WHEEL.replace('==', '-')}"
     if not (home / "complete").exists():
         _unpack_wheel(home)
@@ -91,8 +111,41 @@ def _wheel_home() -> TritonHome:
     backends = home / f"backends-{python}"
     if not backends.exists():
         _make_backends(backends, triton / "backends" / "python", stub)
+    environment = home / f"environment-{python}"
+    if not environment.exists():
+        _make_environment(environment)
     libraries = (home / "nvidia_pytriton.libs", *_python_library_dirs(python))
-    return TritonHome(triton / "bin" / "tritonserver", backends, libraries, "wheel", _WHEEL_VERSION)
+    binary = triton / "bin" / "tritonserver"
+    return TritonHome(binary, backends, libraries, "wheel", _WHEEL_VERSION, environment / "bin")
+
+
+def require_numpy() -> str:
+    """What `numpy_for_models` unpacks, without fetching it. Raises TargetError with the mend if nothing is known."""
+    if _PYTHON not in _NUMPY_SHA256:
+        raise TargetError(f"there is no numpy 1 for Python {_PYTHON}; {_NUMPY_MEND}")
+    return NUMPY
+
+
+def numpy_for_models() -> Path:
+    """The folder of a numpy 1, for the import path of the models of the wheel's server; fetched on first use.
+
+    The Python backend of that wheel was built for numpy 1: a numpy 2 array as an output leaves it without a byte and
+    without an error. Raises TargetError with the mend if there is none for this Python, or it cannot be fetched.
+    """
+    require_numpy()
+    folder = cache_dir() / f"{NUMPY.replace('==', '-')}-python{_PYTHON}"
+    if not folder.exists():
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=folder.parent) as work:
+                wheel = _fetch_wheel(Path(work), NUMPY, _NUMPY_SHA256[_PYTHON], _NUMPY_MEND)
+                unfinished = Path(work) / "whole"
+                with zipfile.ZipFile(wheel) as archive:
+                    archive.extractall(unfinished)
+                _publish(unfinished, folder)
+        except OSError as error:
+            raise TargetError(f"cannot unpack {NUMPY} into {folder.parent}: {error.strerror}") from error
+    return folder
 
 
 def _make_backends(folder: Path, python_backend: Path, stub: Path) -> None:
@@ -101,6 +154,19 @@ def _make_backends(folder: Path, python_backend: Path, stub: Path) -> None:
         target = Path(unfinished) / "python"
         shutil.copytree(python_backend, target)
         shutil.copy(stub, target)
+        _publish(Path(unfinished), folder)
+
+
+def _make_environment(folder: Path) -> None:
+    """A virtual environment for Python models, which imports what PYTHONPATH names.
+
+    The stub embeds Python isolated, so that models would import from the Python that the PATH leads to and nothing
+    else; a .pth file, which is run at the start, reads the variable in its place.
+    """
+    with tempfile.TemporaryDirectory(dir=folder.parent) as unfinished:
+        venv.EnvBuilder(symlinks=True).create(unfinished)
+        (packages,) = Path(unfinished).glob("lib/python*/site-packages")
+        (packages / "pythonpath.pth").write_text(_READ_PYTHONPATH, encoding="utf-8")
         _publish(Path(unfinished), folder)
 
 
@@ -133,7 +199,7 @@ def _unpack_wheel(home: Path) -> None:
     try:
         home.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=home.parent) as work:
-            wheel = _fetch_wheel(Path(work))
+            wheel = _fetch_wheel(Path(work), WHEEL, _WHEEL_SHA256, _TRITON_MEND)
             unfinished = Path(work) / "home"
             with zipfile.ZipFile(wheel) as archive:
                 for member in archive.namelist():
@@ -150,31 +216,23 @@ def _unpack_wheel(home: Path) -> None:
         raise TargetError(f"cannot unpack the Triton server into {home.parent}: {error.strerror}") from error
 
 
-def _fetch_wheel(folder: Path) -> Path:
-    """The wheel, by pip. Raises TargetError with the mend where that fails or it is not the known one."""
+def _fetch_wheel(folder: Path, requirement: str, sha256: str, mend: str) -> Path:
+    """The wheel of `requirement`, by pip. Raises TargetError with the mend if that fails or it is not the known one."""
     command = [
         sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--retries=1",
-        "--timeout=15", "--disable-pip-version-check", "--dest", str(folder), WHEEL,
+        "--timeout=15", "--disable-pip-version-check", "--dest", str(folder), requirement,
     ]  # fmt: skip
-    mend = (
-        "connect this machine to a package index once, copy the cache folder from a machine that has it "
-        "(SQUALL_CACHE_DIR), put tritonserver on the PATH, or pass --server URL"
-    )
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_FETCH_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired as error:
-        raise TargetError(f"fetching {WHEEL} took more than {_FETCH_TIMEOUT_S} s; {mend}") from error
+        raise TargetError(f"fetching {requirement} took more than {_FETCH_TIMEOUT_S} s; {mend}") from error
     wheels = list(folder.glob("*.whl"))
     if done.returncode or not wheels:
         words = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or [
             done.stderr.strip()
         ]
-        raise TargetError(
-            f"the Triton server is not cached and {WHEEL} could not be fetched ({words[-1]}); {mend}"
-        )
+        raise TargetError(f"{requirement} is not cached and could not be fetched ({words[-1]}); {mend}")
     digest = hashlib.sha256(wheels[0].read_bytes()).hexdigest()
-    if digest != _WHEEL_SHA256:
-        raise TargetError(
-            f"{wheels[0].name} has sha256 {digest}, not {_WHEEL_SHA256}: it is not the known wheel"
-        )
+    if digest != sha256:
+        raise TargetError(f"{wheels[0].name} has sha256 {digest}, not {sha256}: it is not the known wheel")
     return wheels[0]

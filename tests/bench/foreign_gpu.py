@@ -27,6 +27,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -217,7 +218,9 @@ def by_hand(options: argparse.Namespace, name: str) -> Iterator[str]:
     command = [*_SQUALL, "inject", "--folder", str(folder / "rings")]
     printed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     home, ports = find_triton(), free_ports(ServerConfig())
-    environment = server_environment(folder, [*home.library_dirs, *_cuda_folders()])
+    environment = server_environment(
+        folder, replace(home, library_dirs=(*home.library_dirs, *map(Path, _cuda_folders())))
+    )
     own = os.environ.get("PYTHONPATH", "")
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [own, environment["PYTHONPATH"]]))
     backends = ["--backend-directory", str(home.backends)] if home.backends else []

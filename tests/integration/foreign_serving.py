@@ -98,7 +98,7 @@ def foreign_triton(folder: Path, models: Mapping[str, str]) -> Iterator[ForeignT
     for name, config in models.items():
         (folder / "models" / name / "1").mkdir(parents=True, exist_ok=True)
         (folder / "models" / name / "config.pbtxt").write_text(config)
-    environment = server_environment(folder, home.library_dirs)
+    environment = server_environment(folder, home)
     log = folder / "triton.log"
     with log.open("wb") as output:
         process = subprocess.Popen(

@@ -220,9 +220,7 @@ class Cluster:
         host, home, folder = self.hosts[name], find_triton(), self.folder / name
         write_model(folder / "models", MODEL, sleep_s=0.01)  # latencies far above the clocks' bounds
         injected = host.run(sys.executable, "-m", "squall.cluster.entry", "inject").splitlines()
-        environment = server_environment(folder, home.library_dirs) | dict(
-            one.split("=", 1) for one in injected
-        )
+        environment = server_environment(folder, home) | dict(one.split("=", 1) for one in injected)
         with (folder / "triton.log").open("wb") as log:
             server = subprocess.Popen(
                 [*host.within, "env", "-i", *(f"{key}={value}" for key, value in environment.items()),

@@ -189,7 +189,7 @@ def their_server(
     it loads beside; `further`: options of tritonserver; `ports`: free ones, where the caller must know them."""
     home, ports = find_triton(), ports or free_ports(ServerConfig())
     folder.mkdir()
-    environment = server_environment(folder, home.library_dirs) | dict(one.split("=", 1) for one in injected)
+    environment = server_environment(folder, home) | dict(one.split("=", 1) for one in injected)
     backends = ["--backend-directory", str(home.backends)] if home.backends else []
     options = triton_options([str(models)], [model], ports, region_prefix(str(folder)), "theirs")
     options += [*(f"--load-model={other}" for other in others), *further]

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import subprocess
-import sysconfig
 import threading
 import time
 import urllib.parse
@@ -27,6 +25,7 @@ from squall.actors.sampling.triton_trace import TraceSwitch, trace_files, trace_
 from squall.analysis.requests.rejections import FULL_QUEUE, QUEUE_TIMEOUT
 from squall.analysis.schema import arrow_schema
 from squall.cluster.node.server import Ports, free_ports
+from squall.cluster.node.server_environment import server_environment
 from squall.cluster.node.triton_home import find_triton
 from squall.scenarios.config.servers import ServerConfig
 from tests.integration.live_runs import wait_until
@@ -140,7 +139,6 @@ def running(folder: Path, *options: str) -> Iterator[Triton]:
         (folder / "models" / name / "config.pbtxt").write_text(f'name: "{name}"{CONFIG}{parameter}{batching}')
     ports = free_ports(ServerConfig())
     backends = ["--backend-directory", str(home.backends)] if home.backends else []
-    libraries = ":".join(map(str, home.library_dirs))
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
             [
@@ -151,7 +149,7 @@ def running(folder: Path, *options: str) -> Iterator[Triton]:
                 "--allow-gpu-metrics=false", "--allow-cpu-metrics=false", *options,
             ],
             stdout=log, stderr=log,
-            env={"PATH": os.environ["PATH"], "PYTHONPATH": sysconfig.get_path("purelib"), "LD_LIBRARY_PATH": libraries},
+            env=server_environment(folder, home),
         )  # fmt: skip
     server = Triton(ports, folder)
     try:

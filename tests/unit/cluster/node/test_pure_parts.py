@@ -205,7 +205,7 @@ def test_a_wheel_that_pip_cannot_fetch_is_told_in_pips_words_with_the_mend(pip: 
     pip(1, "WARNING: x\nERROR: No matching distribution\n")
     wheel = squall.cluster.node.triton_home.WHEEL
     assert failure() == (
-        f"the Triton server is not cached and {wheel} could not be fetched (ERROR: No matching distribution); {MEND}"
+        f"{wheel} is not cached and could not be fetched (ERROR: No matching distribution); {MEND}"
     )
 
 

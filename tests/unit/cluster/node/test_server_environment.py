@@ -10,6 +10,7 @@ import pytest
 
 import squall.cluster.node.server_environment
 from squall.cluster.node.server_environment import model_folders, server_environment
+from squall.cluster.node.triton_home import TritonHome
 
 PURELIB = sysconfig.get_path("purelib")
 
@@ -58,10 +59,14 @@ def test_no_variable_but_the_named_ones_reaches_a_server(
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "x")
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/driver")
-    env = server_environment(tmp_path, [Path("/a"), Path("/b")])
+    monkeypatch.setenv("PATH", "/usr/bin")
+    home = TritonHome(Path("/t"), None, (Path("/a"), Path("/b")), "wheel", None, Path("/p"))
+    env = server_environment(tmp_path, home, first=[Path("/numpy")])
     assert "hidden" not in env.values()
     assert "PYTORCH_CUDA_ALLOC_CONF" not in env
     assert env["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
     assert env["LD_LIBRARY_PATH"] == "/a:/b:/opt/driver"
     assert env["TMPDIR"] == str(tmp_path)
-    assert PURELIB in env["PYTHONPATH"].split(":")
+    assert env["PATH"] == "/p:/usr/bin"
+    first, *others = env["PYTHONPATH"].split(":")
+    assert (first, PURELIB in others) == ("/numpy", True)
