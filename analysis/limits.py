@@ -83,8 +83,13 @@ class Limits:
     """Share of samples that may be saturated, or whose event loop may be late."""
     # verdict/starvation.py: `CPU of the server`
     taken_ratio: float = 0.20
-    """CPU that somebody else had while the server's threads waited for it, over what the server could have had: beyond
-    it the server computes a quarter slower than on a host of its own, and queues grow by more than that."""
+    """CPU that others had while the server's threads waited for it, over what the server could have had. Beyond it the
+    server computes a quarter slower than on a host of its own, and queues grow by more than that: the run is INVALID
+    where that is more than `consequence_ratio` of the response times, too."""
+    # verdict/starvation.py: `CPU of the server`
+    consequence_ratio: float = 0.10
+    """Share of the response times that may come of it: as with `lag_of_latency_ratio`, at most a tenth of what is
+    reported is not the server's. Below it the run is VALID, whatever was taken."""
     # verdict/starvation.py: `CPU of the server`
     throttled_ratio: float = 0.10
     """Share of the periods of a CPU quota in which the server may use it up before that is

@@ -16,7 +16,8 @@ class Run(Protocol):
 
 
 def cpu_of_the_node(run: Run, **cores: float) -> None:
-    """12 seconds of the measure phase in which each group had so many cores of two; `wait`: the server's threads."""
+    """12 seconds of the measure phase in which each group had so many cores of two; `wait`: the server's threads, which
+    got a CPU `runs` times a second."""
     had = {f"{name}_ns": cores.get(name, 0.0) for name in ("server", "clients", "squall", "others", "steal")}
     had["idle_ns"] = 2.0 - sum(had.values())
     waits = {"server_wait_ns": cores.get("wait", 0.0), "clients_wait_ns": cores.get("clients_wait", 0.0)}
@@ -24,6 +25,7 @@ def cpu_of_the_node(run: Run, **cores: float) -> None:
     run.tables["cpu_samples"] = {
         "phase": ["burst"] * 12, "node": ["node-0"] * 12, "t_ns": [START_NS + (2 + i) * S for i in range(1, 13)],
         "interval_ns": [S] * 12, "n_cores": [2] * 12, "server_cores": [2] * 12,
+        "server_runs": [round(cores.get("runs", 0))] * 12,
         **{name: [round(value * S)] * 12 for name, value in (had | waits).items()},
         **{name: [cores[name]] * 12 for name in quota if name in cores},
     }  # fmt: skip

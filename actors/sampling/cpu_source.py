@@ -210,14 +210,21 @@ class CpuSource:
         }  # fmt: skip
 
     def _of_server_cores(self, current: _Counts, before: _Counts) -> Row:
-        """How many there are, and who had them: null where no process of the server is known here."""
+        """How many there are, who had them, and how long the idlest was free: null where no process of the server is
+        known here."""
         cores = self._limits["server"].cores
         if cores is None:
-            return {"server_cores": None, "server_cores_busy_ns": None}
+            return dict.fromkeys(("server_cores", "server_cores_busy_ns", "server_cores_free_ns"))
         known = cores & current.ticks_of.keys() & before.ticks_of.keys()
         spent = [self._spent(current.ticks_of[core], before.ticks_of[core]) for core in known]
-        busy_ns = sum(sum(one) - sum(one[index] for index in (*_IDLE, _STEAL)) for one in spent)
-        return {"server_cores": len(cores), "server_cores_busy_ns": busy_ns if known == cores else None}
+        free_ns = [sum(one[index] for index in _IDLE) for one in spent]
+        busy_ns = sum(sum(one) - one[_STEAL] for one in spent) - sum(free_ns)
+        is_known = known == cores
+        return {
+            "server_cores": len(cores),
+            "server_cores_busy_ns": busy_ns if is_known else None,
+            "server_cores_free_ns": max(free_ns, default=0) if is_known else None,
+        }
 
     def _spent(self, now: tuple[int, ...], before: tuple[int, ...]) -> list[int]:
         """Nanoseconds by field of a cpu line."""

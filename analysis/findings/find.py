@@ -39,14 +39,15 @@ from squall.analysis.metrics.measures import instance_key, instance_of, server_o
 from squall.analysis.metrics.model_statistics import ModelStatistics, model_statistics
 from squall.analysis.metrics.records import InstanceMetrics, RunMetrics
 from squall.analysis.recorded import library_windows
-from squall.analysis.requests.requests import is_open_load
+from squall.analysis.requests.requests import Requests, is_open_load
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.deployed import ModelFacts, ServerFacts
 from squall.analysis.tables.manifest import Manifest
 from squall.analysis.tables.nsys import OPERATIONS
 from squall.analysis.tables.sealed import SealedVerdict
-from squall.analysis.verdict.cpu_shares import CpuShares, cpu_shares
+from squall.analysis.verdict.cpu_shares import CpuShares
+from squall.analysis.verdict.validity import Samples, run_shares
 from squall.analysis.verdict.verdict import VerdictFigures
 from squall.analysis.wording import share_text
 
@@ -62,12 +63,14 @@ def find(
     verdict: VerdictFigures | None = None,
     unmet_checks: Sequence[str] = (),
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+    cpus: Sequence[CpuShares] | None = None,
 ) -> list[Finding]:
     """The findings of a run whose tables `batch_costs` and `joined` are written, in order of phase and instance.
 
     `metrics`: what `run_metrics` returned, None of a run without batches. `verdict`: the run's; without one that of its
-    seal. `unmet_checks`: names of the self-checks that are not met; they lower confidence. What is not in the run is
-    not assessed; nothing that is missing raises.
+    seal. `unmet_checks`: names of the self-checks that are not met; they lower confidence. `cpus`: the run's
+    `run_shares`; without them they are made, which reads its requests. What is not in the run is not assessed; nothing
+    that is missing raises.
     """
     manifest = store.manifest
     state = RunState(manifest.losses, tuple(unmet_checks), profiling_ratio(store.run_dir))
@@ -78,7 +81,9 @@ def find(
         sent = SentRequests.read(connection) if "joined" in tables else SentRequests({})
         client = _client(store, verdict or manifest.verdict)
         phases = _instances(metrics, manifest)
-        cpus = cpu_shares(store.read("cpu_samples") if store.has("cpu_samples") else None, list(phases))
+        if cpus is None:
+            is_known = store.has("cpu_samples") and store.has("requests")
+            cpus = run_shares(Requests.read(store), Samples.read(store), manifest) if is_known else []
         models = model_statistics(
             store.read("triton_samples") if store.has("triton_samples") else None, list(phases)
         )

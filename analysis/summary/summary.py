@@ -49,11 +49,11 @@ from squall.analysis.summary.stragglers import stragglers
 from squall.analysis.summary.summary_file import Summary
 from squall.analysis.tables.document import to_json
 from squall.analysis.tables.manifest import Manifest
-from squall.analysis.verdict.cpu_shares import cpu_lines, cpu_shares
+from squall.analysis.verdict.cpu_shares import CpuShares, cpu_lines
 from squall.analysis.verdict.figures import phase_figures
 from squall.analysis.verdict.measured import BATCH_COLUMNS, QUANTILES, RunTables
 from squall.analysis.verdict.phase_figures import MeasureFigures, PhaseFigures
-from squall.analysis.verdict.validity import Samples, judge, run_stimuli
+from squall.analysis.verdict.validity import Samples, judge, run_shares, run_stimuli
 from squall.analysis.verdict.verdict import VerdictFigures, as_sealed
 
 FAILURES_RULE = (
@@ -80,12 +80,12 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
     of_requests = _request_figures(store, _accounts(store, spans, memory_limit_bytes), sampled)
     pa.default_memory_pool().release_unused()
     verdict = as_sealed(of_requests.verdict, to_json(manifest.verdict) or {})
-    cpus = cpu_shares(_read(store, "cpu_samples"), names)
+    cpus = of_requests.cpus
     hosts = host_figures(rows_in(sampled.hosts, names))
     gpus = rows_in(_read(store, "gpu_samples"), names)
     metrics = run_metrics(store, memory_limit_bytes) if store.has("batch_costs") else None
     checks = self_checks(store, metrics, memory_limit_bytes)
-    findings = find(store, metrics, verdict, unmet(checks), memory_limit_bytes)
+    findings = find(store, metrics, verdict, unmet(checks), memory_limit_bytes, cpus)
     return Summary(
         run=store.run,
         scenario=(manifest.scenario or {}).get("name"),
@@ -179,6 +179,7 @@ class _RequestFigures:
     rejections: Rejections | None
     recording: RecordingCosts | None
     held: list[Held]
+    cpus: list[CpuShares]
 
 
 def _request_figures(store: RunStore, accounts: _Accounts, sampled: Samples) -> _RequestFigures:
@@ -197,6 +198,7 @@ def _request_figures(store: RunStore, accounts: _Accounts, sampled: Samples) -> 
         manifest, requests, accounts.counts, batches, samples, responses, sequences, alone, of_users
     )
     stimuli = run_stimuli(requests, manifest)
+    cpus = run_shares(requests, sampled, manifest)
 
     def figures(own: Sequence[RunPhase]) -> PhaseFigures:
         group = tuple(span.name for span in own)
@@ -206,7 +208,7 @@ def _request_figures(store: RunStore, accounts: _Accounts, sampled: Samples) -> 
     own = {one.name: getattr(whole, one.name) for one in fields(whole)}
     measure = MeasureFigures(**own, models=tuple(model_figures(every_model, names, manifest)))
     return _RequestFigures(
-        verdict=judge(requests, sampled, manifest, stimuli=stimuli).figures(),
+        verdict=judge(requests, sampled, manifest, stimuli=stimuli, shares=cpus).figures(),
         stimulus={one.phase: one for one in stimuli} if requests.is_open else None,
         measure=measure,
         locust=_locust(requests, sampled, manifest, spans),
@@ -219,6 +221,7 @@ def _request_figures(store: RunStore, accounts: _Accounts, sampled: Samples) -> 
         rejections=rejection_figures(requests, samples, names),
         recording=recording,
         held=hold_run(store, requests, planned_measure_spans(manifest)),
+        cpus=cpus,
     )
 
 

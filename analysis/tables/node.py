@@ -231,6 +231,7 @@ TABLES = (
             count("clients_runs", "the same of the load workers' threads", nullable=True),
             count("server_cores", "logical CPUs that the server may run on (its affinity)", nullable=True),
             ns("server_cores_busy_ns", "CPU time that anybody had of these", nullable=True),
+            ns("server_cores_free_ns", "idle time of the one of these that was idle longest", nullable=True),
             flag("is_quota_shared", "load workers use up the server's CPU quota too", nullable=True),
             ns(
                 "psi_cpu_some_ns", "time in which some task of the node waited for a CPU (PSI)", nullable=True

@@ -1,12 +1,15 @@
-"""Who had the CPU of a node in a phase, and how much of it the server lacked because somebody else had it. Pure.
+"""Who had the CPU of a node in a phase, what the server lacked because of it, and what that did to the requests. Pure.
 
-A server whose threads wait for a CPU is not starved by that alone: threads of a server that is full wait for one
-another. So of each second it is asked how much CPU the server lacked that somebody else had:
+A server whose threads wait for a CPU is not starved by that alone: threads of a full server wait for one another, and a
+core that sleeps takes its time to wake. A cause needs means and consequence. **Means**: of each sample (a second) it is
+asked how much CPU the server lacked that others had, on its cores, in moments in which none of these was free:
 
-    lacked = min(wait, foreign, allowed - had)
+    lacked = min(wait, foreign, full * cores * interval, allowed - had)
 
-    wait     time in which its threads could run and had no CPU, summed over them, less 50 us for each time one got
-             one: a wake-up costs that where nobody is in its way
+    full     share of the sample in which none of its cores was free, at most: what the idlest of them was not idle
+    wait     time in which its threads could run and had no CPU, summed over them, less what waking up may cost by
+             itself: 50 us for each time one got a CPU where all cores are taken, up to 500 us where they sleep,
+             which they do less deeply the less they are idle (50 us + (1 - full)^2 * 450 us)
     foreign  CPU time of all that is not the server, on the cores that the server may run on
     allowed  CPU time that it could have had at most: its cores, or its quota if that is less, times the interval
     had      its own CPU time
@@ -14,11 +17,26 @@ another. So of each second it is asked how much CPU the server lacked that someb
 `wait` is 0 where cores are free, `foreign` where the server is alone, and `allowed - had` where it has all it may have,
 so that a server that saturates its own cores, and one at the end of its quota, lack nothing. What it lacked is shared
 among those who ran meanwhile as their CPU time is. Beside it stands what the hypervisor took: the part of the CPU time
-stolen from the node that falls on the server. `taken` is what it lacked by somebody, over that and what it had: 0.5
+stolen from the node that falls on the server. `taken` is what it lacked by others, over that and what it had: 0.5
 means that it got half of the CPU it could have used.
 
+**Consequence**: of the time of requests in flight the share that the lack explains, of each sample, weighed by how
+many were in flight:
+
+    min(full, lacked / max(in flight, had + lacked + stolen)) + stolen / max(in flight, had + lacked + stolen)
+
+    in flight  time of the sample in which the server had at least one request
+
+A request can be slowed down in moments without a free core alone, hence at most `full`; and what is spread over many
+cores holds a request up once. This takes each wait to hold up all requests in flight, as where they queue for one
+instance. Those that are served side by side, as by a GPU or a model that sleeps, are held up by their own threads
+alone: of an open loop it is therefore no more than the larger of
+
+    lacked / sum of the time in flight     what the waits do where each holds up one request
+    1 - p5 / mean of the service times     where they hold up others, that shows: a queue is not equally long for all
+
 A thread that the server's own quota holds back counts as waiting, too. So of a second in which it was used up, the
-time that it held back is taken off `wait`; and where half of the node was idle then, nobody else made the server wait.
+time that it held back is taken off `wait`; and where half of the node was idle then, nothing else made the server wait.
 A second in which a quota that the load workers use up too was at its end is shared among them alone.
 """
 
@@ -32,18 +50,29 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from squall.analysis.arrays import Floats
+from squall.analysis.arrays import Floats, Int64s
 from squall.analysis.limits import LIMITS, Limits
+from squall.analysis.requests.requests import Requests, in_order
+from squall.analysis.statistics.order_statistics import nearest_rank
 from squall.analysis.tables.manifest import Manifest
-from squall.analysis.wording import share_text
+from squall.analysis.wording import duration_text, share_text
 
 GROUPS = ("server", "clients", "squall", "others")
 """Who can have the CPU: the server, the load workers, the run's other parts, everybody else."""
 OWN = ("clients", "squall")
 WAKE_NS = 50_000
-"""Of a wait, what a wake-up may cost by itself: 0.2 to 5 us of a thread that goes before all others (a machine of 2
-cores, Linux 6.18, 2026-11-22), and ten times that as room; who waits for somebody's time slice waits for ms."""
+"""Of a wait, what a wake-up may cost by itself where no core sleeps: 0.2 to 5 us of a thread that goes before all
+others (a machine of 2 cores, Linux 6.18, 2026-11-22), and ten times that as room; behind another's time slice it is
+ms."""
+SLEEPING_WAKE_NS = 500_000
+"""The same where a core sleeps, as an idle virtual one does: 64 to 280 us a wake-up were seen on idle virtual machines
+with 2 cores (2026-11-28); about twice that as room, still below the time slice of another thread (1.4 ms there)."""
+LEAST_REQUESTS = 20
+"""Requests of which a p5 is one of them."""
 STEAL = "steal"
+OTHER_GUESTS = "other guests"
+LEAST_RATIO = 0.01
+"""Share of the CPU that the server could have used below which nothing is said of who had it."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +82,11 @@ class CpuShares:
     `taken`: of the server's CPU, by whom (others, clients, squall, steal); None where it is not assessed: then `reason`
     says why. `taken_from_clients` is the same of the load workers. `throttled_ratio`: periods in which the server's
     quota was used up, None without one.
+
+    `full_ratio`: share of the phase in which none of the server's cores was free, at most. `lacked_cores`: mean cores
+    that the server lacked and others had, what was stolen included. `server_wake_ns`: mean wait of its threads each
+    time one got a CPU. `consequence_ratio`: of the time of requests in flight, what the lack explains; None without
+    any.
     """
 
     node: str
@@ -71,6 +105,10 @@ class CpuShares:
     quota_cores: float | None = None
     throttled_ratio: float | None = None
     is_quota_shared: bool | None = None
+    full_ratio: float | None = None
+    lacked_cores: float | None = None
+    server_wake_ns: float | None = None
+    consequence_ratio: float | None = None
 
     STATED: ClassVar = ("taken_ratio",)
 
@@ -80,13 +118,89 @@ class CpuShares:
         return None if self.taken is None else sum(self.taken.values())
 
 
-def cpu_shares(samples: pa.Table | None, phases: Sequence[str], limits: Limits = LIMITS) -> list[CpuShares]:
-    """The shares of each node in each of `phases` that has samples (`cpu_samples`), by phase and node."""
+@dataclass(frozen=True, eq=False)
+class InFlight:
+    """Requests that a node's servers had. Instants are ns on the run clock, each array sorted.
+
+    `service_ns`: done - sent of each, in the order of `sent_ns`. `begin_ns` and `end_ns` bound the stretches in which
+    there was at least one, which do not overlap. `is_open`: they followed a schedule.
+    """
+
+    sent_ns: Int64s
+    done_ns: Int64s
+    service_ns: Int64s
+    begin_ns: Int64s
+    end_ns: Int64s
+    is_open: bool
+
+    @classmethod
+    def of(cls, sent_ns: Int64s, done_ns: Int64s, is_open: bool = True) -> InFlight:
+        """From the instants of each request, in any order."""
+        order = np.argsort(sent_ns, kind="stable")
+        sent, done = sent_ns[order], done_ns[order]
+        latest = np.maximum.accumulate(done)
+        is_first = np.ones(len(sent), dtype=np.bool_)
+        is_first[1:] = sent[1:] > latest[:-1]
+        is_last = np.append(is_first[1:], True)[: len(sent)]
+        return cls(sent, in_order(done_ns), done - sent, sent[is_first], latest[is_last], is_open)
+
+    def any_ns(self, rows: pa.Table) -> Floats:
+        """Time of each sample in which there was at least one."""
+        starts, ends = _bounds(rows)
+        return _until(ends, self.begin_ns, self.end_ns) - _until(starts, self.begin_ns, self.end_ns)
+
+    def sum_ns(self, rows: pa.Table) -> Floats:
+        """The time of each sample times the mean number of them in it."""
+        starts, ends = _bounds(rows)
+        return _until(ends, self.sent_ns, self.done_ns) - _until(starts, self.sent_ns, self.done_ns)
+
+    def spread(self, rows: pa.Table) -> float:
+        """1 - p5 / mean of the service times of those sent in the samples; 1 of a closed loop, whose queue may be
+        equally long for all, and of fewer than have a p5."""
+        starts, ends = _bounds(rows)
+        first, last = np.searchsorted(self.sent_ns, [starts.min(initial=0), ends.max(initial=0)])
+        own = self.service_ns[first:last]
+        if not self.is_open or len(own) < LEAST_REQUESTS:
+            return 1.0
+        return 1.0 - float(np.partition(own, k := nearest_rank(0.05, len(own)) - 1)[k]) / float(own.mean())
+
+
+def in_flight_by_node(requests: Requests, manifest: Manifest) -> dict[str, InFlight]:
+    """Of each node with servers the requests that these had. One that never ended was there until the last end."""
+    targets: dict[str, list[str]] = {}
+    for name, server in manifest.servers.items():
+        targets.setdefault(server.node, []).append(name)
+    last_ns = int(requests.done_ns.max(initial=0))
+    found = {}
+    for node, names in targets.items():
+        is_own = requests.target.is_any_of(names) & requests.is_sent
+        sent_ns, is_done = requests.sent_ns[is_own], requests.is_done[is_own]
+        done_ns = np.where(is_done, requests.done_ns[is_own], np.maximum(sent_ns, last_ns))
+        found[node] = InFlight.of(sent_ns, done_ns, requests.is_open)
+    return found
+
+
+def cpu_shares(
+    samples: pa.Table | None,
+    phases: Sequence[str],
+    in_flight: Mapping[str, InFlight] | None = None,
+    limits: Limits = LIMITS,
+) -> list[CpuShares]:
+    """The shares of each node in each of `phases` that has samples (`cpu_samples`), by phase and node.
+
+    `in_flight`: `in_flight_by_node`; without a node's the consequence is not known there.
+    """
     if samples is None:
         return []
     names, nodes = (np.array(samples.column(name).to_pylist(), dtype=object) for name in ("phase", "node"))
     return [
-        _shares(samples.filter(pa.array((names == phase) & (nodes == node))), str(node), phase, limits)
+        _shares(
+            samples.filter(pa.array((names == phase) & (nodes == node))),
+            str(node),
+            phase,
+            (in_flight or {}).get(str(node)),
+            limits,
+        )
         for phase in phases
         for node in sorted(set(nodes[names == phase]))
     ]
@@ -99,14 +213,34 @@ def cpu_line(shares: CpuShares, has_server: bool = True) -> str:
     """
     parts = [f"{name} {share_text(shares.cores[name])}" for name in GROUPS if name in shares.cores]
     if shares.cores.get(STEAL, 0.0) >= 0.01:
-        parts.append(f"other guests {share_text(shares.cores[STEAL])}")
+        parts.append(f"{OTHER_GUESTS} {share_text(shares.cores[STEAL])}")
     text = f"CPU of {shares.node}: {', '.join(parts)} of {shares.n_cores * 100} %"
     if shares.taken is None:
         return f"{text}; the server's not assessed: {shares.reason}" if has_server else text
     text += f"; server threads waited to run {share_text(shares.server_wait_ratio)} of their time"
+    if shares.server_wake_ns is not None:
+        text += f", {duration_text(shares.server_wake_ns)} a wake-up"
+    text += f", with no core of its free in up to {share_text(shares.full_ratio)} of it"
     if shares.throttled_ratio:
         text += f", quota used up in {share_text(shares.throttled_ratio)} of periods"
+    if (shares.taken_ratio or 0.0) >= LEAST_RATIO:
+        text += f"; {taken_text(shares)}"
     return text
+
+
+def taken_text(shares: CpuShares) -> str:
+    """`of the 63 % of a core that the server could have used others had 51 %, clients 2 %: 40 % of the response times`,
+    those that had a share worth telling, the largest first."""
+    taken = sorted((shares.taken or {}).items(), key=lambda item: -item[1])
+    wanted = shares.cores.get("server", 0.0) + (shares.lacked_cores or 0.0)
+    had = [
+        f"{OTHER_GUESTS if name == STEAL else name} {'had ' if not index else ''}{share_text(share)}"
+        for index, (name, share) in enumerate(one for one in taken if one[1] >= LEAST_RATIO)
+    ]
+    made = "not known what that did to the response times"
+    if shares.consequence_ratio is not None:
+        made = f"that made {share_text(shares.consequence_ratio)} of the response times"
+    return f"of the {share_text(wanted)} of a core that the server could have used {', '.join(had)}: {made}"
 
 
 def cpu_lines(found: Sequence[CpuShares], manifest: Manifest) -> list[str]:
@@ -118,7 +252,7 @@ def cpu_lines(found: Sequence[CpuShares], manifest: Manifest) -> list[str]:
     return [f"{f'{one.phase}: ' if has_phases else ''}{cpu_line(one, one.node in nodes)}" for one in found]
 
 
-def _shares(rows: pa.Table, node: str, phase: str, limits: Limits) -> CpuShares:
+def _shares(rows: pa.Table, node: str, phase: str, in_flight: InFlight | None, limits: Limits) -> CpuShares:
     wall_ns = _sum(rows, "interval_ns")
     cores = {
         name: _sum(rows, f"{name}_ns") / wall_ns if wall_ns else 0.0
@@ -136,16 +270,26 @@ def _shares(rows: pa.Table, node: str, phase: str, limits: Limits) -> CpuShares:
     reason = _why_not(rows)
     if reason:
         return replace(found, reason=reason)
-    taken, per_second = _taken(rows, limits)
+    known = rows.filter(pa.array(~_is_null(rows, "server_ns") & ~_is_null(rows, "server_wait_ns")))
+    lack = _lack(known, limits)
+    total = float(lack.wanted.sum())
+    taken = {name: float(each.sum()) / total if total else 0.0 for name, each in lack.by_whom.items()}
+    lacked = lack.wanted - lack.had
+    of_wanted = np.divide(lacked, lack.wanted, out=np.zeros_like(lacked), where=lack.wanted > 0)
+    known_ns, runs = _sum(known, "interval_ns"), _sum(known, "server_runs")
     periods = _sum(rows, "server_periods")
     quotas = _known(rows, "server_quota_cores")
     return replace(
         found,
         taken=taken,
-        worst_second_ratio=float(per_second.max(initial=0.0)),
+        worst_second_ratio=float(of_wanted.max(initial=0.0)),
         quota_cores=float(quotas.min()) if len(quotas) else None,
         throttled_ratio=_sum(rows, "server_throttled_periods") / periods if periods else None,
         is_quota_shared=bool(_flags(rows, "is_quota_shared").any()) if len(quotas) else None,
+        full_ratio=float((lack.full * _numbers(known, "interval_ns")).sum()) / known_ns if known_ns else None,
+        lacked_cores=float(lacked.sum()) / known_ns if known_ns else None,
+        server_wake_ns=_sum(known, "server_wait_ns") / runs if runs else None,
+        consequence_ratio=_consequence(known, lack, in_flight) if in_flight is not None else None,
     )
 
 
@@ -158,29 +302,64 @@ def _why_not(rows: pa.Table) -> str:
     return ""
 
 
-def _taken(rows: pa.Table, limits: Limits) -> tuple[dict[str, float], Floats]:
-    """By whom the server's CPU was taken over the phase, and the share taken in each second."""
-    rows = rows.filter(pa.array(~_is_null(rows, "server_ns") & ~_is_null(rows, "server_wait_ns")))
+@dataclass(frozen=True, eq=False)
+class _Lack:
+    """CPU time of each sample that the server `had`, `wanted`, and lacked `by_whom` (others, clients, squall, steal).
+
+    `full`: share of the sample in which none of its cores was free, at most.
+    """
+
+    had: Floats
+    wanted: Floats
+    by_whom: Mapping[str, Floats]
+    full: Floats
+
+
+def _lack(rows: pa.Table, limits: Limits) -> _Lack:
     interval, had = (_numbers(rows, name) for name in ("interval_ns", "server_ns"))
-    wait = _waits_for_others(rows, limits)
-    by_whom = {name: _numbers(rows, f"{name}_ns") for name in ("others", *OWN)}
     is_own_quota = (_numbers(rows, "server_throttled_periods") > 0) & _flags(rows, "is_quota_shared")
+    full = np.where(is_own_quota, 1.0, _full(rows))  # where it is used up a free core is of no use
+    wait = _waits_for_others(rows, full, limits)
+    by_whom = {name: _numbers(rows, f"{name}_ns") for name in ("others", *OWN)}
     by_whom["others"] = np.where(is_own_quota, 0.0, by_whom["others"])
     foreign: Floats = np.sum(list(by_whom.values()), axis=0)
     on_its_cores = np.maximum(0.0, _numbers(rows, "server_cores_busy_ns", float("inf")) - had)
-    cores = _numbers(rows, "server_cores", float("inf"))
-    quota = _numbers(rows, "server_quota_cores", float("inf"))
-    n_cores = _numbers(rows, "n_cores")
-    allowed = np.minimum(np.minimum(cores, quota), n_cores) * interval
-    lacked = np.minimum.reduce([wait, foreign, on_its_cores, np.maximum(0.0, allowed - had)])
+    cores = np.minimum(_numbers(rows, "server_cores", float("inf")), _numbers(rows, "n_cores"))
+    allowed = np.minimum(cores, _numbers(rows, "server_quota_cores", float("inf"))) * interval
+    lacked = np.minimum.reduce(
+        [wait, foreign, on_its_cores, full * cores * interval, np.maximum(0.0, allowed - had)]
+    )
     stolen = _stolen(rows, had)
-    wanted = had + lacked + stolen
-    total = float(wanted.sum())
     share = np.divide(lacked, foreign, out=np.zeros_like(lacked), where=foreign > 0)
-    taken = {name: float((share * cpu).sum()) / total if total else 0.0 for name, cpu in by_whom.items()}
-    taken[STEAL] = float(stolen.sum()) / total if total else 0.0
-    each: Floats = np.divide(lacked + stolen, wanted, out=np.zeros_like(wanted), where=wanted > 0)
-    return taken, each
+    shared = {name: share * cpu for name, cpu in by_whom.items()}
+    return _Lack(had, had + lacked + stolen, {**shared, STEAL: stolen}, full)
+
+
+def _consequence(rows: pa.Table, lack: _Lack, in_flight: InFlight) -> float | None:
+    """Of the time of requests in flight, what the lack explains; None where there were none."""
+    weights = in_flight.sum_ns(rows)
+    if weights.sum() <= 0:
+        return None
+    span = np.maximum(in_flight.any_ns(rows), lack.wanted)
+    stolen = lack.by_whom[STEAL]
+    lacked = lack.wanted - lack.had - stolen
+    parts = (np.divide(one, span, out=np.zeros_like(one), where=span > 0) for one in (lacked, stolen))
+    of_lacked, of_stolen = parts
+    of_all = float((weights * (np.minimum(lack.full, of_lacked) + of_stolen)).sum() / weights.sum())
+    of_each = float((lacked + stolen).sum() / weights.sum())
+    return min(of_all, max(of_each, in_flight.spread(rows)))
+
+
+def _full(rows: pa.Table) -> Floats:
+    """Share of each sample in which none of the server's cores was free, at most: what the idlest of them was not
+    idle. Of a run that did not record that, what they were not idle on average, which is no less."""
+    interval = _numbers(rows, "interval_ns")
+    cores = np.minimum(_numbers(rows, "server_cores", float("inf")), _numbers(rows, "n_cores"))
+    busy = 1.0 - _numbers(rows, "idle_ns") / (_numbers(rows, "n_cores") * interval)
+    own = _numbers(rows, "server_cores_busy_ns", float("nan")) / (cores * interval)
+    busy = np.where(np.isnan(own), busy, own)
+    idlest = 1.0 - _numbers(rows, "server_cores_free_ns", float("nan")) / interval
+    return np.clip(np.where(np.isnan(idlest), busy, idlest), 0.0, 1.0)
 
 
 def _stolen(rows: pa.Table, had: Floats) -> Floats:
@@ -196,7 +375,7 @@ def _taken_from_clients(rows: pa.Table) -> dict[str, float] | None:
     if not rows.num_rows:
         return None
     interval, had = (_numbers(rows, name) for name in ("interval_ns", "clients_ns"))
-    wait = _waits(rows, "clients")
+    wait = _waits(rows, "clients", 1.0 - _numbers(rows, "idle_ns") / (_numbers(rows, "n_cores") * interval))
     by_whom = {name: _numbers(rows, f"{name}_ns") for name in ("others", "server", "squall")}
     foreign: Floats = np.sum(list(by_whom.values()), axis=0)
     allowed = (
@@ -208,14 +387,15 @@ def _taken_from_clients(rows: pa.Table) -> dict[str, float] | None:
     return {name: float((share * cpu).sum()) / total if total else 0.0 for name, cpu in by_whom.items()}
 
 
-def _waits(rows: pa.Table, group: str) -> Floats:
-    """What the threads of a group waited for a CPU that somebody had, in each second."""
-    return np.maximum(0.0, _numbers(rows, f"{group}_wait_ns") - WAKE_NS * _numbers(rows, f"{group}_runs"))
+def _waits(rows: pa.Table, group: str, full: Floats) -> Floats:
+    """What the threads of a group waited for a CPU in each sample, beyond what waking up costs."""
+    wake_ns = WAKE_NS + (1.0 - full) ** 2 * (SLEEPING_WAKE_NS - WAKE_NS)
+    return np.maximum(0.0, _numbers(rows, f"{group}_wait_ns") - wake_ns * _numbers(rows, f"{group}_runs"))
 
 
-def _waits_for_others(rows: pa.Table, limits: Limits) -> Floats:
-    """What the server's threads waited in each second, less what a quota of its own made them wait."""
-    waits = _waits(rows, "server")
+def _waits_for_others(rows: pa.Table, full: Floats, limits: Limits) -> Floats:
+    """What the server's threads waited in each sample, less what a quota of its own made them wait."""
+    waits = _waits(rows, "server", full)
     is_used_up = (_numbers(rows, "server_throttled_periods") > 0) & ~_flags(rows, "is_quota_shared")
     held_back = np.where(is_used_up, _numbers(rows, "server_throttled_ns"), 0.0)
     room = limits.room_ratio * _numbers(rows, "interval_ns") * _numbers(rows, "n_cores")
@@ -233,6 +413,27 @@ def _wait_ratio(rows: pa.Table, group: str) -> float | None:
 def _of_wall(rows: pa.Table, name: str) -> float | None:
     rows = rows.filter(pa.array(~_is_null(rows, name)))
     return _sum(rows, name) / _sum(rows, "interval_ns") if rows.num_rows else None
+
+
+def _bounds(rows: pa.Table) -> tuple[Int64s, Int64s]:
+    """Start and end of each sample, ns on the run clock."""
+    ends = np.asarray(rows.column("t_ns").to_numpy(), dtype=np.int64)
+    return ends - _numbers(rows, "interval_ns").astype(np.int64), ends
+
+
+def _until(at_ns: Int64s, begin_ns: Int64s, end_ns: Int64s) -> Floats:
+    """Sum over intervals of their time before each of `at_ns`; both bounds sorted, each by itself."""
+    return _since(at_ns, begin_ns) - _since(at_ns, end_ns)
+
+
+def _since(at_ns: Int64s, sorted_ns: Int64s) -> Floats:
+    """Sum of the time from each instant to each of `at_ns` that comes after it."""
+    if not len(at_ns) or not len(sorted_ns):
+        return np.zeros(len(at_ns))
+    first = int(min(at_ns.min(), sorted_ns[0]))  # so that sums of large instants do not lose ns
+    sums = np.concatenate([[0.0], np.cumsum((sorted_ns - first).astype(np.float64))])
+    n_before = np.searchsorted(sorted_ns, at_ns)
+    return np.asarray(n_before * (at_ns - first).astype(np.float64) - sums[n_before])
 
 
 def _is_null(rows: pa.Table, name: str) -> npt.NDArray[np.bool_]:

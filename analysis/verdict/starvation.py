@@ -1,8 +1,9 @@
-"""Who starved the server, if anybody did: others, the load generator, or its own CPU quota; and the load generator.
+"""What starved the server, if anything did: others, the load generator, or its own CPU quota; and the load generator.
 
-A server from which others took CPU was not measured as deployed: the run is INVALID. A quota is how it is deployed:
-the run is VALID, and says so. See `squall.analysis.verdict.cpu_shares` for how that is told from a server whose own
-threads wait for one another.
+A server from which others took CPU was not measured as deployed: the run is INVALID where they had the means, CPU on
+its cores in moments in which it waited for them, and where that had a consequence, a share of the response times. Both
+are measured in `squall.analysis.verdict.cpu_shares`. Without consequence the run is VALID, and the check says why it
+decides nothing. A quota is how a server is deployed: the run is VALID, and says so.
 """
 
 from __future__ import annotations
@@ -21,9 +22,7 @@ CHECK = "CPU of the server"
 """Name of the check of a verdict."""
 
 _OTHERS_ADVICE = "stop what else runs there, or give the server cores or a host of its own"
-_CLIENTS_ADVICE = (
-    "put the load workers on another node, or lower the load: server and client share these cores"
-)
+_CLIENTS_ADVICE = "put the load workers on another node: server and client share these cores"
 _QUOTA_ADVICE = "raise the quota of its control group, or take the latencies for those of this deployment"
 
 
@@ -41,11 +40,11 @@ class StarvationFigures:
 
 @dataclass(frozen=True)
 class Starvation:
-    """Who starved the server on a node in a phase: `others`, `clients` (the run's other parts included), `quota`,
+    """What starved the server on a node in a phase: `others`, `clients` (the run's other parts included), `quota`,
     `none` or `not assessed`.
 
     `ratio`: the share of its CPU that was taken; of a quota, of the periods in which it was used up. `sentence` is
-    empty where there is nothing to say.
+    empty where there is nothing to say. `excuse`: why a share above its limit does not make the run INVALID.
     """
 
     starved_by: str
@@ -53,6 +52,7 @@ class Starvation:
     sentence: str
     advice: str
     shares: CpuShares
+    excuse: str = ""
 
     @property
     def makes_invalid(self) -> bool:
@@ -66,27 +66,41 @@ class Starvation:
 
 
 def judge_starvation(shares: CpuShares, limits: Limits = LIMITS) -> Starvation:
-    """Who starved the server, if anybody did; what others took comes before a quota."""
-    ratio = shares.taken_ratio
+    """What starved the server, if anything did; what others took comes before a quota."""
+    ratio, consequence = shares.taken_ratio, shares.consequence_ratio
     if shares.taken is None or ratio is None:
         return Starvation(UNKNOWN, None, f"{shares.node}: not assessed: {shares.reason}.", "", shares)
-    is_throttled = (shares.throttled_ratio or 0.0) > limits.throttled_ratio
+    excuse = ""
     if ratio > limits.taken_ratio:
-        own = sum(shares.taken.get(name, 0.0) for name in OWN)
-        if own > ratio - own:
-            who = "The load generator itself took the server's CPU"
-            return Starvation(
-                CLIENTS, ratio, _sentence(who, shares, ratio, _CLIENTS_ADVICE), _CLIENTS_ADVICE, shares
-            )
-        who = "Others took the CPU"
-        if shares.taken.get(STEAL, 0.0) > ratio / 2:
+        if consequence is not None and consequence > limits.consequence_ratio:
+            return _starved(shares, ratio, consequence)
+        excuse = "no request was in flight that it could have slowed down"
+        if consequence is not None:
+            most = share_text(limits.consequence_ratio)
+            excuse = f"it made {share_text(consequence)} of the response times, where {most} is the limit"
+    if (shares.throttled_ratio or 0.0) > limits.throttled_ratio:
+        return Starvation(QUOTA, shares.throttled_ratio, _of_quota(shares), _QUOTA_ADVICE, shares, excuse)
+    return Starvation(NONE, ratio, "", "", shares, excuse)
+
+
+def _starved(shares: CpuShares, ratio: float, consequence: float) -> Starvation:
+    taken = shares.taken or {}
+    own = sum(taken.get(name, 0.0) for name in OWN)
+    if own > ratio - own:
+        starved_by, who, advice = CLIENTS, "The load generator itself took the server's CPU", _CLIENTS_ADVICE
+    else:
+        starved_by, who, advice = OTHERS, "Others took the CPU", _OTHERS_ADVICE
+        if taken.get(STEAL, 0.0) > ratio / 2:
             who = "The hypervisor gave the CPU to other guests"
-        return Starvation(
-            OTHERS, ratio, _sentence(who, shares, ratio, _OTHERS_ADVICE), _OTHERS_ADVICE, shares
-        )
-    if is_throttled:
-        return Starvation(QUOTA, shares.throttled_ratio, _of_quota(shares), _QUOTA_ADVICE, shares)
-    return Starvation(NONE, ratio, "", "", shares)
+    had = ", ".join(f"{name} {share_text(shares.cores.get(name, 0.0))}" for name in ("others", *OWN))
+    sentence = (
+        f"{who}: of the {shares.n_cores * 100} % of {shares.node} {had} and the server "
+        f"{share_text(shares.cores['server'])}, whose threads waited {share_text(shares.server_wait_ratio)} of the "
+        f"time in which they could run, with no core free in up to {share_text(shares.full_ratio)} of it; it had "
+        f"{share_text(1.0 - ratio)} of the {share_text(shares.cores['server'] + (shares.lacked_cores or 0.0))} of a "
+        f"core that it could use, which made {share_text(consequence)} of the response times: {advice}."
+    )
+    return Starvation(starved_by, ratio, sentence, advice, shares)
 
 
 def worst(found: Sequence[Starvation]) -> Starvation | None:
@@ -101,9 +115,12 @@ def cpu_checks(found: Sequence[Starvation], limits: Limits = LIMITS) -> list[Che
     if not assessed:
         return []
     most = max(assessed, key=lambda one: (one.makes_invalid, one.shares.taken_ratio or 0.0))
-    meaning = "share of the CPU that the server could have used and somebody else had"
+    meaning = "share of the CPU that the server could have used and others had"
+    ratio = most.shares.taken_ratio or 0.0
+    is_met = ratio <= limits.taken_ratio
     reason = most.sentence if most.makes_invalid else ""
-    return [Check(CHECK, most.shares.taken_ratio, limits.taken_ratio, "ratio", not reason, meaning, reason)]
+    check = Check(CHECK, ratio, limits.taken_ratio, "ratio", is_met, meaning, reason)
+    return [check.unless(most.excuse)]
 
 
 def starved_clients(found: Sequence[CpuShares], limits: Limits = LIMITS) -> str:
@@ -117,16 +134,6 @@ def starved_clients(found: Sequence[CpuShares], limits: Limits = LIMITS) -> str:
         f"{share_text(shares.cores['others'])} and the load workers {share_text(shares.cores['clients'])}, whose "
         f"threads waited {share_text(shares.clients_wait_ratio)} of the time in which they could run: stop what else "
         "runs there, or use other client nodes."
-    )
-
-
-def _sentence(who: str, shares: CpuShares, ratio: float, advice: str) -> str:
-    had = ", ".join(f"{name} {share_text(shares.cores.get(name, 0.0))}" for name in ("others", *OWN))
-    return (
-        f"{who}: of the {shares.n_cores * 100} % of {shares.node} {had} and the server "
-        f"{share_text(shares.cores['server'])}, whose threads waited {share_text(shares.server_wait_ratio)} of the "
-        f"time in which they could run; it had {share_text(1.0 - ratio)} of the CPU that it could use, so that the "
-        f"latencies are not its own: {advice}."
     )
 
 

@@ -32,7 +32,7 @@ from squall.analysis.verdict.bottleneck import Bottleneck, ClientView, find_bott
 from squall.analysis.verdict.causes import Cause, causes_of
 from squall.analysis.verdict.check import Check, held_to
 from squall.analysis.verdict.completeness import completeness, losses, lost_records
-from squall.analysis.verdict.cpu_shares import cpu_shares
+from squall.analysis.verdict.cpu_shares import CpuShares, cpu_shares, in_flight_by_node
 from squall.analysis.verdict.lag_parts import lag_part_checks
 from squall.analysis.verdict.starvation import (
     Starvation,
@@ -134,11 +134,13 @@ def judge(
     manifest: Manifest,
     limits: Limits = LIMITS,
     stimuli: Sequence[Stimulus] | None = None,
+    shares: Sequence[CpuShares] | None = None,
 ) -> Verdict:
     """The verdict on a run from its requests, samples and its manifest's plan, phases, nodes and losses.
 
     Pure. Of the samples only those of the workers are required: without `cpu_samples` of the server's node who had
-    its CPU is not assessed, and no check. `stimuli`: those of `run_stimuli`, where they are known already.
+    its CPU is not assessed, and no check. `stimuli`: those of `run_stimuli`, and `shares`: those of `run_shares`, where
+    they are known already.
     """
     spans = measure_spans(manifest)
     names = [span.name for span in spans]
@@ -150,7 +152,8 @@ def judge(
         losses(manifest),
         _measured_ok(measured, failures),
     ]
-    shares = cpu_shares(samples.cpus, names)
+    if shares is None:
+        shares = run_shares(everything, samples, manifest)
     starved = [judge_starvation(one, limits) for one in shares]
     checks += cpu_checks(starved, limits)
     bottleneck = None
@@ -238,6 +241,14 @@ def run_stimuli(requests: Requests, manifest: Manifest, limits: Limits = LIMITS)
     if not requests.is_open:
         return []
     return [verify(sends, limits) for sends in sends_of(requests, measure_spans(manifest))]
+
+
+def run_shares(requests: Requests, samples: Samples, manifest: Manifest) -> list[CpuShares]:
+    """Who had the CPU of each node in each measure phase, and what that did to the requests; empty without samples."""
+    if samples.cpus is None:
+        return []
+    names = [span.name for span in measure_spans(manifest)]
+    return cpu_shares(samples.cpus, names, in_flight_by_node(requests, manifest))
 
 
 def _of_nodes(hosts: pa.Table | None, workers: pa.Table) -> pa.Table | None:

@@ -10,14 +10,16 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from squall.actors.sampling.cgroups import groups_of
 from squall.actors.sampling.observer import Observer, ObserverSettings, ServerTarget
 from squall.actors.spill import read_spill
-from squall.analysis.verdict.cpu_shares import CpuShares, cpu_shares
+from squall.analysis.verdict.cpu_shares import CpuShares, InFlight, cpu_shares
 from squall.analysis.verdict.starvation import judge_starvation
+from squall.scenarios.units import NS_PER_S
 
 pytestmark = pytest.mark.serial  # whose the CPU of this host is
 
@@ -60,7 +62,7 @@ def spinning(n: int, whose: str = "ours") -> Iterator[int]:
 
 
 def observed(folder: Path, server: int) -> CpuShares:
-    """The shares of a server's node while it runs on for a while."""
+    """The shares of a server's node while it runs on for a while, with a request in flight all the time."""
     observer = Observer(ObserverSettings("run", "node-0", str(folder), host_interval_ns=250 * MS))
     try:
         observer.start()
@@ -70,7 +72,9 @@ def observed(folder: Path, server: int) -> CpuShares:
         observer.stop()
     with pa.OSFile(str(folder / "cpu_samples.arrows")) as data:
         samples = pa.concat_tables(read_spill(data))
-    (found,) = cpu_shares(samples, [""])
+    begin_ns, end_ns = samples.column("t_ns").to_numpy()[[0, -1]]
+    in_flight = InFlight.of(np.array([begin_ns - 10 * NS_PER_S]), np.array([end_ns]))
+    (found,) = cpu_shares(samples, [""], {"node-0": in_flight})
     return found
 
 

@@ -27,7 +27,9 @@ class Demands:
     attribution_ratio: float = 0.99
     """Share of operations on the GPU that are tied to a batch; what is not tied is missing from head, body and tail."""
     taken_ratio: float = LIMITS.taken_ratio / 2
-    """CPU that somebody else had, of what the server could have used: beyond it times are not the server's alone."""
+    """CPU that others had, of what the server could have used: beyond it times are not the server's alone, unless
+    no more than `consequence_ratio` of the response times comes of it."""
+    consequence_ratio: float = LIMITS.consequence_ratio / 2
     profiling_ratio: float = 1.2
     """p50 of profiled over bare runs: beyond it the report shows the profiler as much as the server."""
 
@@ -87,11 +89,21 @@ def confidence_of(
 
 
 def weigh_cpu(confidence: Confidence, measures: Measures, demands: Demands = DEMANDS) -> None:
-    """Lowers it where somebody else had much of the CPU that the server could have used."""
-    taken = measures.get("cpu_taken_ratio")
-    if taken is not None and taken > demands.taken_ratio:
-        level = "low" if taken > LIMITS.taken_ratio else "medium"
-        confidence.lower(level, f"somebody else had {share_text(taken)} of the server's CPU")
+    """Lowers it where others had much of the CPU that the server could have used, unless that is known to have made
+    little of the response times."""
+    taken, made = measures.get("cpu_taken_ratio"), measures.get("cpu_consequence_ratio")
+    if (
+        taken is None
+        or taken <= demands.taken_ratio
+        or (made is not None and made <= demands.consequence_ratio)
+    ):
+        return
+    level = "low" if taken > LIMITS.taken_ratio else "medium"
+    of_times = "" if made is None else f", which made {share_text(made)} of the response times"
+    confidence.lower(
+        level,
+        f"clients, squall and others had {share_text(taken)} of the CPU that the server could have used{of_times}",
+    )
 
 
 def weigh_run(confidence: Confidence, state: RunState) -> None:

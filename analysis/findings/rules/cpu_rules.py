@@ -1,7 +1,8 @@
 """Rules of the window level about the CPU of the server's node: who starved the server. Tried where it is known.
 
-`cpu_taken_ratio`             of the CPU that the server could have used, what somebody else had
+`cpu_taken_ratio`             of the CPU that the server could have used, what others had
                               (`squall.analysis.verdict.cpu_shares`)
+`cpu_consequence_ratio`       of the response times, what that explains
 `cpu_taken_by_others_ratio`   of that, what was not this run's: others and other guests of the hypervisor
 `cpu_throttled_ratio`         periods of the server's CPU quota in which it was used up; 0 without a quota
 """
@@ -18,7 +19,12 @@ _LINK = RowLink("batch_costs", "end_ns - start_ns", (*BATCH_KEY, "start_ns", "en
 _TAKEN = at_least(
     "cpu_taken_ratio",
     LIMITS.taken_ratio,
-    "beyond it the verdict calls the run INVALID: batches take a quarter longer than on a host of its own",
+    "beyond it the server computes a quarter slower than on a host of its own",
+)
+_CONSEQUENCE = at_least(
+    "cpu_consequence_ratio",
+    LIMITS.consequence_ratio,
+    "beyond both the verdict calls the run INVALID: the response times are not the server's alone",
 )
 
 BY_OTHERS = Rule(
@@ -26,10 +32,11 @@ BY_OTHERS = Rule(
     "window",
     (
         (_TAKEN,),
+        (_CONSEQUENCE,),
         (at_least("cpu_taken_by_others_ratio", 0.5, "most of it was taken by what is not of this run"),),
     ),
     "Others had {cpu_taken_ratio} of the CPU that the server could have used: its threads waited to run for "
-    "{cpu_wait_ratio} of the time in which they could.",
+    "{cpu_wait_ratio} of the time in which they could, which made {cpu_consequence_ratio} of the response times.",
     "Stop what else runs on the server's node, or give the server cores or a host of its own; then run again.",
     "It says nothing of the model: an execution lasts while its threads wait, too.",
     GiveBack(),
@@ -42,11 +49,13 @@ BY_CLIENT = Rule(
     "window",
     (
         (_TAKEN,),
+        (_CONSEQUENCE,),
         (below("cpu_taken_by_others_ratio", 0.5, "most of it was taken by load workers and other parts of this run"),),
     ),
     "The load generator had {cpu_taken_ratio} of the CPU that the server could have used, on the node that they share: "
-    "the server's threads waited to run for {cpu_wait_ratio} of the time in which they could.",
-    "Put the load workers on another node, or lower the load; then run again.",
+    "the server's threads waited to run for {cpu_wait_ratio} of the time in which they could, which made "
+    "{cpu_consequence_ratio} of the response times.",
+    "Put the load workers on another node; then run again.",
     "It says nothing of the model: an execution lasts while its threads wait, too.",
     GiveBack(),
     _LINK,
@@ -88,6 +97,7 @@ def cpu_measures(found: Sequence[CpuShares], phase: str, node: str) -> dict[str,
     return {
         "cpu_taken_ratio": own.taken_ratio,
         "cpu_taken_by_others_ratio": others / own.taken_ratio if own.taken_ratio else 0.0,
+        "cpu_consequence_ratio": own.consequence_ratio,
         "cpu_throttled_ratio": own.throttled_ratio or 0.0,
         "cpu_wait_ratio": own.server_wait_ratio,
     }

@@ -103,16 +103,23 @@ def test_every_process_is_counted_to_whom_it_belongs_and_the_rest_is_the_others(
 
 
 @pytest.mark.parametrize(
-    ("cores", "busy_ns"), [({1}, S * 3 // 10), ({0, 1}, S * 6 // 5), ({0, 7}, None), ({0, 1, 2}, S * 6 // 5)]
+    ("cores", "busy_ns", "free_ns"),
+    [
+        ({1}, S * 3 // 10, S * 7 // 10),
+        ({0, 1}, S * 6 // 5, S * 7 // 10),
+        ({0, 7}, None, None),
+        ({0, 1, 2}, S * 6 // 5, S),
+    ],
 )
 def test_who_had_the_cores_of_the_server_is_counted_on_them_alone(
-    node: Node, cores: set[int], busy_ns: int | None
+    node: Node, cores: set[int], busy_ns: int | None, free_ns: int | None
 ) -> None:
     source = node.source()
     source.affinity = lambda _: cores
     node.busy(10, 0, of_cores=((5, 0), (5, 0), (0, 0)))
     row = one_second(source, lambda: node.busy(130, 180, of_cores=((95, 10), (35, 70), (0, 100))))
     assert (row["server_cores"], row["server_cores_busy_ns"]) == (len(cores), busy_ns)
+    assert row["server_cores_free_ns"] == free_ns
 
 
 def test_a_server_that_is_not_here_has_no_cpu_and_no_waiting(node: Node) -> None:

@@ -87,7 +87,8 @@ def test_an_excuse_changes_only_what_is_unmet() -> None:
 
 def shares(taken: dict[str, float] | None, throttled: float | None = None) -> CpuShares:
     cores = {"server": 0.2, "clients": 0.1, "squall": 0.1, "others": 1.6, "steal": 0.0, "idle": 0.0}
-    return CpuShares("node-0", "m", 20, 2, cores, 0.8, 0.5, taken, throttled_ratio=throttled, quota_cores=1.0)
+    return CpuShares("node-0", "m", 20, 2, cores, 0.8, 0.5, taken, throttled_ratio=throttled, quota_cores=1.0,
+        full_ratio=1.0, lacked_cores=0.5, consequence_ratio=0.6)  # fmt: skip
 
 
 def failing(kind: str) -> Failures:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from squall.analysis.limits import LIMITS
 from squall.analysis.schema import arrow_schema
-from squall.analysis.verdict.cpu_shares import CpuShares, cpu_line, cpu_shares
+from squall.analysis.verdict.cpu_shares import CpuShares, InFlight, cpu_line, cpu_shares
 from squall.analysis.verdict.starvation import cpu_checks, judge_starvation, starved_clients, worst
 
 S = 1_000_000_000
@@ -34,8 +35,13 @@ def samples(*seconds: dict[str, Any], phase: str = "burst", n_cores: int = 2) ->
 
 
 def shares(*seconds: dict[str, Any], **more: Any) -> CpuShares:
-    (found,) = cpu_shares(samples(*seconds, **more), ["burst"])
+    (found,) = cpu_shares(samples(*seconds, **more), ["burst"], in_flight(len(seconds)))
     return found
+
+
+def in_flight(n_seconds: int) -> dict[str, InFlight]:
+    """One request, there all the time."""
+    return {"node-0": InFlight.of(np.array([0]), np.array([n_seconds * S]))}
 
 
 def test_a_server_beside_spinners_is_starved_by_others() -> None:
@@ -47,7 +53,9 @@ def test_a_server_beside_spinners_is_starved_by_others() -> None:
     assert starved.sentence.startswith("Others took the CPU: of the 200 % of node-0 others 168 %")
     assert cpu_line(found) == (
         "CPU of node-0: server 18.0 %, clients 5.00 %, squall 9.00 %, others 168 % of 200 %; "
-        "server threads waited to run 73.9 % of their time"
+        "server threads waited to run 73.9 % of their time, with no core of its free in up to 100 % of it; "
+        "of the 69.0 % of a core that the server could have used others had 68.2 %, squall 3.66 %, clients 2.03 %: "
+        "that made 51.0 % of the response times"
     )
 
 

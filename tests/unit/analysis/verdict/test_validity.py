@@ -341,6 +341,30 @@ def test_a_server_that_has_the_cpu_it_asks_for_is_valid_whatever_runs_beside_it(
     assert check_of(verdict, "CPU of the server").is_met
 
 
+@pytest.mark.parametrize("wake_us", [64, 150, 280])
+def test_an_idle_host_whose_cores_wake_slowly_leaves_a_run_valid(
+    synthetic: SyntheticRun, wake_us: int
+) -> None:
+    cpu_of_the_node(
+        synthetic, server=0.013, clients=0.009, squall=0.25, others=0.004, wait=700 * wake_us / 1e6, runs=700
+    )
+    verdict = verdict_of(synthetic)
+    assert (verdict.status, verdict.starvation, verdict.causes) == ("VALID", None, ())
+    assert check_of(verdict, "CPU of the server").is_met
+
+
+def test_what_others_took_without_a_consequence_is_stated_and_decides_nothing(
+    synthetic: SyntheticRun,
+) -> None:
+    # requests are in flight most of the time, and the server, hardly ever on a CPU, lacks it for 3 ms a second
+    cpu_of_the_node(synthetic, server=0.002, clients=0.05, others=1.9, wait=0.003)
+    verdict = verdict_of(synthetic)
+    assert verdict.status == "VALID"
+    check = check_of(verdict, "CPU of the server")
+    assert check.value == pytest.approx(0.6)
+    assert check.not_assessed.startswith("it made ")
+
+
 def test_a_throttled_server_is_valid_and_named(synthetic: SyntheticRun) -> None:
     cpu_of_the_node(
         synthetic, server=0.49, others=0.5, wait=1.4, server_quota_cores=0.5, server_periods=10,
