@@ -125,6 +125,9 @@ class Manifest:
     decided: Annotated[
         DecidedFacts | None, LEFT_OUT, Since(5), "of a run that ended when its promises were decided"
     ] = None
+    driver_ended_ns: Annotated[
+        int | None, LEFT_OUT, Since(5), "of a run whose driver was killed under load: its last send; resumed"
+    ] = None
     nodes: Annotated[Mapping[str, NodeFacts], "by label: `node-0` and so on"] = field(default_factory=dict)
     servers: Annotated[Mapping[str, ServerFacts], "by name: `server-0`"] = field(default_factory=dict)
     workers: Annotated[tuple[WorkerFacts, ...], "by number"] = ()

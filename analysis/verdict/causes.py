@@ -1,5 +1,6 @@
 """What the verdict says first: the causes of what is amiss, the one that explains the next before it.
 
+    driver killed         the load ended with it, and the run was resumed
     server not there      no connection, or it broke, or nobody ever answered
     server refuses        an error status: the queue policy's, or any other
     server wrong          answers that are not those of the model's spec
@@ -22,7 +23,8 @@ from squall.analysis.verdict.starvation import OTHERS as STARVED_BY_OTHERS
 from squall.analysis.verdict.starvation import Starvation
 
 OTHERS = "others took the CPU"
-ORDER = (ABSENT, REFUSES, WRONG, OTHERS, SLOW, CLIENT)
+DRIVER = "driver killed"
+ORDER = (DRIVER, ABSENT, REFUSES, WRONG, OTHERS, SLOW, CLIENT)
 """Kinds of causes, the first one first."""
 
 
@@ -39,13 +41,15 @@ def causes_of(
     starvation: Starvation | None,
     starved_clients: str,
     bottleneck: Bottleneck | None,
+    driver_ended: str = "",
 ) -> tuple[Cause, ...]:
     """What there is, in order; None, an empty sentence, or failures within what is expected, are no cause.
 
-    `starvation`: of the server, by others or the clients; its quota is how it is deployed. `starved_clients`: that
-    others took the CPU of a client that did not keep up.
+    `driver_ended`: when the driver was killed, and what that did. `starvation`: of the server, by others or the
+    clients; its quota is how it is deployed. `starved_clients`: that others took the CPU of a client that did not keep
+    up.
     """
-    found = []
+    found = [Cause(DRIVER, driver_ended)] if driver_ended else []
     if failures.is_beyond:
         found.append(Cause(failures.kind, failures.sentence))
     if starvation is not None and starvation.makes_invalid:

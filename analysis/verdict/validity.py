@@ -51,6 +51,7 @@ from squall.analysis.verdict.user_checks import (
     waited_texts,
 )
 from squall.analysis.verdict.verdict import VerdictFigures
+from squall.analysis.wording import duration_text
 
 
 @dataclass(frozen=True)
@@ -180,19 +181,37 @@ def judge(
         unmet = [check.name for check in checks if check.is_unmet]
         inside = users.gap_ratio if users is not None and USERS_CHECK in unmet else 0.0
         waited = waited_texts(users, samples.locust_users, manifest, spans, unmet) if is_locust else ()
-        bottleneck = _bottleneck(measured, own, manifest, unmet, allowed.p50_ns, limits, inside, waited)
+        if manifest.driver_ended_ns is None:  # else nobody was left to send
+            bottleneck = _bottleneck(measured, own, manifest, unmet, allowed.p50_ns, limits, inside, waited)
     of_clients = starved_clients(shares, limits) if bottleneck is not None else ""
-    causes = causes_of(failures, worst(starved), of_clients, bottleneck)
-    reasons = [check.reason for check in checks if check.is_unmet]
+    killed = _driver_ended(manifest)
+    causes = causes_of(failures, worst(starved), of_clients, bottleneck, killed)
+    # what was not sent for the kill says nothing of the clients: no advice to add any
+    reasons = [
+        check.reason for check in checks if check.is_unmet and not (killed and check.name.startswith(_SENDS))
+    ]
     leading = [cause.sentence for cause in causes]
     return Verdict(
-        "INVALID" if reasons else "VALID",
+        "INVALID" if reasons or killed else "VALID",
         tuple(dict.fromkeys([*leading, *reasons])),
         tuple(checks),
         failures,
         causes,
         bottleneck,
         worst(starved),
+    )
+
+
+def _driver_ended(manifest: Manifest) -> str:
+    """When the driver of a run that was resumed had been killed under load, as a sentence; empty if it was not."""
+    at_ns = manifest.driver_ended_ns
+    if at_ns is None:
+        return ""
+    phase = next((one for one in reversed(manifest.phases) if one.start_ns <= at_ns), None)
+    place = f"{duration_text(at_ns - phase.start_ns)} into phase {phase.name}" if phase else "before the load"
+    return (
+        f"The run's driver was killed {place}, and the load ended with it: what was due later was not sent, through no"
+        " fault of clients or server; run it again."
     )
 
 

@@ -19,7 +19,9 @@ from squall.actors.sampling.triton_trace import traces_in
 from squall.analysis.clocks.timeline import RunPhase, phase_spans
 from squall.analysis.clocks.track import ClockTrack
 from squall.analysis.derive import derive, is_derived
+from squall.analysis.schema import TABLES
 from squall.analysis.storage.held_folder import sole_holder
+from squall.analysis.storage.intact import require_intact
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary_file import Summary
 from squall.analysis.tables.collected import KernelRecordingFacts
@@ -46,8 +48,10 @@ from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.errors import ClusterError, SquallError, StoreError
 from squall.scenarios.plan.plan import Plan
 from squall.scenarios.run_plan import RunPlan, plan_run
+from squall.scenarios.units import NS_PER_S
 
 _ENDED_WITHIN_S = 30.0
+_LAST_REPLIES_NS = 2 * NS_PER_S
 _NOT_HERE = "is not on this machine"
 _NO_MASTER = "the load ended with the run's driver, and what Locust itself would have said of it is gone"
 _NO_LOAD = "it was broken off before the load began"
@@ -78,11 +82,28 @@ def resume_run(run_dir: Path, interrupts: Interrupts) -> RunResult:
 
 
 def _already_whole(store: RunStore, screen: Screen, interrupts: Interrupts) -> RunResult:
-    screen.step(f"{store.run_dir} is sealed and whole")
-    if not is_derived(store) and store.has("requests"):
-        with interrupts.allowed():
+    """Of a run that is sealed and has all that was sealed; what is derived from that is made again where it is not
+    whole. Raises StoreError for a raw table that is not as it was sealed."""
+    with interrupts.allowed():
+        require_intact(store)
+        changed = {line: TABLES[line.split("/")[1]] for line in store.verify()}
+        if raw := [line for line, table in changed.items() if not table.is_derived]:
+            raise StoreError(
+                f"{store.where}: {raw[0]}: the rows that it had are gone, and nothing has them still"
+            )
+        screen.step(f"{store.run_dir} is sealed and whole")
+        if store.has("requests") and (changed or not is_derived(store) or not _has_summary(store)):
             derive(store)
-    return RunResult(store.run_dir, Summary.read(store), store.manifest.status)
+    summary = Summary.read(store) if store.has("requests") else None
+    return RunResult(store.run_dir, summary, store.manifest.status)
+
+
+def _has_summary(store: RunStore) -> bool:
+    try:
+        Summary.read(store)
+    except StoreError:
+        return False
+    return True
 
 
 class _Resuming:
@@ -118,7 +139,8 @@ class _Resuming:
                 self._screen.step(f"found what {label} kept in {folder}")
         self._find_copies(named)
         absent = [f"what {label} kept in {path} {_NOT_HERE}" for label, path in self._elsewhere.items()]
-        if self._unfinished is not None and not self._folders and not self._copies:
+        has_here = self._folders or self._copies or (self._unfinished is None and self._store.has("requests"))
+        if absent and not has_here:
             raise ClusterError(f"nothing to gather: {'; '.join(absent)}")
         self._losses += absent
 
@@ -284,6 +306,7 @@ class _Resuming:
                 losses=(*noted, *self._losses),
                 notes=(*known.notes, *self._notes, *told_by_watches(self._store.run_dir), _how(self._before)),
                 kernels=self._kernels or self._before.kernels,
+                driver_ended_ns=self._driver_ended_ns(),
             )
         )
         if self._is_aborted:
@@ -297,6 +320,19 @@ class _Resuming:
         )
         self._store.seal(verdict, unfinished if self._elsewhere else None)
         return self._store.manifest.status
+
+    def _driver_ended_ns(self) -> int | None:
+        """The last send of a run whose driver was killed while requests were still due; None of any other."""
+        if self._before.state != OPEN or not self._store.has("requests"):
+            return self._before.driver_ended_ns
+        sent = self._store.read("requests", ["sent_ns", "outcome"])
+        last_ns = pc.max(sent.column("sent_ns")).as_py() or self._phases[0].start_ns
+        if self._before.plan.load == "open":
+            is_cut = pc.any(pc.equal(_plain(sent, "outcome"), "unsent")).as_py()
+        else:  # users send until the load ends: more than the time to a reply before that they were ended
+            load_end_ns = max(one.end_ns for one in self._phases if one.kind != "drain")
+            is_cut = last_ns < load_end_ns - _LAST_REPLIES_NS
+        return last_ns if is_cut else None
 
     @property
     def _is_aborted(self) -> bool:
