@@ -16,6 +16,7 @@ from squall.scenarios.errors import ScenarioError
 
 if TYPE_CHECKING:
     from squall.analysis.fitting.fitted import Fitted
+    from squall.scenarios.plan.replay import TraceReplay
     from squall.scenarios.traces.parts.part import TracePart
 
 LONGEST_NS = 2**61
@@ -36,6 +37,19 @@ ColumnOption = Annotated[str | None, typer.Option("--column", help="The column t
 RepairOption = Annotated[
     list[str] | None,
     typer.Option("--repair", help="sort, skip-bad, drop-duplicates or clip-negative. Repeatable."),
+]
+StampAtOption = Annotated[
+    str | None,
+    typer.Option("--stamp-at", metavar="END", help="Which end of a request the times are: begin or end."),
+]
+DurationColumnOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--duration-column", help="A duration to take off the end of a request. Repeatable: their sum."
+    ),
+]
+DurationUnitOption = Annotated[
+    str | None, typer.Option("--duration-unit", help="Unit of its numbers: s, ms, us or ns.")
 ]
 SpreadOption = Annotated[
     str | None,
@@ -74,6 +88,9 @@ def info(
     unit: UnitOption = None,
     column: ColumnOption = None,
     repair: RepairOption = None,
+    stamp_at: StampAtOption = None,
+    duration_column: DurationColumnOption = None,
+    duration_unit: DurationUnitOption = None,
     spread: SpreadOption = None,
     overrides: SetOption = None,
     seed: SeedOption = 1,
@@ -86,9 +103,13 @@ def info(
 
     if plot is not None and plot.suffix not in (*_PAGES, *_PICTURES):
         raise ScenarioError(f"--plot {plot}: must end in .png, .svg or .html")
-    settings = _settings(file, format_, unit, column, repair, spread, overrides)
-    part, source = _read(settings, seed)
+    settings = _settings(
+        file, spread, overrides, format=format_, unit=unit, column=column, repair=repair, stamp_at=stamp_at,
+        duration_columns=duration_column, duration_unit=duration_unit,
+    )  # fmt: skip
+    part, source, notes = _read(settings, seed)
     summary = {"file": str(file), **source, **trace_summary(part.stamp_ns, part.sizes, part.session)}
+    summary["notes"] = [*notes, *_if_ends(settings, seed, summary), *summary["notes"]]
     print_result(summary, lambda width: render_trace(summary, file.name, width), as_json)
     if plot is not None:
         _draw(plot, part, summary, file.name)
@@ -101,6 +122,9 @@ def fit(
     unit: UnitOption = None,
     column: ColumnOption = None,
     repair: RepairOption = None,
+    stamp_at: StampAtOption = None,
+    duration_column: DurationColumnOption = None,
+    duration_unit: DurationUnitOption = None,
     spread: SpreadOption = None,
     overrides: SetOption = None,
     seed: SeedOption = 1,
@@ -113,8 +137,13 @@ def fit(
     from squall.analysis.fitting.report import fit_trace
     from squall.analysis.render.fit_screen import render_fit
 
-    settings = _settings(file, format_, unit, column, repair, spread, overrides)
-    part, source = _read(settings, seed)
+    settings = _settings(
+        file, spread, overrides, format=format_, unit=unit, column=column, repair=repair, stamp_at=stamp_at,
+        duration_columns=duration_column, duration_unit=duration_unit,
+    )  # fmt: skip
+    part, source, notes = _read(settings, seed)
+    for note in notes:
+        _note(note)
     report = fit_trace(part.stamp_ns, seed=seed)
     print_result({"file": str(file), **source, **report.to_mapping()}, lambda _: render_fit(report), as_json)
     if snippet is not None:
@@ -137,6 +166,9 @@ def synth(
     unit: UnitOption = None,
     column: ColumnOption = None,
     repair: RepairOption = None,
+    stamp_at: StampAtOption = None,
+    duration_column: DurationColumnOption = None,
+    duration_unit: DurationUnitOption = None,
     spread: SpreadOption = None,
     overrides: SetOption = None,
     seed: SeedOption = 1,
@@ -149,8 +181,13 @@ def synth(
     else:
         from squall.analysis.traces.synthesis import synthesise_fit
 
-        settings = _settings(file, format_, unit, column, repair, spread, overrides)
-        old, _ = _read(settings, seed)
+        settings = _settings(
+        file, spread, overrides, format=format_, unit=unit, column=column, repair=repair, stamp_at=stamp_at,
+        duration_columns=duration_column, duration_unit=duration_unit,
+    )  # fmt: skip
+        old, _, notes = _read(settings, seed)
+        for note in notes:
+            _note(note)
         fitted, end_ns = _best_fit(old, seed) if process is None else _fit_named(process, old, seed)
         part = synthesise_fit(fitted, end_ns, old, duration, rate, seed)
     _write(out, to, [part])
@@ -185,12 +222,18 @@ def convert(
     unit: UnitOption = None,
     column: ColumnOption = None,
     repair: RepairOption = None,
+    stamp_at: StampAtOption = None,
+    duration_column: DurationColumnOption = None,
+    duration_unit: DurationUnitOption = None,
     spread: SpreadOption = None,
     overrides: SetOption = None,
     seed: SeedOption = 1,
 ) -> None:
     """Writes a trace in another format; windows, scales and repairs it on the way where asked to."""
-    settings = _settings(file, format_, unit, column, repair, spread, overrides)
+    settings = _settings(
+        file, spread, overrides, format=format_, unit=unit, column=column, repair=repair, stamp_at=stamp_at,
+        duration_columns=duration_column, duration_unit=duration_unit,
+    )  # fmt: skip
     _write(out, to, _parts(settings, seed))
 
 
@@ -215,40 +258,45 @@ def from_run(
 
 @trace_app.command("from-log")
 def from_log(
-    log: Annotated[Path, typer.Argument(help="An access log, common or combined; also .gz.", metavar="LOG")],
+    log: Annotated[
+        Path, typer.Argument(help="An access log: text, JSON lines or a table; also .gz.", metavar="LOG")
+    ],
     out: OutArgument,
     spread: SpreadOption = None,
     to: ToOption = None,
     format_: FormatOption = None,
+    unit: UnitOption = None,
+    column: ColumnOption = None,
+    repair: RepairOption = None,
+    stamp_at: StampAtOption = None,
+    duration_column: DurationColumnOption = None,
+    duration_unit: DurationUnitOption = None,
     overrides: SetOption = None,
     seed: SeedOption = 1,
 ) -> None:
-    """Turns an access log into a trace: times, bytes and clients. Lines out of order are sorted.
+    """Turns an access log into a trace: begins of requests, bytes and clients. Lines out of order are sorted.
 
-    Client addresses become numbers that cannot be turned back; nothing else of a line is kept.
+    Where a log stamps the end of a request, its duration is taken off. Client addresses become numbers that cannot be
+    turned back; nothing else of a line is kept.
     """
-    settings = _settings(log, format_, None, None, ["sort"], spread, overrides)
-    _write(out, to, _parts(settings, seed))
-    if spread is None:
-        _note("access logs have whole seconds: add --spread 1s, or replay with quantum: spread")
+    repairs = list(dict.fromkeys(["sort", *(repair or [])]))
+    settings = _settings(
+        log, spread, overrides, format=format_, unit=unit, column=column, repair=repairs, stamp_at=stamp_at,
+        duration_columns=duration_column, duration_unit=duration_unit,
+    )  # fmt: skip
+    steps = _Steps()
+    _write(out, to, steps.seen(_parts(settings, seed)))
+    if spread is None and steps.are_seconds:
+        _note("the log has whole seconds: add --spread 1s, or replay with quantum: spread")
 
 
-def _settings(
-    file: Path,
-    format_: str | None,
-    unit: str | None,
-    column: str | None,
-    repair: list[str] | None,
-    spread: str | None,
-    overrides: list[str] | None,
-) -> Any:
-    """The `TraceArrivals` that the options describe. Raises ScenarioError."""
+def _settings(file: Path, spread: str | None, overrides: list[str] | None, **given: object) -> Any:
+    """The `TraceArrivals` that the options describe; `given`: its keys, None where not. Raises ScenarioError."""
     from squall.scenarios.config.loader import section_from_mapping
     from squall.scenarios.config.trace import TraceArrivals
     from squall.scenarios.strict_yaml import parse_yaml
 
     mapping: dict[str, Any] = {"kind": "trace", "file": str(file)}
-    given = {"format": format_, "unit": unit, "column": column, "repair": repair}
     mapping |= {key: value for key, value in given.items() if value is not None}
     if spread is not None:
         mapping |= {"quantum": "spread", "quantum_width": spread}
@@ -264,24 +312,68 @@ def _settings(
 
 
 def _parts(settings: Any, seed: int) -> Iterator[TracePart]:
-    """The replayed trace as parts with stamps from the first arrival's, in bounded memory where replay is."""
+    """The replayed trace as parts with stamps from the first arrival's, in bounded memory where replay is.
+
+    What was read as a request's begin is said once all is read.
+    """
+    replay, parts = _replayed(settings, seed)
+    yield from parts
+    for note in replay.notes:
+        _note(note)
+
+
+def _replayed(settings: Any, seed: int) -> tuple[TraceReplay, Iterator[TracePart]]:
     from squall.scenarios.plan.plan import stream
     from squall.scenarios.plan.replay import TraceReplay
 
     replay = TraceReplay(settings)
-    yield from replay.trace_parts(stream(seed, "arrivals", 0), LONGEST_NS)
+    return replay, replay.trace_parts(stream(seed, "arrivals", 0), LONGEST_NS)
 
 
-def _read(settings: Any, seed: int) -> tuple[TracePart, dict[str, Any]]:
-    """The whole of it, and what was done to read it."""
+class _Steps:
+    """Whether all instants of the parts that went by are whole seconds."""
+
+    are_seconds = True
+
+    def seen(self, parts: Iterator[TracePart]) -> Iterator[TracePart]:
+        for part in parts:
+            self.are_seconds = self.are_seconds and not (part.stamp_ns % 10**9).any()
+            yield part
+
+
+def _read(settings: Any, seed: int) -> tuple[TracePart, dict[str, Any], tuple[str, ...]]:
+    """The whole of it, what was done to read it, and what is to be said of that."""
     from squall.scenarios.traces.parts.part import join_parts
 
-    replay_parts = list(_parts(settings, seed))
+    replay, parts = _replayed(settings, seed)
+    replay_parts = list(parts)
     if not replay_parts:
         raise ScenarioError(f"{settings.file}: the trace has no arrivals in that window")
-    return join_parts(replay_parts), {
-        "reading": settings.model_dump(mode="json", by_alias=True, exclude_none=True)
-    }
+    reading = settings.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return join_parts(replay_parts), {"reading": reading, "stamps_from": replay.stamps_from}, replay.notes
+
+
+def _if_ends(settings: Any, seed: int, summary: dict[str, Any]) -> list[str]:
+    """What the figures would be if stamps of which nothing says it were ends: nothing where no duration is known."""
+    from squall.analysis.traces.info import describe_series
+    from squall.analysis.wording import count_text
+    from squall.scenarios.units import NS_PER_S
+
+    if not (summary["stamps_from"] or {}).get("maybe"):
+        return []
+    try:
+        part, *_ = _read(settings.model_copy(update={"stamp_at": "end"}), seed)
+    except ScenarioError:
+        return []
+    other = describe_series(part.stamp_ns)
+    busiest = next((peak.count for peak in other.peaks if peak.window_ns == NS_PER_S), None)
+    own = next((peak["count"] for peak in summary["as_is"]["peaks"] if peak["window_ns"] == NS_PER_S), None)
+    index = next(one.idc_ratio for one in other.dispersion if one.window_ns == NS_PER_S)
+    as_read = next(one["idc_ratio"] for one in summary["as_is"]["dispersion"] if one["window_ns"] == NS_PER_S)
+    return [
+        f"If the stamps are ends: {count_text(busiest)} arrivals in the busiest second instead of {count_text(own)},"
+        f" index of dispersion at 1 s {count_text(index)} instead of {count_text(as_read)}."
+    ]
 
 
 def _write(out: Path, to: str | None, parts: Any) -> None:

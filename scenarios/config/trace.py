@@ -140,6 +140,9 @@ class TraceArrivals(Section):
     format: TraceFormat | None = None
     column: Text | None = None
     unit: TraceUnit | None = None
+    stamp_at: Literal["begin", "end"] | None = None
+    duration_columns: tuple[Text, ...] = ()
+    duration_unit: TraceUnit | None = None
     repair: tuple[Repair, ...] = ()
     start_ns: Duration = Field(default=0, alias="start")
     length_ns: PositiveDuration | None = Field(default=None, alias="length")
@@ -157,4 +160,12 @@ class TraceArrivals(Section):
 
     def options(self) -> TraceOptions:
         """How the file is read."""
-        return TraceOptions(self.format, self.unit, self.column, self.repair)
+        return TraceOptions(
+            self.format,
+            self.unit,
+            self.column,
+            self.repair,
+            stamp_at=self.stamp_at,
+            duration_columns=self.duration_columns,
+            duration_unit=self.duration_unit,
+        )

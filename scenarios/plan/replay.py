@@ -63,6 +63,29 @@ class TraceReplay:
         """Of the file, once it was read: it must be the same wherever one plan reads it."""
         return self._window.state
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is to be said of how the file was read, so far as it was; nothing where its stamps are plain begins."""
+        reading = self._window.reading
+        return () if reading is None else reading.told()
+
+    @property
+    def stamps_from(self) -> dict[str, object] | None:
+        """Which columns the instants come from: column, side, and the durations taken off or, where the side is not
+        known, those that would be. None where the format leaves no choice."""
+        reading = self._window.reading
+        if reading is None:
+            return None
+        durations = reading.durations
+        return {
+            "column": reading.stamp,
+            "side": reading.side,
+            "less": [] if durations is None else list(durations.names),
+            "less_unit": None if durations is None else durations.unit,
+            "n_without": 0 if durations is None else durations.n_absent,
+            "maybe": list(reading.maybe),
+        }
+
     def offsets_ns(self, rng: np.random.Generator, horizon_ns: int) -> NDArray[np.int64]:
         """Arrivals in [0, horizon_ns), (n,) int64, sorted. Raises ScenarioError as `parts` does."""
         found: list[NDArray[np.int64]] = []
@@ -87,7 +110,7 @@ class TraceReplay:
 
     def trace_parts(self, rng: np.random.Generator, horizon_ns: int) -> Iterator[TracePart]:
         """The same arrivals as rows of a trace, from the stamp at which its window begins, with every size column."""
-        window = self._open(None)
+        self._window = window = self._open(None)
         for part in self._replayed(window, rng, horizon_ns):
             yield TracePart(part.offset_ns + window.origin_ns, part.sizes, part.session)
 

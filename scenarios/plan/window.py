@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.scaling import other_sessions, windows
 from squall.scenarios.traces.parts.part import PART_ROWS, TracePart
+from squall.scenarios.traces.readers.stamps import Reading
 from squall.scenarios.traces.reading import TraceOptions, open_trace
 from squall.scenarios.units import format_duration
 
@@ -111,6 +112,7 @@ class Window:
         self.state: FileState | None = None
         self.end_ns: int | None = None
         self.origin_ns = 0
+        self.reading: Reading | None = None
         self._options = options
         self._sizes = sizes
         self._start_ns = start_ns
@@ -195,6 +197,7 @@ class Window:
     def _read(self, most_ns: int | None) -> Iterator[Drawn]:
         """Rows of the file from the start of the window on, before `most_ns`; `_is_cut` says if more were there."""
         reader = open_trace(self.path, self._options)
+        self.reading = reader.reading
         self._refuse_change(self.state)
         for name in self._sizes or ():
             if name not in reader.size_names:
@@ -206,7 +209,10 @@ class Window:
         for part in reader:
             if origin_ns is None:
                 origin_ns = int(part.stamp_ns[0])
-                self.origin_ns = origin_ns + self._start_ns
+                # a begin before the zero of a trace's own numbers would be no instant of a file that is written
+                self.origin_ns = (
+                    max(origin_ns, 0) if reader.unit is not None else origin_ns
+                ) + self._start_ns
             since = part.stamp_ns - origin_ns
             low = int(np.searchsorted(since, self._start_ns))
             high = since.size if end_ns is None or since[-1] < end_ns else int(np.searchsorted(since, end_ns))

@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
 from squall.scenarios.traces.parts.options import TraceFormat, TraceOptions
 from squall.scenarios.traces.parts.part import TracePart
-from squall.scenarios.traces.readers import recognise, sources
+from squall.scenarios.traces.readers import logs, recognise, sources
 from squall.scenarios.traces.readers.chunk import Source
 from squall.scenarios.traces.readers.recognise import Opening
 from squall.scenarios.traces.readers.servegen import servegen_source
@@ -27,7 +27,8 @@ class Format:
 
     `recognise`: None where nothing in a file shows it, so that it must be named. `read` raises RowFault where the file
     is not of this format. `kept_sizes`: the size columns of a part that `write` keeps, if under the format's own names.
-    `endings`: of names that are written in this format. `begins`: `1970` where a stamp below 0 is a fault, `first
+    `write`: None for the log of a server, which is read and not written. `endings`: of names that are
+    written in this format. `begins`: `1970` where a stamp below 0 is a fault, `first
     arrival` where stamps count from there. `resolution_ns`: the finest step; what is below is cut.
     `instead_of_instants`: what is kept where no instant is.
     """
@@ -35,7 +36,7 @@ class Format:
     name: TraceFormat
     recognise: Callable[[Opening], bool] | None
     read: Callable[[Path, TraceOptions], Source]
-    write: Write
+    write: Write | None
     kept_sizes: Callable[[TracePart], tuple[str, ...]]
     keeps_sessions: bool
     endings: tuple[str, ...] = ()
@@ -103,7 +104,7 @@ _JSONL = Format(
 _COMBINED_LOG = Format(
     name="combined-log",
     recognise=recognise.is_combined_log,
-    read=sources.log_source,
+    read=logs.log_source,
     write=as_text(encoders.combined_log),
     kept_sizes=encoders.bytes_size,
     keeps_sessions=True,
@@ -113,13 +114,27 @@ _COMBINED_LOG = Format(
 _COMMON_LOG = Format(
     name="common-log",
     recognise=recognise.is_common_log,
-    read=sources.log_source,
+    read=logs.log_source,
     write=as_text(encoders.common_log),
     kept_sizes=encoders.bytes_size,
     keeps_sessions=True,
     begins="anywhere",
     resolution_ns=1_000_000_000,
 )
+_ALB_LOG = Format(
+    name="alb-log",
+    recognise=recognise.is_alb_log,
+    read=logs.alb_source,
+    write=None,
+    kept_sizes=encoders.no_size,
+    keeps_sessions=False,
+)
+_ELB_LOG = replace(_ALB_LOG, name="elb-log", recognise=recognise.is_elb_log, read=logs.elb_source)
+_ENVOY_LOG = replace(_ALB_LOG, name="envoy-log", recognise=recognise.is_envoy_log, read=logs.envoy_source)
+_HAPROXY_LOG = replace(
+    _ALB_LOG, name="haproxy-log", recognise=recognise.is_haproxy_log, read=logs.haproxy_source
+)
+_W3C_LOG = replace(_ALB_LOG, name="w3c-log", recognise=recognise.is_w3c_log, read=logs.w3c_source)
 _AZURE = Format(
     name="azure-llm",
     recognise=recognise.is_azure,
@@ -194,6 +209,11 @@ FORMATS = (
     _JSONL,
     _COMBINED_LOG,
     _COMMON_LOG,
+    _ALB_LOG,
+    _ELB_LOG,
+    _ENVOY_LOG,
+    _HAPROXY_LOG,
+    _W3C_LOG,
     _AZURE,
     _BURSTGPT,
     _SERVEGEN,

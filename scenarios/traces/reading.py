@@ -21,6 +21,7 @@ from squall.scenarios.traces.parts.options import Repair, TraceFormat, TraceOpti
 from squall.scenarios.traces.parts.part import TracePart, join_parts
 from squall.scenarios.traces.readers.checks import checked_parts
 from squall.scenarios.traces.readers.chunk import Mending, Source
+from squall.scenarios.traces.readers.stamps import Reading
 
 __all__ = ["Repair", "TraceFormat", "TraceOptions", "TraceReader", "TraceUnit", "open_trace", "read_trace"]
 
@@ -31,7 +32,8 @@ class TraceReader:
     """A trace file, ready to be read. Each iteration reads it from the start.
 
     `unit` is that of the file's numbers, None where its stamps are dates; `tick_ns` the width of a bin in a
-    trace of counts. `repaired` counts the rows that each repair touched in the last iteration so far.
+    trace of counts. `reading`: which columns the stamps come from, None where the format leaves no choice.
+    `repaired` counts the rows that each repair touched in the last iteration so far.
     """
 
     def __init__(self, path: Path, format: TraceFormat, source: Source, options: TraceOptions) -> None:
@@ -41,6 +43,7 @@ class TraceReader:
         self.size_names: tuple[str, ...] = source.size_names
         self.has_sessions: bool = source.has_sessions
         self.tick_ns: int | None = source.tick_ns
+        self.reading: Reading | None = source.reading
         self.repaired: dict[Repair, int] = {}
         self._source = source
         self._options = options

@@ -36,12 +36,17 @@ def format_for(path: Path, stated: str | None = None) -> TraceFormat:
     found = (
         next((name for name in formats if name == stated), None) if stated else format_of_suffix(inner.suffix)
     )
+    writable = [name for name in formats if record_of(name).write is not None]
+    if found is not None and found not in writable:
+        raise ScenarioError(
+            f"{found} is a server's own log and is not written; name one of {', '.join(writable)}"
+        )
     if found is None and stated:
         near = difflib.get_close_matches(stated, formats, n=1)
         guess = f", did you mean {near[0]!r}?" if near else ""
-        raise ScenarioError(f"{stated!r} is no trace format{guess} allowed are {', '.join(formats)}")
+        raise ScenarioError(f"{stated!r} is no trace format{guess} allowed are {', '.join(writable)}")
     if found is None:
-        raise ScenarioError(f"{path}: the ending says no format; name one of {', '.join(formats)}")
+        raise ScenarioError(f"{path}: the ending says no format; name one of {', '.join(writable)}")
     if record_of(found).compresses_itself and path.suffix in COMPRESSIONS:
         raise ScenarioError(f"{path}: {found} is compressed by itself; leave {path.suffix} out of the name")
     return found
@@ -72,6 +77,8 @@ def write_trace(path: Path, format: TraceFormat, parts: Iterable[TracePart]) -> 
             n_rows += len(part)
             yield part
 
+    if record.write is None:
+        raise ScenarioError(f"{path}: not written: {format} is a server's own log")
     with _replacing(path) as file:
         record.write(file, path.suffix, first, counted())
     return n_rows

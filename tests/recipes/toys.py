@@ -33,6 +33,7 @@ class AtSource:
     size_names: tuple[str, ...] = ()
     has_sessions: bool = False
     tick_ns: int | None = None
+    reading: None = None
 
     def chunks(self, mending: Mending) -> Iterator[Chunk]:
         clock = Clock(self.unit or "s", "number")

@@ -15,6 +15,11 @@ TraceFormat = Literal[
     "servegen",
     "common-log",
     "combined-log",
+    "alb-log",
+    "elb-log",
+    "envoy-log",
+    "haproxy-log",
+    "w3c-log",
     "counts",
     "csv",
     "jsonl",
@@ -37,6 +42,8 @@ class TraceOptions:
     `column` the timestamp column, where it is not found by its name.
     `repairs`: `sort` puts rows in order; `skip-bad` leaves out rows that cannot be read; `drop-duplicates` keeps
     the first row of each stamp; `clip-negative` sets a number below 0 to 0.
+    `stamp_at` which end of a request a stamp is, where neither its name nor the format says it; `duration_columns`
+    whose sum is taken off stamps of ends, where they are not found by their names; `duration_unit` of their numbers.
     `session` the column whose values are sessions, where it is not to be found by its name.
     `seed` and `model` are for `servegen` only: of what is drawn, and which model's clients (None: all).
     """
@@ -48,3 +55,6 @@ class TraceOptions:
     seed: int = 0
     model: str | None = None
     session: str | None = None
+    stamp_at: Literal["begin", "end"] | None = None
+    duration_columns: tuple[str, ...] = ()
+    duration_unit: TraceUnit | None = None

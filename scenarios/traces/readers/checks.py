@@ -28,7 +28,7 @@ def checked_parts(source: Source, mending: Mending, sort_rows: int = SORT_ROWS) 
     """
     whole = _Rules(source, mending)
     chunks = (whole.check(chunk) for chunk in source.chunks(mending) if len(chunk.part))
-    if mending.asks("sort"):
+    if whole.sorts:
         parts = whole.check_units(_sorted_parts(chunks, mending, sort_rows))
     else:
         parts = (chunk.part for chunk in chunks)
@@ -52,6 +52,15 @@ class _Rules:
         self._first_ns = 0
         self._last_ns = 0
 
+    @property
+    def sorts(self) -> bool:
+        """Whether rows are put in order: where that was asked for, and where durations were taken off ends."""
+        return self._mending.asks("sort") or self._is_less
+
+    @property
+    def _is_less(self) -> bool:
+        return self._source.reading is not None and self._source.reading.durations is not None
+
     def check(self, chunk: Chunk) -> Chunk:
         """`chunk` with negative numbers clipped if that was asked for. Raises RowFault."""
         chunk = self._clipped(chunk)
@@ -60,7 +69,7 @@ class _Rules:
             self._check_unit(int(stamp_ns[0]), chunk.row_of(0))
             self._first_ns = self._last_ns = int(stamp_ns[0])
         before_ns = np.concatenate([[self._last_ns], stamp_ns[:-1]])
-        if not self._mending.asks("sort"):
+        if not self.sorts:
             self._check_one_unit(before_ns, stamp_ns, chunk.row_of)
             self._check_order(before_ns, stamp_ns, chunk)
             if int(stamp_ns[-1]) - self._first_ns > INT64_MAX:
@@ -83,7 +92,8 @@ class _Rules:
             yield part
 
     def _clipped(self, chunk: Chunk) -> Chunk:
-        negative = np.flatnonzero(chunk.part.stamp_ns < 0) if self._source.unit is not None else np.empty(0)
+        is_number = self._source.unit is not None and not self._is_less
+        negative = np.flatnonzero(chunk.part.stamp_ns < 0) if is_number else np.empty(0)
         if not negative.size:
             return chunk
         if not self._mending.asks("clip-negative"):
@@ -148,7 +158,8 @@ def _sorted_parts(chunks: Iterable[Chunk], mending: Mending, sort_rows: int) -> 
     for chunk in chunks:
         stamp_ns = chunk.part.stamp_ns
         highest = np.maximum.accumulate(np.concatenate([[highest_ns], stamp_ns]))
-        mending.count("sort", int((stamp_ns < highest[:-1]).sum()))
+        if mending.asks("sort"):
+            mending.count("sort", int((stamp_ns < highest[:-1]).sum()))
         highest_ns = int(highest[-1])
         late = np.flatnonzero(stamp_ns < done_ns)
         if late.size:

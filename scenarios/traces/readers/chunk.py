@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from squall.scenarios.traces.parts.faults import RowFault
 from squall.scenarios.traces.parts.options import Repair, TraceUnit
 from squall.scenarios.traces.parts.part import TracePart, session_number
+from squall.scenarios.traces.readers.stamps import Reading
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,9 +41,13 @@ class Source(Protocol):
     """The rows of one file in one format. `chunks` starts at the first row each time it is called.
 
     `unit` of the numbers that are stamps; None where they are dates. `unit_is_assumed`: neither the user, the
-    column's name nor the format's own definition says it. `tick_ns`: the width of a bin of counts.
+    column's name nor the format's own definition says it. `tick_ns`: the width of a bin of counts. `reading`: which
+    columns the stamps come from, None where the format leaves no choice; where durations are taken off, rows are out of
+    the order of time and a begin may be before the zero of the trace.
     """
 
+    @property
+    def reading(self) -> Reading | None: ...
     @property
     def unit(self) -> TraceUnit | None: ...
     @property

@@ -17,6 +17,7 @@ from squall.scenarios.traces.parts.options import NS_PER_UNIT, TraceUnit
 from squall.scenarios.traces.parts.part import PART_ROWS
 from squall.scenarios.traces.readers.chunk import Chunk, Mending, chunk_of, session_numbers
 from squall.scenarios.traces.readers.instants import INT64_MAX, Clock
+from squall.scenarios.traces.readers.stamps import Reading
 
 Container = Literal["parquet", "file", "stream"]
 _READ_AHEAD_BYTES = 2**20
@@ -36,6 +37,7 @@ class ColumnarSource:
     unit: TraceUnit | None
     unit_is_assumed: bool
     tick_ns: int | None = None
+    reading: Reading | None = None
 
     @property
     def has_sessions(self) -> bool:
@@ -44,7 +46,10 @@ class ColumnarSource:
     def chunks(self, mending: Mending) -> Iterator[Chunk]:
         clock = Clock(self.number_unit)
         first = 1
-        names = [self.stamp, *self.size_names, *([] if self.session is None else [self.session])]
+        durations = None if self.reading is None else self.reading.durations
+        taken = () if durations is None else durations.names
+        ids = [] if self.session is None else [self.session]
+        names = list(dict.fromkeys([self.stamp, *self.size_names, *ids, *taken]))
         for batch in record_batches(self.path, self.container, names):
             if batch.num_rows:
                 yield self._chunk(batch, clock, first, mending)
@@ -52,6 +57,9 @@ class ColumnarSource:
 
     def _chunk(self, batch: Any, clock: Clock, first: int, mending: Mending) -> Chunk:
         stamp_ns, faults = column_ns(batch.column(self.stamp), clock)
+        if self.reading is not None and self.reading.durations is not None:
+            taken = [_plain(batch.column(name)) for name in self.reading.durations.names]
+            stamp_ns, faults = self.reading.durations.before(stamp_ns, taken, faults)
         sizes: dict[str, NDArray[np.int64]] = {}
         for name in self.size_names:
             sizes[name], bad = _whole_column(batch.column(name), name)

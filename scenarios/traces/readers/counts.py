@@ -27,6 +27,7 @@ class CountsSource:
     tick_ns: int | None
     size_names: tuple[str, ...] = ()
     has_sessions: bool = False
+    reading: None = None
 
     @property
     def unit(self) -> TraceUnit | None:

@@ -18,6 +18,7 @@ from squall.scenarios.traces.parts.options import TraceUnit
 from squall.scenarios.traces.readers.blocks import Block, text_blocks
 from squall.scenarios.traces.readers.chunk import Chunk, Mending, chunk_of, session_numbers
 from squall.scenarios.traces.readers.instants import EMPTY_CELLS, Clock, parse_whole
+from squall.scenarios.traces.readers.stamps import Reading
 
 _QUOTE = '"'
 
@@ -32,10 +33,15 @@ class Layout:
     stamp: int
     sizes: tuple[int, ...]
     session: int | None
+    durations: tuple[int, ...] = ()
+
+    @property
+    def texts(self) -> list[int]:
+        return [self.stamp, *([] if self.session is None else [self.session]), *self.durations]
 
     @property
     def used(self) -> list[int]:
-        return [self.stamp, *self.sizes, *([] if self.session is None else [self.session])]
+        return [*dict.fromkeys([*self.texts, *self.sizes])]
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,7 @@ class DelimitedSource:
     unit: TraceUnit | None  # None where the first stamp is a date
     unit_is_assumed: bool
     tick_ns: int | None = None
+    reading: Reading | None = None
 
     @property
     def size_names(self) -> tuple[str, ...]:
@@ -77,6 +84,9 @@ class DelimitedSource:
             faults and block.rows.size != stamp_ns.size
         ):  # Arrow takes a line of blanks for a row of one column
             return self._chunk_by_rows(block, clock, mending)
+        if self.reading is not None and self.reading.durations is not None:
+            taken = [columns[index] for index in layout.durations]
+            stamp_ns, faults = self.reading.durations.before(stamp_ns, taken, faults)
         sizes = {layout.header[i]: columns[i].fill_null(-1).to_numpy() for i in layout.sizes}
         session = None if layout.session is None else session_numbers(columns[layout.session])
         return chunk_of(stamp_ns, sizes, session, block.row_of, faults, mending)
@@ -89,6 +99,7 @@ class DelimitedSource:
         texts: list[str] = []
         sizes: dict[int, list[int]] = {index: [] for index in layout.sizes}
         sessions: list[str] = []
+        taken: list[list[str]] = [[] for _ in layout.durations]
         rows: list[int] = []
         faults: list[tuple[int, str]] = []
         for row, line in block.lines():
@@ -98,16 +109,21 @@ class DelimitedSource:
                 faults.append((len(rows) - 1, fault))
             texts.append("" if fault else values[layout.stamp])
             sessions.append("" if fault or layout.session is None else values[layout.session])
+            for place, index in enumerate(layout.durations):
+                taken[place].append("" if fault else values[index])
             for index in layout.sizes:
                 sizes[index].append(0 if fault else int(values[index]))
         stamp_ns, bad = clock.read_each(texts)
         known = {index for index, _ in faults}
+        faults += [entry for entry in bad if entry[0] not in known]
+        if self.reading is not None and self.reading.durations is not None:
+            stamp_ns, faults = self.reading.durations.before(stamp_ns, taken, faults)
         return chunk_of(
             stamp_ns,
             {layout.header[index]: np.array(values, dtype=np.int64) for index, values in sizes.items()},
             None if layout.session is None else session_numbers(pa.array(sessions, pa.string())),
             lambda index: rows[index],
-            faults + [entry for entry in bad if entry[0] not in known],
+            faults,
             mending,
         )
 
@@ -122,9 +138,7 @@ def read_columns(data: bytes, layout: Layout) -> dict[int, Any]:
 
     names = [str(index) for index in range(len(layout.header))]
     types = {str(index): pa.int64() for index in layout.sizes}
-    types[str(layout.stamp)] = pa.string()
-    if layout.session is not None:
-        types[str(layout.session)] = pa.string()
+    types |= {str(index): pa.string() for index in layout.texts}
     if not data.strip():
         return {index: pa.array([], types[str(index)]) for index in layout.used}
     table = arrow_csv.read_csv(

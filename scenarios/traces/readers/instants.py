@@ -27,8 +27,10 @@ INT64_MAX = 2**63 - 1
 EMPTY_CELLS = ("", "-")
 _DIGITS = {"s": 9, "ms": 6, "us": 3, "ns": 0}
 _DATE = re.compile(
-    r"(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d)(:\d\d)?(?:\.(\d+))?\s?(Z|UTC|[+-]\d\d:?\d\d)?)?", re.ASCII
+    r"(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d)(:\d\d)?(?:[.,](\d+))?\s?(Z|UTC|[+-]\d\d:?\d\d)?)?", re.ASCII
 )
+_LOG_DATE = re.compile(r"\[?(\d\d)/([A-Z][a-z]{2})/(\d{4}):(\d\d:\d\d:\d\d\S*(?: [-+]\d{4})?)\]?", re.ASCII)
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _MOST_CAST = 40  # characters; from 50 on Arrow's cast of a number to decimal128 can give another number
 _RUN = 24  # every run of 47 characters holds 24 that begin at a multiple of 24
 _LONG_EXPONENT = r"[eE][-+]?[0-9]{4}"  # and below -10^8 or so it reads outside its memory
@@ -154,15 +156,16 @@ def decimal_ns(numbers: Any) -> NDArray[np.int64] | None:
 
 def stamp_kind(text: str) -> StampKind:
     """Whether `text` is written as a date; anything else can only be a number."""
-    return "date" if _DATE.match(text.strip()) else "number"
+    text = text.strip()
+    return "date" if _DATE.match(text) or _LOG_DATE.match(text) else "number"
 
 
 def parse_stamp_ns(text: str, unit: TraceUnit) -> int:
-    """ns of a number in `unit`, or since 1970 of an ISO date and time (UTC where it names no zone).
+    """ns of a number in `unit`, or since 1970 of a date and time, ISO's or a log's (UTC where it names no zone).
 
     Raises ValueError with what is wrong.
     """
-    text = text.strip()
+    text = _iso(text.strip())
     moment = _DATE.fullmatch(text)
     if moment is None:
         return _number_ns(text, unit)
@@ -178,6 +181,17 @@ def parse_stamp_ns(text: str, unit: TraceUnit) -> int:
     if abs(stamp_ns) > INT64_MAX:
         raise ValueError(f"{shown(text)} is beyond the years 1678 to 2261 that ns in 64 bits reach")
     return stamp_ns
+
+
+def _iso(text: str) -> str:
+    """`10/Oct/2000:13:55:36 -0700`, as logs have it, as an ISO date; any other text as it is. Raises ValueError."""
+    found = _LOG_DATE.fullmatch(text)
+    if found is None:
+        return text
+    day, month, year, clock = found.groups()
+    if month not in _MONTHS:
+        raise ValueError(f"{month!r} is no month")
+    return f"{year}-{_MONTHS.index(month) + 1:02d}-{day} {clock}"
 
 
 def parse_number(text: str) -> Decimal:

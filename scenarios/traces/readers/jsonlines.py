@@ -21,6 +21,7 @@ from squall.scenarios.traces.parts.part import NO_SESSION, session_number
 from squall.scenarios.traces.readers.blocks import Block, text_blocks
 from squall.scenarios.traces.readers.chunk import Chunk, Mending, chunk_of, session_numbers
 from squall.scenarios.traces.readers.instants import Clock, decimal_ns, is_safe_as_json, parse_whole
+from squall.scenarios.traces.readers.stamps import Durations, Reading
 
 
 @dataclass(frozen=True)
@@ -40,10 +41,16 @@ class JsonSource:
     unit: TraceUnit | None
     unit_is_assumed: bool
     tick_ns: int | None = None
+    reading: Reading | None = None
+    duration_types: tuple[str, ...] = ()
 
     @property
     def has_sessions(self) -> bool:
         return self.session is not None
+
+    @property
+    def _durations(self) -> Durations | None:
+        return None if self.reading is None else self.reading.durations
 
     def chunks(self, mending: Mending) -> Iterator[Chunk]:
         clock = Clock(self.number_unit, "date" if self.unit is None else "number")
@@ -61,6 +68,9 @@ class JsonSource:
             stamp_ns, faults = clock.read(table[self.stamp])
         if stamp_ns is None:
             return self._chunk_by_rows(block, clock, chains, mending)
+        if self._durations is not None:
+            taken = [table[name] for name in self._durations.names]
+            stamp_ns, faults = self._durations.before(stamp_ns, taken, faults)
         sizes = {name: table[name].fill_null(-1).to_numpy() for name in self.size_names}
         session = None
         if self.session is not None and self.parent is not None:
@@ -74,10 +84,21 @@ class JsonSource:
         import pyarrow as pa
         from pyarrow import json as arrow_json
 
-        if clock.kind != "date" and not is_safe_as_json(data):
+        names = (
+            self.stamp,
+            *self.size_names,
+            *(self._durations.names if self._durations is not None else ()),
+        )
+        if (clock.kind != "date" and not is_safe_as_json(data)) or any("." in name for name in names):
             return None
         stamp_type = pa.string() if clock.kind == "date" else pa.decimal128(38, clock.digits)
         fields = {self.stamp: stamp_type, **{name: pa.int64() for name in self.size_names}}
+        if self._durations is not None:
+            types = {"text": pa.string(), "number": pa.float64()}
+            fields |= {
+                name: types[kind]
+                for name, kind in zip(self._durations.names, self.duration_types, strict=True)
+            }
         ids = [name for name in (self.session, self.parent) if name is not None]
         for id_type in (pa.int64(), pa.string()) if ids else (None,):
             schema = pa.schema({**fields, **dict.fromkeys(ids, id_type)})
@@ -102,6 +123,7 @@ class JsonSource:
         sizes: dict[str, list[int]] = {name: [] for name in self.size_names}
         ids: list[Any] = []
         parents: list[Any] = []
+        taken: list[list[Any]] = [[] for _ in (self._durations.names if self._durations is not None else ())]
         for row, line in block.lines():
             rows.append(row)
             entry: dict[str, Any] = {}
@@ -114,6 +136,10 @@ class JsonSource:
                 faults.append((len(rows) - 1, str(error)))
                 values = dict.fromkeys(self.size_names, 0)
             stamps.append(stamp_ns)
+            for place, column in enumerate(taken):
+                column.append(
+                    value_of(entry, self._durations.names[place] if self._durations is not None else "")
+                )
             for name, value in values.items():
                 sizes[name].append(value)
             ids.append(entry.get(self.session or ""))
@@ -123,8 +149,11 @@ class JsonSource:
             session = chains.sessions(ids, parents)
         elif self.session is not None:
             session = np.array([_id_number(value) for value in ids], dtype=np.int64)
+        stamps_ns = np.array(stamps, dtype=np.int64)
+        if self._durations is not None:
+            stamps_ns, faults = self._durations.before(stamps_ns, taken, faults)
         return chunk_of(
-            np.array(stamps, dtype=np.int64),
+            stamps_ns,
             {name: np.array(values, dtype=np.int64) for name, values in sizes.items()},
             session,
             lambda index: rows[index],
@@ -170,8 +199,30 @@ def parse_entry(line: bytes) -> dict[str, Any]:
     return entry
 
 
+def value_of(entry: dict[str, Any], name: str) -> Any:
+    """The value under `name`, or under the keys of it between its points: `httpRequest.latency`. None for none."""
+    if name in entry or "." not in name:
+        return entry.get(name)
+    value: Any = entry
+    for key in name.split("."):
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def flat_names(entry: dict[str, Any], depth: int = 3) -> list[str]:
+    """Names of the values of an object and, between points, of those in it, `depth` deep."""
+    names: list[str] = []
+    for name, value in entry.items():
+        names += (
+            [f"{name}.{one}" for one in flat_names(value, depth - 1)]
+            if isinstance(value, dict) and depth > 1
+            else [name]
+        )
+    return names
+
+
 def _stamp_text(entry: dict[str, Any], name: str) -> str:
-    value = entry.get(name)
+    value = value_of(entry, name)
     if value is None:
         raise ValueError(f"has no timestamp {name!r}")
     if isinstance(value, bool | list | dict):
@@ -180,7 +231,7 @@ def _stamp_text(entry: dict[str, Any], name: str) -> str:
 
 
 def _whole(entry: dict[str, Any], name: str) -> int:
-    value = entry.get(name)
+    value = value_of(entry, name)
     if isinstance(value, bool | list | dict | str):
         raise ValueError(f"field {name!r}: {shown(str(value))} is not a whole number within 64 bits")
     try:

@@ -35,6 +35,7 @@ class LinesSource:
     size_names: tuple[str, ...] = ()
     has_sessions: bool = False
     tick_ns: int | None = None
+    reading: None = None
 
     def chunks(self, mending: Mending) -> Iterator[Chunk]:
         clock = Clock(self.number_unit, "date" if self.unit is None else "number")

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from squall.scenarios.traces.parts.faults import RowFault, no_column, shown
-from squall.scenarios.traces.parts.names import stamp_column
+from squall.scenarios.traces.parts.names import stamp_column, stamp_side
+from squall.scenarios.traces.readers import logs
 from squall.scenarios.traces.readers.blocks import read_head
 from squall.scenarios.traces.readers.delimited import sniff_delimiter, split_line
 from squall.scenarios.traces.readers.instants import Clock
@@ -21,9 +22,6 @@ _AZURE = {"timestamp", "contexttokens", "generatedtokens"}
 _BURSTGPT = {"timestamp", "request tokens", "response tokens"}
 _SERVEGEN = {"rate", "shape", "scale"}
 _SERVEGEN_ROW = re.compile(r"\d+(\.\d*)?,[^,]*,[^,]*,([A-Z][a-z]+)?,[^,]*,[^,]*", re.ASCII)
-_LOG_ROW = re.compile(
-    rb'\S+ \S+ .*?\[\d\d/[A-Z][a-z]{2}/\d{4}:[^\]]+\] ".*" \d{3} (\d+|-)(?P<combined> ".*" ".*")?'
-)
 _IPC_STREAM = b"\xff\xff\xff\xff"
 
 
@@ -124,8 +122,9 @@ def is_arrow(opening: Opening) -> bool:
 
 
 def is_jsonl(opening: Opening) -> bool:
-    """After all that is JSON too and says more."""
-    return opening.line.lstrip().startswith((b"{", b"["))
+    """After all that is JSON too and says more; `[` begins a line of Envoy's log too."""
+    line = opening.line.lstrip()
+    return line.startswith(b"{") or (line.startswith(b"[") and not is_envoy_log(opening))
 
 
 def is_bailian(opening: Opening) -> bool:
@@ -141,13 +140,32 @@ def is_fixed_schedule(opening: Opening) -> bool:
 
 
 def is_combined_log(opening: Opening) -> bool:
-    found = _LOG_ROW.match(opening.line)
-    return found is not None and found["combined"] is not None
+    return logs.is_combined(opening.line)
 
 
 def is_common_log(opening: Opening) -> bool:
     """After the combined log, whose lines begin like these."""
-    return _LOG_ROW.match(opening.line) is not None
+    return logs.is_common(opening.line)
+
+
+def is_alb_log(opening: Opening) -> bool:
+    return logs.is_alb(opening.line)
+
+
+def is_elb_log(opening: Opening) -> bool:
+    return logs.is_elb(opening.line)
+
+
+def is_envoy_log(opening: Opening) -> bool:
+    return logs.is_envoy(opening.line)
+
+
+def is_haproxy_log(opening: Opening) -> bool:
+    return logs.is_haproxy(opening.line)
+
+
+def is_w3c_log(opening: Opening) -> bool:
+    return opening.line.startswith(b"#") and b"#Fields:" in opening.head
 
 
 def is_azure(opening: Opening) -> bool:
@@ -175,7 +193,8 @@ def is_lines(opening: Opening) -> bool:
 def is_csv(opening: Opening) -> bool:
     """A header with a column of stamps, after the tables whose headers say more."""
     stated = opening.column is not None and opening.column.lower() in opening.names
-    return (stated or stamp_column(opening.cells) is not None) and not opening.has_values
+    named = len(opening.cells) > 1 and any(stamp_side(cell) is not None for cell in opening.cells)
+    return (stated or named or stamp_column(opening.cells) is not None) and not opening.has_values
 
 
 def _is_stamp(text: str) -> bool:

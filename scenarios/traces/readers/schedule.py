@@ -32,6 +32,7 @@ class ScheduleSource:
     size_names: tuple[str, ...] = ()
     has_sessions: bool = False
     tick_ns: int | None = None
+    reading: None = None
 
     def chunks(self, mending: Mending) -> Iterator[Chunk]:
         clock = Clock(self.unit or "ms", "number")

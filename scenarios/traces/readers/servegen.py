@@ -70,6 +70,7 @@ class ServeGenSource:
     size_names: tuple[str, ...] = ()
     has_sessions: bool = True
     tick_ns: int | None = None
+    reading: None = None
 
     def chunks(self, mending: Mending) -> Iterator[Chunk]:
         """One chunk a window."""

@@ -14,11 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from squall.scenarios.traces.parts.faults import RowFault, no_column
-from squall.scenarios.traces.parts.names import session_column, stamp_column, unit_of_name
+from squall.scenarios.traces.parts.names import session_column, stamp_column, stamp_side, unit_of_name
 from squall.scenarios.traces.parts.options import NS_PER_UNIT, TraceOptions, TraceUnit
 from squall.scenarios.traces.readers.blocks import read_head
 from squall.scenarios.traces.readers.chunk import Source
-from squall.scenarios.traces.readers.columnar import ColumnarSource, is_stamp_type, schema_of, states_unit
+from squall.scenarios.traces.readers.columnar import (
+    ColumnarSource,
+    is_stamp_type,
+    record_batches,
+    schema_of,
+    states_unit,
+)
 from squall.scenarios.traces.readers.counts import CountsSource
 from squall.scenarios.traces.readers.delimited import (
     DelimitedSource,
@@ -30,14 +36,15 @@ from squall.scenarios.traces.readers.delimited import (
     whole_columns,
 )
 from squall.scenarios.traces.readers.instants import Clock, stamp_kind
-from squall.scenarios.traces.readers.jsonlines import JsonSource, parse_entry
-from squall.scenarios.traces.readers.logs import LogSource
+from squall.scenarios.traces.readers.jsonlines import JsonSource, flat_names, parse_entry, value_of
 from squall.scenarios.traces.readers.plainlines import LinesSource
 from squall.scenarios.traces.readers.recognise import COUNT_NAMES, first_line
 from squall.scenarios.traces.readers.schedule import ScheduleSource
+from squall.scenarios.traces.readers.stamps import Columns, Reading, read_stamps
 
 _TOKEN_SIZES = ("input_length", "output_length")
 _FIRST_ENTRIES = 100
+_SAMPLE_ROWS = 1_000  # by which columns of instants and durations are told
 _BIN_NAMES: dict[str, TraceUnit] = {"second": "s", "seconds": "s", "sec": "s", "millisecond": "ms"}
 
 
@@ -69,13 +76,19 @@ def _delimited(path: Path, options: TraceOptions, known: _Columns | None) -> Del
     head = read_head(path)
     row, line = first_line(head)
     header, delimiter = _header(line, row)
-    stamp = _found(header, options.column or (known.stamp if known is not None else None), row)
-    layout = Layout(header, delimiter, row, header.index(stamp), (), None)
     data = data_of(head, row)
+    reading = (
+        Reading(known.stamp)
+        if known is not None
+        else read_stamps(_cells(data, header, delimiter), options, row=row)
+    )
+    stamp = _found(header, (options.column or known.stamp) if known is not None else reading.stamp, row)
+    taken_off = () if reading.durations is None else tuple(map(header.index, reading.durations.names))
+    layout = Layout(header, delimiter, row, header.index(stamp), (), None, taken_off)
     session = _session(header, stamp, options, row)
     if known is None:
         taken = {stamp, session}
-        sizes = tuple(i for i in whole_columns(data, layout) if header[i] not in taken)
+        sizes = tuple(i for i in whole_columns(data, layout) if header[i] not in taken and i not in taken_off)
     else:
         named = _named(header, known.sizes, required=2, row=row)
         sizes = tuple(index for index in named if header[index] != session)
@@ -85,16 +98,24 @@ def _delimited(path: Path, options: TraceOptions, known: _Columns | None) -> Del
     twice = set(duplicate_names(header)) & {header[index] for index in layout.used}
     if twice:
         raise RowFault(row, f"the column {min(twice)!r} stands there twice; rename one")
-    unit = options.unit or unit_of_name(stamp) or "s"
-    assumed = options.unit is None and unit_of_name(stamp) is None and known is None
+    unit = reading.unit or options.unit or unit_of_name(stamp) or "s"
+    assumed = reading.unit is None and options.unit is None and unit_of_name(stamp) is None and known is None
     is_date = _first_kind(data, layout) == "date"
-    return DelimitedSource(path, layout, unit, None if is_date else unit, assumed)
+    return DelimitedSource(path, layout, unit, None if is_date else unit, assumed, reading=reading)
 
 
-def log_source(path: Path, _: TraceOptions) -> LogSource:
-    """Either log."""
-    first_line(read_head(path))
-    return LogSource(path)
+def _cells(data: bytes, header: tuple[str, ...], delimiter: str) -> Columns:
+    """The first rows of a table as texts by column, without those of another width."""
+    columns: dict[str, list[str | None]] = {name: [] for name in header}
+    for line in data.split(b"\n")[:_SAMPLE_ROWS]:
+        try:
+            cells = split_line(line, delimiter)
+        except (ValueError, StopIteration):
+            continue
+        if len(cells) == len(header):
+            for name, cell in zip(header, cells, strict=True):
+                columns[name].append(cell)
+    return columns
 
 
 def lines_source(path: Path, options: TraceOptions) -> LinesSource:
@@ -183,21 +204,42 @@ def _json(path: Path, options: TraceOptions, keys: _Keys) -> JsonSource:
             entries.append(parse_entry(line))
         except ValueError:
             continue
-    names = tuple(dict.fromkeys(name for entry in entries for name in entry))
+    names = tuple(dict.fromkeys(name for entry in entries for name in flat_names(entry)))
     if not names:
         raise RowFault(1, "no JSON object with a timestamp; name the format")
-    stamp = _found(names, options.column or keys.stamp, 1)
-    first = next(entry[stamp] for entry in entries if stamp in entry)
+    if keys.stamp is not None:
+        reading = Reading(_found(names, options.column or keys.stamp, 1))
+    else:
+        reading = read_stamps(
+            {name: [_text_of(value_of(entry, name)) for entry in entries] for name in names}, options
+        )
+    stamp = reading.stamp
+    first = next(value_of(entry, stamp) for entry in entries if value_of(entry, stamp) is not None)
+    taken_off = () if reading.durations is None else reading.durations.names
+    types = tuple(
+        "text" if any(isinstance(value_of(entry, name), str) for entry in entries) else "number"
+        for name in taken_off
+    )
     session = _session(names, stamp, options, 1)
     parent = keys.parent if keys.parent in names and options.session is None else None
     if keys.sizes is None:
-        sizes = tuple(name for name in names if name not in (stamp, session) and _is_whole(entries, name))
+        used = (stamp, session, *taken_off)
+        sizes = tuple(
+            name for name in names if name not in used and "." not in name and _is_whole(entries, name)
+        )
     else:
         sizes = tuple(name for name in keys.sizes if name in names and name != session)
-    unit = options.unit or unit_of_name(stamp) or keys.unit
-    assumed = options.unit is None and unit_of_name(stamp) is None
+    unit = reading.unit or options.unit or unit_of_name(stamp) or keys.unit
+    assumed = reading.unit is None and options.unit is None and unit_of_name(stamp) is None
     is_date = isinstance(first, str) and stamp_kind(first) == "date"
-    return JsonSource(path, stamp, sizes, session, parent, unit, None if is_date else unit, assumed)
+    return JsonSource(
+        path, stamp, sizes, session, parent, unit, None if is_date else unit, assumed, None, reading, types
+    )  # fmt: skip
+
+
+def _text_of(value: Any) -> str | None:
+    """A value of JSON as a cell's text; None for none and for what is no single value."""
+    return None if value is None or isinstance(value, bool | list | dict) else str(value)
 
 
 def columnar_source(path: Path, options: TraceOptions) -> ColumnarSource:
@@ -205,30 +247,63 @@ def columnar_source(path: Path, options: TraceOptions) -> ColumnarSource:
 
     container, schema = schema_of(path)
     names = tuple(schema.names)
-    stamp = _found(names, options.column, None)
+    for name in duplicate_names(names):
+        if stamp_side(name) is not None:
+            raise RowFault(None, f"the column {name!r} is there twice; rename one")
+    single = [field.name for field in schema if _is_single(field.type)]
+    wanted = options.column or (stamp_column(names) if stamp_column(single) is None else None)
+    if wanted in names and wanted not in single:
+        raise RowFault(
+            None, f"the column {wanted!r} is {schema.field(wanted).type}, no time; name the column"
+        )
+    usable = [field.name for field in schema if _is_single(field.type) and names.count(field.name) == 1]
+    sample = next(record_batches(path, container, usable), None) if usable else None
+    columns = {} if sample is None else {name: _cell_texts(sample.column(name)) for name in usable}
+    reading = read_stamps(columns, options, row=None)
+    stamp = reading.stamp
     kind = schema.field(names.index(stamp)).type
     if not is_stamp_type(kind):
         raise RowFault(None, f"the column {stamp!r} is {kind}, no time; name the column")
-    unit = options.unit or unit_of_name(stamp)
+    unit = reading.unit or options.unit or unit_of_name(stamp)
     texts = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind)
     if unit is None and not states_unit(kind) and not texts:
         raise RowFault(
             None, f"the column {stamp!r} is {kind} without a unit; state the unit: ns, us, ms or s"
         )
+    taken_off = () if reading.durations is None else reading.durations.names
     ids = tuple(name for name in names if _is_id(schema.field(names.index(name)).type))
     session = _session(ids, stamp, options, None)
     sizes = tuple(
         field.name
         for field in schema
-        if pa.types.is_integer(field.type) and field.name not in (stamp, session)
+        if pa.types.is_integer(field.type) and field.name not in (stamp, session, *taken_off)
     )
     twice = set(duplicate_names(names)) & {stamp, session, *sizes}
     if twice:
         raise RowFault(None, f"the column {min(map(str, twice))!r} is there twice; rename one")
     dated = states_unit(kind)
     return ColumnarSource(
-        path, container, stamp, sizes, session, unit or "s", None if dated else unit or "s", texts
-    )
+        path, container, stamp, sizes, session, unit or "s", None if dated else unit or "s", texts, None, reading
+    )  # fmt: skip
+
+
+def _is_single(kind: Any) -> bool:
+    """Whether values of an Arrow type can be instants or durations: single ones, and not truth values."""
+    import pyarrow as pa
+
+    return is_stamp_type(kind) or bool(pa.types.is_duration(kind))
+
+
+def _cell_texts(column: Any) -> list[str | None]:
+    """The first values of an Arrow column as texts; a duration with its unit."""
+    import pyarrow as pa
+
+    column = column.slice(0, _SAMPLE_ROWS)
+    column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    if pa.types.is_duration(column.type):
+        unit = column.type.unit
+        return [None if value is None else f"{value}{unit}" for value in column.cast(pa.int64()).to_pylist()]
+    return column.cast(pa.string()).to_pylist()  # type: ignore[no-any-return]
 
 
 def _session(names: tuple[str, ...], stamp: str, options: TraceOptions, row: int | None) -> str | None:

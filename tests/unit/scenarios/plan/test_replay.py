@@ -264,6 +264,8 @@ class _Reader:
 
     size_names = ("tokens", "replies")
     has_sessions = True
+    reading = None
+    unit = "ms"
 
     def __init__(self, part_rows: int) -> None:
         self._part_rows = part_rows
