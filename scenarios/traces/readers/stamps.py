@@ -145,8 +145,8 @@ class Reading:
             said.insert(
                 0,
                 f"{self.stamp} is the end of a request{self.why} and no duration is beside it: each arrival is"
-                " late by its own duration, so that bursts shorter than the durations are smoothed and dispersion, peaks and waits"
-                " come out too low. Log the duration too, or name its column (--duration-column).",
+                " late by its own duration, so that bursts shorter than the durations are smoothed and dispersion,"
+                " peaks and waits come out too low. Log the duration too, or name its column (--duration-column).",
             )
         elif self.side == "unknown" and self.maybe:
             said.insert(
