@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.analysis.statistics.bootstrap import dispersion_band
-from squall.scenarios.series.burstiness import N_SHIFTS, gd1_wait_p99, idc_shifted, largest, peak_to_mean
+from squall.analysis.statistics.bootstrap import shifted_band
+from squall.scenarios.series.burstiness import gd1_wait_p99, idc_shifted, largest, peak_to_mean
 from squall.scenarios.units import NS_PER_S
 
 IDC_WINDOWS_NS = tuple(NS_PER_S * 10**power // 10 for power in range(5))
@@ -92,20 +92,8 @@ def _band(
         return value / LIMIT, value * LIMIT
     if kind == "dispersion":
         window_ns = next(w for w in IDC_WINDOWS_NS if name == f"idc {_window(w)}")
-        return shifted_band(times_ns, window_ns, end_ns) or (None, None)
+        return shifted_band(times_ns, window_ns, 0, end_ns) or (None, None)
     return None, None
-
-
-def shifted_band(times_ns: NDArray[np.int64], window_ns: int, end_ns: int) -> tuple[float, float] | None:
-    """The band of `idc_shifted`: the mean of the bands of its 10 grids, whose draws pick the same blocks.
-
-    Of instants that were spread inside a tick as long as the window, the grid of the ticks alone has the dispersion
-    of the log.
-    """
-    shifts = [shift * window_ns // N_SHIFTS for shift in range(N_SHIFTS)]
-    found = [dispersion_band(times_ns, window_ns, shift_ns, end_ns) for shift_ns in shifts]
-    bands = np.array([band for band in found if band is not None])
-    return (float(bands[:, 0].mean()), float(bands[:, 1].mean())) if bands.size else None
 
 
 def _gap_quantile(times_ns: NDArray[np.int64], q: float) -> float | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.scenarios.series.burstiness import LEAST_WINDOWS, window_runs
+from squall.scenarios.series.burstiness import LEAST_WINDOWS, N_SHIFTS, window_runs
 from squall.scenarios.units import NS_PER_S
 
 BLOCK_NS = 300 * NS_PER_S
@@ -36,18 +36,21 @@ def dispersion_band(
 ) -> tuple[float, float] | None:
     """5 % and 95 % points of the index of dispersion at one window, from sums per block: O(n_arrivals) in all.
 
+    The blocks are equal to a window and cover all windows: a burst in what a last short block would hold counts too.
     None below 10 windows, where a block holds no whole window, or where a draw is empty.
     """
     span_ns = end_ns - start_ns
     per_block = block_ns_for(span_ns, block_ns) // window_ns
-    if span_ns // window_ns < LEAST_WINDOWS or not per_block:
+    n_windows = span_ns // window_ns
+    if n_windows < LEAST_WINDOWS or not per_block:
         return None
-    n_blocks = span_ns // window_ns // per_block
+    n_blocks = n_windows // per_block
+    lengths = np.diff(
+        -(-np.arange(n_blocks + 1) * n_windows // n_blocks)
+    )  # block b: n_blocks * window // n_windows
     sums = np.zeros((2, n_blocks))
-    for windows, counts in window_runs(
-        times_ns, window_ns, start_ns, start_ns + n_blocks * per_block * window_ns
-    ):
-        blocks = windows // per_block
+    for windows, counts in window_runs(times_ns, window_ns, start_ns, start_ns + n_windows * window_ns):
+        blocks = windows * n_blocks // n_windows
         low = int(blocks[0])
         for row, values in enumerate((counts, counts * counts)):
             added = np.bincount(blocks - low, weights=values)
@@ -56,7 +59,21 @@ def dispersion_band(
     total, squares = (sums[row][picked].sum(axis=1) for row in (0, 1))
     if not total.all():
         return None
-    n_windows = n_blocks * per_block
-    found = (squares - total**2 / n_windows) / (n_windows - 1) / (total / n_windows)
+    n_drawn = lengths[picked].sum(axis=1)
+    found = (squares - total**2 / n_drawn) / (n_drawn - 1) / (total / n_drawn)
     low_ratio, high_ratio = np.quantile(found, BAND_RATIOS).tolist()
     return low_ratio, high_ratio
+
+
+def shifted_band(
+    times_ns: NDArray[np.int64], window_ns: int, start_ns: int, end_ns: int, block_ns: int = BLOCK_NS
+) -> tuple[float, float] | None:
+    """The band of `idc_shifted`: the mean of the bands of its 10 grids, whose draws pick the same blocks.
+
+    One grid alone can lie beside the mean of ten: a burst in one of its windows is in two of the next grid. Of instants
+    that were spread inside a tick as long as the window, the grid of the ticks alone has the dispersion of the log.
+    """
+    shifts = [start_ns + shift * window_ns // N_SHIFTS for shift in range(N_SHIFTS)]
+    found = [dispersion_band(times_ns, window_ns, shift_ns, end_ns, block_ns) for shift_ns in shifts]
+    bands = np.array([band for band in found if band is not None])
+    return (float(bands[:, 0].mean()), float(bands[:, 1].mean())) if bands.size else None

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from squall.analysis.arrays import Int64s
-from squall.analysis.statistics.bootstrap import BLOCK_NS, dispersion_band
+from squall.analysis.statistics.bootstrap import BLOCK_NS, shifted_band
 from squall.analysis.traces.figures import (
     Dispersion,
     Peak,
@@ -215,7 +215,7 @@ def _peaks(times_ns: Int64s, start_ns: int, end_ns: int) -> tuple[Peak, ...]:
 def _dispersion(times_ns: Int64s, window_ns: int, start_ns: int, end_ns: int) -> Dispersion:
     n_windows = (end_ns - start_ns) // window_ns
     block_ns = max(BLOCK_NS, (end_ns - start_ns) // _MOST_BLOCKS)
-    low, high = dispersion_band(times_ns, window_ns, start_ns, end_ns, block_ns) or (None, None)
+    low, high = shifted_band(times_ns, window_ns, start_ns, end_ns, block_ns) or (None, None)
     return Dispersion(
         window_ns=window_ns,
         idc_ratio=idc_shifted(times_ns, window_ns, start_ns, end_ns, ROUGH_WINDOWS),

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from squall.analysis.statistics.bootstrap import block_ns_for, dispersion_band
-from squall.scenarios.series.burstiness import gap_c2, index_of_dispersion
+from squall.analysis.statistics.bootstrap import block_ns_for, dispersion_band, shifted_band
+from squall.scenarios.series.burstiness import gap_c2, idc_shifted, index_of_dispersion
 from tests.bootstrap import bootstrap_bands
 
 S = 1_000_000_000
@@ -73,3 +73,23 @@ def test_what_no_block_holds_has_no_band() -> None:
     assert dispersion_band(times, 301 * S, 0, SPAN) is None
     assert dispersion_band(times, 10 * S, 0, 90 * S) is None
     assert dispersion_band(np.zeros(0, dtype=np.int64), S, 0, SPAN) is None
+
+
+@pytest.mark.parametrize("length_s", [60, 120, 599, 3_600])
+def test_an_index_of_dispersion_lies_in_its_band_wherever_a_burst_is(length_s: int) -> None:
+    """Bursts anywhere, also in what the last block of 300 s has left over, and on the edge of a window."""
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        begin_ns = int(rng.integers(0, (length_s - 1) * 10)) * S // 10 if seed else (length_s - 1) * S
+        burst = begin_ns + rng.integers(0, S, int(rng.integers(20, 400)))
+        times = np.sort(np.concatenate([rng.integers(0, length_s * S, 5 * length_s), burst]))
+        first, last = int(times[0]), int(times[-1])
+        for window_ns in (S // 10, S, 10 * S, 100 * S):
+            found = idc_shifted(times, window_ns, first, last)
+            band = shifted_band(times, window_ns, first, last)
+            assert band is None or found is None or band[0] <= found <= band[1], (
+                seed,
+                window_ns,
+                found,
+                band,
+            )
