@@ -81,12 +81,12 @@ class Limits:
     # verdict/validity.py: `worker saturation`, `event-loop lag p95`
     saturated_share_ratio: float = 0.05
     """Share of samples that may be saturated, or whose event loop may be late."""
-    # verdict/starvation.py: `CPU of the server`
+    # verdict/starvation.py: `CPU of the server`; verdict/shared_gpu.py: `GPU of the server`
     taken_ratio: float = 0.20
-    """CPU that others had while the server's threads waited for it, over what the server could have had. Beyond it the
-    server computes a quarter slower than on a host of its own, and queues grow by more than that: the run is INVALID
-    where that is more than `consequence_ratio` of the response times, too."""
-    # verdict/starvation.py: `CPU of the server`
+    """CPU that others had while the server's threads waited for it, over what the server could have had, and time of
+    its GPU. Beyond it the server computes a quarter slower than on a host of its own, and queues grow by more than
+    that: the run is INVALID where that is more than `consequence_ratio` of the response times, too."""
+    # verdict/starvation.py: `CPU of the server`; verdict/shared_gpu.py: `GPU of the server`
     consequence_ratio: float = 0.10
     """Share of the response times that may come of it: as with `lag_of_latency_ratio`, at most a tenth of what is
     reported is not the server's. Below it the run is VALID, whatever was taken."""

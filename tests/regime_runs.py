@@ -87,6 +87,8 @@ class Phase:
     lag_us: float = 0.0
     other_us: float = 0.0
     throttled_ratio: float = 0.0
+    foreign_ratio: float | None = None
+    """Share of the GPU's time that a foreign process had, by NVML; None: NVML was not asked about processes."""
     gpm: dict[str, float] = field(default_factory=dict)
     server: str = "server-0"
     n_batches: int = 40
@@ -326,6 +328,13 @@ def _sample(tables: dict[str, list[Row]], phase: Phase, start_ns: int, end_ns: i
             "t_ns": start_ns + (number + 1) * interval_ns - 1, "mig_instance": "", "read_ns": 1_000,
             "gpm_interval_ns": interval_ns, "throttle_reasons": THERMAL if is_throttled else 0, **phase.gpm,
         })  # fmt: skip
+    if phase.foreign_ratio is not None:
+        for process, use in ((100, 0.3), (300, phase.foreign_ratio)):
+            tables["gpu_processes"].append({
+                "phase": phase.name, "node": "node-0", "gpu_uuid": GPU_UUID, "t_ns": end_ns - 1,
+                "interval_ns": end_ns - start_ns, "process": process, "is_server": process == 100, "uses_driver": True,
+                "memory_used_bytes": 1 << 30, "sm_util": use, "memory_util": 0.0,
+            })  # fmt: skip
     if phase.cpu:
         tables["cpu_samples"].append(_cpu_sample(phase, end_ns - start_ns, end_ns - 1))
     own = [row for row in tables["requests"] if row["phase"] == phase.name]

@@ -74,9 +74,14 @@ def as_table(table: str, columns: Columns) -> pa.Table:
     return pa.table(arrays, names=wanted.names)
 
 
-def synthesise(seed: int = 1, rate_hz: float = 200.0, n_nodes: int = 1) -> SyntheticRun:
-    """A run of 15 s, the caller's own: 2 s warm-up, 12 s measured with a burst in the middle, 1 s drain."""
-    return _own(_open_run(seed, rate_hz, n_nodes))
+def synthesise(
+    seed: int = 1, rate_hz: float = 200.0, n_nodes: int = 1, slower: Sequence[float] = ()
+) -> SyntheticRun:
+    """A run of 15 s, the caller's own: 2 s warm-up, 12 s measured with a burst in the middle, 1 s drain.
+
+    `slower`: by how much a batch takes longer that begins in each second of the run; 1 behind the last.
+    """
+    return _own(_open_run(seed, rate_hz, n_nodes, tuple(slower)))
 
 
 SLOWER_NS = 3 * MS
@@ -162,12 +167,12 @@ def _own(made: bytes) -> SyntheticRun:
 
 
 @cache
-def _open_run(seed: int, rate_hz: float, n_nodes: int) -> bytes:
+def _open_run(seed: int, rate_hz: float, n_nodes: int, slower: tuple[float, ...]) -> bytes:
     rng = np.random.default_rng(seed)
     base = np.sort(rng.uniform(0, 14 * S, rng.poisson(14 * rate_hz)))
     extra = rng.uniform(7 * S, 8 * S, rng.poisson(3 * rate_hz))
     scheduled = START_NS + np.sort(np.concatenate([base, extra]).astype(np.int64))
-    requests, batches = _serve(rng, scheduled, n_nodes)
+    requests, batches = _serve(rng, scheduled, n_nodes, slower)
     tables = {
         "requests": requests,
         "batches": batches,
@@ -239,7 +244,9 @@ def phase_at(t_ns: int) -> str:
     return names[0] if names else ""
 
 
-def _serve(rng: np.random.Generator, scheduled: np.ndarray, n_nodes: int) -> tuple[Columns, Columns]:
+def _serve(
+    rng: np.random.Generator, scheduled: np.ndarray, n_nodes: int, slower: tuple[float, ...]
+) -> tuple[Columns, Columns]:
     n = len(scheduled)
     sent = scheduled + rng.integers(20_000, 300_000, n)
     rows = rng.integers(1, 5, n)
@@ -252,7 +259,9 @@ def _serve(rng: np.random.Generator, scheduled: np.ndarray, n_nodes: int) -> tup
         taken = [i for i in waiting[at : at + 16] if sent[i] + 300_000 <= start] or [waiting[at]]
         at += len(taken)
         n_rows = int(rows[taken].sum())
-        free = start + 1_500_000 + 150_000 * n_rows + int(rng.integers(0, 500_000))
+        took = 1_500_000 + 150_000 * n_rows + int(rng.integers(0, 500_000))
+        second = (start - START_NS) // S
+        free = start + round(took * (slower[second] if second < len(slower) else 1.0))
         done[taken] = free + rng.integers(200_000, 600_000, len(taken))
         _add_batch(batches, start, free, n_rows, taken, n_nodes)
     late = rng.choice(waiting, 3, replace=False)  # served, but given up by the client before

@@ -18,6 +18,7 @@ from squall.analysis.findings.rules.classifier import Classification, classify
 from squall.analysis.findings.rules.confidence import Confidence, RunState
 from squall.analysis.findings.rules.cpu_rules import STARVED, cpu_measures
 from squall.analysis.findings.rules.facts import facts, wall_partition
+from squall.analysis.findings.rules.gpu_rules import gpu_measures
 from squall.analysis.findings.rules.rule import Measures
 from squall.analysis.findings.rules.shares import (
     BODY_PARTS,
@@ -47,7 +48,8 @@ from squall.analysis.tables.manifest import Manifest
 from squall.analysis.tables.nsys import OPERATIONS
 from squall.analysis.tables.sealed import SealedVerdict
 from squall.analysis.verdict.cpu_shares import CpuShares
-from squall.analysis.verdict.validity import Samples, run_shares
+from squall.analysis.verdict.gpu_shares import GpuShares
+from squall.analysis.verdict.validity import Samples, run_gpus, run_shares
 from squall.analysis.verdict.verdict import VerdictFigures
 from squall.analysis.wording import share_text
 
@@ -64,13 +66,14 @@ def find(
     unmet_checks: Sequence[str] = (),
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
     cpus: Sequence[CpuShares] | None = None,
+    gpus: Sequence[GpuShares] | None = None,
 ) -> list[Finding]:
     """The findings of a run whose tables `batch_costs` and `joined` are written, in order of phase and instance.
 
     `metrics`: what `run_metrics` returned, None of a run without batches. `verdict`: the run's; without one that of its
-    seal. `unmet_checks`: names of the self-checks that are not met; they lower confidence. `cpus`: the run's
-    `run_shares`; without them they are made, which reads its requests. What is not in the run is not assessed; nothing
-    that is missing raises.
+    seal. `unmet_checks`: names of the self-checks that are not met; they lower confidence. `cpus` and `gpus`: the run's
+    `run_shares` and `run_gpus`; without them they are made, which reads its requests. What is not in the run is not
+    assessed; nothing that is missing raises.
     """
     manifest = store.manifest
     state = RunState(manifest.losses, tuple(unmet_checks), profiling_ratio(store.run_dir))
@@ -84,12 +87,27 @@ def find(
         if cpus is None:
             is_known = store.has("cpu_samples") and store.has("requests")
             cpus = run_shares(Requests.read(store), Samples.read(store), manifest) if is_known else []
+        if gpus is None:
+            is_known = store.has("gpu_samples") and store.has("requests")
+            gpus = run_gpus(Requests.read(store), Samples.read(store), manifest) if is_known else []
         models = model_statistics(
             store.read("triton_samples") if store.has("triton_samples") else None, list(phases)
         )
         in_windows = frozenset(library_windows(store))
         view = _View(
-            store, connection, tables, manifest, client, state, sums, shares, sent, cpus, models, in_windows
+            store,
+            connection,
+            tables,
+            manifest,
+            client,
+            state,
+            sums,
+            shares,
+            sent,
+            cpus,
+            models,
+            in_windows,
+            gpus,
         )
         found: list[Finding] = []
         ends = tails(connection, list(phases)) if "joined" in tables else {}
@@ -97,7 +115,7 @@ def find(
         for phase, instances in phases.items():
             for key, instance in instances.items():
                 if view.is_asked(phase, key):
-                    found += view.instance(phase, key, instance.measures)
+                    found += view.instance(phase, key, instance)
             found += view.absent(phase, instances)
             for (at, server, model), end in ends.items():
                 if at == phase:
@@ -148,6 +166,7 @@ class _View:
     models: Sequence[ModelStatistics]
     in_windows: frozenset[str] = frozenset()
     """Servers that the kernel library recorded."""
+    gpus: Sequence[GpuShares] = ()
 
     def is_asked(self, phase: str, key: str) -> bool:
         """Whether any request belongs to the instance's model, where some of the phase belong to one of its server.
@@ -163,9 +182,9 @@ class _View:
         own = self.sums.get((phase, key))
         return not asked or own is None or own.model in asked
 
-    def instance(self, phase: str, key: str, measures: Measures) -> list[Finding]:
+    def instance(self, phase: str, key: str, instance: InstanceMetrics) -> list[Finding]:
         """The findings of both levels."""
-        known = self.facts(phase, key, measures)
+        known = self.facts(phase, key, instance)
         scope = _scope(phase, key)
         levels = {
             "window": classify(rules_of("window", known), known),
@@ -246,7 +265,7 @@ class _View:
                 sums is None or self._is_behind(server, model, sums.model)
             )
             if key in instances and is_own and isinstance(end, Tail):
-                everything = self.facts(phase, key, instances[key].measures)
+                everything = self.facts(phase, key, instances[key])
                 bodies[key] = _compared(key, everything, facts({**everything, **own}))
         return tail_finding(
             self.connection, of_tail, end, bodies, self.state, self.sent.of(phase, server, model)
@@ -258,15 +277,17 @@ class _View:
         own = next((one for one in self._server(server).models if one.model == model), ModelFacts())
         return not model or executed in (model, *own.steps)
 
-    def facts(self, phase: str, key: str, measures: Measures) -> dict[str, float | None]:
+    def facts(self, phase: str, key: str, instance: InstanceMetrics) -> dict[str, float | None]:
         """What the rules are tried on, of an instance in a phase."""
-        server = server_of(key)
+        server, measures = server_of(key), instance.measures
+        uuid = instance.gpu_uuid or self.manifest.gpu_of(server, instance.instance_device)
         sums = self.sums.get((phase, key))
         more = {
             **device_shares(measures, sums),
             **self.shares.get((phase, key), {}),
             **self.sent.measures(phase, server, sums.model if sums is not None else ""),
             **cpu_measures(self.cpus, phase, self._node_of(server)),
+            **gpu_measures(self.gpus, phase, server, uuid),
             "is_without_launches": self._is_without_launches(sums, measures),
             "n_profiled_in_windows": float(sums.n_tied) if sums and server in self.in_windows else None,
             "client_is_bottleneck": self.client.is_bottleneck,

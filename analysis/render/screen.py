@@ -353,7 +353,7 @@ def _host_lines(summary: Summary) -> list[str]:
             f"{node}: CPU mean {share_text(host.cpu_busy_mean)}, max {share_text(host.cpu_busy_max)}"
             f" of {host.n_cores} cores; steal max {share_text(host.cpu_steal_max)}"
         )
-    return [*lines, *summary.cpu_text]
+    return [*lines, *summary.cpu_text, *summary.gpu_text]
 
 
 def _identity_lines(identities: Sequence[Identity], checks: list[str]) -> list[str]:

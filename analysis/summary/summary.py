@@ -51,9 +51,10 @@ from squall.analysis.tables.document import to_json
 from squall.analysis.tables.manifest import Manifest
 from squall.analysis.verdict.cpu_shares import CpuShares, cpu_lines
 from squall.analysis.verdict.figures import phase_figures
+from squall.analysis.verdict.gpu_shares import GpuShares, gpu_lines
 from squall.analysis.verdict.measured import BATCH_COLUMNS, QUANTILES, RunTables
 from squall.analysis.verdict.phase_figures import MeasureFigures, PhaseFigures
-from squall.analysis.verdict.validity import Samples, judge, run_shares, run_stimuli
+from squall.analysis.verdict.validity import Samples, judge, run_gpus, run_shares, run_stimuli
 from squall.analysis.verdict.verdict import VerdictFigures, as_sealed
 
 FAILURES_RULE = (
@@ -85,7 +86,7 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
     gpus = rows_in(_read(store, "gpu_samples"), names)
     metrics = run_metrics(store, memory_limit_bytes) if store.has("batch_costs") else None
     checks = self_checks(store, metrics, memory_limit_bytes)
-    findings = find(store, metrics, verdict, unmet(checks), memory_limit_bytes, cpus)
+    findings = find(store, metrics, verdict, unmet(checks), memory_limit_bytes, cpus, of_requests.gpus)
     return Summary(
         run=store.run,
         scenario=(manifest.scenario or {}).get("name"),
@@ -125,6 +126,8 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
         cpu=tuple(cpus),
         cpu_text=tuple(cpu_lines(cpus, manifest)),
         gpu=gpu_figures(gpus),
+        gpu_use=tuple(of_requests.gpus),
+        gpu_text=tuple(gpu_lines(of_requests.gpus)),
         stragglers=stragglers(of_requests.measure.servers, gpus, hosts, manifest),
         workers=worker_figures(rows_in(sampled.workers, names)),
         lane="" if is_locust_load(manifest) else workers_of.lane_text(manifest.workers),
@@ -180,6 +183,7 @@ class _RequestFigures:
     recording: RecordingCosts | None
     held: list[Held]
     cpus: list[CpuShares]
+    gpus: list[GpuShares]
 
 
 def _request_figures(store: RunStore, accounts: _Accounts, sampled: Samples) -> _RequestFigures:
@@ -199,6 +203,7 @@ def _request_figures(store: RunStore, accounts: _Accounts, sampled: Samples) -> 
     )
     stimuli = run_stimuli(requests, manifest)
     cpus = run_shares(requests, sampled, manifest)
+    gpus = run_gpus(requests, sampled, manifest)
 
     def figures(own: Sequence[RunPhase]) -> PhaseFigures:
         group = tuple(span.name for span in own)
@@ -208,7 +213,7 @@ def _request_figures(store: RunStore, accounts: _Accounts, sampled: Samples) -> 
     own = {one.name: getattr(whole, one.name) for one in fields(whole)}
     measure = MeasureFigures(**own, models=tuple(model_figures(every_model, names, manifest)))
     return _RequestFigures(
-        verdict=judge(requests, sampled, manifest, stimuli=stimuli, shares=cpus).figures(),
+        verdict=judge(requests, sampled, manifest, stimuli=stimuli, shares=cpus, gpus=gpus).figures(),
         stimulus={one.phase: one for one in stimuli} if requests.is_open else None,
         measure=measure,
         locust=_locust(requests, sampled, manifest, spans),
@@ -222,6 +227,7 @@ def _request_figures(store: RunStore, accounts: _Accounts, sampled: Samples) -> 
         recording=recording,
         held=hold_run(store, requests, planned_measure_spans(manifest)),
         cpus=cpus,
+        gpus=gpus,
     )
 
 

@@ -32,6 +32,7 @@ from squall.analysis.tables.document import to_json
 from squall.analysis.tables.manifest import DecidedFacts
 from squall.analysis.verdict.bottleneck import Bottleneck
 from squall.analysis.verdict.cpu_shares import CpuShares
+from squall.analysis.verdict.gpu_shares import GpuShares
 from squall.analysis.verdict.phase_figures import MeasureFigures, PhaseFigures
 from squall.analysis.verdict.verdict import VerdictFigures
 from squall.scenarios.errors import AnalysisError, StoreError
@@ -46,8 +47,8 @@ class Summary:
     `load`: open or closed, as that of Locust's users is, of whom `locust` tells; `latency_name`: response or service,
     the latency that leads. `latency_under`: the profiler that the server ran under in all of the time; `recording`:
     what windows of the kernel library cost, and whether latencies are of the requests outside them. `not_finite`: where
-    figures were no finite numbers, and are None. The sentences in it (`failures_rule`, `cpu_text`, `lane`, those of
-    verdict, findings and costs) are part of what it states; all other wording is made of it where it is shown.
+    figures were no finite numbers, and are None. The sentences in it (`failures_rule`, `cpu_text`, `gpu_text`, `lane`,
+    those of verdict, findings and costs) are part of what it states; all other wording is made of it where it is shown.
     """
 
     run: str
@@ -83,6 +84,8 @@ class Summary:
     cpu: tuple[CpuShares, ...]
     cpu_text: tuple[str, ...]
     gpu: Mapping[str, GpuFigures] | None
+    gpu_use: tuple[GpuShares, ...]
+    gpu_text: tuple[str, ...]
     stragglers: tuple[Straggler, ...]
     workers: WorkerFigures | None
     lane: str

@@ -54,6 +54,18 @@ class GpuPlace:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GpuUse:
+    """What a GPU did at one moment; null: not told."""
+
+    uuid: Annotated[str, "the GPU"]
+    util: Annotated[float | None, "nvidia-smi's utilisation, 0 to 1, of the last 1/6 to 1 s"] = None
+    memory_used_bytes: Annotated[int | None, "of all processes and the driver"] = None
+    processes: Annotated[
+        tuple[int, ...] | None, "ids of the processes with a context, as NVML tells them"
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class NodeFacts:
     """A node of the run: hardware, kernel, clock; no name of host or user."""
 
@@ -63,6 +75,9 @@ class NodeFacts:
     kernel: Annotated[str | None, "release"] = None
     gpus: Annotated[tuple[str, ...] | None, "names of its GPUs; empty: it has none; null: not known"] = None
     gpu_places: Annotated[tuple[GpuPlace, ...], LEFT_OUT, Since(5), "where each of them sits"] = ()
+    gpus_before: Annotated[
+        tuple[GpuUse, ...], LEFT_OUT, Since(5), "what each of them did before the run started a server there"
+    ] = ()
     ray_watchdogs: Annotated[tuple[str, ...], Since(5), "what Ray may do to its own processes"] = ()
     folder: Annotated[str | None, LEFT_OUT, Since(5), "scratch folder of the run there"] = None
     clock_offset_ns: Annotated[int | None, "run clock minus its monotonic clock when it was last read"] = None

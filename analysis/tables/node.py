@@ -163,14 +163,22 @@ TABLES = (
     ),
     Table(
         "gpu_processes",
-        "process with a context on a GPU, every 5 s",
+        "process with a context on a GPU, or that used it, every second",
         _SAMPLED,
         (_PROCESSES,),
         (
             *_LABELS,
             *made_in(_SOURCE, text("gpu_uuid", "UUID of the GPU"), T, INTERVAL),
             id_("process", "process id on its node"),
-            *made_in(_SOURCE, flag("is_server", "it is one of the server's processes")),
+            *made_in(
+                _SOURCE,
+                flag("is_server", "it is one of the server's processes"),
+                flag(
+                    "uses_driver",
+                    "a process of that id on this node has the NVIDIA driver open; null: it may not be looked at",
+                    nullable=True,
+                ),
+            ),
             bytes_("memory_used_bytes", "GPU memory of the process", nullable=True),
             ratio(
                 "sm_util",

@@ -5,6 +5,7 @@
     server refuses        an error status: the queue policy's, or any other
     server wrong          answers that are not those of the model's spec
     others took the CPU   of a node of the run: clients and server waited for it
+    others took the GPU   of a server: its batches took longer beside their work
     server slow           no answer within the client's timeout, though others were answered
     client                it did not keep up, for reasons of its own
 
@@ -24,7 +25,8 @@ from squall.analysis.verdict.starvation import Starvation
 
 OTHERS = "others took the CPU"
 DRIVER = "driver killed"
-ORDER = (DRIVER, ABSENT, REFUSES, WRONG, OTHERS, SLOW, CLIENT)
+OTHERS_GPU = "others took the GPU"
+ORDER = (DRIVER, ABSENT, REFUSES, WRONG, OTHERS, OTHERS_GPU, SLOW, CLIENT)
 """Kinds of causes, the first one first."""
 
 
@@ -42,12 +44,13 @@ def causes_of(
     starved_clients: str,
     bottleneck: Bottleneck | None,
     driver_ended: str = "",
+    shared_gpu: str = "",
 ) -> tuple[Cause, ...]:
     """What there is, in order; None, an empty sentence, or failures within what is expected, are no cause.
 
     `driver_ended`: when the driver was killed, and what that did. `starvation`: of the server, by others or the
     clients; its quota is how it is deployed. `starved_clients`: that others took the CPU of a client that did not keep
-    up.
+    up; `shared_gpu`: that they took a GPU of a server.
     """
     found = [Cause(DRIVER, driver_ended)] if driver_ended else []
     if failures.is_beyond:
@@ -57,6 +60,8 @@ def causes_of(
         found.append(Cause(kind, starvation.sentence))
     elif starved_clients:
         found.append(Cause(OTHERS, starved_clients))
+    if shared_gpu:
+        found.append(Cause(OTHERS_GPU, shared_gpu))
     if bottleneck is not None:
         found.append(Cause(CLIENT, bottleneck.sentence))
     return in_order(found)

@@ -11,7 +11,7 @@ expects lead the reasons, of a VALID run too. Reasons come in the order of their
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -33,7 +33,9 @@ from squall.analysis.verdict.causes import Cause, causes_of
 from squall.analysis.verdict.check import Check, held_to
 from squall.analysis.verdict.completeness import completeness, losses, lost_records
 from squall.analysis.verdict.cpu_shares import CpuShares, cpu_shares, in_flight_by_node
+from squall.analysis.verdict.gpu_shares import BATCH_COLUMNS, GpuShares, GpuTables, gpu_shares
 from squall.analysis.verdict.lag_parts import lag_part_checks
+from squall.analysis.verdict.shared_gpu import gpu_checks
 from squall.analysis.verdict.starvation import (
     Starvation,
     cpu_checks,
@@ -97,26 +99,48 @@ class Samples:
     cpus: pa.Table | None = None
     locust: LocustRecord | None = None
     """Of the whole run, of one whose load was Locust's."""
+    gpus: GpuTables = field(default_factory=GpuTables)
+    """Of the whole run: what the GPUs do by themselves shows where no load is."""
 
     @classmethod
     def read(cls, store: RunStore) -> Samples:
         """Those of a run."""
         tables = ("worker_samples", "host_samples", "cpu_samples", "locust_samples")
         workers, hosts, cpus, of_locust = (store.read(name) if store.has(name) else None for name in tables)
+        gpus = _read_gpus(store)
         if not is_locust_load(store.manifest):
-            return cls(workers, hosts, cpus)
+            return cls(workers, hosts, cpus, gpus=gpus)
         rows = rows_by_name(store) if store.has("requests") else None
-        return cls(workers, hosts, cpus, LocustRecord(of_locust, rows))
+        return cls(workers, hosts, cpus, LocustRecord(of_locust, rows), gpus)
 
     def in_phases(self, names: Sequence[str]) -> Samples:
         """The rows of these phases."""
         workers, hosts, cpus = (rows_in(table, names) for table in (self.workers, self.hosts, self.cpus))
-        return Samples(workers, hosts, cpus, self.locust)
+        return Samples(workers, hosts, cpus, self.locust, self.gpus)
 
     @property
     def locust_users(self) -> pa.Table | None:
         """All of `locust_samples`; None where the table is absent."""
         return self.locust.samples if self.locust is not None else None
+
+
+def _read_gpus(store: RunStore) -> GpuTables:
+    """What is known of the use of GPUs; nothing of a run whose GPUs were not sampled."""
+    if not store.has("gpu_samples"):
+        return GpuTables()
+
+    def read(name: str, columns: Sequence[str] | None = None) -> pa.Table | None:
+        return store.read(name, list(columns) if columns else None) if store.has(name) else None
+
+    return GpuTables(
+        read(
+            "gpu_samples",
+            ("phase", "node", "gpu_uuid", "mig_instance", "t_ns", "interval_ns", "sm_util", "util"),
+        ),
+        read("gpu_processes"),
+        read("batches", BATCH_COLUMNS),
+        read("triton_samples", ("phase", "server", "model", "success_ns")),
+    )
 
 
 _SENDS = ("unsent", "delivered load", "dispersion", "send lag", "lag in")
@@ -136,12 +160,13 @@ def judge(
     limits: Limits = LIMITS,
     stimuli: Sequence[Stimulus] | None = None,
     shares: Sequence[CpuShares] | None = None,
+    gpus: Sequence[GpuShares] | None = None,
 ) -> Verdict:
     """The verdict on a run from its requests, samples and its manifest's plan, phases, nodes and losses.
 
     Pure. Of the samples only those of the workers are required: without `cpu_samples` of the server's node who had
-    its CPU is not assessed, and no check. `stimuli`: those of `run_stimuli`, and `shares`: those of `run_shares`, where
-    they are known already.
+    its CPU is not assessed, and no check. `stimuli`: those of `run_stimuli`, `shares`: those of `run_shares`, and
+    `gpus`: those of `run_gpus`, where they are known already.
     """
     spans = measure_spans(manifest)
     names = [span.name for span in spans]
@@ -157,6 +182,8 @@ def judge(
         shares = run_shares(everything, samples, manifest)
     starved = [judge_starvation(one, limits) for one in shares]
     checks += cpu_checks(starved, limits)
+    of_gpus = gpu_checks(run_gpus(everything, samples, manifest) if gpus is None else gpus, limits)
+    checks += of_gpus
     bottleneck = None
     is_locust = is_locust_load(manifest)
     if is_locust and spans:
@@ -184,8 +211,9 @@ def judge(
         if manifest.driver_ended_ns is None:  # else nobody was left to send
             bottleneck = _bottleneck(measured, own, manifest, unmet, allowed.p50_ns, limits, inside, waited)
     of_clients = starved_clients(shares, limits) if bottleneck is not None else ""
+    shared_gpu = next((check.reason for check in of_gpus), "")
     killed = _driver_ended(manifest)
-    causes = causes_of(failures, worst(starved), of_clients, bottleneck, killed)
+    causes = causes_of(failures, worst(starved), of_clients, bottleneck, killed, shared_gpu)
     # what was not sent for the kill says nothing of the clients: no advice to add any
     reasons = [
         check.reason for check in checks if check.is_unmet and not (killed and check.name.startswith(_SENDS))
@@ -268,6 +296,11 @@ def run_shares(requests: Requests, samples: Samples, manifest: Manifest) -> list
         return []
     names = [span.name for span in measure_spans(manifest)]
     return cpu_shares(samples.cpus, names, in_flight_by_node(requests, manifest))
+
+
+def run_gpus(requests: Requests, samples: Samples, manifest: Manifest) -> list[GpuShares]:
+    """Who used the GPUs of the servers in each measure phase, and what that did to the requests."""
+    return gpu_shares(samples.gpus, requests, manifest, [span.name for span in measure_spans(manifest)])
 
 
 def _of_nodes(hosts: pa.Table | None, workers: pa.Table) -> pa.Table | None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from squall.analysis.findings.rules.body_rules import BODY_RULES
 from squall.analysis.findings.rules.cpu_rules import CPU_RULES
+from squall.analysis.findings.rules.gpu_rules import GPU_RULES
 from squall.analysis.findings.rules.rule import Clause, Condition, Detail, Rule
 from squall.analysis.findings.rules.window_rules import WINDOW_RULES
 
@@ -17,6 +18,7 @@ def rules_markdown() -> str:
         ("Window level", WINDOW_RULES),
         ("Body level", BODY_RULES),
         ("Window level: CPU of the server", CPU_RULES),
+        ("Window level: GPU of the server", GPU_RULES),
     )
     for title, rules in levels:
         parts.append(f"## {title}")

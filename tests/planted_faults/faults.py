@@ -474,6 +474,14 @@ ELSEWHERE = {
 }
 """Checks that faults of the world outside fail in real runs: the fault, and the test of it."""
 
+BY_NVML = {
+    "GPU of the server": (
+        "another process has nine tenths of the GPU for half of the phase, and batches take 2.5 times as long",
+        "tests/golden/test_gpu_neighbour.py",
+    ),
+}
+"""Checks that what a scripted NVML tells fails, through sampling and analysis: the fault, and the test of it."""
+
 _LOCUST_TEST = "tests/unit/analysis/locust/test_locust_checks.py"
 OF_LOCUST = {
     "users present": ("a tenth of the users die of an exception in on_start", _LOCUST_TEST),

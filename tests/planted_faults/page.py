@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.planted_faults.faults import ELSEWHERE, FAULTS, OF_LOCUST
+from tests.planted_faults.faults import BY_NVML, ELSEWHERE, FAULTS, OF_LOCUST
 
 _HEAD = """# Every check, and the fault that failed it
 
@@ -16,7 +16,8 @@ self-checks.
 Runs: *open*, *closed* (loop), *python* (the engine without its lane) and *nsys* are real ones, with Ray and Triton;
 *two nodes* has a second node in namespaces with a clock of its own; *made up* is the analysis of a made-up run without
 kernels, *h200* a real export of nsys through ingest and analysis, *regime* the analysis of a planted run with kernels,
-*locust* that of a made-up run of Locust's users, whose rows and samples are changed.
+*locust* that of a made-up run of Locust's users, whose rows and samples are changed, *nvml* that of a made-up run whose
+GPUs are sampled from a scripted NVML.
 
 | check | planted fault | where | run |
 |---|---|---|---|
@@ -40,6 +41,7 @@ def rows() -> list[tuple[str, str, str, str]]:
         for check in fault.checks
     ]
     found += [(check, told, f"`{test}`", "open") for check, (told, test) in ELSEWHERE.items()]
+    found += [(check, told, f"`{test}`", "nvml") for check, (told, test) in BY_NVML.items()]
     found += [(check, told, f"`{test}`", "locust") for check, (told, test) in OF_LOCUST.items()]
     return sorted(found, key=lambda row: row[0].lower())
 

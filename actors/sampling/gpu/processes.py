@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 from squall.actors.sampling.gpu.readings import running
 
 Row = dict[str, Any]
 _PERCENT = 100
+_DRIVER = "/dev/nvidia"
 
 
 def processes_of(nvml: Any, handle: Any, seen_us: int) -> tuple[list[Row], int]:
-    """Rows of the GPU's processes, and the newest time stamp of NVML's per-process samples (us, for the next call).
+    """Rows of the processes that have a context on the GPU or used it, and the newest time stamp of NVML's per-process
+    samples (us, for the next call).
 
     `seen_us`: the newest one of the call before; only later samples count. Raises pynvml.NVMLError.
     """
@@ -21,17 +25,36 @@ def processes_of(nvml: Any, handle: Any, seen_us: int) -> tuple[list[Row], int]:
             sample.pid not in newest or sample.timeStamp > newest[sample.pid].timeStamp
         ):
             newest[sample.pid] = sample
-    rows = []
-    for process in running(nvml, handle):
-        used = newest.get(process.pid)
-        rows.append(
-            {
-                "process": process.pid, "memory_used_bytes": process.usedGpuMemory,
-                "sm_util": None if used is None else used.smUtil / _PERCENT,
-                "memory_util": None if used is None else used.memUtil / _PERCENT,
-            }
-        )  # fmt: skip
+    memory = {process.pid: process.usedGpuMemory for process in running(nvml, handle)}
+    rows: list[Row] = [
+        {
+            "process": pid, "memory_used_bytes": memory.get(pid),
+            "sm_util": newest[pid].smUtil / _PERCENT if pid in newest else None,
+            "memory_util": newest[pid].memUtil / _PERCENT if pid in newest else None,
+        }
+        for pid in dict.fromkeys((*memory, *newest))
+    ]  # fmt: skip
     return rows, max((sample.timeStamp for sample in newest.values()), default=seen_us)
+
+
+def uses_driver(pid: int, proc: Path = Path("/proc")) -> bool | None:
+    """Whether a process of that id is here and has the NVIDIA driver open; None: this user may not look at it.
+
+    False says that NVML speaks of a process of another pid namespace, or of one that has ended.
+    """
+    folder = proc / str(pid) / "fd"
+    try:
+        for name in os.listdir(folder):
+            try:
+                if os.readlink(folder / name).startswith(_DRIVER):
+                    return True
+            except FileNotFoundError:
+                continue  # closed meanwhile
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return None
+    return False
 
 
 def _utilisation(nvml: Any, handle: Any, seen_us: int) -> list[Any]:

@@ -9,12 +9,14 @@ from typing import Any, TypeVar
 
 from squall.actors.clock import Clock, SystemClock
 from squall.actors.sampling.gpu.device import GpuDevice, GpuLost
-from squall.actors.sampling.gpu.processes import processes_of
+from squall.actors.sampling.gpu.processes import processes_of, uses_driver
+from squall.actors.sampling.gpu.readings import running
 from squall.actors.sampling.gpu.topology import PCI, GpuPlace, place_of
 
 Row = dict[str, Any]
 _Told = TypeVar("_Told")
 _MIG_ON = 1
+_PERCENT = 100
 
 
 def missing_reason() -> str | None:
@@ -126,6 +128,29 @@ def gpu_memories() -> list[tuple[str, str, tuple[int, ...], int, int]]:
     return _of_each(memory)
 
 
+def gpu_uses() -> list[tuple[str, float | None, int | None, tuple[int, ...] | None]]:
+    """UUID, nvidia-smi's utilisation, bytes of memory in use and process ids of each GPU at this moment, None what it
+    does not tell; empty where NVML cannot be used."""
+
+    def told(ask: Callable[[], _Told]) -> _Told | None:
+        import pynvml
+
+        try:
+            return ask()
+        except pynvml.NVMLError:
+            return None
+
+    def use(nvml: Any, gpu: Any) -> tuple[str, float | None, int | None, tuple[int, ...] | None]:
+        return (
+            _text(nvml.nvmlDeviceGetUUID(gpu)),
+            told(lambda: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / _PERCENT),
+            told(lambda: int(nvml.nvmlDeviceGetMemoryInfo(gpu).used)),
+            told(lambda: tuple(sorted({process.pid for process in running(nvml, gpu)}))),
+        )
+
+    return _of_each(use)
+
+
 class _Gpu:
     """A GPU with its MIG instances. `lost`: when it answered no more, by the node's clock, and NVML's words."""
 
@@ -223,17 +248,19 @@ class GpuSource:
 
 
 class GpuProcessSource:
-    """One row of gpu_processes for every process with a context on a GPU.
+    """One row of gpu_processes for every process with a context on a GPU, and for every one that used it.
 
-    Process ids are those that the driver tells this process. Raises pynvml.NVMLError where there is no NVML.
+    Process ids are those that the driver tells this process, which may be of another pid namespace.
+    Raises pynvml.NVMLError where there is no NVML.
     """
 
     table = "gpu_processes"
 
-    def __init__(self, server_pids: Callable[[], Sequence[int]]) -> None:
+    def __init__(self, server_pids: Callable[[], Sequence[int]], proc: Path = Path("/proc")) -> None:
         import pynvml
 
         self._nvml = pynvml
+        self._proc = proc
         self._server_pids = server_pids
         pynvml.nvmlInit()
         self._handles: dict[str, Any] = {}
@@ -256,9 +283,12 @@ class GpuProcessSource:
                 self._failed[uuid] = str(error)
                 continue
             rows += [
-                {**row, "gpu_uuid": uuid, "t_ns": now_ns, "is_server": row["process"] in pids}
+                {
+                    **row, "gpu_uuid": uuid, "t_ns": now_ns, "is_server": row["process"] in pids,
+                    "uses_driver": uses_driver(row["process"], self._proc),
+                }
                 for row in found
-            ]
+            ]  # fmt: skip
         return [] if then_ns is None else [{**row, "interval_ns": now_ns - then_ns} for row in rows]
 
     def losses(self) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from squall.analysis.findings.rules.classifier import Classification
-from squall.analysis.findings.rules.rule import Measures
+from squall.analysis.findings.rules.rule import Measures, Rule
 from squall.analysis.limits import LIMITS
 from squall.analysis.wording import count_text, share_text
 
@@ -27,9 +27,11 @@ class Demands:
     attribution_ratio: float = 0.99
     """Share of operations on the GPU that are tied to a batch; what is not tied is missing from head, body and tail."""
     taken_ratio: float = LIMITS.taken_ratio / 2
-    """CPU that others had, of what the server could have used: beyond it times are not the server's alone, unless
-    no more than `consequence_ratio` of the response times comes of it."""
+    """CPU that others had, of what the server could have used, or time of its GPU: beyond it times are not the server's
+    alone, unless no more than `consequence_ratio` of the response times comes of it."""
     consequence_ratio: float = LIMITS.consequence_ratio / 2
+    foreign_heat_ratio: float = 0.05
+    """Share of a GPU's time that others may have before its heat and power are said to be theirs, too."""
     profiling_ratio: float = 1.2
     """p50 of profiled over bare runs: beyond it the report shows the profiler as much as the server."""
 
@@ -81,6 +83,7 @@ def confidence_of(
         _weigh_report(confidence, measures, state, demands)
     if "cpu_taken_ratio" not in named.rule.measures:
         weigh_cpu(confidence, measures, demands)
+    weigh_gpu(confidence, named.rule, measures, demands)
     if before := found.unassessed:
         names = ", ".join(one.rule.name for one in before)
         confidence.lower("medium", f"not assessed before it: {names}")
@@ -104,6 +107,25 @@ def weigh_cpu(confidence: Confidence, measures: Measures, demands: Demands = DEM
         level,
         f"clients, squall and others had {share_text(taken)} of the CPU that the server could have used{of_times}",
     )
+
+
+def weigh_gpu(confidence: Confidence, rule: Rule, measures: Measures, demands: Demands = DEMANDS) -> None:
+    """Lowers it where other processes used the GPU. They heat it and draw its power: a rule about throttling is high
+    only where they are known not to."""
+    if "gpu_foreign_ratio" in rule.measures:
+        return
+    foreign, made = measures.get("gpu_foreign_ratio"), measures.get("gpu_consequence_ratio") or 0.0
+    if "throttled_ratio" in rule.measures:
+        if foreign is None:
+            confidence.lower("medium", "it is not known whether other processes use its GPU")
+        elif foreign >= demands.foreign_heat_ratio:
+            confidence.lower("low", f"other processes had {share_text(foreign)} of its GPU, and heat it too")
+    elif foreign is not None and foreign > demands.taken_ratio and made > demands.consequence_ratio:
+        level = "low" if foreign > LIMITS.taken_ratio else "medium"
+        confidence.lower(
+            level,
+            f"other processes had {share_text(foreign)} of its GPU: {share_text(made)} of the response times",
+        )
 
 
 def weigh_run(confidence: Confidence, state: RunState) -> None:

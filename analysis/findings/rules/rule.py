@@ -28,6 +28,7 @@ RuleName = Literal[
     "starved by others",
     "starved by the client",
     "throttled by a CPU quota",
+    "shared GPU",
     "sync-bound",
     "launch-bound",
     "host-paced",

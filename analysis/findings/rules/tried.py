@@ -7,17 +7,18 @@ from typing import assert_never, get_args
 
 from squall.analysis.findings.rules.body_rules import BODY_RULES
 from squall.analysis.findings.rules.cpu_rules import CPU_RULES, with_cpu
+from squall.analysis.findings.rules.gpu_rules import GPU_RULES, with_gpu
 from squall.analysis.findings.rules.rule import Level, Measures, Rule, RuleName
 from squall.analysis.findings.rules.window_rules import UNDER_OFFERED, WINDOW_RULES
 
-RULES: tuple[Rule, ...] = (*WINDOW_RULES, *BODY_RULES, *CPU_RULES)
+RULES: tuple[Rule, ...] = (*WINDOW_RULES, *BODY_RULES, *CPU_RULES, *GPU_RULES)
 
 
 def rules_of(level: Level, measures: Measures) -> tuple[Rule, ...]:
     """The rules of a level in the order in which they are tried on `measures`."""
     match level:
         case "window":
-            return with_cpu(WINDOW_RULES, measures, UNDER_OFFERED.name)
+            return with_cpu(with_gpu(WINDOW_RULES, measures), measures, UNDER_OFFERED.name)
         case "body":
             return BODY_RULES
         case _:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import pynvml
@@ -13,6 +14,7 @@ from squall.actors.sampling.gpu.source import (
     GpuSource,
     driver_and_names,
     gpu_sizes,
+    gpu_uses,
     missing_reason,
     temperatures_c,
 )
@@ -280,21 +282,28 @@ def test_what_was_taken_from_nvml_is_given_back(bench: Bench) -> None:
     assert (nvml.n_inits, nvml.n_samples_held) == (0, 0)
 
 
-def test_processes_have_their_memory_and_newest_utilisation_and_the_servers_are_marked(bench: Bench) -> None:
+def test_processes_have_their_memory_and_newest_utilisation_and_the_servers_are_marked(
+    bench: Bench, tmp_path: Path
+) -> None:
     gpu = FakeGpu(values=values(processes=[process(7), process(8, None)], utilisation_of=[used(7, 5, 99, 9)]))
     bench.nvml(gpu)
-    source = GpuProcessSource(lambda: [7])
+    (tmp_path / "7" / "fd").mkdir(parents=True)
+    (tmp_path / "7" / "fd" / "3").symlink_to("/dev/nvidiactl")
+    source = GpuProcessSource(lambda: [7], tmp_path)
     assert source.sample(0) == []
     gpu.values["utilisation_of"] = [used(7, 5, 99, 9), used(7, 20, 40, 10), used(7, 10, 1, 1)]
     first, second = source.sample(1_000)
     assert first == {
-        "gpu_uuid": "GPU-0", "t_ns": 1_000, "interval_ns": 1_000, "process": 7, "is_server": True,
+        "gpu_uuid": "GPU-0", "t_ns": 1_000, "interval_ns": 1_000, "process": 7, "is_server": True, "uses_driver": True,
         "memory_used_bytes": 1 << 30, "sm_util": 0.4, "memory_util": 0.1,
     }  # fmt: skip
     assert (second["process"], second["is_server"], second["memory_used_bytes"]) == (8, False, None)
-    assert second["sm_util"] is None
+    assert (second["sm_util"], second["uses_driver"]) == (None, False), "no such process is here"
     assert {*first, "run", "phase", "node"} == set(arrow_schema("gpu_processes").names)
     assert source.sample(2_000)[0]["sm_util"] is None, "an old sample counts twice"
+    gpu.values["utilisation_of"] = [used(9, 30, 70, 0)]
+    unlisted = source.sample(3_000)[-1]
+    assert (unlisted["process"], unlisted["sm_util"], unlisted["memory_used_bytes"]) == (9, 0.7, None)
     source.close()
 
 
@@ -307,6 +316,11 @@ def test_processes_without_samples_of_their_use_keep_their_memory(bench: Bench, 
     source.sample(0)
     assert [row["sm_util"] for row in source.sample(1)] == [None]
     assert source.losses() == []
+
+
+def test_what_each_gpu_does_at_a_moment_is_none_where_it_is_not_told(bench: Bench) -> None:
+    bench.nvml(FakeGpu(values=values(processes=[process(9), process(7)])), FakeGpu(uuid="GPU-1"))
+    assert gpu_uses() == [("GPU-0", 0.7, 5 << 30, (7, 9)), ("GPU-1", None, None, None)]
 
 
 def test_a_missing_driver_is_said_in_nvmls_words(bench: Bench) -> None:
