@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import socket
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from squall.actors.load.http_client import HttpClient, HttpExchange
 from squall.actors.messages.http_wire import http_template
+from squall.actors.net.stream import Address, Route
 from squall.models.made import make_inputs
 from squall.models.payload import encode_body, encode_id
 from squall.models.spec import ModelSpec, TensorSpec
 from tests.fakes import FakeClock
 
+ROUTE = Route(Address(socket.AF_INET, ("127.0.0.1", 9)))
 SPEC = ModelSpec("m", "3", (TensorSpec("INPUT", "FP32", (4,)),), (TensorSpec("OUTPUT", "FP32", (2,)),), 8)
 GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1\r\n}\r\n0\r\n\r\n"
@@ -38,7 +42,7 @@ class Bench:
     def __init__(self) -> None:
         self.replies: list[tuple[int, bytes]] = []
         self.failures: list[tuple[int, str]] = []
-        self.client = HttpClient(None, FakeClock(5), None, self.on_reply, self.on_failure)  # type: ignore[arg-type]
+        self.client = HttpClient(None, FakeClock(5), ROUTE, self.on_reply, self.on_failure)  # type: ignore[arg-type]
         self.connection = HttpExchange(self.client)
         self.socket = SocketStream()
         self.connection.socket = self.socket  # type: ignore[assignment]
@@ -111,7 +115,7 @@ class StreamBench(Bench):
         super().__init__()
         self.events: list[tuple[int, bytes]] = []
         self.client = HttpClient(
-            None, FakeClock(5), None, self.on_reply, self.on_failure, on_response=self.on_response  # type: ignore[arg-type]
+            None, FakeClock(5), ROUTE, self.on_reply, self.on_failure, on_response=self.on_response  # type: ignore[arg-type]
         )  # fmt: skip
         self.connection = HttpExchange(self.client)
         self.connection.socket = self.socket  # type: ignore[assignment]
