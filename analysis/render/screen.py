@@ -44,6 +44,7 @@ from squall.analysis.render.observing_lines import (
     under_text,
 )
 from squall.analysis.render.promise_lines import decided_line, outcome_text, promise_lines
+from squall.analysis.requests.failures import never_text
 from squall.analysis.requests.stimulus import Stimulus
 from squall.analysis.summary.identities import Identity
 from squall.analysis.summary.summary_file import Summary
@@ -69,6 +70,9 @@ _WITHIN_FIGURE = re.compile(r"(?<=\d) (?=%|[nµm]?s\b)|(?<=≤) ")
 
 FAULT_STYLE = "bold red"
 STATUS_STYLES = {"VALID": "bold green", "INVALID": "bold red", "ABORTED": "bold yellow"}
+
+_WHOLE_RATIO = 0.99
+"""Of a phase, the load from which on it counts as whole: the last arrival of one worker alone is no end of it."""
 
 
 def render(summary: Summary, run_dir: str, width: int = WIDTH) -> RenderableType:
@@ -120,10 +124,15 @@ def _headline(summary: Summary) -> Text:
     measure = summary.measure
     phases = ", ".join(measure.phases) or "no measure phase"
     text = Text(summary.run, style="bold")
-    text.append(f"   {phases}, {duration_text(measure.duration_ns)}, seed {summary.seed}   ", style="dim")
+    length = duration_text(measure.duration_ns)
+    if measure.loaded_ns is not None and measure.loaded_ns < _WHOLE_RATIO * measure.duration_ns:
+        length = f"{duration_text(measure.loaded_ns)} of {length}"
+    text.append(f"   {phases}, {length}, seed {summary.seed}   ", style="dim")
     text.append(summary.verdict.status, style=STATUS_STYLES[summary.verdict.status])
     if measure.failures.is_beyond:
         text.append(f", {share_text(measure.failures.failed_ratio)} failed", style=FAULT_STYLE)
+        if n := measure.failures.n_never:
+            text.append(f", {count_text(n)} never sent", style=FAULT_STYLE)
     return text
 
 
@@ -183,8 +192,11 @@ def _latency_notes(summary: Summary) -> list[RenderableType]:
     """What no reader of these latencies may miss: how many failed, and which quantiles are the client's."""
     measure, notes = summary.measure, []
     if measure.failures.is_beyond:
-        share, n = share_text(measure.failures.failed_ratio), count_text(measure.failures.n)
+        own = measure.failures
+        share, n = share_text(own.failed_ratio), count_text(own.n - own.n_never)
         notes.append(f"{share} of these {n} requests failed: infinitely slow in quantiles, not in mean, max")
+        if own.n_never:
+            notes.append(f"{never_text(own.n_never)}: infinitely slow in quantiles, too")
     if _is_marked(measure.latency.parts_of_lag):
         notes.append("! more of this quantile than allowed is send lag: the client's, not the server's")
     return [Text(note, FAULT_STYLE) for note in notes]

@@ -69,7 +69,8 @@ class Group:
 @dataclass(frozen=True)
 class FailureFigures:
     """`Failures` with what follows from them: of `n` measured requests those that failed, commonest group first;
-    `model`: of several the one that nearly all of them ask, else empty."""
+    `model`: of several the one that nearly all of them ask, else empty. `failed_ratio`: of those that were sent, or
+    found no connection; `n_never`: the others, never sent or without a record."""
 
     n: int
     n_failed: int
@@ -81,6 +82,7 @@ class FailureFigures:
     sentence: str
     groups: tuple[Group, ...]
     model: str = ""
+    n_never: int = 0
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,8 @@ class Failures:
     `n_unreached`: failed before they could be sent, since there was no connection to the server. `allowed_ratio`:
     `expect.failures`. `protocol`: http or grpc. `server`: of several the one that failed alone, else empty; `model`:
     likewise of several models that are asked, of that server if there is
-    one; `has_answered`: it, or any, ever did.
+    one; `has_answered`: it, or any, ever did. `n_never`: of `n` those that were never sent for the client's sake, or
+    whose record is gone, which say nothing of the server.
     """
 
     n: int
@@ -102,6 +105,7 @@ class Failures:
     server: str = ""
     model: str = ""
     has_answered: bool = True
+    n_never: int = 0
 
     @property
     def n_failed(self) -> int:
@@ -109,9 +113,14 @@ class Failures:
         return sum(one.n for one in self.groups)
 
     @property
+    def n_tried(self) -> int:
+        """Those that were sent, or found no connection."""
+        return self.n - self.n_never
+
+    @property
     def ratio(self) -> float:
-        """Share that failed; 0 of none."""
-        return self.n_failed / self.n if self.n else 0.0
+        """Share of those tried that failed; 0 of none."""
+        return self.n_failed / self.n_tried if self.n_tried else 0.0
 
     @property
     def is_beyond(self) -> bool:
@@ -133,17 +142,19 @@ class Failures:
 
     @property
     def sentence(self) -> str:
-        """`73.1 % of 2,447 requests failed, the server refused: 1,789 x HTTP 503 …`; empty without any."""
+        """`73.1 % of 2,447 requests failed, the server refused: 1,789 x HTTP 503 …`; empty without any. What was
+        never sent is told behind it."""
         if not self.groups:
             return ""
         claim = _CLAIMS[BROKE if self._broke else self.kind].replace(
             "the server", self.server or "the server"
         )
         whose = f", nearly all that did ask {self.model}" if self.model else ""
-        head = f"{share_text(self.ratio)} of {count_text(self.n)} requests failed{whose}, {claim}"
+        head = f"{share_text(self.ratio)} of {count_text(self.n_tried)} requests failed{whose}, {claim}"
         shown = ", ".join(f"{count_text(one.n)} x {self.words(one)}" for one in self.groups[:_MOST_GROUPS])
         n_rest = sum(one.n for one in self.groups[_MOST_GROUPS:])
-        return f"{head}: {shown}{f', {count_text(n_rest)} x other' if n_rest else ''}."
+        never = f"; {never_text(self.n_never)}" if self.n_never else ""
+        return f"{head}: {shown}{f', {count_text(n_rest)} x other' if n_rest else ''}{never}."
 
     @property
     def _broke(self) -> bool:
@@ -174,7 +185,13 @@ class Failures:
             sentence=self.sentence,
             groups=self.groups,
             model=self.model,
+            n_never=self.n_never,
         )
+
+
+def never_text(n: int) -> str:
+    """`62 more never sent, or without a record`."""
+    return f"{count_text(n)} more never sent, or without a record"
 
 
 def failures_of(measured: Requests, scenario: Mapping[str, Any] | None = None) -> Failures:
@@ -196,6 +213,7 @@ def failures_of(measured: Requests, scenario: Mapping[str, Any] | None = None) -
         server=server,
         model=_failed_alone(of_server, of_server.request_kind),
         has_answered=has_answered,
+        n_never=int(measured.outcome.is_any_of(["unsent", "lost"]).sum()),
     )
 
 

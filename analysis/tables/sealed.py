@@ -69,13 +69,14 @@ class SealedFailures:
     n: Annotated[int, "measured requests"] = 0
     n_failed: Annotated[int, "of these, failed"] = 0
     n_unreached: Annotated[int, "failed before they could be sent: no connection"] = 0
-    failed_ratio: Annotated[float | None, "share that failed"] = None
+    failed_ratio: Annotated[float | None, "share of those sent, or without a connection, that failed"] = None
     allowed_ratio: Annotated[float | None, "`expect.failures`"] = None
     is_beyond: Annotated[bool, "more than that"] = False
     kind: Annotated[str, "kind of the most frequent group"] = ""
     sentence: Annotated[str, "what a reader is told; empty where nothing failed"] = ""
     groups: Annotated[tuple[FailureGroup, ...], "the most frequent first"] = ()
     model: Annotated[str, LEFT_OUT, Since(5), "of several models the one that nearly all of them ask"] = ""
+    n_never: Annotated[int, LEFT_OUT, "of the measured ones, never sent or without a record"] = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.join.counts import Accounting, join_figures
 from squall.analysis.locust.users import users_of_run
 from squall.analysis.requests.by_server import by_server
-from squall.analysis.requests.failures import failures_of
+from squall.analysis.requests.failures import failures_of, is_cut, is_unreached
 from squall.analysis.requests.requests import Requests, in_order, rows_in, together
 from squall.analysis.requests.sequences import sequence_figures
 from squall.analysis.requests.streams import stream_figures
@@ -83,7 +83,18 @@ def phase_figures(
         streams=stream_figures(tables.responses, measured, spans, QUANTILES),
         by_model=by_model(tables, spans, of_models),
         sequences=sequence_figures(tables.sequences, spans, QUANTILES),
+        loaded_ns=sum(_loaded_ns(measured, span) for span in spans) if measured.is_open else None,
     )
+
+
+def _loaded_ns(measured: Requests, span: RunPhase) -> int:
+    """The length of the phase, or where its last arrivals were never sent, up to the last one that was."""
+    own = measured.in_phases([span.name])
+    is_known = own.is_sent | is_unreached(own) | is_cut(own)
+    if not len(own) or is_known[-1]:
+        return span.end_ns - span.start_ns
+    tried = np.flatnonzero(is_known)
+    return int(own.scheduled_ns[tried[-1]]) - span.start_ns if len(tried) else 0
 
 
 def load_figures(measured: Requests, spans: Sequence[RunPhase]) -> LoadFigures:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from squall.analysis.join.counts import JoinFigures
 from squall.analysis.metrics.model_statistics import ModelFigures
@@ -188,7 +188,8 @@ class ModelLoad(LoadShare):
 class PhaseFigures:
     """All figures over the requests of some phases; None where their table is absent. `users` of a closed loop only,
     `servers` of several, `streams` where requests are answered response by response, `sequences` where they are of
-    sequences, `by_model` of several models under load, by name."""
+    sequences, `by_model` of several models under load, by name. `loaded_ns`: of `duration_ns`, in phases whose load
+    ended before they did up to its last send; None of a closed loop."""
 
     phases: tuple[str, ...]
     duration_ns: int
@@ -204,6 +205,7 @@ class PhaseFigures:
     streams: StreamFigures | None
     sequences: SequenceFigures | None
     by_model: Mapping[str, ModelLoad] | None
+    loaded_ns: int | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)

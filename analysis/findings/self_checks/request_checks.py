@@ -25,10 +25,13 @@ WHERE n = n_requests
 """
 
 
-def request_checks(connection: duckdb.DuckDBPyConnection | None, n_cached: int = 0) -> list[SelfCheck]:
+def request_checks(
+    connection: duckdb.DuckDBPyConnection | None, n_cached: int = 0, is_recorded: bool = True
+) -> list[SelfCheck]:
     """Checks over view `joined`; None if it is absent. Rows that did not end ok may have been given up before.
 
-    `n_cached`: requests that the response cache answered, which nothing else served.
+    `n_cached`: requests that the response cache answered, which nothing else served. `is_recorded`: every server was to
+    record its batches; else a server of which nothing is joined has nothing that could be.
     """
     n_early = n_late = n_off = unjoined = residual = None
     if connection is not None:
@@ -38,10 +41,12 @@ def request_checks(connection: duckdb.DuckDBPyConnection | None, n_cached: int =
                 count(*) FILTER (batch_end_ns > done_ns + clock_error_ns),
                 count({_PARTS}) + count({_BATCH_PARTS}),
                 count(*) FILTER ({_PARTS} <> {LATENCY} OR {_BATCH_PARTS} <> compute_ns),
-                greatest(0, count(*) FILTER (join_level = 'none' AND request_kind <> '') - {n_cached})
-                    / nullif(count(*) FILTER (request_kind <> ''), 0),
+                greatest(0, count(*) FILTER (join_level = 'none' AND is_joinable) - {n_cached})
+                    / nullif(count(*) FILTER (is_joinable), 0),
                 quantile_disc(abs(residual_ns) / {LATENCY}::DOUBLE, 0.5) FILTER ({LATENCY} > 0)
-            FROM joined WHERE outcome = 'ok'""").fetchall()
+            FROM (SELECT *, request_kind <> '' AND ({is_recorded} OR target IN (
+                SELECT target FROM joined WHERE join_level <> 'none')) AS is_joinable FROM joined)
+            WHERE outcome = 'ok'""").fetchall()
         n_early, n_late = (n_early, n_late) if n_known else (None, None)
         n_off = n_off if n_summed else None
         unjoined = unjoined if n else None

@@ -56,7 +56,9 @@ def checks_over(
     return [
         littles_law(store, connection if {"requests", "joined"} <= has else None),
         in_flight(connection if {"requests", "worker_samples"} <= has and not is_locust else None),
-        *request_checks(connection if "joined" in has else None, _n_cached(store)),
+        *request_checks(
+            connection if "joined" in has else None, _n_cached(store), _is_recorded(store.manifest)
+        ),
         share_check(connection if {"joined", "batch_costs"} <= has else None),
         wall_check(metrics.measures if metrics is not None else {}),
         *event_checks(
@@ -69,6 +71,12 @@ def checks_over(
 def unmet(checks: Sequence[SelfCheck]) -> list[str]:
     """Names of those that are not met."""
     return [one.name for one in checks if one.status == "unmet"]
+
+
+def _is_recorded(manifest: Manifest) -> bool:
+    """Whether batches of every server were to be recorded; of a run of before that is not stated."""
+    state = manifest.collectors.get("batches")
+    return state is None or state.status == "on"
 
 
 def _n_cached(store: RunStore) -> int:

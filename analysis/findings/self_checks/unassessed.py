@@ -11,10 +11,11 @@ _OF_REPORT = (
     "launched before run", "operations tied", "calls tied", "batches profiled", "kernel sums", "broken events",
     "report clock", "kernel shares",
 )  # fmt: skip
+_OF_BATCHES = ("sent before batch", "batch before reply", "unjoined", "parts add up", "residual", "wall")
 _NEEDED: Mapping[str, tuple[str, ...]] = {
     "Little's law": ("requests", "joined"),
     "in flight": ("requests", "worker_samples"),
-    **dict.fromkeys(("sent before batch", "batch before reply", "unjoined", "parts add up", "residual"), ("joined",)),
+    **dict.fromkeys(_OF_BATCHES[:-1], ("joined",)),
     "wall": ("batch_costs",),
     "batches profiled": ("batch_costs",),
     "kernel shares": ("joined", "batch_costs"),
@@ -45,4 +46,9 @@ def _reason(
     if name in _OF_REPORT and not has_report:
         why = collectors["nsys"].reason if "nsys" in collectors else ""
         return f"no nsys report{f': {why}' if why else ''}"
-    return f"no table {', '.join(missing)}" if missing else NOTHING
+    if missing:
+        return f"no table {', '.join(missing)}"
+    batches = collectors.get("batches")
+    if name in _OF_BATCHES and batches is not None and batches.status != "on":
+        return f"no batches: {batches.reason}"
+    return NOTHING

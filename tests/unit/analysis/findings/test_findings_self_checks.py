@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from squall.analysis.findings.self_checks import littles_law
+from squall.analysis.findings.self_checks.request_checks import request_checks
 from squall.analysis.findings.self_checks.self_check import at_least, at_most
 from squall.analysis.findings.self_checks.self_checks import (
     TABLES,
@@ -17,7 +18,9 @@ from squall.analysis.findings.self_checks.self_checks import (
     unmet,
     wall_check,
 )
+from squall.analysis.findings.self_checks.unassessed import unassessed_groups
 from squall.analysis.storage.store import RunStore
+from squall.analysis.tables.collected import CollectorState
 from squall.analysis.tables.manifest import Manifest, read_manifest
 from tests import regime_runs
 from tests.regime_runs import Op, Phase, diagnose, write_regime_run
@@ -102,6 +105,34 @@ def test_operations_of_a_process_without_batches_need_no_tie(
         )
     values = {one.name: one.value for one in checks_over(*copied, store, None)}
     assert values["operations tied"] == expected
+
+
+@pytest.mark.parametrize(
+    ("joined_at", "state", "expected"),
+    [
+        ("", "missing", None),  # nothing could be joined
+        ("", "on", 1.0),  # all records of it are lost
+        ("here", "missing", 0.0),  # of one of two servers
+        ("here", "on", 0.5),
+    ],
+)
+def test_of_a_server_that_records_no_batches_nothing_is_unjoined(
+    joined_at: str,
+    state: str,
+    expected: float | None,
+    store: RunStore,
+    copied: tuple[duckdb.DuckDBPyConnection, list[str]],
+) -> None:
+    copied[0].execute("INSERT INTO joined SELECT * REPLACE ('here' AS target) FROM joined")
+    copied[0].execute("UPDATE joined SET join_level = 'none' WHERE target <> $at", {"at": joined_at})
+    checks = request_checks(copied[0], is_recorded=state == "on")
+    (one,) = [one for one in checks if one.name == "unjoined"]
+    assert one.value == expected
+    told = {"batches": CollectorState(status=state, reason="started without SQUALL_BATCHES")}
+    groups = unassessed_groups(checks, store.tables(), told, has_report=True)
+    assert any("unjoined" in names for names in groups.values()) == (expected is None)
+    if expected is None:
+        assert "unjoined" in groups["no batches: started without SQUALL_BATCHES"]
 
 
 def test_requests_in_flight_are_counted_alike_in_one_reading_and_in_several(

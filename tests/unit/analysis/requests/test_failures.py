@@ -173,6 +173,35 @@ def test_a_record_that_is_gone_is_neither_a_failure_nor_unsent_nor_late(syntheti
     assert verdict.client_bottleneck is None
 
 
+def test_of_a_load_that_ended_early_failures_are_of_those_sent_and_its_length_is_told(
+    make_run: MakeRun, synthetic: SyntheticRun
+) -> None:
+    fail(synthetic, 1.0, "rejected", "503 full")
+    requests = synthetic.tables["requests"]
+    is_over = [
+        at_ns >= START_NS + 6 * S for at_ns in requests["scheduled_ns"]
+    ]  # 4 s after the warm-up of 2 s
+    for i in [i for i, over in enumerate(is_over) if over]:
+        requests["outcome"][i], requests["detail"][i] = "unsent", ""
+        requests["sent_ns"][i] = requests["first_byte_ns"][i] = requests["done_ns"][i] = None
+    summary = summarise(make_run(synthetic))
+    n_sent, n = (
+        sum(
+            phase == "burst" and not (over and is_sent)
+            for phase, over in zip(requests["phase"], is_over, strict=True)
+        )
+        for is_sent in (True, False)
+    )
+    assert (summary.measure.failures.n_never, summary.measure.failures.failed_ratio) == (n - n_sent, 1.0)
+    assert summary.verdict.reasons[0].startswith(f"100 % of {n_sent} requests failed, the server refused")
+    assert f"{n - n_sent:,} more never sent, or without a record." in summary.verdict.reasons[0]
+    head = " ".join(" ".join(screen_lines(summary)[:2]).split())
+    assert "burst, 3.9" in head
+    assert " of 12.0 s, seed 1 INVALID, 100 % failed, " in head
+    assert f"{n - n_sent:,} never sent" in head
+    assert max(map(len, screen_lines(summary))) <= 80
+
+
 def test_a_connection_that_the_clients_own_node_cannot_make_is_the_clients(synthetic: SyntheticRun) -> None:
     fail(synthetic, 0.5, "transport_error", "connect: Too many open files", sent=False)
     verdict = verdict_of(synthetic)
@@ -234,9 +263,10 @@ def test_failures_are_counted_once_each_and_unsent_is_none_of_the_servers(
         one: failed.count(one) for one in failed
     }
     assert [one.n for one in found.groups] == sorted((one.n for one in found.groups), reverse=True)
-    assert found.ratio == len(failed) / n
+    n_tried = n - [one[0] for one in ends].count("unsent")
+    assert found.ratio == (len(failed) / n_tried if n_tried else 0.0)
     n_ok = [one[0] for one in ends].count("ok")
-    assert found.is_beyond == (len(failed) / n > allowed or bool(failed and not n_ok))
+    assert found.is_beyond == (found.ratio > allowed or bool(failed and not n_ok))
     assert bool(found.sentence) == bool(failed)
 
 
@@ -312,7 +342,7 @@ def test_of_two_servers_that_both_fail_none_is_named() -> None:
 @given(st.permutations([Cause(kind, kind) for kind in ORDER]))
 def test_the_first_cause_explains_the_next_whatever_was_found_first(causes: list[Cause]) -> None:
     assert [one.kind for one in in_order(causes)] == [
-        "server not there", "server refuses", "server answers wrongly", "others took the CPU",
+        "driver killed", "server not there", "server refuses", "server answers wrongly", "others took the CPU",
         "server does not answer", "client",
     ]  # fmt: skip
 
