@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,7 +19,8 @@ from squall.scenarios.plan.plan import Plan
 @dataclass(frozen=True)
 class Progress:
     """How a worker stands: counts since the start, and the last second's response times in ns, at most 4,096;
-    `FAILED_NS` for a request that failed. `late`: where late requests are counted, up to its last whole second."""
+    `FAILED_NS` for a request that failed. `late`: where late requests are counted, up to its last whole second.
+    `why_failed`: how many failed with which detail, of at most 64 details; empty of Locust."""
 
     n_sent: int
     n_done: int
@@ -26,6 +28,7 @@ class Progress:
     n_in_flight: int
     recent_response_ns: np.ndarray[Any, np.dtype[np.int64]]
     late: LateCounts | None = None
+    why_failed: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

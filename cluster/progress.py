@@ -23,6 +23,8 @@ from squall.scenarios.plan.plan import PhaseSpan
 from squall.scenarios.units import NS_PER_S
 
 _PLAIN_EVERY_S = 5
+_MOST_OF_REASON = 60
+"""Characters of a failure's detail that the line of progress has."""
 
 
 class _Stderr(io.TextIOBase):
@@ -124,7 +126,18 @@ class Screen:
         n_in_flight = sum(worker.n_in_flight for worker in workers)
         n_failed = sum(worker.n_failed for worker in workers)
         failed = f"  {n_failed} failed" if n_failed else ""
+        why = most_frequent(workers)
+        if why is not None:
+            failed += f", most: {escaped(why)[:_MOST_OF_REASON]}"
         return f"{rate}  {n_in_flight:4d} in flight  p95 {p95}{failed}"
+
+
+def most_frequent(workers: Sequence[WorkerProgress]) -> str | None:
+    """The detail that most failures so far have, the first by name of equals; None without any."""
+    counts: dict[str, int] = {}
+    for why, n in (pair for worker in workers for pair in worker.why_failed.items()):
+        counts[why] = counts.get(why, 0) + n
+    return min(counts, key=lambda why: (-counts[why], why)) if counts else None
 
 
 def _milliseconds(response_ns: int) -> str:

@@ -25,6 +25,8 @@ from squall.models.spec import ModelSpec
 from squall.scenarios.errors import ScenarioError
 
 ID_DIGITS = 12
+LEAST_TRIAL_ID = 10**ID_DIGITS - 1_000
+"""Ids from here on are of requests that are tried before the load: no plan has as many arrivals."""
 PREFIX = b'{"id":"'
 GZIP = "gzip"
 """As the headers Content-Encoding and grpc-encoding name it (RFC 9110, 8.4.1.3)."""

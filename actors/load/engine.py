@@ -37,6 +37,7 @@ from squall.scenarios.sizes import LARGEST_PHASE_COUNT
 _SENDS_PER_EVENT = 4
 """Overdue arrivals sent before the next reply is read, so that a backlog does not delay the replies' time stamps."""
 _TIMEOUT_CHECK_NS = 10_000_000
+_MOST_REASONS = 64
 _HELD = "held back by max_in_flight"
 FAILED_NS = 2**63 - 1
 """Stands for a failed request among recent response times: it counts as infinitely slow."""
@@ -114,6 +115,7 @@ class Engine:
         by response; `between` gives what each has of its own behind its id, and `turns` whose turn it is in each
         sequence."""
         self.counters = Counters()
+        self.why_failed: dict[str, int] = {}
         self.recent_response_ns: list[int] = []
         self._pacing = pacing
         self._length_ns = length_ns
@@ -361,6 +363,8 @@ class Engine:
         )  # fmt: skip
         del self._in_flight[token]
         is_ok = outcome == "ok"
+        if not is_ok:
+            self._note_failure(why or outcome)
         if self._lane is not None:
             self._readopted.discard(token)
             if is_ok:
@@ -387,7 +391,13 @@ class Engine:
             OUTCOME_CODE[outcome], why, template.target, template.kind,
         )  # fmt: skip
         self.recent_response_ns.append(FAILED_NS)
+        self._note_failure(why)
         self._ended(due, self._now(), False)
+
+    def _note_failure(self, why: str) -> None:
+        """For who watches the run while it goes on."""
+        if why in self.why_failed or len(self.why_failed) < _MOST_REASONS:
+            self.why_failed[why] = self.why_failed.get(why, 0) + 1
 
     def _ended(self, due: Due, at_ns: int, is_ok: bool) -> None:
         if self._turns is not None and not self._is_stopped:

@@ -296,6 +296,21 @@ def shared(
     return region, places
 
 
+def route_of(target: TargetSettings, protocol: str, worker: int = 0, is_one_at_a_time: bool = False) -> Route:
+    """To the addresses that its host has now, of which worker number `worker` begins with its own. Raises OSError where
+    it has none or the files of TLS cannot be used."""
+    found, tls = Address.resolve_all(target.host, target.port, target.unix), target.tls
+    first = worker % len(found)
+    address, *others = found[first:] + found[:first]
+    return Route(
+        address,
+        tls.context("h2" if protocol == "grpc" else "http/1.1") if tls else None,
+        (tls.server_name or target.host) if tls else None,
+        tuple(others),
+        is_one_at_a_time,
+    )
+
+
 def client_of(
     target: TargetSettings,
     number: int,
@@ -310,19 +325,9 @@ def client_of(
     """Without connections yet. Of the addresses that its host has now, workers begin with one each, in turn.
 
     Raises OSError where the host has no address or the files of TLS cannot be used."""
-    is_grpc, tls = wire.protocol == "grpc", target.tls
     on_response = engine.on_response if wire.streams is not None else None
-    found = Address.resolve_all(target.host, target.port, target.unix)
-    first = worker % len(found)
-    address, *others = found[first:] + found[:first]
-    route = Route(
-        address,
-        tls.context("h2" if is_grpc else "http/1.1") if tls else None,
-        (tls.server_name or target.host) if tls else None,
-        tuple(others),
-        is_one_at_a_time,
-    )
-    if not is_grpc:
+    route = route_of(target, wire.protocol, worker, is_one_at_a_time)
+    if wire.protocol != "grpc":
         return HttpClient(loop, clock, route, engine.on_reply, engine.on_failure, lane, number, on_response)
     return GrpcClient(
         loop,

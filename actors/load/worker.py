@@ -58,7 +58,7 @@ from squall.models.made import Made, make_inputs
 from squall.models.payload import PLAIN, RequestOptions
 from squall.models.spec import ModelSpec
 from squall.scenarios.errors import ClusterError, SquallError, TargetError
-from squall.scenarios.foreign_text import secrets_of
+from squall.scenarios.foreign_text import secrets_of, without_secrets
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan
 from squall.scenarios.promises.promise import LateLimit
@@ -588,7 +588,16 @@ class LoadWorker:
             sum(engine.n_in_flight for engine in engines),
             np.array(recent[:_LARGEST_RECENT_COUNT], np.int64),
             self._lateness.counts if self._lateness is not None else None,
+            self._why_failed(),
         )
+
+    def _why_failed(self) -> dict[str, int]:
+        secrets, found = secrets_of(self._settings.headers), dict[str, int]()
+        for engine in self._engines:
+            for why, n in engine.why_failed.copy().items():
+                told = without_secrets(why, secrets)
+                found[told] = found.get(told, 0) + n
+        return found
 
     def status(self) -> Standing:
         """How the worker stands, and what troubles it."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from squall.actors.messages.grpc_wire import parameters_field
 from squall.actors.net import protobuf
 from squall.models.payload import Parameter
-from squall.scenarios.sequences import LEAST_ID, Place, Sequences
+from squall.scenarios.sequences import LEAST_ID, Place
 
 
 def http_bytes(place: Place, others: bytes = b"") -> bytes:
@@ -35,11 +35,17 @@ def grpc_bytes(place: Place) -> bytes:
     )
 
 
+class Placing(Protocol):
+    """What says which sequence a request is of, `squall.scenarios.sequences.Sequences` or another."""
+
+    def place(self, request_id: int) -> Place: ...
+
+
 class SequenceBytes:
     """What each request of a worker has behind its id."""
 
     def __init__(
-        self, sequences: Sequences, protocol: str, parameters: Mapping[str, Parameter] | None = None
+        self, sequences: Placing, protocol: str, parameters: Mapping[str, Parameter] | None = None
     ) -> None:
         """`parameters`: others of the request, which over HTTP stand in one place with the sequence's."""
         self._sequences = sequences

@@ -76,6 +76,19 @@ class PhaseFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TriedFacts:
+    """A request that was sent before the load, to see that it is taken; it is in no table."""
+
+    server: Annotated[str, "which server"]
+    model: Annotated[str, "the model"]
+    rows: Annotated[int, "of the request"]
+    outcome: Annotated[str, "`ok`, or `rejected` by the queue policy"]
+    took_ns: Annotated[
+        int, "from its send to its last byte; of a model that is cold the time until it was ready"
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
 class DecidedFacts:
     """Why the load ended before its time: the outcome of the promises was certain (docs/promises.md)."""
 
@@ -131,6 +144,7 @@ class Manifest:
     nodes: Annotated[Mapping[str, NodeFacts], "by label: `node-0` and so on"] = field(default_factory=dict)
     servers: Annotated[Mapping[str, ServerFacts], "by name: `server-0`"] = field(default_factory=dict)
     workers: Annotated[tuple[WorkerFacts, ...], "by number"] = ()
+    tried: Annotated[tuple[TriedFacts, ...], LEFT_OUT, Since(5), "requests tried before the load"] = ()
     redeals: Annotated[tuple[RedealFacts, ...], LEFT_OUT, Since(5), "of lost workers' arrivals, in turn"] = ()
     collectors: Annotated[Mapping[str, CollectorState], "what was to be collected, by name"] = field(
         default_factory=dict

@@ -267,24 +267,14 @@ def _settings(
     run: str, scenario: Scenario, endpoints: Mapping[str, Endpoint], expected: Expected | None
 ) -> WorkerSettings:
     """Those of the first worker, but for its node and the folder for its spill files."""
-    clients, memory = scenario.clients, scenario.clients.shared_memory
-    models = scenario.each_model()
+    clients, models = scenario.clients, scenario.each_model()
     rules = (None,) * len(models) if expected is None else expected.rules
     of_models = [
         ModelRequests(dict(one.model.shapes), one.clients.inputs, request_options(one.clients), rule)
         for one, rule in zip(models, rules, strict=True)
     ]
     first, *others = of_models
-    is_plain = clients.protocol == "grpc" and clients.tls is None  # https says only what HTTP speaks
-    targets = tuple(
-        TargetSettings(
-            name, one.host, one.port if clients.protocol == "http" else one.grpc_port,
-            tuple(asked_at(model, one) for model in models),
-            None if is_plain else one.access.tls, clients.unix,
-            None if memory is None else SharedMemorySettings(memory.inputs, memory.outputs, one.url, one.access),
-        )
-        for name, one in endpoints.items()
-    )  # fmt: skip
+    targets = targets_of(scenario, endpoints)
     return WorkerSettings(
         run=run, node="", worker=0, targets=targets, choice=choice_of(clients.routing), protocol=clients.protocol,
         headers=headers_of(scenario), spin_ns=clients.spin_ns,
@@ -293,6 +283,21 @@ def _settings(
         rules=Rules(clients.timeout_ns, clients.max_in_flight, phase_timeouts(scenario)),
         n_connections=clients.connections, priority=clients.priority,
         spill_dir="", late_limits=late_limits(scenario),
+    )  # fmt: skip
+
+
+def targets_of(scenario: Scenario, endpoints: Mapping[str, Endpoint]) -> tuple[TargetSettings, ...]:
+    """The servers as workers load them."""
+    clients, memory, models = scenario.clients, scenario.clients.shared_memory, scenario.each_model()
+    is_plain = clients.protocol == "grpc" and clients.tls is None  # https says only what HTTP speaks
+    return tuple(
+        TargetSettings(
+            name, one.host, one.port if clients.protocol == "http" else one.grpc_port,
+            tuple(asked_at(model, one) for model in models),
+            None if is_plain else one.access.tls, clients.unix,
+            None if memory is None else SharedMemorySettings(memory.inputs, memory.outputs, one.url, one.access),
+        )
+        for name, one in endpoints.items()
     )  # fmt: skip
 
 

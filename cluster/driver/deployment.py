@@ -33,13 +33,14 @@ from squall.cluster.driver.locust.settings import locust_settings
 from squall.cluster.driver.nodes import Nodes
 from squall.cluster.driver.payloads.bringing import bring, packing_place
 from squall.cluster.driver.payloads.packing import Requests, encoded_by_model, told_in_manifest
+from squall.cluster.driver.trials import Try, try_requests
 from squall.cluster.node.agent import NodeAgent
-from squall.cluster.node.endpoint import headers_of
+from squall.cluster.node.endpoint import Endpoint, headers_of
 from squall.cluster.placement import Node, Placement
 from squall.cluster.progress import Screen
 from squall.cluster.remote.spawn import Handle, ask_all, end_all, wait_all
 from squall.scenarios.config.scenario import Scenario
-from squall.scenarios.errors import ClusterError, StoreError
+from squall.scenarios.errors import ClusterError, SquallError, StoreError, TargetError
 from squall.scenarios.locust.plan import LocustPlan
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import PhaseSpan, Plan
@@ -86,6 +87,7 @@ class Deployment:
             server.find_collectors()
         self.note_collectors()
         self._start_servers()
+        self._try_others(plan, placement)
         if isinstance(plan, LocustPlan):
             self._spawn_locust(plan, placement)
         else:
@@ -99,6 +101,31 @@ class Deployment:
         for server in self.servers:
             server.choose_tracing()
         self.note_collectors()
+
+    def try_requests(self, plan: RunPlan, endpoints: Mapping[str, Endpoint], attempt: Try) -> None:
+        """See `squall.cluster.driver.trials.try_requests`; nothing where the scenario asks for none, and of Locust,
+        whose requests only its users know. Raises TargetError."""
+        if isinstance(plan, LocustPlan) or not (self._scenario.clients.try_first and endpoints):
+            return
+        tried = try_requests(
+            self._scenario, plan, endpoints, lambda told: self._screen.step(told, "yellow"), attempt
+        )
+        known = self._store.manifest
+        self._store.amend(replace(known, tried=(*known.tried, *tried)))
+
+    def _try_others(self, plan: RunPlan, placement: Placement) -> None:
+        """From the first client node, those that were not there before Ray was."""
+        tried = {one.server for one in self._store.manifest.tried}
+        others = {one.name: one.endpoint for one in self.servers if one.name not in tried}
+        agent = self.nodes.hosts[placement.clients[0].label]
+        try:
+            self.try_requests(
+                plan, others, lambda request, number: agent.call(NodeAgent.try_request, request, number)
+            )
+        except TargetError:
+            with suppress(SquallError):  # why a server does not take it matters more than its log
+                self.keep_server_logs()
+            raise
 
     def note_collectors(self) -> None:
         """What is collected, as it stands now, for the manifest."""

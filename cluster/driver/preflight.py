@@ -39,10 +39,10 @@ def _address(url: str) -> str:
     return str(min(found, key=lambda one: one.family != socket.AF_INET).sockaddr[0])
 
 
-def check_before_ray(scenario: Scenario, plan: RunPlan, is_local: bool) -> None:
+def check_before_ray(scenario: Scenario, plan: RunPlan, is_local: bool) -> dict[str, Endpoint]:
     """Servers that run already are ready, have the model, and it takes what the plan sends, where the plan says that;
     of those to be started by a local session, the ports are free and the repository has the model. The function that
-    knows right answers is there.
+    knows right answers is there. Returns the servers that were asked, by name.
 
     Raises TargetError, and ScenarioError for a payload that the model does not take.
     """
@@ -50,10 +50,12 @@ def check_before_ray(scenario: Scenario, plan: RunPlan, is_local: bool) -> None:
     refuse_no_answers(scenario)
     server_addresses(scenario)
     by_model: Sequence[Codes] | None = None
+    found: dict[str, Endpoint] = {}
     for number, entry in enumerate(scenario.server_entries() or ()):
         models = scenario.models_at(f"server-{number}")
         if entry.url is not None and may_be_asked(scenario, number, entry):
             endpoint = attach(models, entry, access_of(scenario, entry))
+            found[f"server-{number}"] = endpoint
             if isinstance(plan, LocustPlan):
                 refuse_asked(scenario, endpoint)
                 continue
@@ -62,6 +64,7 @@ def check_before_ray(scenario: Scenario, plan: RunPlan, is_local: bool) -> None:
         elif entry.url is None and is_local:
             refuse_no_model(models)
             free_ports(entry)
+    return found
 
 
 def refuse_no_answers(scenario: Scenario) -> None:

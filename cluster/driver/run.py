@@ -14,13 +14,14 @@ import platform
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
 from squall.actors.clock import utc_minus_monotonic_ns
+from squall.actors.load.trial import try_request
 from squall.actors.process.sweep import hold
 from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.decisions.certainty import Outcome
@@ -41,6 +42,7 @@ from squall.cluster.driver.collectors.phase_profiler import PhaseProfiler
 from squall.cluster.driver.deciding import MARGIN_NS, clipped
 from squall.cluster.driver.deciding import deciding as decided_by
 from squall.cluster.driver.deployment import Deployment
+from squall.cluster.driver.failing import Failing, FailingWatch
 from squall.cluster.driver.gather import Collection
 from squall.cluster.driver.intent import (
     announce,
@@ -58,6 +60,7 @@ from squall.cluster.driver.redealing.redealer import Redealer
 from squall.cluster.driver.worker_watch import OVERRUN_NS, WorkerWatch
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.kept.keepers import Keepers
+from squall.cluster.node.endpoint import Endpoint
 from squall.cluster.placement import Node, Placement, place
 from squall.cluster.progress import Screen
 from squall.cluster.remote.session import Session
@@ -121,7 +124,7 @@ def run_scenario(
     try:
         with run.aborting():
             with interrupts.allowed():
-                check_before_ray(scenario, plan, ray_address is None)
+                run.try_before_ray(check_before_ray(scenario, plan, ray_address is None))
             with _session(ray_address, interrupts, screen, run.end_stuck) as session:
                 result = run.execute(session)
     except BaseException:
@@ -251,6 +254,12 @@ class _Run:
                 self._keepers.end()
             for note in self._deployment.release(keeps):
                 self._screen.step(note)
+
+    def try_before_ray(self, endpoints: Mapping[str, Endpoint]) -> None:
+        """The first requests to servers that run already, by name; those to others follow when they are started. Raises
+        TargetError."""
+        if self._scenario.clients.unix is None:  # a socket of the clients' nodes
+            self._deployment.try_requests(self._plan, endpoints, try_request)
 
     def _place(self, nodes: Sequence[Node]) -> Placement:
         """Who is where; the plan is routed now where only the nodes say how many servers there are."""
@@ -461,6 +470,7 @@ class _Run:
         edges_ns = [span.start_ns for span in self._plan.spans]
         last_ns = due_ns + self._plan.spans[-1].end_ns + OVERRUN_NS
         deciding = decided_by(self._scenario, self._plan, tuple(self._store.manifest.servers))
+        watch = FailingWatch()
         while not self._workers.is_done:
             self._workers.wait(due_ns)
             self._interrupts.check()
@@ -473,6 +483,9 @@ class _Run:
                 self._deployment.nodes.note_edge()
             self._hear_nodes()
             standing = self._workers.poll()
+            failing = watch.look(standing, at_ns)
+            if failing is not None and failing.is_new:
+                self._screen.step(failing.told, "red")
             self._screen.show(self._plan.spans, at_ns, standing)
             if deciding is not None and not self._workers.has_lost:
                 counts = [one.late for one in standing if one.late is not None]
@@ -485,11 +498,23 @@ class _Run:
             elif self._scenario.clients.on_client_loss == "stop" and self._workers.has_lost:
                 self._screen.step("the load stops, as clients.on_client_loss says", "red")
                 self._stop_load()
+            elif failing is not None and self._is_too_long(failing):
+                self._stop_load()
             elif self._master is not None and self._master.look():
                 self._screen.step("the load stops: nobody tells its workers what to do", "red")
                 self._stop_load()
         if self._master is not None:
             self._workers.poll()  # one that died, or whose users all did, since the last second
+
+    def _is_too_long(self, failing: Failing) -> bool:
+        """Whether all requests have failed for as long as the scenario bears, which is told."""
+        limit_ns = self._scenario.stop_when_failing
+        if limit_ns is None or failing.for_ns < limit_ns:
+            return False
+        told = f"{failing.told}: the load stops, as stop_when_failing says"
+        self._notes.append(told)
+        self._screen.step(told, "red")
+        return True
 
     def _stop_load(self) -> None:
         """Ends it before its time."""

@@ -8,6 +8,7 @@ from typing import Literal
 from squall.actors.clock import clock_domain
 from squall.actors.inject.batch_ring import Writer
 from squall.actors.load.shared_memory import remove_regions
+from squall.actors.load.trial import Trial, TrialRequest, try_request
 from squall.actors.process.cores import Cores, Split, node_split
 from squall.actors.sampling.gpu.source import missing_reason
 from squall.actors.sampling.triton_trace import traces_in
@@ -82,6 +83,10 @@ class NodeAgent:
     def describe(self) -> NodeFacts:
         """See `squall.cluster.node.node_facts.node_facts`."""
         return node_facts()
+
+    def try_request(self, request: TrialRequest, number: int) -> Trial:
+        """See `squall.actors.load.trial.try_request`."""
+        return try_request(request, number)
 
     def split_cores(self, wanted: Cores, n_workers: int) -> Split:
         """See `squall.actors.process.cores.split_cores`. Raises as that does."""

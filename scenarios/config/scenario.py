@@ -161,6 +161,9 @@ class Scenario(Section):
     expect: ExpectConfig = ExpectConfig()
     promises: PromisesField = None
     stop_when: Literal["decided"] | None = None  # the load ends where the outcome of all promises is certain
+    stop_when_failing: PositiveDuration | None = (
+        None  # the load ends where all requests have failed for so long
+    )
     records: RecordsConfig = RecordsConfig()
 
     @model_validator(mode="before")

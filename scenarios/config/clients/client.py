@@ -72,6 +72,7 @@ class ClientConfig(Section):
     headers: dict[HeaderName, HeaderValue] = Field(default_factory=dict)  # gRPC: metadata
     spin_ns: Annotated[Duration, Field(le=LARGEST_SPIN_NS)] = Field(default=0, alias="spin")
     timeout_ns: PositiveDuration = Field(default=5 * NS_PER_S, alias="timeout")
+    try_first: bool = True  # one request of each kind goes to each server before the load, which then begins
     max_in_flight: Count | None = None
     on_client_loss: Literal["continue", "stop", "redeal"] = "continue"  # what the others do when one is lost
     lease_ns: Annotated[Duration, Field(ge=SHORTEST_LEASE_NS)] = Field(default=5 * NS_PER_S, alias="lease")

@@ -245,7 +245,8 @@ def test_run_time_and_phases_of_another_length_exclude_each_other() -> None:
 
 OF_OWN_CLIENT: dict[str, Any] = {
     "priority": "normal", "cores": 1, "protocol": "grpc", "tls": {"ca": "ca.pem"}, "unix": "/run/t.sock", "spin": "1ms",
-    "max_in_flight": 3, "connections": 3, "lease": "6s", "routing": {"kind": "random"}, "deal": "hash",
+    "try_first": False, "max_in_flight": 3, "connections": 3, "lease": "6s", "deal": "hash",
+    "routing": {"kind": "random"},
     "rows": {"kind": "constant", "value": 2}, "check": {"function": "right.py:answers"}, "data": {"path": "x.npy"},
     "shared_memory": {}, "stream": {}, "sequences": {"length": {"kind": "constant", "value": 2}},
 }  # fmt: skip
