@@ -179,11 +179,23 @@ class Engine:
         self._clients = clients
         self._pacing.begin(start_ns)
         try:
+            self._read_what_came()
             for client in clients:
                 client.begin()
             self._follow(start_ns + self._length_ns, ticker, tick_ns)
         finally:
             self._record_rest()
+
+    def _read_what_came(self) -> None:
+        """Connections that servers have ended since they were opened carry no request, however late the start is."""
+        loop = self._loop
+        while True:
+            is_over = not loop.has_callbacks  # else `wait` does those alone
+            ready = loop.wait(0)
+            for fd, events in ready:
+                loop.handlers[fd](events)
+            if is_over and not ready:
+                return
 
     def _follow(self, end_ns: int, ticker: Ticker, tick_ns: int) -> None:
         now, pacing, handlers = self._now, self._pacing, self._loop.handlers

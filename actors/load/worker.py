@@ -206,6 +206,7 @@ class LoadWorker:
         self._taken: Taken[LoadWorker] = Taken(LoadWorker.stop)
         self._answers: Answers | None = None
         self._start_ns = 0
+        self._has_begun = threading.Event()
         self._lateness: Lateness | None = None
 
     def prepare(self, plan: Plan | ClosedPlan, answers: Answers | None = None) -> None:
@@ -444,6 +445,7 @@ class LoadWorker:
             self._lease.begin(lease_until_ns)
         self._is_over.clear()
         self._start_ns = start_ns
+        self._has_begun.set()
         if self._lateness is not None:
             self._lateness.begin(start_ns)
         if self._settings.part:
@@ -453,9 +455,9 @@ class LoadWorker:
         gc.freeze()
         gc.disable()  # a collection would stop the sends; what cycles there are wait for the end
         gc.callbacks.append(self._gc_watch)
-        # a late worker's first sample still counts every arrival that was due by then
+        # a late worker's first sample still counts every arrival that was due by then, and what a part has sent already
         at_ns = min(self._clock.monotonic_ns(), start_ns - 1)
-        self._previous = replace(self._usage(at_ns), n_due=0)
+        self._previous = replace(self._usage(at_ns), n_due=0, n_sent=0, n_done=0)
         try:
             self._follow(start_ns)
         finally:
@@ -496,7 +498,11 @@ class LoadWorker:
             one.prepare(part, self._answers)
             return one
 
-        self._taken.add(prepared, lambda one: one.run(self._start_ns))
+        def follow(one: LoadWorker) -> None:
+            self._has_begun.wait()
+            one.run(self._start_ns)
+
+        self._taken.add(prepared, follow)
 
     def renew(self, until_ns: int) -> Standing:
         """It may send until then, on the node's clock; `status`."""
@@ -514,6 +520,7 @@ class LoadWorker:
         """Ends `run` at once; what it has not done is recorded as cancelled or unsent."""
         self._is_stopped.set()
         self._taken.stop()
+        self._has_begun.set()  # what was taken over before is recorded as unsent
         if self._engine is not None:
             self._engine.request_stop()
 

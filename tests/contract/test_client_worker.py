@@ -56,7 +56,8 @@ def bench(request: pytest.FixtureRequest, length_ns: int, tmp_path: Path) -> Ite
         return
     with StubTriton(tensor_bytes=REPLY_BYTES) as stub:
         worker = LoadWorker(settings_of(tmp_path, stub.port), SystemClock())
-        worker.prepare(plan_of(range(0, length_ns, max(50 * MS, length_ns // 20)), length_ns))
+        # it ends with the last reply, however late that is
+        worker.prepare(plan_of(range(0, length_ns, max(50 * MS, length_ns // 20)), length_ns + 60 * S))
         yield Bench(worker, tmp_path, length_ns)
     for tid in map(int, os.listdir("/proc/self/task")):  # its sender raised its own
         with suppress(ProcessLookupError):

@@ -44,17 +44,32 @@ def settings_for(folder: Path, port: int, protocol: str) -> WorkerSettings:
 
 
 def led(
-    settings: WorkerSettings, plan: Plan, lease_ns: int, meanwhile: Callable[[LoadWorker, int], None]
+    settings: WorkerSettings,
+    plan: Plan,
+    lease_ns: int,
+    meanwhile: Callable[[LoadWorker, int], None],
+    taken: Plan | None = None,
 ) -> tuple[LoadWorker, int]:
-    """A worker that ran under a lease to `lease_ns` after its start, and that start."""
+    """A worker that ran under a lease to `lease_ns` after its start, and that start.
+
+    `taken`: what it took over before.
+    """
     worker = LoadWorker(settings, SystemClock())
     worker.prepare(plan)
+    if taken is not None:
+        worker.take_over(taken, 1)
     start_ns = time.monotonic_ns() + 500 * MS  # a collection of garbage of all tests may take that long
     beside = threading.Thread(target=meanwhile, args=(worker, start_ns))
     beside.start()
     worker.run(start_ns, start_ns + lease_ns)
     beside.join()
     return worker, start_ns
+
+
+def wait_for_its_first(worker: LoadWorker) -> None:
+    """Its load has begun, and has replies."""
+    while not worker.progress().n_done and not worker.status().has_lapsed:
+        time.sleep(0.01)
 
 
 def of_part(settings: WorkerSettings, part: int) -> pa.Table:
@@ -65,23 +80,21 @@ def of_part(settings: WorkerSettings, part: int) -> pa.Table:
 
 @both_protocols
 def test_what_is_due_after_the_lease_is_unsent_and_never_sent(protocol: str, tmp_path: Path) -> None:
-    plan = plan_of([i * 5 * MS for i in range(300)], 20 * S)
+    plan = plan_of([i * 5 * MS for i in range(400)], 20 * S)
     with stub_of(protocol) as stub:
         settings = settings_for(tmp_path, stub.port, protocol)
-        worker, start_ns = led(settings, plan, 400 * MS, lambda *_: None)
+        worker, _ = led(settings, plan, 3 * S // 2, lambda *_: None)
         time.sleep(0.3)  # whoever sends late sends now
         arrived = dict(stub.seen.arrived_ns)
     rows = requests_of(settings)
     assert_one_row_each(rows, plan)
     outcomes = column(rows, "outcome")
     n_sent = len(outcomes) - outcomes.count("unsent")
-    assert 0 < n_sent <= 80, "one every 5 ms for 400 ms"
-    assert outcomes[n_sent:] == ["unsent"] * (300 - n_sent)
+    assert 0 < n_sent <= 300, "one every 5 ms for 1.5 s"
+    assert outcomes[n_sent:] == ["unsent"] * (400 - n_sent)
     waits = "its worker's lease ran out while it waited for a connection"  # behind replies of a busy host
     assert set(column(rows, "detail")[n_sent:]) - {waits} == {"its worker's lease ran out before its turn"}
-    assert max(arrived) < 80, "by what the server saw"
-    sent_ns = numbers(rows.slice(0, n_sent), "sent_ns")
-    assert sent_ns.max() - start_ns < 900 * MS, "a moment after its last look at the lease"
+    assert max(arrived) < 300, "by what the server saw"
     assert worker.status().has_lapsed
     assert not any(column(rows, "redealt"))
 
@@ -90,17 +103,19 @@ def test_what_is_due_after_the_lease_is_unsent_and_never_sent(protocol: str, tmp
 def test_a_lease_that_is_renewed_ends_nothing_and_a_late_renewal_shortens_none(
     protocol: str, tmp_path: Path
 ) -> None:
-    plan = plan_of([i * 5 * MS for i in range(160)], 20 * S)
+    plan = plan_of([i * 5 * MS for i in range(500)], 60 * S)
 
     def renew(worker: LoadWorker, start_ns: int) -> None:
         while (now_ns := time.monotonic_ns()) < start_ns or worker.progress().n_done < len(plan):
-            worker.renew(now_ns + 500 * MS)
+            if worker.status().has_lapsed:
+                return
+            worker.renew(now_ns + 10 * S)
             worker.renew(start_ns)  # one that was long on its way
             time.sleep(0.1)
 
     with stub_of(protocol) as stub:
         settings = settings_for(tmp_path, stub.port, protocol)
-        worker, _ = led(settings, plan, 500 * MS, renew)
+        worker, _ = led(settings, plan, 2 * S, renew)
     rows = requests_of(settings)
     assert_one_row_each(rows, plan)
     assert set(column(rows, "outcome")) == {"ok"}, set(column(rows, "detail"))
@@ -108,22 +123,23 @@ def test_a_lease_that_is_renewed_ends_nothing_and_a_late_renewal_shortens_none(
 
 
 @both_protocols
-def test_what_it_takes_over_is_sent_beside_its_own_and_marked(protocol: str, tmp_path: Path) -> None:
-    whole = plan_of([i * 4 * MS for i in range(400)], 20 * S)
+@pytest.mark.parametrize("is_early", [True, False], ids=["before its load", "during its load"])
+def test_what_it_takes_over_is_sent_beside_its_own_and_marked(
+    is_early: bool, protocol: str, tmp_path: Path
+) -> None:
+    whole = plan_of([i * 8 * MS for i in range(400)], 90 * S)
     own, other = deal(whole, 2)
     kept = other.offset_ns >= 800 * MS
     taken = replace(other, **{name: getattr(other, name)[kept] for name in other.columns})
 
     def take(worker: LoadWorker, _: int) -> None:
-        time.sleep(0.1)
+        wait_for_its_first(worker)
         worker.take_over(taken, 1)
-        deadline = time.monotonic() + 20
-        while worker.progress().n_done < len(own) + len(taken) and time.monotonic() < deadline:
-            time.sleep(0.02)
 
     with stub_of(protocol) as stub:
         settings = settings_for(tmp_path, stub.port, protocol)
-        worker, start_ns = led(settings, own, 60 * S, take)
+        early = taken if is_early else None
+        worker, start_ns = led(settings, own, 90 * S, (lambda *_: None) if is_early else take, early)
         seen = len(stub.seen.arrived_ns)
     rows, more = requests_of(settings), of_part(settings, 1)
     assert_one_row_each(rows, own)
@@ -146,11 +162,12 @@ def test_the_lease_of_a_worker_is_that_of_what_it_took_over(tmp_path: Path) -> N
     own, other = deal(plan_of([i * 5 * MS for i in range(600)], 20 * S), 2)
 
     def take(worker: LoadWorker, _: int) -> None:
+        wait_for_its_first(worker)
         worker.take_over(other, 1)
 
     with stub_of("http") as stub:
         settings = settings_for(tmp_path, stub.port, "http")
-        led(settings, own, 500 * MS, take)
+        led(settings, own, 2 * S, take)
         seen = sorted(stub.seen.arrived_ns)
     rows, more = requests_of(settings), of_part(settings, 1)
     assert_one_row_each(rows, own)
@@ -159,8 +176,7 @@ def test_the_lease_of_a_worker_is_that_of_what_it_took_over(tmp_path: Path) -> N
         row["request_id"] for table in (rows, more) for row in table.to_pylist() if row["outcome"] != "unsent"
     ]
     assert set(seen) <= set(sent)
-    assert len(seen) > 5, "on a host that gives little"
-    assert 0 < max(seen) < 100, "one every 5 ms for 500 ms"
+    assert 0 < max(seen) < 400, "one every 5 ms for two seconds"
     assert set(column(more, "outcome")) <= {"ok", "unsent", "cancelled"}
 
 
@@ -170,7 +186,7 @@ def test_a_stop_ends_what_was_taken_over_too(protocol: str, tmp_path: Path) -> N
 
     def take(worker: LoadWorker, _: int) -> None:
         worker.take_over(other, 1)
-        time.sleep(0.3)
+        wait_for_its_first(worker)
         worker.stop()
 
     before_ns = time.monotonic_ns()
