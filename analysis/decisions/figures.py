@@ -57,6 +57,24 @@ class LateParts:
 
 
 @dataclass(frozen=True)
+class WithoutCold:
+    """A promise held to the requests outside of the cold stretches alone: a figure beside the verdict, which stays that
+    of all. `what`: those stretches in words, which hold `n_cold` of its requests, `n_cold_late` of them late; `advice`:
+    the warm-up that would have covered them. `verdict`, `value`, `is_infinite` and `late_ratio` as in
+    PromiseFigures."""
+
+    kind: str
+    what: str
+    n_cold: int
+    n_cold_late: int
+    verdict: str
+    value: float | None
+    is_infinite: bool
+    late_ratio: float | None
+    advice: str
+
+
+@dataclass(frozen=True)
 class PromiseFigures:
     """One promise in one run. `verdict`: kept, broken, undecided, or invalid where the run is not VALID; `reason`: of
     the last two.
@@ -67,8 +85,8 @@ class PromiseFigures:
     of `n_parts` `n_parts_broken` broke it; else `worst` is the second in which most were late. `interval`: the 95 %
     interval of a quantile in this one run. `n_unknown` requests may be of its model or GPU, or not. `n_unsent` were not
     sent since the promises were decided: `value` is then the least it can be where it is broken, the most where it is
-    kept.
-    `late_by_model`: of a broken one about requests of several models, the model of most late requests first.
+    kept. `cold`: where much of the late lies in a cold stretch. `late_by_model`: of a broken one about requests of
+    several models, the model of most late requests first.
     """
 
     promise: str
@@ -99,6 +117,7 @@ class PromiseFigures:
     failure: str
     late: LateParts | None
     late_by_model: Mapping[str, LateOfModel]
+    cold: WithoutCold | None = None
 
 
 def worst_verdict(verdicts: Sequence[str]) -> str:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from squall.analysis.clocks.timeline import RunPhase, planned_measure_spans
-from squall.analysis.decisions.figures import BROKEN, INVALID, PromiseFigures
+from squall.analysis.arrays import Bools, Int64s
+from squall.analysis.clocks.timeline import RunPhase, measure_spans, planned_measure_spans
+from squall.analysis.decisions.figures import BROKEN, INVALID, PromiseFigures, WithoutCold
 from squall.analysis.decisions.judged import Held, hold
 from squall.analysis.decisions.late_parts import late_parts
+from squall.analysis.requests.cold import ColdFigures, LateFrom, is_much, is_within
+from squall.analysis.requests.cold_words import advice_text, stretches_text
 from squall.analysis.requests.failures import FailureFigures
 from squall.analysis.requests.requests import Labels, Requests
-from squall.analysis.requests.streams import response_times
+from squall.analysis.requests.streams import ResponseTimes, response_times
 from squall.analysis.storage.query import connect
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest
@@ -41,9 +44,14 @@ def unexpected_failures(failures: FailureFigures, promises: Sequence[PromiseFigu
     return f"{failures.sentence} expect.failures allows {share_text(failures.allowed_ratio)}."
 
 
-def hold_run(store: RunStore, requests: Requests, spans: Sequence[RunPhase]) -> list[Held]:
+def hold_run(
+    store: RunStore,
+    requests: Requests,
+    spans: Sequence[RunPhase],
+    cold: Mapping[str, ColdFigures] | None = None,
+) -> list[Held]:
     """The promises of a run held to its `requests`, in the scenario's order; `spans` are its measured phases as the
-    schedule has them.
+    schedule has them. `cold`: by phase how it began.
 
     Only of a broken one are requests kept in it, for `diagnosed`.
     """
@@ -52,7 +60,77 @@ def hold_run(store: RunStore, requests: Requests, spans: Sequence[RunPhase]) -> 
     is_of_responses = any(one.metric in OF_RESPONSES for one in promises)
     responses = response_times(store, requests) if is_of_responses else None
     found = [hold(one, requests, spans, gpus, responses) for one in promises]
+    began = {name: one for name, one in (cold or {}).items() if one.stretches}
+    if began:
+        is_cold = _is_cold(requests, spans, began)
+        warm = np.flatnonzero(~is_cold)
+        own = (
+            gpus.take(warm) if gpus is not None else None,
+            responses.take(warm) if responses is not None else None,
+        )
+        rest = requests.take(warm)
+        cold_ids = requests.request_id[is_cold]
+        found = [
+            replace(
+                one,
+                figures=replace(
+                    one.figures, cold=_without_cold(one, promise, began, cold_ids, rest, spans, own)
+                ),
+            )
+            for promise, one in zip(promises, found, strict=True)
+        ]
     return [one if one.figures.verdict == BROKEN else one.without_requests() for one in found]
+
+
+def late_limits(manifest: Manifest, is_open: bool) -> dict[str, LateFrom]:
+    """By measured phase the first promise that bounds the latency of its requests."""
+    found: dict[str, LateFrom] = {}
+    name = "response" if is_open else "service"
+    for span in measure_spans(manifest):
+        for one in promises_of(manifest):
+            if one.metric == name and one.late_from_ns is not None and one.scope.phase in (None, span.name):
+                found.setdefault(span.name, LateFrom(one.late_from_ns, one.text))
+    return found
+
+
+def _is_cold(requests: Requests, spans: Sequence[RunPhase], cold: Mapping[str, ColdFigures]) -> Bools:
+    """Whether each request began in a cold stretch of its phase."""
+    found = np.zeros(len(requests), dtype=np.bool_)
+    for span in spans:
+        if span.name in cold:
+            own = np.flatnonzero(requests.planned_phase.is_any_of([span.name]) & requests.has_begun)
+            found[own] = is_within(cold[span.name].stretches, requests.begin_ns[own] - span.start_ns)
+    return found
+
+
+def _without_cold(
+    held: Held,
+    promise: Promise,
+    cold: Mapping[str, ColdFigures],
+    cold_ids: Int64s,
+    rest: Requests,
+    spans: Sequence[RunPhase],
+    rest_of: tuple[Labels | None, ResponseTimes | None],
+) -> WithoutCold | None:
+    """None where the cold stretches hold no more of what is late than of the rest, or there is none."""
+    is_in = np.isin(held.request_id, cold_ids)
+    n, n_late = int(is_in.sum()), int(held.is_late[is_in].sum())
+    own = [one for name, one in cold.items() if promise.scope.phase in (None, name)]
+    if not own or not is_much(n, n_late, len(is_in), int(held.is_late.sum())):
+        return None
+    figures = hold(promise, rest, spans, *rest_of).figures
+    first = max(own, key=lambda one: one.n_late)
+    return WithoutCold(
+        kind=first.kind,
+        what=stretches_text(first.stretches, first.phase),
+        n_cold=n,
+        n_cold_late=n_late,
+        verdict=figures.verdict,
+        value=figures.value,
+        is_infinite=figures.is_infinite,
+        late_ratio=figures.late_ratio,
+        advice=advice_text(first.advice),
+    )
 
 
 def with_certain_request(store: RunStore) -> Manifest:

@@ -33,6 +33,7 @@ from dataclasses import dataclass
 from squall.analysis.decisions.figures import BROKEN, INVALID, KEPT, UNDECIDED, PromiseFigures
 from squall.analysis.statistics.order_statistics import binomial_quantile
 from squall.analysis.statistics.student import student_quantile
+from squall.analysis.wording import names_text, share_text
 
 LEVEL = 0.05
 """How often a promise at its very limit is called kept; of all promises at theirs together, how often one is called
@@ -73,6 +74,8 @@ def decide(runs: Sequence[SeedPromise], n_promises: int = 1) -> PromiseDecision:
     figures = [one.figures for one in runs]
     n_kept = sum(one.verdict == KEPT for one in figures)
     verdict, reason = _verdict(figures, n_promises)
+    if verdict in (BROKEN, UNDECIDED):
+        reason = "; ".join(filter(None, [cold_text(runs), reason]))
     first = figures[0]
     shares = [one.late_ratio for one in figures if one.late_ratio is not None]
     is_of_shares = not first.is_of_each_run and len(shares) == len(figures)
@@ -91,6 +94,25 @@ def decide(runs: Sequence[SeedPromise], n_promises: int = 1) -> PromiseDecision:
         allowed_ratio=None if first.is_of_each_run else first.allowed_ratio,
         runs=tuple(runs),
     )
+
+
+def cold_text(runs: Sequence[SeedPromise]) -> str:
+    """Of which seeds much of the late lies in a cold stretch: `seed 3 was cold (98 % of its late), the others not`."""
+    cold = [one for one in runs if one.figures.cold is not None]
+    if not cold:
+        return ""
+    first = max(cold, key=lambda one: one.figures.n_late)
+    assert first.figures.cold is not None
+    share = share_text(first.figures.cold.n_cold_late / max(1, first.figures.n_late))
+    others = ", the others not" if len(cold) < len(runs) else ""
+    held = f"{first.figures.cold.what} hold {share} of the late"
+    if len(cold) == 1:
+        told = f"seed {first.seed} was cold{others}: {held}"
+    elif others:
+        told = f"seeds {names_text([str(one.seed) for one in cold])} were cold{others}: of seed {first.seed} {held}"
+    else:
+        told = f"all seeds were cold: of seed {first.seed} {held}"
+    return f"{told}; {first.figures.cold.advice}" if first.figures.cold.advice else told
 
 
 def least_share(n_kept: int, n: int) -> float:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from squall.analysis.clocks.timeline import measure_spans
 from squall.analysis.compare.overhead_file import profiling_ratio
+from squall.analysis.findings.beginning import beginning_finding, weakened
 from squall.analysis.findings.finding import UNASSESSED, Finding, Rows, Scope, make_finding
 from squall.analysis.findings.rows import link, scope_filter
 from squall.analysis.findings.rules.body_rules import BODY_RULES
@@ -40,6 +41,7 @@ from squall.analysis.metrics.measures import instance_key, instance_of, server_o
 from squall.analysis.metrics.model_statistics import ModelStatistics, model_statistics
 from squall.analysis.metrics.records import InstanceMetrics, RunMetrics
 from squall.analysis.recorded import library_windows
+from squall.analysis.requests.cold import ColdFigures
 from squall.analysis.requests.requests import Requests, is_open_load
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
 from squall.analysis.storage.store import RunStore
@@ -67,13 +69,15 @@ def find(
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
     cpus: Sequence[CpuShares] | None = None,
     gpus: Sequence[GpuShares] | None = None,
+    cold: Mapping[str, ColdFigures] | None = None,
 ) -> list[Finding]:
     """The findings of a run whose tables `batch_costs` and `joined` are written, in order of phase and instance.
 
     `metrics`: what `run_metrics` returned, None of a run without batches. `verdict`: the run's; without one that of its
     seal. `unmet_checks`: names of the self-checks that are not met; they lower confidence. `cpus` and `gpus`: the run's
-    `run_shares` and `run_gpus`; without them they are made, which reads its requests. What is not in the run is not
-    assessed; nothing that is missing raises.
+    `run_shares` and `run_gpus`; without them they are made, which reads its requests. `cold`: by phase how it began;
+    what is worth a line comes first, and lowers the confidence of what follows about its phase. What is not in the run
+    is not assessed; nothing that is missing raises.
     """
     manifest = store.manifest
     state = RunState(manifest.losses, tuple(unmet_checks), profiling_ratio(store.run_dir))
@@ -121,7 +125,27 @@ def find(
                 if at == phase:
                     own = {key: of_tail for (other, key), of_tail in slowest.items() if other == phase}
                     found.append(view.tail((phase, server, model), end, instances, own))
-    return found
+        return _behind_their_beginnings(view, found, cold or {})
+
+
+def _behind_their_beginnings(
+    view: _View, found: Sequence[Finding], cold: Mapping[str, ColdFigures]
+) -> list[Finding]:
+    """`found`, the findings of a phase behind the one about how it began, where that is worth a line."""
+    stated = {name: one for name, one in cold.items() if one.is_stated}
+    if not stated:
+        return list(found)
+    starts = {span.name: span.start_ns for span in measure_spans(view.manifest)}
+    connection = view.connection if "joined" in view.tables else None
+    phases = list(dict.fromkeys([*(one.scope.phase for one in found), *stated]))
+    behind: list[Finding] = []
+    for phase in phases:
+        own = [one for one in found if one.scope.phase == phase]
+        if phase in stated:
+            behind.append(beginning_finding(connection, stated[phase], starts[phase], view.state))
+            own = [weakened(one, stated[phase]) for one in own]
+        behind += own
+    return behind
 
 
 def _instances(metrics: RunMetrics | None, manifest: Manifest) -> dict[str, Mapping[str, InstanceMetrics]]:

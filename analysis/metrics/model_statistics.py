@@ -136,9 +136,14 @@ def of_models(samples: pa.Table | None, manifest: Manifest) -> pa.Table | None:
 
 def of_executed(rows: pa.Table | None, manifest: Manifest) -> pa.Table | None:
     """The batches or samples of the models that the load is for and of an ensemble's steps. All as `of_models`."""
+    return _of(rows, executed_models(manifest))
+
+
+def executed_models(manifest: Manifest) -> frozenset[tuple[str, str]]:
+    """Server and model of each that the load is for and of an ensemble's steps; empty where the manifest has none."""
     facts = manifest.servers.items()
     steps = {(name, step) for name, server in facts for one in server.models for step in one.steps}
-    return _of(rows, _under_load(manifest) | steps)
+    return frozenset(_under_load(manifest) | steps)
 
 
 def _under_load(manifest: Manifest) -> set[tuple[str, str]]:

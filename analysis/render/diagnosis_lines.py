@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from squall.analysis.findings.beginning import LEVEL as BEGINNING
 from squall.analysis.findings.finding import UNASSESSED, Finding, Scope
 from squall.analysis.findings.self_checks.self_check import SelfCheck
 from squall.analysis.tables.columns import NO_DEVICE
@@ -23,10 +24,12 @@ CLIENT = "client-bound"
 def finding_lines(findings: Sequence[Finding], n_most: int = MOST_FINDINGS) -> list[str]:
     """A line for each instance and phase with both levels, and one for the p99 requests of each server and phase."""
     lines = []
-    has_several = len({one.scope.server for one in findings}) > 1
+    has_several = len({one.scope.server for one in findings if one.scope.server}) > 1
     for one in findings:
         where = f"{one.scope.phase}, {one.scope.server}" if has_several else one.scope.phase
-        if one.level == "window":
+        if one.level == BEGINNING:
+            lines.append(f"{one.scope.phase}: {one.rule} ({one.confidence}): {_of_beginning(one)}")
+        elif one.level == "window":
             body = next((other for other in findings if _is_body_of(other, one)), None)
             lines.append(_instance_line(one, body, instance_text(one.scope, findings)))
         elif one.level == "tail" and one.rule != UNASSESSED:
@@ -47,6 +50,14 @@ def check_lines(checks: Sequence[SelfCheck]) -> list[str]:
         value, limit = figure_text(one.value, one.unit), figure_text(one.limit, one.unit)
         lines.append(f"{one.name}: {value}, limit {limit}{where}: {one.meaning}")
     return lines
+
+
+def _of_beginning(one: Finding) -> str:
+    """Its first measure: the rest stands below the latencies."""
+    first = one.evidence[0]
+    if first.measure == "drift_ratio":
+        return f"{first.text} as long at its end, at equal batch size"
+    return f"{first.text} of the late requests; what follows is about the whole phase"
 
 
 def _tail_text(one: Finding) -> str:

@@ -28,6 +28,7 @@ from squall.analysis.render.observing_lines import cost_lines, profile_lines, re
 from squall.analysis.render.plots_data import Plot, Points, Series, report_plots
 from squall.analysis.render.promise_lines import breach_lines, decided_line, value_text
 from squall.analysis.render.trace_plots import Band, Styled
+from squall.analysis.requests.cold_words import cold_lines
 from squall.analysis.statistics.latency import Quantile
 from squall.analysis.storage.intact import refuse_probe
 from squall.analysis.storage.store import RunStore
@@ -84,6 +85,7 @@ def render_html(summary: Summary, manifest: Manifest, plots: list[Plot]) -> str:
         stream_counts=stream_counts(summary.measure.streams) if summary.measure.streams else [],
         sequence_lines=sequence_lines(summary.measure.sequences) if summary.measure.sequences else [],
         instance_text=instance_text,
+        cold_lines=cold_lines(summary.cold),
         locust_notes=locust_notes(summary.locust) if summary.locust else [],
     )
 

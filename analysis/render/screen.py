@@ -44,6 +44,7 @@ from squall.analysis.render.observing_lines import (
     under_text,
 )
 from squall.analysis.render.promise_lines import decided_line, outcome_text, promise_lines
+from squall.analysis.requests.cold_words import cold_lines
 from squall.analysis.requests.failures import never_text
 from squall.analysis.requests.stimulus import Stimulus
 from squall.analysis.summary.identities import Identity
@@ -113,6 +114,7 @@ def render(summary: Summary, run_dir: str, width: int = WIDTH) -> RenderableType
         _latency_table(summary),
         *_latency_notes(summary),
         _interval_line(summary),
+        *(Text(_first_line(line), "bold yellow") for line in cold_lines(summary.cold)[:MOST_LINES]),
         Text(),
         _fact_grid(facts, width),
         _verdict(summary.verdict),

@@ -11,7 +11,7 @@ from squall.analysis.clocks.timeline import RunPhase, measure_spans, phase_spans
 from squall.analysis.compare.overhead_file import find_overhead
 from squall.analysis.compare.repeats import repeat_figures
 from squall.analysis.decisions.judged import Held
-from squall.analysis.decisions.of_run import diagnosed, hold_run
+from squall.analysis.decisions.of_run import diagnosed, hold_run, late_limits
 from squall.analysis.findings.find import find
 from squall.analysis.findings.self_checks.self_checks import self_checks, unmet
 from squall.analysis.findings.self_checks.unassessed import unassessed_groups
@@ -19,12 +19,13 @@ from squall.analysis.join.counts import Accounting, JoinCounts, join_counts
 from squall.analysis.join.join import read_join_report
 from squall.analysis.locust.figures import LocustFigures, locust_figures
 from squall.analysis.locust.users import is_locust_load, users_of_run
-from squall.analysis.metrics.model_statistics import model_figures, of_executed, of_models
+from squall.analysis.metrics.model_statistics import executed_models, model_figures, of_executed, of_models
 from squall.analysis.metrics.run import run_metrics
 from squall.analysis.recorded import library_windows
 from squall.analysis.requests import streams
 from squall.analysis.requests import workers as workers_of
 from squall.analysis.requests.burst_latency import BurstLatency, by_burst
+from squall.analysis.requests.cold import ColdFigures, cold_figures
 from squall.analysis.requests.recording_cost import (
     RecordingCosts,
     one_server,
@@ -78,7 +79,9 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
     spans = measure_spans(manifest)
     names = [span.name for span in spans]
     sampled = Samples.read(store)
-    of_requests = _request_figures(store, _accounts(store, spans, memory_limit_bytes), sampled)
+    of_requests = _request_figures(
+        store, _accounts(store, spans, memory_limit_bytes), sampled, memory_limit_bytes
+    )
     pa.default_memory_pool().release_unused()
     verdict = as_sealed(of_requests.verdict, to_json(manifest.verdict) or {})
     cpus = of_requests.cpus
@@ -86,7 +89,9 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
     gpus = rows_in(_read(store, "gpu_samples"), names)
     metrics = run_metrics(store, memory_limit_bytes) if store.has("batch_costs") else None
     checks = self_checks(store, metrics, memory_limit_bytes)
-    findings = find(store, metrics, verdict, unmet(checks), memory_limit_bytes, cpus, of_requests.gpus)
+    findings = find(
+        store, metrics, verdict, unmet(checks), memory_limit_bytes, cpus, of_requests.gpus, of_requests.cold
+    )
     return Summary(
         run=store.run,
         scenario=(manifest.scenario or {}).get("name"),
@@ -109,6 +114,7 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
         by_phase=of_requests.by_phase,
         identities=(*of_requests.identities, *cost_identities(store, memory_limit_bytes)),
         by_burst=of_requests.by_burst,
+        cold=of_requests.cold,
         repeats=repeat_figures(store.run_dir, QUANTILES),
         metrics=metrics,
         findings=tuple(findings),
@@ -181,12 +187,15 @@ class _RequestFigures:
     by_burst: dict[str, BurstLatency | None] | None
     rejections: Rejections | None
     recording: RecordingCosts | None
+    cold: dict[str, ColdFigures]
     held: list[Held]
     cpus: list[CpuShares]
     gpus: list[GpuShares]
 
 
-def _request_figures(store: RunStore, accounts: _Accounts, sampled: Samples) -> _RequestFigures:
+def _request_figures(
+    store: RunStore, accounts: _Accounts, sampled: Samples, memory_limit_bytes: int
+) -> _RequestFigures:
     manifest = store.manifest
     requests = Requests.read(store)
     every_model = _read(store, "triton_samples")
@@ -204,6 +213,10 @@ def _request_figures(store: RunStore, accounts: _Accounts, sampled: Samples) -> 
     stimuli = run_stimuli(requests, manifest)
     cpus = run_shares(requests, sampled, manifest)
     gpus = run_gpus(requests, sampled, manifest)
+    cold = cold_figures(
+        store, requests, spans, QUANTILES, late_limits(manifest, requests.is_open), executed_models(manifest),
+        memory_limit_bytes,
+    )  # fmt: skip
 
     def figures(own: Sequence[RunPhase]) -> PhaseFigures:
         group = tuple(span.name for span in own)
@@ -225,7 +238,8 @@ def _request_figures(store: RunStore, accounts: _Accounts, sampled: Samples) -> 
         by_burst=by_burst(requests.in_phases(names), spans, QUANTILES),
         rejections=rejection_figures(requests, samples, names),
         recording=recording,
-        held=hold_run(store, requests, planned_measure_spans(manifest)),
+        cold=cold,
+        held=hold_run(store, requests, planned_measure_spans(manifest), cold),
         cpus=cpus,
         gpus=gpus,
     )

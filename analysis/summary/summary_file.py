@@ -17,6 +17,7 @@ from squall.analysis.locust.figures import LocustFigures
 from squall.analysis.metrics.records import RunMetrics
 from squall.analysis.record import from_json
 from squall.analysis.requests.burst_latency import BurstLatency
+from squall.analysis.requests.cold import ColdFigures
 from squall.analysis.requests.recording_cost import RecordingCosts
 from squall.analysis.requests.rejections import Rejections
 from squall.analysis.requests.stimulus import Stimulus
@@ -46,9 +47,10 @@ class Summary:
 
     `load`: open or closed, as that of Locust's users is, of whom `locust` tells; `latency_name`: response or service,
     the latency that leads. `latency_under`: the profiler that the server ran under in all of the time; `recording`:
-    what windows of the kernel library cost, and whether latencies are of the requests outside them. `not_finite`: where
-    figures were no finite numbers, and are None. The sentences in it (`failures_rule`, `cpu_text`, `gpu_text`, `lane`,
-    those of verdict, findings and costs) are part of what it states; all other wording is made of it where it is shown.
+    what windows of the kernel library cost, and whether latencies are of the requests outside them. `cold`: by measured
+    phase what it inherited, and whether its beginning is unlike the rest. `not_finite`: where figures were no finite
+    numbers, and are None. The sentences in it (`failures_rule`, `cpu_text`, `gpu_text`, `lane`, those of verdict,
+    findings and costs) are part of what it states; all other wording is made of it where it is shown.
     """
 
     run: str
@@ -72,6 +74,7 @@ class Summary:
     by_phase: Mapping[str, MeasureFigures | PhaseFigures]
     identities: tuple[Identity, ...]
     by_burst: Mapping[str, BurstLatency | None] | None
+    cold: Mapping[str, ColdFigures]
     repeats: RepeatFigures | None
     metrics: RunMetrics | None
     findings: tuple[Finding, ...]

@@ -144,3 +144,57 @@ def write_caller(folder: Path, name: str, child: str, *, passes_id: bool, is_str
         f'parameters {{ key: "passes_id" value: {{ string_value: "{passes_id}" }} }}\n'
         f'parameters {{ key: "is_stream" value: {{ string_value: "{is_stream}" }} }}\n'
     )
+
+
+TIMED = '''
+import json
+import time
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    """Gives its input back, after a sleep that depends on what it has seen and how long ago it was loaded."""
+
+    def initialize(self, args):
+        given = json.loads(args["model_config"])["parameters"]
+        self._kind, self._value = given["kind"]["string_value"], float(given["value"]["string_value"])
+        self._seen, self._loaded_s = set(), time.monotonic()
+
+    def execute(self, requests):
+        inputs = [pb_utils.get_input_tensor_by_name(one, "IN") for one in requests]
+        arrays = [np.array(np.from_dlpack(one)) for one in inputs]
+        time.sleep(self._sleep_s(sum(len(one) for one in arrays)))
+        outputs = [pb_utils.Tensor.from_dlpack("OUT", one) for one in arrays]
+        return [pb_utils.InferenceResponse([one]) for one in outputs]
+
+    def _sleep_s(self, rows):
+        is_new, age_s = rows not in self._seen, time.monotonic() - self._loaded_s
+        self._seen.add(rows)
+        is_slow = {
+            "sizes": is_new,
+            "first": len(self._seen) == 1 and is_new,
+            "until": age_s < self._value,
+            "bursts": age_s % 2.0 < 0.3,
+        }.get(self._kind, False)
+        if self._kind in ("sizes", "first") and is_slow:
+            return self._value
+        if self._kind == "drift":
+            return 0.004 * (1.0 + self._value * age_s)
+        return 0.04 if is_slow else 0.004
+'''
+
+
+def write_timed(folder: Path, name: str, kind: str, value: float = 0.0) -> None:
+    """A model of one instance. `kind`: sizes (sleeps `value` s at each batch size that it has not seen), first (so at
+    its first execution), until (slow until `value` s after it was loaded), bursts (slow for 0.3 of each 2 s), drift (by
+    the share `value` slower each second), else warm."""
+    (folder / name / "1").mkdir(parents=True)
+    (folder / name / "1" / "model.py").write_text(TIMED)
+    (folder / name / "config.pbtxt").write_text(
+        f'name: "{name}"\nbackend: "python"\nmax_batch_size: 8\ndynamic_batching {{ }}\n{TENSORS}'
+        "instance_group [{ kind: KIND_CPU count: 1 }]\n"
+        f'parameters {{ key: "kind" value: {{ string_value: "{kind}" }} }}\n'
+        f'parameters {{ key: "value" value: {{ string_value: "{value}" }} }}\n'
+    )

@@ -37,8 +37,14 @@ SOURCES = {
 NAMES = {id(one): name for name, one in vars(relations).items() if isinstance(one, Relation)}
 OF_REPORTS = {"api_calls", "launches", "gpus"}
 FILES = {"executed", "members", "stepped", "traces", "while_there", "second_means", "phase_means"}
-CREATES = ("analysis/tables/relations.py", "analysis/nsys/report.py", "analysis/storage/query.py")
-"""The second makes the views of nsys's own tables, by its allow list; the third those of the run's."""
+CREATES = (
+    "analysis/tables/relations.py",
+    "analysis/nsys/report.py",
+    "analysis/storage/query.py",
+    "analysis/requests/cold.py",
+)
+"""The second makes the views of nsys's own tables, by its allow list; the third those of the run's; the fourth compares
+executions in a connection of its own, from whatever source tells of them, and keeps nothing."""
 
 
 def makings(source: str) -> Iterator[str]:

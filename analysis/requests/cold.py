@@ -1,0 +1,801 @@
+"""What is cold told apart from what is slow: leftovers of the phase before, and a first stretch unlike the rest.
+
+Executions are compared at equal batch size. Of each size (by server, model, device) the base is the median time of the
+executions in the last third of the phase; a size that is not among them lies on a line between those that are, beyond
+the largest in proportion, and below that where its own later executions took less. An execution is slow where it takes
+1.5 times the base, or more than nine tenths of the last third do. With F(t) the time that slow executions took beyond
+their base up to t, the stretch is the one from the start that lies furthest above an even spread:
+
+    T = argmax F(t) / F(end) - t / end
+
+and it is cold where the rest has nothing like it: F grows in it at five times the rate of the rest, no window of the
+rest as long as T holds half as much (a model that is slow now and then has such windows), and either most of it belongs
+to the first executions of a size by an instance, which are slow far more often than others, or most of the time that
+the stretch executes is slow, from its beginning on, and the phase before did not end at the speed of the rest. First
+executions that are spread over the phase are cold too, each with what follows it. From there a stretch lasts until
+requests take no longer than in the last third: the queue that it left is part of it.
+
+What the executions are made of: table `batch_costs`; else Triton's statistics, a sample standing for its executions;
+else the requests, 1 / 200 of the phase standing for one execution of as many rows as are in flight: a queue that
+arrivals make takes as long for each request in it as any.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from squall.analysis.arrays import Bools, Floats, Int64s
+from squall.analysis.clocks.timeline import RunPhase, phase_spans
+from squall.analysis.requests.requests import Requests
+from squall.analysis.statistics.latency import Quantile, quantiles
+from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
+from squall.analysis.storage.store import RunStore
+from squall.analysis.tables.manifest import Manifest
+from squall.scenarios.units import NS_PER_S
+
+if TYPE_CHECKING:
+    import duckdb
+
+COLD, LEFTOVERS, DRIFT, NOTHING = "cold", "leftovers", "drift", "none"
+BATCHES, STATISTICS, RESPONSES = "batches", "statistics", "responses"
+
+SLOW_RATIO = 1.5
+"""Of the base, from which an execution counts as slow: what a first one costs is several times that, what noise does to
+a warm one is mostly less."""
+RATE_RATIO = 5.0
+"""How much faster excess must grow in the stretch than after it."""
+SHARES = (1.0, 0.9, 0.75, 0.5)
+"""Of that excess, where the stretch may end: a size that is rare comes for the first time long after all others. Of
+those that are cold the one that tells late requests apart best."""
+WINDOW_RATIO, ROUGH_WINDOW_RATIO = 0.5, 0.25
+"""Of the stretch's excess: with as much in a window of the rest, that rest is slow at times too. The second where no
+batch is known, and a spell's excess is that of the queue it happens to meet."""
+FIRST_RATIO = 0.3
+"""Share of first executions that must be slow, and three times the share of others, before being first is the cause."""
+DRIFT_RATIO = 1.3
+"""How much longer executions of one size must take at the end than at the beginning: beyond what neighbours on a shared
+host do to a median."""
+LATE_RATIO = 0.1
+"""Share of the late requests from which a stretch is worth a line: half of that moves no p95 by much."""
+EXCESS_OF_SHARE = 1.5
+"""How many times its share of the requests that must be."""
+LEAST_LATE = 3
+N_EARLY = 3
+"""Executions of a size by an instance that may pay for its being new: just-in-time compilers profile two runs."""
+_LEAST_REST, _LEAST_LATER = 5, 3
+"""Executions that a median of the last third, or of later ones, is made of at least."""
+_N_WINDOWS = 200
+_N_CANDIDATES = 4_096
+_N_SEGMENTS = 6
+_MARGIN = 1.25
+"""Of the time until the executions were warm: another start takes somewhat longer or shorter."""
+_NICE_S = (1, 2, 3, 5, 8, 10, 15, 20, 30, 45, 60, 90, 120, 180, 300, 600, 900, 1_800, 3_600)
+
+
+class Stretch(NamedTuple):
+    """[begin, end) from the start of the phase, ns."""
+
+    begin_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True)
+class Inherited:
+    """Requests of earlier phases in flight at the start of a phase. `oldest_ns`: age of the oldest, 0 of none;
+    `until_ns`: when the last of them ended, from the start."""
+
+    n: int
+    oldest_ns: int
+    until_ns: int
+
+
+@dataclass(frozen=True)
+class WarmUpAdvice:
+    """A warm-up that ends before anything is measured cold. `phase`: the one to change, empty where there is none yet.
+    `rate_hz`: what to raise or lower it to, None: its own is enough; `sizes_count`: batch sizes that were measured."""
+
+    phase: str
+    duration_ns: int
+    rate_hz: float | None
+    is_lower: bool
+    sizes_count: int
+
+
+@dataclass(frozen=True)
+class ColdFigures:
+    """How a measured phase began. `kind`: cold, leftovers (of the phase before, at normal speed), drift (executions
+    grow longer towards the end), none. `source`: batches, statistics or responses, what it is told by; empty where the
+    phase has too little.
+
+    `stretches` hold `n` of the `n_of_phase` requests, and `n_late` of the `n_late_of_phase` late ones: those from
+    `late_from_ns`, the limit of the promise `late_of`, else the p95 of the rest. `executed_ns`: until when executions
+    were slow; `is_of_first`: most of it for being the first of their size; `slow_ratio`: time of a slow one over its
+    base, the median; `excess_ns`: time beyond the base of all slow ones in the first stretch. `n_first` first
+    executions of a batch size by an instance lie in the phase, `n_first_slow` of them slow, by `first_excess_ns` in
+    all. `without`: quantiles of the latency of all other requests of the phase. `drift_ratio`: time of an execution in
+    the last sixth over that in the first, at equal size.
+    """
+
+    phase: str
+    kind: str
+    source: str
+    inherited: Inherited
+    stretches: tuple[Stretch, ...]
+    is_stated: bool
+    n: int
+    n_late: int
+    n_of_phase: int
+    n_late_of_phase: int
+    late_from_ns: int | None
+    late_of: str
+    executed_ns: int
+    is_of_first: bool
+    slow_ratio: float | None
+    excess_ns: int
+    n_first: int
+    n_first_slow: int
+    first_excess_ns: int
+    without: tuple[Quantile, ...]
+    drift_ratio: float | None
+    advice: WarmUpAdvice | None
+
+    STATED: ClassVar = ("late_ratio", "length_ns")
+
+    @property
+    def late_ratio(self) -> float:
+        """Share of the late requests that the stretches hold."""
+        return self.n_late / self.n_late_of_phase if self.n_late_of_phase else 0.0
+
+    @property
+    def length_ns(self) -> int:
+        """Of all stretches together."""
+        return sum(one.end_ns - one.begin_ns for one in self.stretches)
+
+
+class _Counts(NamedTuple):
+    """Executions, those that are slow, the first ones of a size by an instance, and those that are slow; by how much
+    these exceed their base; and of the time of all executions the share of slow ones."""
+
+    n: int
+    n_slow: int
+    n_first: int
+    n_first_slow: int
+    first_excess_ns: float
+    slow_share: float
+
+    @property
+    def is_first_effect(self) -> bool:
+        """Whether being the first of a size makes executions slow."""
+        if not self.n_first_slow:
+            return False
+        of_first = self.n_first_slow / self.n_first
+        of_others = (self.n_slow - self.n_first_slow) / max(1, self.n - self.n_first)
+        return of_first >= max(FIRST_RATIO, 3.0 * of_others)
+
+
+class LateFrom(NamedTuple):
+    """What makes a request late: a latency of `ns` or more, by the promise `text`."""
+
+    ns: int
+    text: str
+
+
+def cold_figures(
+    store: RunStore,
+    requests: Requests,
+    spans: Sequence[RunPhase],
+    qs: Sequence[float],
+    limits: Mapping[str, LateFrom],
+    models: frozenset[tuple[str, str]] = frozenset(),
+    memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+) -> dict[str, ColdFigures]:
+    """How each of the measured phases `spans` began. `requests`: all of the run. `limits`: by phase what is late.
+    `models`: server and model of each that the load is for, and their steps; empty: all."""
+    tables = [name for name in ("batch_costs", "triton_samples") if store.has(name)]
+    found = {}
+    with connect(store, tables, memory_limit_bytes) as connection:
+        if "batch_costs" in tables:
+            connection.execute(_FIRSTS.format(n_early=N_EARLY))
+        for span in spans:
+            looked = _Phase.of(requests, span)
+            if looked is not None:
+                executions = _executions(connection, tables, looked, models)
+                found[span.name] = _of_phase(store.manifest, looked, executions, qs, limits.get(span.name))
+    return found
+
+
+def is_within(stretches: Sequence[Stretch], at_ns: Int64s) -> Bools:
+    """Whether each instant, from the start of the phase, lies in one of the stretches."""
+    found: Bools = np.zeros(len(at_ns), dtype=np.bool_)
+    for one in stretches:
+        found |= (at_ns >= one.begin_ns) & (at_ns < one.end_ns)
+    return found
+
+
+def is_much(n: int, n_late: int, n_of_all: int, n_late_of_all: int) -> bool:
+    """Whether `n_late` late of `n` requests are worth a line, of `n_late_of_all` among `n_of_all`."""
+    return n_late >= max(LEAST_LATE, LATE_RATIO * n_late_of_all) and (
+        n_late * n_of_all >= EXCESS_OF_SHARE * n * n_late_of_all
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Phase:
+    """The requests of a phase in order of their begin, which is from its start: (n,) each; `latency_ns` is infinite of
+    those that did not end ok."""
+
+    span: RunPhase
+    requests: Requests
+    at_ns: Int64s
+    latency_ns: Floats
+    inherited: Inherited
+    before: Requests
+    """Those of earlier phases that began in its length before its start, or were in flight at it."""
+    in_flight: Int64s
+    """At the edges of 200 windows of the phase, from its start on."""
+
+    @classmethod
+    def of(cls, requests: Requests, span: RunPhase) -> _Phase | None:
+        """None of a phase without requests, or without length."""
+        own = requests.in_phases([span.name])
+        own = own.take(own.has_begun) if not own.has_begun.all() else own
+        length_ns = span.end_ns - span.start_ns
+        if not len(own) or length_ns <= 0:
+            return None
+        begin_ns = own.begin_ns
+        if not bool((begin_ns[1:] >= begin_ns[:-1]).all()):
+            own = own.take(np.argsort(begin_ns, kind="stable"))
+            begin_ns = own.begin_ns
+        latency_ns = np.where(own.is_ok, own.latency_ns, np.inf)
+        before = _before(requests, span)
+        left = before.take(before.done_ns > span.start_ns)
+        ends_ns = left.done_ns
+        inherited = Inherited(
+            len(left),
+            span.start_ns - int(left.begin_ns.min(initial=span.start_ns)),
+            int(ends_ns.max(initial=span.start_ns)) - span.start_ns,
+        )
+        edges = np.linspace(span.start_ns, span.end_ns, _N_WINDOWS + 1)
+        n_begun = np.searchsorted(begin_ns, edges)
+        ended_ns = np.concatenate([own.done_ns[own.is_done], ends_ns])
+        n_ended = np.histogram(ended_ns, np.concatenate([[-np.inf], edges]))[0].cumsum()
+        n_open = int((~own.is_done).sum())  # without an end they would be in flight for ever
+        in_flight = inherited.n + n_begun - n_ended - (n_begun * n_open) // max(1, len(own))
+        return cls(
+            span, own, begin_ns - span.start_ns, latency_ns, inherited, before, in_flight.astype(np.int64)
+        )
+
+    @property
+    def length_ns(self) -> int:
+        return self.span.end_ns - self.span.start_ns
+
+    @property
+    def rest_ns(self) -> int:
+        """Where its last third begins, from its start."""
+        return 2 * self.length_ns // 3
+
+    def rest_quantile(self, q: float) -> float:
+        """Of the latency of the requests that began in the last third; infinite without any."""
+        rest = self.latency_ns[np.searchsorted(self.at_ns, self.rest_ns) :]
+        if not len(rest):
+            return math.inf
+        return float(np.partition(rest, place := min(len(rest) - 1, math.ceil(q * len(rest)) - 1))[place])
+
+    def settled_ns(self, from_ns: int) -> int:
+        """From `from_ns` on the first begin of a request from which half of some that follow take no longer than nine
+        tenths of the last third do; the end where there is none."""
+        first = int(np.searchsorted(self.at_ns, from_ns))
+        is_high = self.latency_ns[first:] > self.rest_quantile(0.9)
+        width = min(200, max(10, len(self.at_ns) // 200))
+        if len(is_high) < width:
+            return self.length_ns if is_high.any() else from_ns
+        n_high = np.concatenate([[0], np.cumsum(is_high)])
+        is_settled = 2 * (n_high[width:] - n_high[:-width]) <= width
+        is_settled &= ~is_high[: len(is_settled)]
+        return (
+            max(from_ns, int(self.at_ns[first + int(is_settled.argmax())]))
+            if is_settled.any()
+            else self.length_ns
+        )
+
+
+def _before(requests: Requests, span: RunPhase) -> Requests:
+    """Those of other phases that were in flight at the start of this one, or began in its length before it."""
+    first_ns = 2 * span.start_ns - span.end_ns
+    begin_ns = requests.begin_ns
+    is_own = (begin_ns < span.start_ns) & ((begin_ns >= first_ns) | (requests.done_ns > span.start_ns))
+    is_own &= requests.is_done & requests.has_begun & ~requests.phase.is_any_of([span.name])
+    return requests.take(is_own)
+
+
+@dataclass(frozen=True, eq=False)
+class _Slow:
+    """Executions of a phase that are slow, in order of start, (n,) each; instants from its start, the part before it
+    cut off. `excess_ns`: beyond the base, of the part within the phase."""
+
+    begin_ns: Floats
+    end_ns: Floats
+    excess_ns: Floats
+    ratio: Floats
+    is_early: Bools
+
+    def until(self, at_ns: Floats, which: Bools | None = None) -> Floats:
+        """F: excess up to each instant, that of an execution being spread evenly over it."""
+        own = slice(None) if which is None else which
+        begin_ns, end_ns, excess_ns = self.begin_ns[own], self.end_ns[own], self.excess_ns[own]
+        slope = excess_ns / np.maximum(1.0, end_ns - begin_ns)
+
+        def part(edges: Floats, slopes: Floats) -> Floats:
+            order = np.argsort(edges, kind="stable")
+            n = np.searchsorted(edges[order], at_ns)
+            sums = np.concatenate([[0.0], np.cumsum(slopes[order])])
+            moments = np.concatenate([[0.0], np.cumsum(slopes[order] * edges[order])])
+            found: Floats = at_ns * sums[n] - moments[n]
+            return found
+
+        return part(begin_ns, slope) - part(end_ns, slope)
+
+
+@dataclass(frozen=True, eq=False)
+class _Executions:
+    """What the executions of a phase say. `drift_ratio`: None where not known."""
+
+    source: str
+    connection: duckdb.DuckDBPyConnection
+    """Which has views `compared` and `executed` of the phase."""
+    span: RunPhase
+    slow: _Slow
+    of_phase: _Counts
+    sizes_count: int
+    drift_ratio: float | None
+
+    def until(self, at_ns: int) -> _Counts:
+        """Of the executions that began before `at_ns` of the phase and ended in it."""
+        given = {"start": self.span.start_ns, "end": self.span.start_ns + at_ns}
+        return _Counts(*self.connection.execute(_COUNTS, given).fetchall()[0])
+
+    def is_warm_before(self, length_ns: int) -> bool:
+        """Whether those of the last `length_ns` before the phase, a second at least, that were no early ones of their
+        size were as fast as the rest."""
+        start_ns = self.span.start_ns
+        given = {"from": start_ns - max(length_ns, NS_PER_S), "start": start_ns}
+        ((n, n_slow),) = self.connection.execute(_BEFORE, given).fetchall()
+        return bool(n >= _LEAST_REST and n_slow < n / 4)
+
+
+_OF_BATCHES = """
+CREATE OR REPLACE TEMP VIEW executed AS
+SELECT server, model, instance, instance_device, rows, start_ns, end_ns, (end_ns - start_ns)::DOUBLE AS took_ns, 1 AS n
+FROM batch_costs WHERE end_ns > start_ns AND {}
+"""
+_OF_STATISTICS = """
+CREATE OR REPLACE TEMP VIEW executed AS
+SELECT server, model, '' AS instance, -1 AS instance_device, round(inference_count / execution_count)::BIGINT AS rows,
+    -- an execution counts when it has ended: it may have begun long before its sample
+    least(t_ns - interval_ns, t_ns - took_ns::BIGINT) AS start_ns, t_ns AS end_ns, took_ns, execution_count AS n
+FROM (SELECT *, compute_infer_ns / request_count AS took_ns FROM triton_samples
+    WHERE execution_count > 0 AND request_count > 0 AND compute_infer_ns > 0) WHERE {}
+"""
+_OF_REQUESTS = "CREATE OR REPLACE TEMP VIEW executed AS SELECT * FROM windows_of_requests"
+_FIRSTS = """
+CREATE TEMP TABLE firsts_of_batches AS
+SELECT server, model, instance, instance_device, rows, starts[1] AS first_ns, starts[-1] AS early_ns FROM (
+    SELECT server, model, instance, instance_device, rows, min(start_ns, {n_early}) AS starts
+    FROM batch_costs WHERE end_ns > start_ns GROUP BY ALL)
+"""
+_FIRSTS_KNOWN = "CREATE OR REPLACE TEMP TABLE firsts AS FROM firsts_of_batches"
+_NO_FIRSTS = """
+CREATE OR REPLACE TEMP TABLE firsts AS
+SELECT DISTINCT server, model, instance, instance_device, rows, 0::BIGINT AS first_ns, 0::BIGINT AS early_ns
+FROM executed
+"""
+_KEY = "server, model, instance, instance_device, rows"
+_SIZES = f"""
+SELECT server, model, instance_device, rows,
+    count(*) FILTER (is_in_rest) AS n_rest, median(took_ns) FILTER (is_in_rest) AS rest_ns,
+    count(*) FILTER (is_later) AS n_later, median(took_ns) FILTER (is_later) AS later_ns, bool_or(is_in) AS is_measured
+FROM (
+    SELECT *, end_ns > $start AND start_ns < $end AS is_in, start_ns >= $rest AND start_ns < $end AS is_in_rest,
+        is_in AND start_ns > early_ns AS is_later
+    FROM executed JOIN firsts USING ({_KEY}))
+GROUP BY ALL ORDER BY ALL
+"""
+_NOISE = """
+SELECT quantile_cont(took_ns / base_ns, 0.9) FROM executed JOIN bases USING (server, model, instance_device, rows)
+WHERE start_ns >= $rest AND start_ns < $end
+"""
+_COMPARED = f"""
+CREATE OR REPLACE TEMP VIEW compared AS
+SELECT e.*, base_ns, is_of_rest, took_ns > {{slow}} * base_ns AS is_slow, start_ns = first_ns AS is_first,
+    start_ns <= early_ns AS is_early
+FROM executed e JOIN bases USING (server, model, instance_device, rows) JOIN firsts USING ({_KEY})
+"""
+_COUNTS = """
+SELECT count(*), count(*) FILTER (is_slow), count(*) FILTER (is_first), count(*) FILTER (is_first AND is_slow),
+    coalesce(sum(took_ns - base_ns) FILTER (is_first AND is_slow), 0),
+    coalesce(sum(n * took_ns) FILTER (is_slow) / sum(n * took_ns), 0)
+FROM compared WHERE end_ns > $start AND start_ns < $end
+"""
+_SLOW_ROWS = """
+SELECT start_ns, end_ns, n * (took_ns - base_ns) AS excess_ns, took_ns / base_ns AS ratio, is_early
+FROM compared WHERE is_slow AND end_ns > $start AND start_ns < $end ORDER BY start_ns
+"""
+_BEFORE = """
+SELECT count(*), count(*) FILTER (is_slow) FROM compared WHERE end_ns <= $start AND start_ns >= $from AND NOT is_early
+"""
+_DRIFT = """
+SELECT least(start_ns - $start, $end - $start - 1) * {n} // ($end - $start) AS segment, count(*),
+    median(ln(took_ns / base_ns))
+FROM compared WHERE start_ns >= $start AND start_ns < $end AND is_of_rest AND NOT is_early GROUP BY segment
+ORDER BY segment
+"""
+
+
+def _executions(
+    connection: duckdb.DuckDBPyConnection,
+    tables: Sequence[str],
+    phase: _Phase,
+    models: frozenset[tuple[str, str]],
+) -> _Executions | None:
+    """By the first source that has any in the phase; None where none is of use."""
+    told = ", ".join(f"('{_sql(server)}', '{_sql(model)}')" for server, model in sorted(models))
+    own = f"(server, model) IN ({told})" if models else "true"
+    views = {
+        BATCHES: ("batch_costs", _OF_BATCHES.format(own)),
+        STATISTICS: ("triton_samples", _OF_STATISTICS.format(own)),
+    }
+    for source, (table, view) in views.items():
+        if table in tables:
+            connection.execute(view)
+            connection.execute(_FIRSTS_KNOWN if source == BATCHES else _NO_FIRSTS)
+            found = _compared(connection, source, phase)
+            if found is not None:
+                return found
+    windows = _windows_of_requests(phase)
+    if windows is None:
+        return None
+    connection.register("windows_of_requests", windows)
+    connection.execute(_OF_REQUESTS)
+    connection.execute(_NO_FIRSTS)
+    return _compared(connection, RESPONSES, phase)
+
+
+def _compared(connection: duckdb.DuckDBPyConnection, source: str, phase: _Phase) -> _Executions | None:
+    span = phase.span
+    edges = {"start": span.start_ns, "end": span.end_ns}
+    rest_ns = span.start_ns + phase.rest_ns
+    sizes = connection.execute(_SIZES, {**edges, "rest": rest_ns}).fetchall()
+    bases = _bases(sizes)
+    if not bases:
+        return None
+    names = ("server", "model", "instance_device", "rows", "base_ns", "is_of_rest")
+    table = pa.table(
+        {name: list(column) for name, column in zip(names, zip(*bases, strict=True), strict=True)}
+    )
+    connection.register("bases_table", table)
+    connection.execute("CREATE OR REPLACE TEMP TABLE bases AS FROM bases_table")
+    ((noise,),) = connection.execute(_NOISE, {"rest": rest_ns, "end": span.end_ns}).fetchall()
+    connection.execute(_COMPARED.format(slow=repr(max(SLOW_RATIO, noise or 0.0))))
+    rows = connection.execute(_SLOW_ROWS, edges).fetchnumpy()
+    begin_ns, end_ns = (np.asarray(rows[name], np.int64) - span.start_ns for name in ("start_ns", "end_ns"))
+    whole_ns = np.maximum(1, end_ns - begin_ns)
+    begin_ns, end_ns = np.maximum(begin_ns, 0), np.minimum(end_ns, phase.length_ns)
+    within = (end_ns - begin_ns) / whole_ns
+    slow = _Slow(
+        begin_ns.astype(np.float64),
+        end_ns.astype(np.float64),
+        np.asarray(rows["excess_ns"], np.float64) * within,
+        np.asarray(rows["ratio"], np.float64),
+        np.asarray(rows["is_early"], np.bool_),
+    )
+    return _Executions(
+        source=source,
+        connection=connection,
+        span=span,
+        slow=slow,
+        of_phase=_Counts(*connection.execute(_COUNTS, edges).fetchall()[0]),
+        sizes_count=len({rows for _, _, _, rows, *_, is_measured in sizes if is_measured}),
+        drift_ratio=_drift_ratio(connection, span, noise),
+    )
+
+
+def _bases(
+    sizes: Sequence[tuple[str, str, int, int, int, float, int, float, bool]],
+) -> list[tuple[object, ...]]:
+    """Server, model, device, size, base, and whether that is its own of the last third; nothing of models of which no
+    size has enough executions."""
+    groups: dict[tuple[str, str, int], list[tuple[int, float | None, float | None]]] = {}
+    for server, model, device, rows, n_rest, rest_ns, n_later, later_ns, _ in sizes:
+        of_rest = rest_ns if n_rest >= _LEAST_REST else None
+        own = groups.setdefault((server, model, device), [])
+        own.append((rows, of_rest, later_ns if n_later >= _LEAST_LATER else None))
+    found: list[tuple[object, ...]] = []
+    for key, own in groups.items():
+        is_rest = any(of_rest for _, of_rest, _ in own)
+        known = [(rows, of_rest if is_rest else later) for rows, of_rest, later in own]
+        line = [(rows, base_ns) for rows, base_ns in known if base_ns]
+        if not line:
+            continue
+        known_rows, known_ns = np.array(line, np.float64).T
+        for rows, of_rest, later in own:
+            line_ns = float(np.interp(rows, known_rows, known_ns))
+            line_ns *= max(1.0, rows / float(known_rows[-1]))  # beyond the largest known, in proportion
+            base_ns = of_rest if of_rest else min(line_ns, later or line_ns)
+            found.append((*key, rows, base_ns, bool(of_rest)))
+    return found
+
+
+def _drift_ratio(connection: duckdb.DuckDBPyConnection, span: RunPhase, noise: float | None) -> float | None:
+    edges = {"start": span.start_ns, "end": span.end_ns}
+    rows = connection.execute(_DRIFT.format(n=_N_SEGMENTS), edges).fetchall()
+    if len(rows) < _N_SEGMENTS or any(n < _LEAST_REST for _, n, _ in rows):
+        return None
+    return float(np.exp(_rise(np.array([level for *_, level in rows]), math.log(max(1.0, noise or 1.0)))))
+
+
+def _rise(levels: Floats, noise: float) -> float:
+    """From the first to the last of the logarithms, where they rise all the way (a tenth of it may be lost between two)
+    and by more than half of what a tenth of the last executions strays; else 0."""
+    rise = float(levels[-1] - levels[0])
+    is_rising = bool((np.diff(levels) >= -0.1 * abs(rise)).all())
+    return rise if is_rising and rise >= noise / 2 else min(rise, 0.0)
+
+
+def _windows_of_requests(phase: _Phase) -> pa.Table | None:
+    """For each server and model, windows of the phase, and of its length before it, as executions: `rows` is the mean
+    number in flight, `took_ns` the median service time of the requests sent in it. None where no window has any."""
+    parts = []
+    width_ns = max(1, phase.length_ns // _N_WINDOWS)
+    sent = phase.requests.take(phase.requests.is_sent & phase.requests.is_done)
+    for server in sent.target.counts():
+        for model in sent.at_server(server).request_kind.counts():
+            both = [one.at_server(server).of_model(model) for one in (phase.before, sent)]
+            sent_ns, done_ns, service_ns = (
+                np.concatenate([getattr(one, name) for one in both])
+                for name in ("sent_ns", "done_ns", "service_ns")
+            )
+            n_begun = np.searchsorted(np.sort(sent_ns), sent_ns, side="right")
+            in_flight = n_begun - np.searchsorted(np.sort(done_ns), sent_ns, side="right")
+            order = np.lexsort((service_ns, window := (sent_ns - phase.span.start_ns) // width_ns))
+            windows, firsts, counts = np.unique(window[order], return_index=True, return_counts=True)
+            mean = np.add.reduceat(in_flight[order], firsts) / counts
+            start_ns = phase.span.start_ns + windows * width_ns
+            parts.append(
+                pa.table({
+                    "server": [server] * len(windows), "model": [model] * len(windows),
+                    "instance": [""] * len(windows), "instance_device": np.full(len(windows), -1),
+                    "rows": np.maximum(1, np.rint(mean).astype(np.int64)),
+                    "start_ns": start_ns, "end_ns": start_ns + width_ns,
+                    "took_ns": service_ns[order][firsts + (counts - 1) // 2].astype(np.float64),
+                    "n": np.ones(len(windows), np.int64),
+                })
+            )  # fmt: skip
+    return pa.concat_tables(parts) if parts else None
+
+
+def _of_phase(
+    manifest: Manifest,
+    phase: _Phase,
+    executions: _Executions | None,
+    qs: Sequence[float],
+    limit: LateFrom | None,
+) -> ColdFigures:
+    slow = executions.slow if executions is not None else None
+    found = _cold_stretches(phase, executions) if executions is not None else _NOT_COLD
+    stretches, executed_ns = found.stretches, found.executed_ns
+    kind = COLD if stretches else NOTHING
+    if _is_leftover(phase) and not (stretches and stretches[0].begin_ns == 0):
+        left = Stretch(0, phase.settled_ns(0))
+        kind = kind if stretches else LEFTOVERS
+        stretches = _merged([left, *stretches])
+    is_in = is_within(stretches, phase.at_ns)
+    rest_ns = phase.latency_ns[~is_in]
+    late_from, late_of = (limit.ns, limit.text) if limit is not None else (_p95(rest_ns), "")
+    is_late = phase.latency_ns >= late_from if late_from is not None else np.zeros(len(is_in), np.bool_)
+    n, n_late, n_late_all = int(is_in.sum()), int(is_late[is_in].sum()), int(is_late.sum())
+    drift = executions.drift_ratio if executions is not None else None
+    if kind == NOTHING and drift is not None and drift >= DRIFT_RATIO:
+        kind = DRIFT
+    is_stated = kind == DRIFT
+    if stretches:
+        is_stated = is_much(n, n_late, len(is_in), n_late_all)
+    in_first = slow.begin_ns < executed_ns if slow is not None else np.empty(0, np.bool_)
+    return ColdFigures(
+        phase=phase.span.name,
+        kind=kind,
+        source=executions.source if executions is not None else "",
+        inherited=phase.inherited,
+        stretches=tuple(stretches),
+        is_stated=is_stated,
+        n=n,
+        n_late=n_late,
+        n_of_phase=len(is_in),
+        n_late_of_phase=n_late_all,
+        late_from_ns=late_from,
+        late_of=late_of,
+        executed_ns=executed_ns,
+        is_of_first=found.is_of_first,
+        slow_ratio=float(np.median(slow.ratio[in_first])) if slow is not None and in_first.any() else None,
+        excess_ns=round(float(slow.excess_ns[in_first].sum())) if slow is not None else 0,
+        n_first=executions.of_phase.n_first if executions is not None else 0,
+        n_first_slow=executions.of_phase.n_first_slow if executions is not None else 0,
+        first_excess_ns=round(executions.of_phase.first_excess_ns) if executions is not None else 0,
+        without=_quantiles(rest_ns, qs) if stretches else (),
+        drift_ratio=drift,
+        advice=_advice(manifest, phase, replace(found, stretches=stretches), kind, executions)
+        if stretches
+        else None,
+    )
+
+
+def _quantiles(latency_ns: Floats, qs: Sequence[float]) -> tuple[Quantile, ...]:
+    is_failed = np.isinf(latency_ns)
+    return tuple(quantiles(np.where(is_failed, 0, latency_ns).astype(np.int64), qs, is_failed))
+
+
+def _p95(latency_ns: Floats) -> int | None:
+    """By nearest rank; None of none, or where it is infinite."""
+    if not len(latency_ns):
+        return None
+    rank = math.ceil(0.95 * len(latency_ns)) - 1
+    found = float(np.partition(latency_ns, rank)[rank])
+    return None if math.isinf(found) else int(found)
+
+
+def _is_leftover(phase: _Phase) -> bool:
+    """Whether the phase begins with more in flight than its last third mostly has, and with one that is older than
+    nearly all of its requests become."""
+    first = 2 * _N_WINDOWS // 3
+    usual = float(np.quantile(phase.in_flight[first:], 0.95))
+    return phase.inherited.n > usual + 1 and phase.inherited.oldest_ns > phase.rest_quantile(0.95)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Cold stretches in order of time, until when executions were slow, and whether for being the first of their
+    size."""
+
+    stretches: tuple[Stretch, ...]
+    executed_ns: int
+    is_of_first: bool
+
+
+_NOT_COLD = _Found((), 0, False)
+
+
+def _cold_stretches(phase: _Phase, executions: _Executions) -> _Found:
+    """None of a phase that is not cold."""
+    slow = executions.slow
+    if not len(slow.begin_ns):
+        return _NOT_COLD
+    ends_ns = np.unique(slow.end_ns)
+    if len(ends_ns) > _N_CANDIDATES:
+        ends_ns = ends_ns[np.linspace(0, len(ends_ns) - 1, _N_CANDIDATES).astype(np.int64)]
+    until = slow.until(ends_ns)
+    whole = float(slow.excess_ns.sum())
+    furthest = int(np.argmax(until / whole - ends_ns / phase.length_ns))
+    is_late = phase.latency_ns > phase.rest_quantile(0.95)
+    best: tuple[float, _Found] | None = None
+    for place in sorted({int(np.argmax(until >= share * until[furthest])) for share in SHARES}):
+        executed_ns, amount = math.ceil(ends_ns[place]), float(until[place])
+        if executed_ns >= phase.length_ns or not _is_alone(
+            executions, executed_ns, amount, whole, phase.length_ns
+        ):
+            continue
+        counts = executions.until(executed_ns)
+        of_early = float(slow.until(np.array([float(executed_ns)]), slow.is_early)[0])
+        is_of_first = counts.is_first_effect and 2 * of_early >= amount
+        if not is_of_first and (
+            counts.slow_share < 0.5 or not _is_slow_start(phase, executions, executed_ns, amount)
+        ):
+            continue
+        stretch = Stretch(0, phase.settled_ns(executed_ns))
+        n = int(np.searchsorted(phase.at_ns, stretch.end_ns))
+        apart = float(is_late[:n].sum()) / max(1, is_late.sum()) - n / len(is_late)
+        if best is None or apart > best[0]:
+            best = (apart, _Found((stretch,), executed_ns, is_of_first))
+    if best is not None:
+        return best[1]
+    of_early = float(slow.excess_ns[slow.is_early].sum())
+    if not executions.of_phase.is_first_effect or 2 * of_early < whole:
+        return _NOT_COLD
+    spread: list[Stretch] = []
+    begins_ns, ends_ns = slow.begin_ns[slow.is_early], slow.end_ns[slow.is_early]
+    for begin_ns, end_ns in zip(begins_ns.tolist(), ends_ns.tolist(), strict=True):
+        if not spread or end_ns > spread[-1].end_ns:
+            spread.append(Stretch(int(begin_ns), phase.settled_ns(math.ceil(end_ns))))
+    return _Found(_merged(spread), math.ceil(float(ends_ns.max())), True)
+
+
+def _is_alone(
+    executions: _Executions, stretch_ns: float, amount: float, whole: float, length_ns: float
+) -> bool:
+    """Whether the rest of the phase has nothing like the stretch."""
+    slow = executions.slow
+    if (whole - amount) / (length_ns - stretch_ns) * RATE_RATIO > amount / stretch_ns:
+        return False
+    begins_ns = slow.begin_ns[slow.begin_ns >= stretch_ns]
+    if not len(begins_ns):
+        return True
+    begins_ns = begins_ns[:: max(1, len(begins_ns) // _N_CANDIDATES)]
+    in_window = slow.until(np.minimum(begins_ns + stretch_ns, length_ns)) - slow.until(begins_ns)
+    ratio = WINDOW_RATIO if executions.source == BATCHES else ROUGH_WINDOW_RATIO
+    return float(in_window.max()) <= ratio * amount
+
+
+def _is_slow_start(phase: _Phase, executions: _Executions, stretch_ns: int, amount: float) -> bool:
+    """Whether the stretch is slow from its beginning on; not where the phase before ended at the
+    speed of the rest, nor where more load than the rest ever has explains it."""
+    slow = executions.slow
+    in_stretch = slow.begin_ns < stretch_ns
+    is_much = int(in_stretch.sum()) >= _LEAST_LATER or bool(slow.is_early[in_stretch].any())
+    half = float(slow.until(np.array([stretch_ns / 2]))[0])
+    if not is_much or half < 0.2 * amount or executions.is_warm_before(stretch_ns):
+        return False
+    n_in = int(np.searchsorted(phase.at_ns, stretch_ns))
+    usual = (len(phase.at_ns) - n_in) / (phase.length_ns - stretch_ns)
+    is_busier = n_in / stretch_ns > SLOW_RATIO * usual and n_in > 20
+    return not is_busier or float(np.median(slow.ratio[in_stretch])) >= 2 * SLOW_RATIO
+
+
+def _merged(stretches: Sequence[Stretch]) -> tuple[Stretch, ...]:
+    found: list[Stretch] = []
+    for one in sorted(stretches):
+        if found and one.begin_ns <= found[-1].end_ns:
+            found[-1] = Stretch(found[-1].begin_ns, max(found[-1].end_ns, one.end_ns))
+        elif one.end_ns > one.begin_ns:
+            found.append(one)
+    return tuple(found)
+
+
+def _advice(
+    manifest: Manifest,
+    phase: _Phase,
+    found: _Found,
+    kind: str,
+    executions: _Executions | None,
+) -> WarmUpAdvice:
+    """As long as it took from the first request to the end of the last stretch, and a quarter; where sizes were new, at
+    the rate of the phase's busiest second."""
+    before = [one for one in phase_spans(manifest) if one.end_ns <= phase.span.start_ns]
+    last = before[-1] if before and before[-1].kind == "warmup" else None
+    so_far_ns = phase.span.start_ns - last.start_ns if last is not None else 0
+    needed_s = _MARGIN * (so_far_ns + found.stretches[-1].end_ns) / NS_PER_S
+    seconds = next((one for one in _NICE_S if one >= needed_s), math.ceil(needed_s))
+    plan = manifest.plan
+    warm_hz = (
+        plan.n_by_phase.get(last.name, 0) * NS_PER_S / so_far_ns if last is not None and so_far_ns else 0.0
+    )
+    own_hz = len(phase.at_ns) * NS_PER_S / phase.length_ns
+    width_ns = min(NS_PER_S, phase.length_ns)
+    peak_hz = int(np.bincount(phase.at_ns // width_ns).max()) * NS_PER_S / width_ns
+    rate_hz = None
+    if phase.requests.is_open:
+        if last is None:
+            rate_hz = peak_hz
+        elif kind == LEFTOVERS and warm_hz > 1.1 * own_hz:
+            rate_hz = own_hz
+        elif found.is_of_first and executions is not None and warm_hz < 0.9 * peak_hz:
+            slow = (
+                executions.slow
+            )  # what began before the phase needs time alone: the warm-up had met its size
+            is_new = slow.is_early & (slow.begin_ns > 0)
+            if 2 * float(slow.excess_ns[is_new].sum()) >= float(slow.excess_ns[slow.is_early].sum()):
+                rate_hz = peak_hz
+    return WarmUpAdvice(
+        phase=last.name if last is not None else "",
+        duration_ns=seconds * NS_PER_S,
+        rate_hz=rate_hz,
+        is_lower=rate_hz is not None and last is not None and rate_hz < warm_hz,
+        sizes_count=executions.sizes_count if executions is not None and executions.source == BATCHES else 0,
+    )
+
+
+def _sql(text: str) -> str:
+    return text.replace("'", "''")
