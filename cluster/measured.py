@@ -12,12 +12,13 @@ from pathlib import Path
 
 from squall.analysis.storage.held_folder import sole_holder
 from squall.analysis.storage.part import error_reason, open_for_write, write_atomically
+from squall.analysis.storage.store import RunStore
 from squall.cluster.draining import Draining
 from squall.cluster.driver.run import RunResult
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.progress import Screen
 from squall.scenarios.config.scenario import Scenario
-from squall.scenarios.errors import ScenarioError, SquallError, StoreError
+from squall.scenarios.errors import ClusterError, ScenarioError, SquallError, StoreError
 
 RunOne = Callable[[Scenario, Path, str | None, Interrupts], RunResult]
 """`squall.cluster.driver.run.run_scenario`, or what stands for it in a test."""
@@ -108,6 +109,24 @@ def held(folder: Path, is_shared: bool = False) -> Iterator[Path]:
         raise ScenarioError(f"{folder}: no such folder")
     with sole_holder(folder, ScenarioError(f"{folder}: another squall goes on in it"), is_shared=is_shared):
         yield folder
+
+
+def gather_broken_off(folder: Path, screen: Screen, interrupts: Interrupts) -> None:
+    """Seals the runs in `folder` that were broken off with their driver, by what they left here, so that nothing of
+    them stays elsewhere; one that cannot be is left, and why is told. The caller holds `folder`."""
+    from squall.cluster.driver.resume import resume_run
+
+    for manifest in sorted(folder.glob("*/manifest.json")):
+        run_dir = manifest.parent
+        try:
+            if RunStore.open(run_dir).is_sealed:
+                continue
+            screen.step(f"{run_dir.name} was broken off: what it left is gathered")
+            busy = ClusterError("it is being written by a squall that still runs")
+            with sole_holder(run_dir, busy):
+                resume_run(run_dir, interrupts)
+        except SquallError as error:
+            screen.step(f"{run_dir.name}: {error}")
 
 
 def write_text(path: Path, text: str) -> None:

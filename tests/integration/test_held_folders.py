@@ -80,3 +80,23 @@ def test_a_folder_that_another_process_holds_is_refused_in_one_line(
     assert len(told) == 1
     assert "goes on in it" in told[0] or "is being written by a squall that still runs" in told[0]
     assert sorted(path.name for path in folder.rglob("*")) == before
+
+
+@pytest.mark.slow
+def test_a_search_that_ended_before_its_first_probe_can_be_resumed(joined: Bench) -> None:
+    assert joined.ray is not None
+    with NullProcess("--service=constant:3ms") as null:
+        path = joined.write({**MAPPING, "promises": {"response": "p(50)<1500ms"}})
+        url = f"http://127.0.0.1:{null.ports['http']}"
+        at = ["--server", url, "--ray", joined.ray, "--seeds", "1", "--low", "0", "--most", "60/s"]
+        null.kill()
+        first = joined.start("capacity", path, "--out", joined.out, *at)
+        assert first.end() == 1, first.lines
+        (folder,) = joined.out.iterdir()
+        assert any(f"goes on with --resume {folder}" in line for line in first.lines)
+        null.start()
+        second = joined.start("capacity", path, "--resume", folder, *at)
+        second.wait_for("main ")  # its first probe
+        second.interrupt()
+        assert second.end() == 1, second.lines
+        assert second.error_line() == "squall: interrupted by SIGINT"

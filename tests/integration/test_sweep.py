@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 import yaml
 
 from squall.analysis.storage.store import RunStore
-from tests.integration.live_runs import Bench, Live
+from tests.integration.live_runs import Bench, Live, wait_until
 from tests.null_process import NullProcess
 from tests.sweep_runs import SCENARIO
 
@@ -112,4 +113,50 @@ def test_ctrl_c_at_a_terminal_lets_the_run_end_and_a_second_one_breaks_it_off(jo
         statuses = sorted(RunStore.open(one.parent).manifest.status for one in folder.glob("*/manifest.json"))
         assert statuses[0] == "ABORTED"
         assert len(json.loads((folder / "sweep.json").read_text())["runs"]) == len(statuses) - 1
+    joined.wait_until_gone()
+
+
+@pytest.mark.slow
+def test_a_sweep_whose_server_is_dead_stops_after_three_runs_and_goes_on_later(joined: Bench) -> None:
+    rates = [f"{rate}/s" for rate in (40, 50, 60, 70, 80)]
+    with NullProcess(f"--service=constant:{SERVICE_NS // 1_000_000}ms") as null:
+        path = experiment(joined.folder, null, measured="1s", matrix={"phases.burst.arrivals.rate": rates})
+        null.kill()
+        live = start(joined, path)
+        assert live.end() == 1, live.lines
+        assert live.error_line().startswith("squall: 3 runs in a row failed at the server: ")
+        folder = folder_of(joined)
+        assert any(f"--resume {folder} goes on with it" in line for line in live.lines)
+        lines = [json.loads(line) for line in (folder / "sweep.jsonl").read_text().splitlines()]
+        assert [one["state"] for one in lines].count("failed") == 3
+        null.start()
+        again = start(joined, path, "--resume", folder)
+        again.wait_for("are connected")
+        again.interrupt()
+        assert again.end() == 1, again.lines
+    lines = [json.loads(line) for line in (folder / "sweep.jsonl").read_text().splitlines()]
+    assert lines[-1]["state"] in ("done", "invalid")
+
+
+@pytest.mark.slow
+def test_what_a_killed_run_of_a_sweep_left_is_gathered_when_the_sweep_goes_on(joined: Bench) -> None:
+    assert joined.ray_tmp is not None
+    tmp = joined.ray_tmp
+    with NullProcess(f"--service=constant:{SERVICE_NS // 1_000_000}ms") as null:
+        path = experiment(joined.folder, null, measured="3s")
+        live = start(joined, path)
+        spills = "squall-tmp-*/spill/requests-*.arrows"
+        wait_until(lambda: any(one.stat().st_size > 8192 for one in tmp.glob(spills)), 90, "spilled rows")
+        os.kill(live.process.pid, signal.SIGKILL)
+        live.end()
+        folder = folder_of(joined)
+        (broken,) = [one.parent for one in folder.glob("*/manifest.json")]
+        again = start(joined, path, "--resume", folder)
+        again.wait_for("are connected")
+        again.interrupt()
+        assert again.end() == 1, again.lines
+    sealed = RunStore.open(broken)
+    assert sealed.is_sealed
+    assert sealed.manifest.reasons[0].startswith("The run's driver was killed ")
+    assert broken.name not in (folder / "runs.csv").read_text(), "another run stands for it"
     joined.wait_until_gone()

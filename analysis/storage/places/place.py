@@ -154,6 +154,6 @@ def place_at(address: str) -> Place | None:
 
     if address.startswith(SCHEME):
         return ObjectFolder(address)
-    if "://" in address:
+    if "://" in address or address.lower().startswith("s3:"):  # s3:/bucket, too, is no folder here
         raise StoreError(f"{address}: object storage is known as s3://BUCKET/PREFIX alone")
     return None

@@ -82,7 +82,7 @@ def capacity(
     from squall.cluster.commands.decisions.capacity_search import CapacitySearch, resumed_rows
     from squall.cluster.commands.decisions.fewer_servers import refuse_without_gpus
     from squall.cluster.driver.run import run_scenario
-    from squall.cluster.measured import Measurer, folder_of_runs, held
+    from squall.cluster.measured import Measurer, folder_of_runs, gather_broken_off, held
     from squall.cluster.progress import Screen
     from squall.scenarios.config.loader import load_scenario
 
@@ -97,6 +97,8 @@ def capacity(
     with held(folder), interruptible() as interrupts:
         rows = resumed_rows(folder, settings) if resume is not None else []
         measurer = Measurer(folder, ray, interrupts, run_scenario, Screen())
+        if resume is not None:
+            gather_broken_off(folder, measurer.screen, interrupts)
         found = CapacitySearch(loaded, settings, measurer, command, rows)
         answers = found.run(gpus)
     print_result(found.to_json(), lambda _: "\n".join([*lines(answers, settings), str(folder)]), as_json)

@@ -46,6 +46,7 @@ class CapacitySearch:
 
         Raises what a run raises, once it has said how to go on.
         """
+        self._keep()  # one that ends before its first probe can be taken up, too
         try:
             levels = self._searched(ALL, self.scenario, 1.0)
             if by_gpus:

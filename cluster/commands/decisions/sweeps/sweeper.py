@@ -26,10 +26,13 @@ from squall.cluster.commands.decisions.sweeps.runnable import refuse_unrunnable
 from squall.cluster.commands.decisions.sweeps.site import Site, this_site
 from squall.cluster.driver.run import run_scenario
 from squall.cluster.interrupts import Interrupts
-from squall.cluster.measured import Measurer, RunOne, folder_of_runs
+from squall.cluster.measured import Measurer, RunOne, folder_of_runs, gather_broken_off
 from squall.cluster.progress import Screen
-from squall.scenarios.errors import ScenarioError, SquallError, StoreError
+from squall.scenarios.errors import ScenarioError, SquallError, StoreError, TargetError
 from squall.scenarios.experiments.experiment import Experiment
+
+_MOST_UNREACHED = 3
+"""Runs in a row that failed at a server that runs already: it will not be there for the next one either."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,8 @@ def run_sweep(
     """Runs what is not finished; the folder and what was found. However it ends, the files of what was run are written.
 
     The first SIGINT ends it after the run that goes on, the second breaks that off: KeyboardInterrupt. A run that
-    fails is a row, and is run again by the next command; ScenarioError and StoreError end the sweep. A cell that
+    fails is a row, and is run again by the next command; ScenarioError and StoreError end the sweep, and TargetError
+    where `_MOST_UNREACHED` runs in a row failed at a server that runs already. A cell that
     cannot be run is a ScenarioError before the first run.
     """
     around = around or Surroundings()
@@ -89,6 +93,7 @@ def run_sweep(
         if begun is not None:
             with interrupts.allowed():
                 sweeper.refuse_unrunnable()
+            sweeper.gather_broken_off()
         with sweeper.telling():
             sweeper.choose()
             sweeper.confirm()
@@ -130,12 +135,17 @@ class _Sweeper:
             lambda: interrupts.is_asked_to_end or bool(interrupts.name),
         )  # fmt: skip
         self._n_run = 0
+        self._n_unreached = 0
         self._plans = choosing_plans(experiment, journal.state, self._site.digest, asked.is_forced)
 
     def refuse_unrunnable(self) -> None:
         """Raises ScenarioError for a cell that is to be run and cannot be."""
         state, is_forced = self._journal.state, self._asked.is_forced
         refuse_unrunnable(cells_to_run(self._experiment, state, self._plans, is_forced), self._asked.path)
+
+    def gather_broken_off(self) -> None:
+        """What a run left that ended with the driver of the command before."""
+        gather_broken_off(self._journal.folder, self._screen, self._interrupts)
 
     def choose(self) -> None:
         """The runs that choose a cell."""
@@ -217,19 +227,27 @@ class _Sweeper:
             run, status = result.run_dir.name, result.status
             figures, reason = self._around.read(result)
             outcome = DONE if status == "VALID" else INVALID
+            self._n_unreached = 0
         except StoreError:
             raise
         except ScenarioError as error:
             raise ScenarioError(f"cell {cell.label}: {error}") from error
         except SquallError as error:
             reason, run = str(error), next(iter(self._folders() - before), "")
-            self._screen.step(f"failed: {reason}; the sweep goes on", "red")
+            is_unreached = isinstance(error, TargetError) and any(
+                one.url for one in cell.scenario.server_entries() or ()
+            )
+            self._n_unreached = self._n_unreached + 1 if is_unreached else 0
+            ends = self._n_unreached >= _MOST_UNREACHED
+            self._screen.step(f"failed: {reason}; the sweep {'stops' if ends else 'goes on'}", "red")
         row = RunRow(
             key=plan.key, position=plan.position, block=plan.block, role=plan.role, cell=plan.cell, label=cell.label,
             seed=plan.seed, attempt=attempt, outcome=outcome, status=status, reason=reason, run=run, site=plan.site,
             host=self._site.text, wall_s=self._around.monotonic_s() - begun_s, gpu_c=gpu_c, figures=figures,
         )  # fmt: skip
         self._journal.append({"state": outcome, "key": plan.key, "row": row})
+        if self._n_unreached >= _MOST_UNREACHED:
+            raise TargetError(f"{self._n_unreached} runs in a row failed at the server: {reason}")
 
     def _folders(self) -> set[str]:
         return {path.name for path in self._journal.folder.iterdir() if path.is_dir()}
