@@ -227,6 +227,34 @@ def test_what_was_recorded_too_thinly_gives_no_name(tmp_path: Path) -> None:
         assert {named[lost, level] for level in ("window", "body")} == {"not assessed"}
 
 
+def test_throttled_is_of_high_confidence_only_where_no_other_process_heats_the_gpu(tmp_path: Path) -> None:
+    hot = replace(ANY, throttled_ratio=1.0)
+    phases = [
+        replace(hot, name="alone", foreign_ratio=0.0),
+        replace(hot, name="not known"),
+        replace(hot, name="a little", foreign_ratio=0.08),
+        replace(hot, name="beside", foreign_ratio=0.9),
+        replace(ANY, name="cool", foreign_ratio=0.9),
+    ]
+    for phase in phases:  # a run each: whose ids these are is told by all of its samples
+        findings, _ = diagnose(write_regime_run(tmp_path / phase.name, [phase]))
+        found = next(one for one in findings if one.level == "window")
+        told = found.rule, found.confidence
+        why = " ".join(found.confidence_reasons)
+        if phase.name == "alone":
+            assert told == ("throttled", "high"), why
+        elif phase.name == "not known":
+            assert told == ("throttled", "medium")
+            assert "it is not known whether other processes use its GPU" in why
+        elif phase.name == "a little":
+            assert told == ("throttled", "low")
+            assert "other processes had 8.00 % of its GPU, and heat it too" in why
+        else:
+            assert told == ("shared GPU", "high"), why
+            assert ("throttled" in found.also) == (phase.name == "beside")
+            assert "Other processes had 90.0 % of the time of its GPU" in found.claim
+
+
 def test_the_p99_requests_name_what_grew_and_what_their_batches_were(
     judged: tuple[RunStore, RunMetrics],
 ) -> None:

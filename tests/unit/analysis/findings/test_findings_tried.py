@@ -26,6 +26,9 @@ def test_a_rule_without_a_name_or_with_that_of_another_is_refused() -> None:
 
 
 def test_every_rule_is_tried_on_its_level_where_all_is_known() -> None:
-    tried = {level: rules_of(level, {"cpu_taken_ratio": 0.0}) for level in get_args(Level)}
+    tried = {
+        level: rules_of(level, {"cpu_taken_ratio": 0.0, "gpu_foreign_ratio": 0.0})
+        for level in get_args(Level)
+    }
     assert sorted(rule.name for rules in tried.values() for rule in rules) == sorted(get_args(RuleName))
     assert all(rule.level == level for level, rules in tried.items() for rule in rules)
