@@ -6,10 +6,11 @@ the servers on a GPU had requests, in which kernels of processes that are not th
     foreign   sum of `sm_util` of other processes in a second (NVML, per process), weighed by the requests sent in it
 
 A process is another's where NVML names it and it is none of the server's: the server's own are named too, so that ids
-are those of this node; or it is one of this node that has the driver open; or it was there before the run started its
-server. Else it is not known whose it is, as in a container where the driver tells the ids of the host. Where NVML tells
-no use per process, or names no process, what the GPU did while no request was in flight is foreign (GPM's `sm_util`,
-else nvidia-smi's `util`), at any time of the run.
+are those of this node; or it is one of this node that has the driver open, of a run that started its servers and so
+knows all of their processes; or it was there before the run started its server. Else it is not known whose it is, as in
+a container where the driver tells the ids of the host. Where NVML tells no use per process, or names no process, what
+the GPU did while no request was in flight is foreign (GPM's `sm_util`, else nvidia-smi's `util`): in gaps of the phase,
+else the lesser of before and behind it. A server that serves requests of others too is not idle then: not assessed.
 
 **Consequence**: of the response times, the share that this explains, the first of these that there is:
 
@@ -40,12 +41,13 @@ from squall.analysis.arrays import Bools, Floats, Int64s
 from squall.analysis.clocks.timeline import measure_spans
 from squall.analysis.requests.requests import Requests, in_order
 from squall.analysis.tables.columns import NO_DEVICE
+from squall.analysis.tables.deployed import GpuUse
 from squall.analysis.tables.manifest import Manifest
 from squall.analysis.wording import count_text, duration_text, share_text
 from squall.scenarios.units import NS_PER_S
 
 BATCH_COLUMNS = (
-    "phase", "node", "server", "model", "instance_device", "start_ns", "end_ns", "rows", "n_requests",
+    "phase", "node", "server", "model", "instance_device", "start_ns", "end_ns", "rows", "n_foreign",
 )  # fmt: skip
 WITH_RATIO, WITHOUT_RATIO = 0.10, 0.02
 """Foreign share of a second from which it is one with foreign work, and below which one without: a tenth is what a
@@ -268,7 +270,7 @@ def _of_gpu(
     samples = _rows(tables.samples, node, uuid)
     assert samples is not None, "without samples there is no GPU to look at"
     own = requests.take(requests.target.is_any_of(servers) & requests.is_sent)
-    before = next((one for one in manifest.nodes[node].gpus_before if one.uuid == uuid), None)
+    before = next((one for one in _uses_before(manifest, node) if one.uuid == uuid), None)
     found = GpuShares(
         node,
         phase,
@@ -276,7 +278,7 @@ def _of_gpu(
         servers,
         int(pc.sum(pc.equal(samples["phase"].cast(pa.string()), phase)).as_py() or 0),
         before_ratio=before.util if before is not None and _is_started(manifest, servers) else None,
-        idle_ratio=_idle_ratio(samples, requests, manifest, node),
+        idle_ratio=_idle_ratio(samples, requests, manifest, node, phase),
     )
     if _is_mig(samples):
         return replace(found, reason="MIG divides it, and NVML tells no use per process there")
@@ -296,12 +298,23 @@ def _of_gpu(
                 server_ratio=_mean(seconds.server, n) if seconds.names_server else None,
                 measured_by=PROCESSES,
             )
-    if found.idle_ratio is not None:
+    if found.idle_ratio is not None and not _serves_others(tables.batches, servers):
         return replace(found, foreign_ratio=found.idle_ratio, measured_by=ACTIVITY)
     why = "NVML names no process of the server, as in a container where the driver hides processes"
     if seconds is not None and not seconds.has_use:
         why = "NVML tells no use per process"
-    return replace(found, reason=f"{why}, and there were too few samples without a request in flight")
+    rest = "there were too few samples without a request in flight"
+    if found.idle_ratio is not None:
+        rest = "the server serves requests of others, too"
+    return replace(found, reason=f"{why}, and {rest}")
+
+
+def _serves_others(batches: pa.Table | None, servers: Sequence[str]) -> bool:
+    """Whether requests that are not of this run were in batches of these servers."""
+    if batches is None:
+        return False
+    own = pc.is_in(batches["server"].cast(pa.string()), pa.array(servers, pa.string()))
+    return bool(pc.any(pc.and_(own, pc.greater(batches["n_foreign"], 0))).as_py())
 
 
 @dataclass(frozen=True, eq=False)
@@ -328,43 +341,48 @@ class _Seconds:
         span = next((one for one in measure_spans(manifest) if one.name == found.phase), None)
         if everyone is None or not everyone.num_rows or span is None:
             return None
-        names_server = bool(pc.any(everyone["is_server"]).as_py())
+        every_own = pc.unique(everyone.filter(everyone["is_server"])["process"].combine_chunks())
+        names_server = len(every_own) > 0
         edges = np.arange(span.start_ns, max(span.end_ns, span.start_ns + 1) + NS_PER_S, NS_PER_S)
         rows = everyone.filter(_is(everyone, "gpu_uuid", found.gpu_uuid))
         middle = rows["t_ns"].to_numpy() - rows["interval_ns"].to_numpy() // 2
-        rows = rows.filter(pa.array((middle >= edges[0]) & (middle < edges[-1])))
-        place = (
-            np.searchsorted(edges, rows["t_ns"].to_numpy() - rows["interval_ns"].to_numpy() // 2, "right") - 1
-        )
+        is_inside = (middle >= edges[0]) & (middle < edges[-1])
+        rows = rows.filter(pa.array(is_inside))
+        place = np.searchsorted(edges, middle[is_inside], "right") - 1
         there = _there_before(manifest, found)
-        is_server = np.asarray(rows["is_server"].to_numpy(zero_copy_only=False), dtype=np.bool_)
         ids = rows["process"].to_numpy()
+        is_server = np.isin(
+            ids, every_own.to_numpy()
+        )  # one that came with a model is known some seconds later
         has_open = np.zeros(len(ids), np.bool_)
         if "uses_driver" in rows.column_names:
             has_open = np.asarray(
                 pc.fill_null(rows["uses_driver"], False).to_numpy(zero_copy_only=False), dtype=np.bool_
             )
-        is_other = ~is_server & (names_server | has_open | np.isin(ids, there))
-        use = np.asarray(pc.fill_null(rows["sm_util"], 0.0).to_numpy(), dtype=np.float64)
-        n_ticks = np.maximum(
-            1, [len(set(rows["t_ns"].to_numpy()[place == one])) for one in range(len(edges) - 1)]
+        sources = {manifest.servers[name].source for name in found.servers}
+        knows_own = not sources & {None, "url"} or bool(is_server.any())
+        is_other = ~is_server & (
+            (names_server and knows_own)
+            | (has_open & (not sources & {None, "url", "container"}))
+            | np.isin(ids, there)
         )
+        use = np.asarray(pc.fill_null(rows["sm_util"], 0.0).to_numpy(), dtype=np.float64)
+        n_seconds = len(edges) - 1
+        _, first, tick = np.unique(rows["t_ns"].to_numpy(), return_index=True, return_inverse=True)
+        n_ticks = np.maximum(1, np.bincount(place[first], minlength=n_seconds))
         foreign, server = (
-            np.minimum(1.0, np.bincount(place[own], use[own], len(edges) - 1) / n_ticks)
+            np.minimum(1.0, np.bincount(place[own], use[own], n_seconds) / n_ticks)
             for own in (is_other, is_server)
         )
-        memory = pc.fill_null(rows["memory_used_bytes"], 0).to_numpy()
-        held = [
-            int(memory[is_other & (rows["t_ns"].to_numpy() == at)].sum())
-            for at in np.unique(rows["t_ns"].to_numpy())
-        ]
+        memory = np.where(is_other, pc.fill_null(rows["memory_used_bytes"], 0).to_numpy(), 0)
+        held = np.bincount(tick, memory, len(first))
         return cls(
             edges,
             foreign,
             server,
             n_foreign=len(np.unique(ids[is_other])),
             n_unknown=len(np.unique(ids[~is_other & ~is_server])),
-            foreign_memory_bytes=max(held, default=0) or None,
+            foreign_memory_bytes=int(held.max(initial=0)) or None,
             has_use=everyone["sm_util"].null_count < everyone.num_rows,
             names_server=names_server,
         )  # fmt: skip
@@ -384,10 +402,14 @@ def _there_before(manifest: Manifest, found: GpuShares) -> Int64s:
     """Processes that were on the GPU before the run started its servers there; none where these ran already."""
     if not _is_started(manifest, found.servers):
         return np.zeros(0, np.int64)
-    uses = manifest.nodes[found.node].gpus_before
+    uses = _uses_before(manifest, found.node)
     return np.array(
         [one for use in uses if use.uuid == found.gpu_uuid for one in use.processes or ()], np.int64
     )
+
+
+def _uses_before(manifest: Manifest, node: str) -> Sequence[GpuUse]:
+    return manifest.nodes[node].gpus_before if node in manifest.nodes else ()
 
 
 def _is_started(manifest: Manifest, servers: Sequence[str]) -> bool:
@@ -399,23 +421,38 @@ def _is_mig(samples: pa.Table) -> bool:
     return bool(pc.any(pc.not_equal(samples["mig_instance"].cast(pa.string()), "")).as_py())
 
 
-def _idle_ratio(samples: pa.Table, requests: Requests, manifest: Manifest, node: str) -> float | None:
-    """Mean activity of the GPU in samples of the run with no request in flight at any server of the node since a second
-    before; None of fewer than `LEAST_IDLE`. nvidia-smi's utilisation is over up to a second before."""
+def _idle_ratio(
+    samples: pa.Table, requests: Requests, manifest: Manifest, node: str, phase: str
+) -> float | None:
+    """Mean activity of the GPU in samples with no request in flight at any server of the node since a second before, as
+    nvidia-smi's utilisation is over up to that; None of fewer than `LEAST_IDLE`.
+
+    Those of the phase; else the lesser of those before and behind it, of either where the other has none.
+    """
+    span = next(one for one in measure_spans(manifest) if one.name == phase)
     here = [name for name, server in manifest.servers.items() if server.node == node]
     sent = requests.take(requests.target.is_any_of(here) & requests.is_sent)
-    ends = np.where(sent.is_done, sent.done_ns, sent.sent_ns)
-    begins, ends = in_order(sent.sent_ns), in_order(ends)
-    if not len(begins):
+    if not len(sent):
         return None
+    begins = in_order(sent.sent_ns)
+    ends = in_order(np.where(sent.is_done, sent.done_ns, sent.sent_ns))
     for name in ("sm_util", "util"):
         rows = samples.filter(pc.is_valid(samples[name]))
-        at = rows["t_ns"].to_numpy()
+        at, value = rows["t_ns"].to_numpy(), rows[name].to_numpy()
         since = at - rows["interval_ns"].to_numpy() - NS_PER_S
-        # none was sent before its end that is not done before its begin
+        # what was sent before its end was done before its begin
         is_idle = np.searchsorted(begins, at, "right") == np.searchsorted(ends, since, "left")
-        if int(is_idle.sum()) >= LEAST_IDLE:
-            return float(np.mean(rows[name].to_numpy()[is_idle]))
+        within, before, behind = (
+            float(value[own].mean()) if int(own.sum()) >= LEAST_IDLE else None
+            for own in (
+                is_idle & (since >= span.start_ns) & (at <= span.end_ns),
+                is_idle & (at <= span.start_ns),
+                is_idle & (since >= span.end_ns),
+            )
+        )
+        around = [one for one in (before, behind) if one is not None]
+        if within is not None or around:
+            return within if within is not None else min(around)
     return None
 
 

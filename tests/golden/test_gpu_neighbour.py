@@ -16,16 +16,27 @@ import pynvml
 import pytest
 
 from squall.actors.sampling.gpu.source import GpuProcessSource, GpuSource
+from squall.analysis.requests.requests import Requests
 from squall.analysis.schema import arrow_schema
 from squall.analysis.summary.summary import summarise
 from squall.analysis.summary.summary_file import Summary
-from squall.analysis.verdict.gpu_shares import GpuShares
-from tests.synthetic_runs import START_NS, S, SyntheticRun, phase_at, synthesise, synthesise_two_servers
+from squall.analysis.verdict.gpu_shares import GpuShares, GpuTables, gpu_lines
+from squall.analysis.verdict.validity import Samples, Verdict, judge, run_gpus
+from tests.synthetic_runs import (
+    START_NS,
+    S,
+    SyntheticRun,
+    as_table,
+    phase_at,
+    synthesise,
+    synthesise_two_servers,
+)
 from tests.unit.actors.fake_nvml import FakeGpu, FakeMig, FakeNvml
 
 SERVER, NEIGHBOUR = 700, 4711
 TICK_NS = S // 10
 FIRST_S, LAST_S = -3, 18
+Tables = dict[str, dict[str, list[Any]]]
 GIB = 1 << 30
 
 
@@ -70,7 +81,7 @@ def _tables(
     host_pids: bool = False,
     tells_use: bool = True,
     is_mig: bool = False,
-) -> dict[str, dict[str, list[Any]]]:
+) -> Tables:
     """The tables of GPUs as sources over a scripted NVML fill them. `shows`: whether NVML names a process of this id;
     `host_pids`: it tells other ids than this node has."""
     parts = [FakeMig(values={"memory": GIB}, gi=1)] if is_mig else []
@@ -117,24 +128,51 @@ def _tables(
     return {name: columns for name, columns in found.items() if columns["phase"]}
 
 
-def _summary(
-    run: SyntheticRun, tables: dict[str, dict[str, list[Any]]], folder: Path, **node: Any
-) -> Summary:
+@dataclass(frozen=True)
+class Looked:
+    """What the analysis of the tables says of the GPUs, without the rest of a summary."""
+
+    gpu_use: Sequence[GpuShares]
+    verdict: Verdict
+
+    @property
+    def gpu_text(self) -> list[str]:
+        return gpu_lines(self.gpu_use)
+
+
+def _looked(run: SyntheticRun, tables: Tables, **node: Any) -> Looked:
+    _plant(run, tables, **node)
+    made = {
+        name: as_table(name, {**columns, "run": ["r"] * len(columns["phase"])})
+        for name, columns in run.tables.items()
+    }
+    names = ("gpu_samples", "gpu_processes", "batches", "triton_samples")
+    gpus = GpuTables(*(made.get(name) for name in names))
+    samples = Samples(made["worker_samples"], made["host_samples"], gpus=gpus)
+    requests = Requests.from_table(made["requests"])
+    return Looked(run_gpus(requests, samples, run.stated), judge(requests, samples, run.stated))
+
+
+def _summary(run: SyntheticRun, tables: Tables, folder: Path, **node: Any) -> Summary:
+    _plant(run, tables, **node)
+    return summarise(run.write(folder))
+
+
+def _plant(run: SyntheticRun, tables: Tables, **node: Any) -> None:
     run.tables |= tables
     uuids = sorted(set(tables["gpu_samples"]["gpu_uuid"]))
     run.manifest["nodes"]["node-0"] |= {
         "gpus": ["NVIDIA H200"] * len(uuids), "gpu_places": [{"uuid": one} for one in uuids], **node,
     }  # fmt: skip
     run.tables["batches"]["instance_device"] = [0] * len(run.tables["batches"]["phase"])
-    return summarise(run.write(folder))
 
 
-def _only(summary: Summary) -> GpuShares:
+def _only(summary: Summary | Looked) -> GpuShares:
     (found,) = summary.gpu_use
     return found
 
 
-def _check(summary: Summary) -> Any:
+def _check(summary: Summary | Looked) -> Any:
     return next((one for one in summary.verdict.checks if one.name == "GPU of the server"), None)
 
 
@@ -173,7 +211,7 @@ def test_a_neighbour_that_is_there_all_the_time_is_bound_for_want_of_a_compariso
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     run = synthesise(slower=[2.5] * 16)
-    summary = _summary(run, _tables(monkeypatch, tmp_path, Neighbour([0.9])), tmp_path)
+    summary = _looked(run, _tables(monkeypatch, tmp_path, Neighbour([0.9])))
     found = _only(summary)
     assert found.compared == "bound"
     assert found.foreign_ratio == pytest.approx(0.9, abs=0.01)
@@ -198,19 +236,18 @@ def test_a_busy_neighbour_without_consequence_is_told_and_the_run_is_valid(
 def test_a_neighbour_with_tiny_use_is_told_and_decides_nothing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    summary = _summary(synthesise(), _tables(monkeypatch, tmp_path, Neighbour([0.03])), tmp_path)
+    summary = _looked(synthesise(), _tables(monkeypatch, tmp_path, Neighbour([0.03])))
     assert summary.verdict.status == "VALID"
     assert _check(summary).is_met
     (line,) = summary.gpu_text
     assert "1 other process had 3.00 % of its time" in line
-    assert summary.findings[0].rule != "shared GPU"
 
 
 def test_a_neighbour_on_another_gpu_is_none_of_the_servers(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     tables = _tables(monkeypatch, tmp_path, Neighbour([0.9], gpu=1), n_gpus=2, shows=lambda _: True)
-    summary = _summary(synthesise(), tables, tmp_path)
+    summary = _looked(synthesise(), tables)
     found = _only(summary)
     assert found.gpu_uuid == "GPU-0"
     assert found.foreign_ratio == 0.0
@@ -260,7 +297,7 @@ def test_in_a_container_that_names_no_process_the_work_beside_ours_shows_while_n
 ) -> None:
     tables = _tables(monkeypatch, tmp_path, Neighbour([0.9]), shows=lambda _: False)
     assert "gpu_processes" not in tables
-    summary = _summary(synthesise(slower=[2.5] * 16), tables, tmp_path)
+    summary = _looked(synthesise(slower=[2.5] * 16), tables)
     found = _only(summary)
     assert (found.measured_by, found.compared) == ("activity", "bound")
     assert found.foreign_ratio == pytest.approx(0.9, abs=0.01)
@@ -272,7 +309,7 @@ def test_ids_of_another_namespace_are_not_known_whose(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     tables = _tables(monkeypatch, tmp_path, Neighbour([0.0]), host_pids=True)
-    found = _only(_summary(synthesise(), tables, tmp_path))
+    found = _only(_looked(synthesise(), tables))
     assert (found.n_foreign, found.n_unknown) == (0, 2)
     assert (found.measured_by, found.foreign_ratio) == ("activity", 0.0)
 
@@ -283,7 +320,7 @@ def test_a_process_that_was_there_before_the_server_is_anothers_whatever_its_nam
     tables = _tables(monkeypatch, tmp_path, Neighbour(COMES), host_pids=True)
     before = [{"uuid": "GPU-0", "util": 0.0, "processes": [NEIGHBOUR + 100_000]}]
     run = synthesise(slower=[1.0] * 8 + [2.5] * 8)
-    summary = _summary(run, tables, tmp_path, gpus_before=before)
+    summary = _looked(run, tables, gpus_before=before)
     found = _only(summary)
     assert (found.n_foreign, found.n_unknown, found.server_ratio) == (1, 1, None)
     assert (found.measured_by, found.compared) == ("processes", "moments")
@@ -294,14 +331,57 @@ def test_a_driver_without_use_per_process_leaves_what_the_gpu_does_by_itself(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     tables = _tables(monkeypatch, tmp_path, Neighbour([0.0]), tells_use=False)
-    found = _only(_summary(synthesise(), tables, tmp_path))
+    found = _only(_looked(synthesise(), tables))
     assert (found.n_foreign, found.measured_by, found.foreign_ratio) == (1, "activity", 0.0)
 
 
 def test_mig_is_not_assessed_and_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    summary = _summary(synthesise(), _tables(monkeypatch, tmp_path, Neighbour([0.9]), is_mig=True), tmp_path)
+    summary = _looked(synthesise(), _tables(monkeypatch, tmp_path, Neighbour([0.9]), is_mig=True))
     assert _only(summary).foreign_ratio is None
     assert _check(summary) is None
     assert summary.verdict.status == "VALID"
     (line,) = summary.gpu_text
     assert "whether others use it is not assessed: MIG divides it" in line
+
+
+def test_a_process_of_a_server_whose_processes_are_not_known_is_not_called_anothers(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    run = synthesise()
+    run.manifest["servers"]["server-0"]["source"] = "url"
+    tables = _tables(monkeypatch, tmp_path, Neighbour([0.9]))
+    tables["gpu_processes"]["is_server"] = [False] * len(tables["gpu_processes"]["phase"])
+    found = _only(_looked(run, tables))
+    assert (found.n_foreign, found.n_unknown) == (0, 2)
+    assert found.measured_by == "activity", "what the GPU does by itself is all that is known"
+
+
+def test_a_process_of_the_server_that_is_known_late_is_the_servers_from_its_begin(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tables = _tables(monkeypatch, tmp_path, None)
+    is_server = tables["gpu_processes"]["is_server"]
+    is_server[:8] = [False] * 8
+    assert any(is_server)
+    found = _only(_looked(synthesise(), tables))
+    assert (found.n_foreign, found.n_unknown, found.foreign_ratio) == (0, 0, 0.0)
+
+
+def test_a_gpu_is_not_idle_for_want_of_ours_while_its_server_serves_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    run = synthesise()
+    run.tables["batches"]["n_foreign"][0] = 1
+    tables = _tables(monkeypatch, tmp_path, Neighbour([0.9]), shows=lambda _: False)
+    summary = _looked(run, tables)
+    assert _only(summary).foreign_ratio is None
+    assert "the server serves requests of others, too" in summary.gpu_text[0]
+
+
+def test_a_neighbour_that_left_before_the_load_is_not_taken_for_one_beside_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    leaves = Neighbour([0.9, 0.0])
+    tables = _tables(monkeypatch, tmp_path, leaves, shows=lambda _: False)
+    found = _only(_looked(synthesise(), tables))
+    assert (found.measured_by, found.foreign_ratio) == ("activity", 0.0)
