@@ -10,7 +10,9 @@ are those of this node; or it is one of this node that has the driver open, of a
 knows all of their processes; or it was there before the run started its server. Else it is not known whose it is, as in
 a container where the driver tells the ids of the host. Where NVML tells no use per process, or names no process, what
 the GPU did while no request was in flight is foreign (GPM's `sm_util`, else nvidia-smi's `util`): in gaps of the phase,
-else the lesser of before and behind it. A server that serves requests of others too is not idle then: not assessed.
+else the lesser of before and behind it. So is what it did then beyond the use of all processes that NVML names, where
+that is more: a container may see its own alone. A server that serves requests of others too is not idle then: not
+assessed.
 
 **Consequence**: of the response times, the share that this explains, the first of these that there is:
 
@@ -56,6 +58,8 @@ LEAST_BATCHES = 30
 """Of equal size on either side, over all sizes: as the findings demand (`confidence.DEMANDS.n_batches`)."""
 LEAST_IDLE = 10
 """Samples without any request in flight before these say what the GPU does by itself: one second at 10 Hz."""
+LEAST_IDLE_SECONDS = 2
+"""The same of the samples of processes, at 1 Hz."""
 LEAST_RATIO = 0.01
 """Foreign share below which nothing was taken: NVML tells whole percents."""
 MOMENTS, SERVERS, BOUND = "moments", "servers", "bound"
@@ -292,12 +296,19 @@ def _of_gpu(
         )
         if seconds.has_use and (seconds.names_server or seconds.n_foreign):
             n = seconds.count(own.sent_ns)
-            return replace(
+            found = replace(
                 found,
                 foreign_ratio=_mean(seconds.foreign, n),
                 server_ratio=_mean(seconds.server, n) if seconds.names_server else None,
                 measured_by=PROCESSES,
             )
+            named = _named_while_idle(tables, requests, manifest, found)
+            hidden = 0.0 if named is None or found.idle_ratio is None else found.idle_ratio - named
+            if hidden < max(WITH_RATIO, found.foreign_ratio or 0.0) or _serves_others(
+                tables.batches, servers
+            ):
+                return found
+            return replace(found, foreign_ratio=hidden, measured_by=ACTIVITY)
     if found.idle_ratio is not None and not _serves_others(tables.batches, servers):
         return replace(found, foreign_ratio=found.idle_ratio, measured_by=ACTIVITY)
     why = "NVML names no process of the server, as in a container where the driver hides processes"
@@ -424,10 +435,43 @@ def _is_mig(samples: pa.Table) -> bool:
 def _idle_ratio(
     samples: pa.Table, requests: Requests, manifest: Manifest, node: str, phase: str
 ) -> float | None:
-    """Mean activity of the GPU in samples with no request in flight at any server of the node since a second before, as
-    nvidia-smi's utilisation is over up to that; None of fewer than `LEAST_IDLE`.
+    """Mean activity of the GPU in samples with no request in flight; None of fewer than `LEAST_IDLE`."""
+    for name in ("sm_util", "util"):
+        rows = samples.filter(pc.is_valid(samples[name]))
+        at, since = rows["t_ns"].to_numpy(), rows["t_ns"].to_numpy() - rows["interval_ns"].to_numpy()
+        found = _while_idle(since, at, rows[name].to_numpy(), requests, manifest, node, phase, LEAST_IDLE)
+        if found is not None:
+            return found
+    return None
 
-    Those of the phase; else the lesser of those before and behind it, of either where the other has none.
+
+def _named_while_idle(
+    tables: GpuTables, requests: Requests, manifest: Manifest, found: GpuShares
+) -> float | None:
+    """The same of the use by all processes that NVML names; None of fewer than `LEAST_IDLE_SECONDS`."""
+    rows = _rows(tables.processes, found.node, found.gpu_uuid)
+    if rows is None:
+        return None
+    at, first, tick = np.unique(rows["t_ns"].to_numpy(), return_index=True, return_inverse=True)
+    use = np.bincount(tick, pc.fill_null(rows["sm_util"], 0.0).to_numpy(), len(at))
+    since = at - rows["interval_ns"].to_numpy()[first]
+    return _while_idle(since, at, use, requests, manifest, found.node, found.phase, LEAST_IDLE_SECONDS)
+
+
+def _while_idle(
+    since_ns: Int64s,
+    at_ns: Int64s,
+    value: Floats,
+    requests: Requests,
+    manifest: Manifest,
+    node: str,
+    phase: str,
+    least: int,
+) -> float | None:
+    """Mean of the samples with no request in flight at any server of the node since a second before, as nvidia-smi's
+    utilisation is over up to that.
+
+    Those of the phase; else the lesser of those before and behind it, of either where the other has fewer than `least`.
     """
     span = next(one for one in measure_spans(manifest) if one.name == phase)
     here = [name for name, server in manifest.servers.items() if server.node == node]
@@ -436,24 +480,19 @@ def _idle_ratio(
         return None
     begins = in_order(sent.sent_ns)
     ends = in_order(np.where(sent.is_done, sent.done_ns, sent.sent_ns))
-    for name in ("sm_util", "util"):
-        rows = samples.filter(pc.is_valid(samples[name]))
-        at, value = rows["t_ns"].to_numpy(), rows[name].to_numpy()
-        since = at - rows["interval_ns"].to_numpy() - NS_PER_S
-        # what was sent before its end was done before its begin
-        is_idle = np.searchsorted(begins, at, "right") == np.searchsorted(ends, since, "left")
-        within, before, behind = (
-            float(value[own].mean()) if int(own.sum()) >= LEAST_IDLE else None
-            for own in (
-                is_idle & (since >= span.start_ns) & (at <= span.end_ns),
-                is_idle & (at <= span.start_ns),
-                is_idle & (since >= span.end_ns),
-            )
+    since = since_ns - NS_PER_S
+    # what was sent before its end was done before its begin
+    is_idle = np.searchsorted(begins, at_ns, "right") == np.searchsorted(ends, since, "left")
+    within, before, behind = (
+        float(value[own].mean()) if int(own.sum()) >= least else None
+        for own in (
+            is_idle & (since >= span.start_ns) & (at_ns <= span.end_ns),
+            is_idle & (at_ns <= span.start_ns),
+            is_idle & (since >= span.end_ns),
         )
-        around = [one for one in (before, behind) if one is not None]
-        if within is not None or around:
-            return within if within is not None else min(around)
-    return None
+    )
+    around = [one for one in (before, behind) if one is not None]
+    return within if within is not None else min(around, default=None)
 
 
 def _with_consequence(

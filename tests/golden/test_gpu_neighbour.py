@@ -305,6 +305,21 @@ def test_in_a_container_that_names_no_process_the_work_beside_ours_shows_while_n
     assert summary.verdict.reasons[0].startswith("Something else used the GPU")
 
 
+def test_in_a_container_that_names_its_own_processes_alone_the_work_of_others_is_not_taken_for_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tables = _tables(monkeypatch, tmp_path, Neighbour([0.9]), shows=lambda pid: pid == SERVER)
+    summary = _looked(synthesise(slower=[2.5] * 16), tables)
+    found = _only(summary)
+    assert (found.n_foreign, found.measured_by, found.server_ratio) == (
+        0,
+        "activity",
+        pytest.approx(0.3, abs=0.01),
+    )
+    assert found.foreign_ratio == pytest.approx(0.9, abs=0.01)
+    assert summary.verdict.status == "INVALID"
+
+
 def test_ids_of_another_namespace_are_not_known_whose(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
