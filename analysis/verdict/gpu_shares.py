@@ -453,7 +453,8 @@ def _named_while_idle(
     if rows is None:
         return None
     at, first, tick = np.unique(rows["t_ns"].to_numpy(), return_index=True, return_inverse=True)
-    use = np.bincount(tick, pc.fill_null(rows["sm_util"], 0.0).to_numpy(), len(at))
+    of_each = np.asarray(pc.fill_null(rows["sm_util"], 0.0).to_numpy(), dtype=np.float64)
+    use = np.asarray(np.bincount(tick, of_each, len(at)), dtype=np.float64)
     since = at - rows["interval_ns"].to_numpy()[first]
     return _while_idle(since, at, use, requests, manifest, found.node, found.phase, LEAST_IDLE_SECONDS)
 

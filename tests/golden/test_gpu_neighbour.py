@@ -311,11 +311,8 @@ def test_in_a_container_that_names_its_own_processes_alone_the_work_of_others_is
     tables = _tables(monkeypatch, tmp_path, Neighbour([0.9]), shows=lambda pid: pid == SERVER)
     summary = _looked(synthesise(slower=[2.5] * 16), tables)
     found = _only(summary)
-    assert (found.n_foreign, found.measured_by, found.server_ratio) == (
-        0,
-        "activity",
-        pytest.approx(0.3, abs=0.01),
-    )
+    assert (found.n_foreign, found.measured_by) == (0, "activity")
+    assert found.server_ratio == pytest.approx(0.3, abs=0.01)
     assert found.foreign_ratio == pytest.approx(0.9, abs=0.01)
     assert summary.verdict.status == "INVALID"
 
