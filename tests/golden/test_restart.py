@@ -16,7 +16,7 @@ from tests.null_process import NullProcess, null_spec
 pytestmark = pytest.mark.serial
 both_protocols = pytest.mark.parametrize("protocol", ["http", "grpc"])
 GAP_NS = 2 * MS
-N = 1_750  # 3.5 s of arrivals
+N = 20_000  # 40 s of arrivals
 OUTAGE_NS = S
 
 
@@ -24,44 +24,52 @@ OUTAGE_NS = S
 def test_a_server_that_is_killed_and_started_again_is_loaded_on_without_a_pause(
     protocol: str, tmp_path: Path
 ) -> None:
-    plan = plan_of([i * GAP_NS for i in range(N)], 20 * S)
-    down_ns: list[int] = []
+    """The load ends by a stop, once 200 requests went well after the restart: how long that takes is the host's."""
+    plan = plan_of([i * GAP_NS for i in range(N)], 60 * S)
+    at_ns: list[int] = []
+
+    def wait_for(worker: LoadWorker, n_ok: int) -> int:
+        """Returns how many went well, once these are `n_ok`."""
+        while (found := worker.progress().n_done - worker.progress().n_failed) < n_ok:
+            time.sleep(0.005)
+        return found
+
     with NullProcess("--service=constant:1ms") as null:
 
         def kill_and_restart(worker: LoadWorker) -> None:
-            while worker.progress().n_done < 200:
-                time.sleep(0.005)
-            down_ns.append(time.monotonic_ns())
+            wait_for(worker, 200)
+            at_ns.append(time.monotonic_ns())
             null.kill()
+            at_ns.append(time.monotonic_ns())
             time.sleep(OUTAGE_NS / S)
+            at_ns.append(time.monotonic_ns())
             null.start()
-            down_ns.append(time.monotonic_ns())
+            at_ns.append(time.monotonic_ns())
+            wait_for(worker, wait_for(worker, 0) + 200)
+            worker.stop()
 
-        rules = Rules(timeout_ns=5 * S)
-        settings = settings_of(tmp_path, null.ports[protocol], rules, spec=null_spec(), protocol=protocol)
+        settings = settings_of(tmp_path, null.ports[protocol], spec=null_spec(), protocol=protocol)
         rows = run_worker(settings, plan, meanwhile=kill_and_restart)
     assert_one_row_each(rows, plan)
-    killed_ns, up_ns = down_ns
-    outage_ns = up_ns - killed_ns
-    scheduled, done = numbers(rows, "scheduled_ns"), numbers(rows, "done_ns")
-    is_ok = np.array(column(rows, "outcome")) == "ok"
-    before, after = scheduled < killed_ns - 100 * MS, scheduled > up_ns + 100 * MS
-    # it died within 50 ms of `killed_ns` and cannot be up again before the sleep's end
-    during = (scheduled > killed_ns + 50 * MS) & (scheduled < killed_ns + OUTAGE_NS)
-    assert is_ok[before].all()
-    assert before.sum() > 100
-    assert is_ok[after].all(), set(np.array(column(rows, "detail"))[after])
-    assert after.sum() > 100
-    assert during.sum() > 400
-    assert set(np.array(column(rows, "outcome"))[during]) == {"transport_error"}
-    assert set(np.array(column(rows, "detail"))[during]) == {"connect: Connection refused"}
+    killing_ns, dead_ns, starting_ns, up_ns = at_ns
+    scheduled = numbers(rows, "scheduled_ns")
+    sent, done = (rows.column(name).fill_null(-1).to_numpy() for name in ("sent_ns", "done_ns"))
+    outcome, detail = (np.array(column(rows, name)) for name in ("outcome", "detail"))
+    assert set(outcome) <= {"ok", "transport_error", "cancelled", "unsent"}  # the last two by the stop
+    before = (done >= 0) & (done < killing_ns)
+    assert set(outcome[before]) == {"ok"}
+    assert before.sum() >= 200
+    after = sent > up_ns
+    assert set(outcome[after]) <= {"ok", "cancelled"}, set(detail[after])
+    assert after.sum() >= 100
     # sends go on: what fails, fails at its own turn, and no backlog waits for the server's return
-    told = done - scheduled
-    assert np.quantile(told[during], 0.99) < outage_ns / 5
-    is_sent = np.array([sent is not None for sent in column(rows, "sent_ns")])
-    lag = (np.array([sent or 0 for sent in column(rows, "sent_ns")]) - scheduled)[is_sent]
-    assert is_sent[before | after].all()
-    assert np.quantile(lag, 0.99) < outage_ns / 5
+    is_due = (scheduled > dead_ns) & (scheduled < starting_ns)
+    during = is_due & (done >= 0) & (done < starting_ns)
+    assert is_due.sum() > 400
+    assert during.sum() > is_due.sum() / 2
+    assert set(outcome[during]) == {"transport_error"}
+    # the first of them may be written to connections whose end was not read yet
+    assert (detail[during] == "connect: Connection refused").sum() > 0.8 * during.sum()
 
 
 @pytest.mark.parametrize("protocol", ["http", pytest.param("grpc", marks=pytest.mark.slow)])

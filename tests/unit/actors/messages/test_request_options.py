@@ -17,6 +17,7 @@ from squall.actors.messages.value_check import Tally, ValueCheck, ValueRule
 from squall.models.made import make_inputs
 from squall.models.payload import ID_DIGITS, PREFIX, Parameter, RequestOptions, encode_id, refuse_json
 from squall.models.spec import ModelSpec, TensorSpec
+from squall.scenarios.config.clients.inputs import InputConfig
 from squall.scenarios.errors import ScenarioError
 
 A, B, C = TensorSpec("a", "FP32", (2,)), TensorSpec("b", "INT32", (3,)), TensorSpec("c", "BOOL", (1,))
@@ -226,7 +227,7 @@ HINTED = replace(SPEC, inputs=(*SPEC.inputs, TensorSpec("hint", "INT32", (3,), i
 
 @pytest.mark.parametrize("names", [{"x"}, {"x", "hint"}])
 def test_an_optional_input_may_be_missing(names: set[str]) -> None:
-    every = make_inputs(HINTED, 2, 0, 1)
+    every = make_inputs(HINTED, 2, 0, 1, made={"hint": InputConfig(present=1.0)})
     inputs = {(2, 0): {name: every[name] for name in every if name in names}}
     target = TargetSettings("server-0", "h", 8000, (HINTED,))
     made = {
