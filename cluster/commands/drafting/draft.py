@@ -20,7 +20,8 @@ _BUSY_SHARE = 0.3
 """Of one instance, which at that rate is the most that requests keep busy if each is executed alone."""
 _NAME_CHARACTERS = 64
 _RAISE = (
-    "modest: raise it here, or with --set phases.measure.arrivals.rate=200/s; the most: `squall capacity`"
+    "modest: raise it here, or with --set phases.measure.arrivals.rate=200/s, and the warm-up's to twice that; the"
+    " most: `squall capacity`"
 )
 
 
@@ -165,19 +166,30 @@ def _no_headers() -> Line:
 
 
 def _phases(model: ServedModel) -> Iterator[Line]:
-    rate = format_rate(_modest_hz(model))
+    modest_hz = _modest_hz(model)
     yield Line("phases:", "laid end to end; the last one is a drain")
-    for name, kind, duration, why in (
-        ("warmup", "warmup", "5s", "kept in the tables, left out of the figures"),
-        ("measure", "measure", "30s", "what the figures are about"),
+    for name, kind, duration, rate_hz, why in (
+        ("warmup", "warmup", "10s", 2 * modest_hz, "kept in the tables, left out of the figures"),
+        ("measure", "measure", "30s", modest_hz, "what the figures are about"),
     ):
         yield Line(f"  - name: {name}", "as promises and --set call it")
         yield Line(f"    kind: {kind}", why)
         yield Line(f"    duration: {duration}", "length of the phase")
         yield Line("    arrivals:", "when requests are due, whatever the server does: an open loop")
-        burst = "; bursts of a service: envelope with preset and bin"
-        yield Line("      kind: poisson", f"or any of docs/arrivals.md{burst if kind == 'measure' else ''}")
-        yield Line(f"      rate: {rate}", _RAISE if kind == "measure" else "so that nothing is cold")
+        rate = format_rate(rate_hz)
+        if kind == "warmup":
+            yield Line("      kind: gamma", "in bursts, so that it executes larger batches than are measured")
+            yield Line("      cv: 3", "of the gaps between arrivals; Poisson has 1")
+            yield Line(
+                f"      rate: {rate}",
+                "twice what is measured, so that no batch size is new there: raise it too",
+            )
+            continue
+        yield Line(
+            "      kind: poisson",
+            "or any of docs/arrivals.md; bursts of a service: envelope with preset and bin",
+        )
+        yield Line(f"      rate: {rate}", _RAISE)
     yield Line("  - name: drain", "the end")
     yield Line("    kind: drain", "sends nothing, waits for the last answers")
     yield Line("    duration: 10s", "at most: it ends with the last answer")

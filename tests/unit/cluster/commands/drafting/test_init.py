@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from hypothesis import given
@@ -24,6 +25,7 @@ from squall.models.spec import DATATYPE_BYTES
 from squall.scenarios.config.loader import load_scenario, scenario_from_text
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError, SquallError, TargetError
+from squall.scenarios.plan.drafting import plan_scenario
 from squall.scenarios.strict_yaml import parse_yaml
 from tests.scripted_control import ScriptedControl
 
@@ -156,7 +158,10 @@ def test_the_rate_is_little_for_what_the_statistics_say() -> None:
     for infer_ns, rate_hz in ((0.0, 20.0), (1e6, 20.0), (30e6, 10.0), (2e9, 0.1), (60e9, 0.1), (0.7e9, 0.4)):
         text = draft(ServedModel("m", "1", ("1",), config, int(infer_ns > 0), infer_ns), ("a", "b"), wanted)
         scenario = scenario_from_text(text, "drafted")
-        assert {phase.arrivals.rate_hz for phase in scenario.phases if phase.arrivals} == {rate_hz}  # type: ignore[union-attr]
+        assert {phase.arrivals.rate_hz for phase in scenario.phases if phase.arrivals} == {
+            rate_hz,
+            2 * rate_hz,
+        }  # type: ignore[union-attr]
         assert ("It has answered 1 requests" in text) == (infer_ns > 0)
         assert "its steps end in a, b" in text
 
@@ -343,3 +348,16 @@ def test_several_servers_have_one_model() -> None:
     scenario = scenario_from_text(done.stdout, "printed")
     assert [entry.url for entry in scenario.server_entries() or ()] == [URL, "http://i:8000"]
     assert [line for line in done.stdout.splitlines() if _KEY.match(line) and "  # " not in line] == []
+
+
+@pytest.mark.parametrize("together_ns", [5_000_000, 20_000_000, 100_000_000])
+def test_the_warm_up_brings_as_many_requests_at_once_as_the_measured_phase(together_ns: int) -> None:
+    """What arrives within an execution is the next batch: no size of it is new when it is measured."""
+    plan = plan_scenario(drafted(config_of(tensor("x", "FP32", 4)))[1])
+    most = {}
+    for span in plan.spans:
+        own = plan.offset_ns[(plan.offset_ns >= span.start_ns) & (plan.offset_ns < span.end_ns)]
+        if len(own):
+            within = np.searchsorted(own, own + together_ns) - np.arange(len(own))
+            most[span.name] = int(within.max())
+    assert most["warmup"] >= most["measure"] >= 2
