@@ -38,6 +38,7 @@ _BOUND = {
 }
 _PATTERNS = {
     r"^[a-z0-9][a-z0-9-]*$": "must be small letters, digits and hyphens",
+    r"^[ -~]*$": "must be printable ASCII",
     r"^[1-9][0-9]*$": "must be a whole number from 1",
     SERVER_URL: "must be of the form http://host:port or https://host:port",
 }
@@ -139,7 +140,8 @@ def _rank(problem: ErrorDetails) -> int:
 def _claim(problem: ErrorDetails, root: type[BaseModel]) -> str:
     """What is wrong at the location of `problem`, without the location."""
     kind, context = problem["type"], problem.get("ctx", {})
-    value = _shorten(problem["input"])
+    is_secret = "headers" in problem["loc"][:-1]  # what an error repeats may be kept in a log
+    value = "its value" if is_secret else _shorten(problem["input"])
     if kind == "extra_forbidden":
         return unknown_key(str(problem["loc"][-1]), known_keys(problem["loc"][:-1], root))
     if kind == "value_error":

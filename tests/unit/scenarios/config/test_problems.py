@@ -272,6 +272,16 @@ def problem_of(mapping: dict[str, Any]) -> str:
             {"tls": {"certificate": "me.pem"}},
             "clients.tls: certificate and key, the client's own, go together",
         ),
+        (
+            ("clients",),
+            {"headers": {"X": "s\u00e9cret"}},
+            "clients.headers.X: its value must be printable ASCII",
+        ),
+        (
+            ("clients",),
+            {"headers": {"X": 123456}},
+            "clients.headers.X: its value is not a text, put it in quotes",
+        ),
         (("records",), {"bandwidth": "0MB/s"}, "records.bandwidth: 0 must be above 0"),
         (("records",), {"bandwidth": 5}, "records.bandwidth: 5 is not a bandwidth, write for example 50MB/s"),
         (("records",), {"fetch": "later"}, "records.fetch: 'later' must be 'after' or 'during'"),
