@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from squall.actors.load.shared_memory import unregister_all
+from squall.actors.load.trial import Trial, TrialRequest
 from squall.actors.process.cores import Split
 from squall.actors.process.priority import Settled
 from squall.analysis.clocks.track import ClockTrack
@@ -45,8 +46,11 @@ from squall.scenarios.locust.plan import LocustPlan
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import PhaseSpan, Plan
 from squall.scenarios.run_plan import RunPlan
+from squall.scenarios.units import NS_PER_S
 
 _STOP_TIMEOUT_S = 120.0
+_TRIAL_MARGIN_S = 60.0
+"""Beside the wait for its reply: to connect, and for an agent that is busy."""
 
 
 class Deployment:
@@ -118,10 +122,13 @@ class Deployment:
         tried = {one.server for one in self._store.manifest.tried}
         others = {one.name: one.endpoint for one in self.servers if one.name not in tried}
         agent = self.nodes.hosts[placement.clients[0].label]
+
+        def attempt(request: TrialRequest, number: int) -> Trial:
+            asked = agent.begin(NodeAgent.try_request, request, number)
+            return agent.wait(asked, request.timeout_ns / NS_PER_S + _TRIAL_MARGIN_S)
+
         try:
-            self.try_requests(
-                plan, others, lambda request, number: agent.call(NodeAgent.try_request, request, number)
-            )
+            self.try_requests(plan, others, attempt)
         except TargetError:
             with suppress(SquallError):  # why a server does not take it matters more than its log
                 self.keep_server_logs()
