@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 LATENCY_LABELS = {
     "open": {"response": "response", "service": "service", "lag": "send lag"},
@@ -20,6 +21,14 @@ def duration_text(ns: float | None) -> str:
         return "-"
     size, unit = next((step for step in _NS_STEPS if abs(ns) >= step[0]), _NS_STEPS[-1])
     return f"{_digits(ns / size)} {unit}"
+
+
+def moment_text(ns: float | None) -> str:
+    """An instant, ns since 1970, as `05:50:42.123456` UTC: two of one run differ in its last digits. `-` for None."""
+    if ns is None:
+        return "-"
+    at = datetime.fromtimestamp(int(ns) // 10**9, UTC)
+    return f"{at:%H:%M:%S}.{int(ns) % 10**9 // 1000:06d}"
 
 
 def share_text(ratio: float | None) -> str:

@@ -133,6 +133,19 @@ def format_duration(duration_ns: int) -> str:
     return f"{duration_ns // _NS_PER_UNIT[unit]}{unit}"
 
 
+def digits_text(value: float, digits: int = 3) -> str:
+    """`value` for people with that many significant digits, never as a power of ten: `134`, `0.00012`, `1,234,000`.
+
+    Digits before the point are all given but rounded; zeros at the end of a fraction are not.
+    """
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    magnitude = int(f"{value:.{digits - 1}e}".partition("e")[2])
+    decimals = digits - 1 - magnitude
+    text = f"{round(value, decimals):,.{max(0, decimals)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
 def format_rate(rate_hz: float) -> str:
     """Text such as `"200/s"` that `parse_rate` reads back as exactly the same float (0 or more)."""
     if not math.isfinite(rate_hz) or rate_hz < 0:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from squall.actors.doctor.checkup import Checkup, Finding, Host
+from squall.scenarios.units import digits_text
 
 GIB = 2**30
 _LEAST_FILES, _ENOUGH_FILES = 256, 4_096
@@ -124,7 +125,7 @@ def shared_memory(host: Host) -> Finding:
     mend = "mount -o remount,size=2G /dev/shm (docker run --shm-size=2g, or --ipc=host)"
     if found is None:
         return Finding("/dev/shm", "missing", "is not there: Triton's Python backend needs it", mend)
-    what = f"{found.free_bytes / GIB:.2g} of {found.total_bytes / GIB:.2g} GiB free"
+    what = f"{digits_text(found.free_bytes / GIB)} of {digits_text(found.total_bytes / GIB)} GiB free"
     if found.free_bytes < _LEAST_SHM_BYTES:
         return Finding("/dev/shm", "missing", f"{what}: Triton's Python backend needs it", mend)
     if found.free_bytes < _ENOUGH_SHM_BYTES:
@@ -141,7 +142,7 @@ def scratch(host: Host) -> Finding:
     if reason or found is None:
         what = f"the temporary folder takes no file: {reason or 'it is not there'}"
         return Finding("disk", "missing", what, mend)
-    what = f"{found.free_bytes / GIB:.3g} GiB free in the temporary folder"
+    what = f"{digits_text(found.free_bytes / GIB)} GiB free in the temporary folder"
     if found.free_bytes < _ENOUGH_DISK_BYTES:
         return Finding("disk", "limited", f"{what}: a report of nsys alone takes hundreds of MB", mend)
     if found.free_bytes < (1.0 - _MOST_USED_RATIO) * found.total_bytes:
@@ -186,9 +187,8 @@ def time_namespace(host: Host) -> Finding:
             offset_ns = int(seconds) * _NS_PER_S + int(ns)
     if not offset_ns:
         return Finding("time namespace", "ok", "the node's own")
-    what = (
-        f"the monotonic clock is shifted by {offset_ns / _NS_PER_S:g} s: a server outside stamps on another"
-    )
+    shift = f"the monotonic clock is shifted by {digits_text(offset_ns / _NS_PER_S)} s"
+    what = f"{shift}: a server outside stamps on another"
     return Finding("time namespace", "limited", what, "start Ray outside the time namespace, as the server")
 
 
@@ -200,7 +200,7 @@ def ntp(host: Host) -> Finding:
         fields = chrony.text.split(",")
         if len(fields) > 11 and fields[13:14] != ["Not synchronised"]:
             error_s = abs(float(fields[4])) + float(fields[11]) + float(fields[10]) / 2
-            return Finding("wall clock", "ok", f"chrony, true within {1e3 * error_s:.3g} ms of UTC")
+            return Finding("wall clock", "ok", f"chrony, true within {digits_text(1e3 * error_s)} ms of UTC")
         return Finding(
             "wall clock", "limited", "chrony is not synchronised", "chronyc sources -v; chronyc online"
         )

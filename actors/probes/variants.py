@@ -18,6 +18,7 @@ from torch import Tensor
 
 from squall.actors.probes.marks import Marks
 from squall.actors.probes.stages import Fused
+from squall.scenarios.units import digits_text
 
 Outputs = tuple[Tensor, Tensor]
 """Probabilities and numbers of the best classes, on the host."""
@@ -184,5 +185,7 @@ def difference(expected: Tensor, outputs: Outputs, tolerance: float) -> str:
     ):
         worst = float(((values - should).abs() / should.clamp_min(least)).max())
         if not worst <= tolerance:
-            return f"{what} differs by up to {worst:.2g} of itself, allowed {tolerance:g}"
+            return (
+                f"{what} differs by up to {digits_text(worst, 2)} of itself, allowed {digits_text(tolerance)}"
+            )
     return ""

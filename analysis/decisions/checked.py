@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from xml.etree import ElementTree
 
-from squall.analysis.decisions.figures import BROKEN, INVALID, KEPT, PromiseFigures, worst_verdict
+from squall.analysis.decisions.figures import BROKEN, INVALID, KEPT, UNDECIDED, PromiseFigures, worst_verdict
 from squall.analysis.decisions.over_seeds import PromiseDecision, SeedPromise, decide
 from squall.analysis.tables.document import to_json
 from squall.analysis.wording import share_text
@@ -110,13 +110,15 @@ def decision_text(one: PromiseDecision) -> str:
     if one.verdict == UNFINISHED:
         kept = f"{one.n_kept} of {one.n_seeds} runs so far are within it"
     else:
-        kept = f"{one.n_kept} of {one.n_seeds} runs kept it"
+        others = [run.figures.verdict for run in one.runs if run.figures.verdict not in (KEPT, BROKEN)]
+        open_runs = [f"{others.count(word)} {word}" for word in dict.fromkeys(others)]
+        kept = ", ".join([f"{one.n_kept} of {one.n_seeds} runs kept it", *open_runs])
     if one.n_seeds > 1 and one.verdict != UNFINISHED:
         kept += f" (a run does in at least {share_text(one.kept_least_ratio)} of cases)"
     parts = [kept]
     if one.late_ratio is not None:
         bounds = ""
-        if one.late_low_ratio is not None:
+        if one.late_low_ratio is not None and one.late_ratio > 0:
             low, high = max(0.0, one.late_low_ratio), one.late_high_ratio
             bounds = f" ({share_text(low)} … {share_text(high)})"
         parts.append(f"late {share_text(one.late_ratio)}{bounds} of {share_text(one.allowed_ratio)} allowed")
@@ -141,24 +143,23 @@ def markdown(checked: Checked) -> str:
 
 
 def junit(checked: Checked) -> str:
-    """JUnit XML: a test case for each promise; broken and undecided are failures of that type, invalid and unfinished
-    are errors.
-    One more where requests failed beyond `expect.failures`."""
+    """JUnit XML: a test case for each promise. Broken is a failure; undecided is skipped, for it says neither that the
+    promise is broken nor that it is kept; invalid and unfinished are errors. One more where requests failed beyond
+    `expect.failures`."""
     seconds = sum(one.seconds for one in checked.runs)
     verdicts = [one.verdict for one in checked.promises]
     n_errors = sum(one in (INVALID, UNFINISHED) for one in verdicts) + (not checked.promises)
     failed = failed_lines(checked)
-    n_failures = sum(one not in (KEPT, INVALID, UNFINISHED) for one in verdicts) + bool(failed)
+    n_failures = verdicts.count(BROKEN) + bool(failed)
     counts = {
         "tests": str(max(1, len(verdicts)) + bool(failed)),
         "failures": str(n_failures),
         "errors": str(n_errors),
+        "skipped": str(verdicts.count(UNDECIDED)),
         "time": f"{seconds:.3f}",
     }
     root = ElementTree.Element("testsuites", counts)
-    suite = ElementTree.SubElement(
-        root, "testsuite", {"name": _xml(checked.scenario), "skipped": "0", **counts}
-    )
+    suite = ElementTree.SubElement(root, "testsuite", {"name": _xml(checked.scenario), **counts})
     for one in checked.promises:
         phase = one.runs[0].figures.phase
         name = {
@@ -168,7 +169,7 @@ def junit(checked: Checked) -> str:
         case = _case(suite, name, seconds / len(verdicts))
         if one.verdict == KEPT:
             continue
-        tag = "error" if one.verdict in (INVALID, UNFINISHED) else "failure"
+        tag = {BROKEN: "failure", UNDECIDED: "skipped"}.get(one.verdict, "error")
         message = decision_text(one)
         seeds = [f"seed {run.seed}, {run.run}: {run.figures.verdict}" for run in one.runs]
         if one.verdict == UNFINISHED:

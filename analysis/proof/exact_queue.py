@@ -24,6 +24,7 @@ import numpy as np
 
 from squall.analysis.arrays import Int64s
 from squall.analysis.statistics.latency import nearest_rank
+from squall.scenarios.units import digits_text
 
 QUICK = 0.1
 """Share of the requests that a limit is held to: the quickest."""
@@ -133,7 +134,7 @@ def compare(stamps: Stamps, services_ns: Int64s, n_lanes: int, waits: Waits) -> 
     for what, found_ns, limit_ns, with_client in limits:
         if found_ns <= limit_ns:
             continue
-        said = f"{what}: {found_ns / 1e6:.3g} ms of at most {limit_ns / 1e6:g} ms"
+        said = f"{what}: {digits_text(found_ns / 1e6)} ms of at most {digits_text(limit_ns / 1e6)} ms"
         wait_ns = waits.per_request_ns(n, with_client)
         if wait_ns is None:
             doubts.append(f"{said}; the kernel does not count here how long a process waits for a core")
@@ -141,7 +142,7 @@ def compare(stamps: Stamps, services_ns: Int64s, n_lanes: int, waits: Waits) -> 
             faults.append(said)
         else:
             who = "server and client" if with_client else "the server"
-            doubts.append(f"{said}; {who} waited {wait_ns / 1e6:.3g} ms a request for a core")
+            doubts.append(f"{said}; {who} waited {digits_text(wait_ns / 1e6)} ms a request for a core")
     figures = {
         "over_server_ns": spread(over_ns), "server_late_ns": spread(late_ns),
         "way_ns": {name: spread(way_ns) for name, way_ns in ways_ns.items()},

@@ -12,6 +12,7 @@ from squall.analysis.published.values import RunFigures, Value, last_attempts
 from squall.analysis.published.words import number_text
 from squall.analysis.statistics.paired import LEAST_PAIRS
 from squall.scenarios.published.file import ClaimConfig, PublishedFile
+from squall.scenarios.units import digits_text
 
 HELD, NOT_HELD, UNDECIDED, UNMEASURED = "held", "not held", "undecided", "not measured"
 NOT_MEASURED = "not_measured"
@@ -124,4 +125,4 @@ def claim_value_text(figure: str, to: str | None, value: float | None) -> str:
     """A value of a claim: a multiple of another row's, or in the unit of the figure."""
     if value is None:
         return "-"
-    return f"{value:.3g} times" if to is not None else number_text(figure, value)
+    return f"{digits_text(value)} times" if to is not None else number_text(figure, value)

@@ -14,6 +14,7 @@ from squall.analysis.published.words import NOTHING, number_text, ratio_text, st
 from squall.analysis.render.decision_page import DecisionTable
 from squall.analysis.wording import share_text
 from squall.scenarios.published.figures import FIGURES
+from squall.scenarios.units import digits_text
 
 _UNBROKEN = re.compile(r"(?<=\d) (?=(?:ns|µs|ms|s|%|B|KiB|times)\b|%)|(?<=…) ")
 """Spaces at which a cell is not broken: between a number and its unit, and within an interval."""
@@ -187,7 +188,7 @@ def _ordering_row(one: Ordering) -> tuple[str, ...]:
     if is_turned:
         published = 1.0 / published
         ratios = _inverse(one.ratio), _inverse(one.high), _inverse(one.low)
-    p = NOTHING if one.p is None else f"{one.p:.2g}"
+    p = NOTHING if one.p is None else digits_text(one.p, 2)
     title = FIGURES[one.figure].title
     return first, second, title, f"{published:.2f}", ratio_text(*ratios), str(one.n_pairs), p, one.word
 

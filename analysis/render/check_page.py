@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Sequence
 
 from squall.analysis.decisions.checked import UNFINISHED, Checked, decision_text, failed_lines
@@ -17,8 +19,9 @@ _MOST_PLOTS = 8
 _PER_CENT = 100.0
 
 
-def check_page(checked: Checked, commands: Sequence[str] = ()) -> DecisionPage:
-    """The page of a check, of at least one run or of one that is unfinished. `commands`: what makes it again."""
+def check_page(checked: Checked, commands: Sequence[str] = (), folder: str = "") -> DecisionPage:
+    """The page of a check, of at least one run or of one that is unfinished. `commands`: what makes it again;
+    `folder`: that of the runs, as it is reached from where the commands are typed."""
     broken = [one for one in checked.promises if one.verdict == BROKEN]
     shown = [*broken, *(one for one in checked.promises if one.verdict != BROKEN)]
     promises = DecisionTable(
@@ -57,7 +60,7 @@ def check_page(checked: Checked, commands: Sequence[str] = ()) -> DecisionPage:
             *(map(_seeds, shown) if checked.n_seeds_planned is None else ()),
             _runs(checked),
         ),
-        commands=(*commands, *_reports(checked)),
+        commands=(*commands, *_reports(checked, folder)),
     )
 
 
@@ -234,10 +237,10 @@ def _kept(promises: Sequence[PromiseFigures]) -> str:
     return f"{sum(one.verdict == KEPT for one in promises)} of {len(promises)}"
 
 
-def _reports(checked: Checked) -> list[str]:
+def _reports(checked: Checked, folder: str) -> list[str]:
     """The report of each run that broke a promise."""
     return [
-        f"squall report {one.run}"
+        shlex.join(["squall", "report", os.path.join(folder, one.run)])
         for one in checked.runs
         if any(own.verdict == BROKEN for own in one.promises)
     ]

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from squall.analysis.wording import count_text, duration_text, rate_text
+from squall.scenarios.units import digits_text
 
 if TYPE_CHECKING:  # scipy takes a second to load, and whoever has a report has loaded it
     from squall.analysis.fitting.criteria import Figure
@@ -141,4 +142,4 @@ def _short(value: float) -> str:
 
 def _digits(value: float) -> str:
     """Three digits: `0.0123`, `1.23`."""
-    return f"{value:.3g}"
+    return digits_text(value)

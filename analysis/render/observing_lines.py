@@ -9,7 +9,7 @@ from squall.analysis.summary.collector_costs import CollectorCosts, NsysCost, Ob
 from squall.analysis.summary.profile_figures import LatencyUnder, ProfileFigures
 from squall.analysis.tables.collected import CollectorState
 from squall.analysis.wording import count_text, duration_text, share_text
-from squall.scenarios.units import NS_PER_S
+from squall.scenarios.units import NS_PER_S, digits_text
 
 
 def cost_lines(costs: CollectorCosts) -> list[str]:
@@ -82,7 +82,8 @@ def _cost_text(one: RecordedQuantile) -> str:
 
 def _change(ratio: float) -> str:
     """In percent."""
-    return f"{100 * (ratio - 1):+.2g}"
+    change = 100 * (ratio - 1)
+    return f"{'+' if change >= 0 else ''}{digits_text(change, 2)}"
 
 
 def profile_lines(figures: Mapping[str, ProfileFigures], under: LatencyUnder | None = None) -> list[str]:

@@ -29,6 +29,7 @@ from squall.analysis.render.plots_data import Plot, Points, Series, report_plots
 from squall.analysis.render.promise_lines import breach_lines, decided_line, value_text
 from squall.analysis.render.trace_plots import Band, Styled
 from squall.analysis.requests.cold_words import cold_lines
+from squall.analysis.schema import TABLES
 from squall.analysis.statistics.latency import Quantile
 from squall.analysis.storage.intact import refuse_probe
 from squall.analysis.storage.store import RunStore
@@ -41,6 +42,7 @@ from squall.analysis.wording import (
     count_text,
     duration_text,
     figure_text,
+    moment_text,
     rate_text,
     share_text,
 )
@@ -131,6 +133,7 @@ def _environment() -> Environment:
     environment.filters |= {
         "straggler": straggler_text,
         "duration": duration_text,
+        "cell": _cell_text,
         "share": share_text,
         "count": count_text,
         "rate": rate_text,
@@ -145,6 +148,17 @@ def _environment() -> Environment:
         "pretty": lambda value: json.dumps(value, indent=2, ensure_ascii=False),
     }
     return environment
+
+
+_INSTANTS = {name for table in TABLES.values() for name in table.instants}
+"""Columns that hold points in time."""
+
+
+def _cell_text(value: object, name: str) -> object:
+    """A value of a table's column: instants as UTC's time of day, lengths of time with their unit."""
+    if not name.endswith("_ns") or not isinstance(value, int | float):
+        return value
+    return moment_text(value) if name in _INSTANTS else duration_text(value)
 
 
 def plot_html(plot: Plot, number: int) -> str:

@@ -303,7 +303,10 @@ def _triton_lines(triton: TritonFigures | None) -> list[str]:
     parts = ", ".join(f"{word} {duration_text(mean_ns)}" for word, mean_ns in means.items())
     failed = count_text(triton.failure_count)
     succeeded = count_text(triton.request_count)
-    lines = [f"mean {parts}", f"{succeeded} requests succeeded in these phases, {failed} failed"]
+    lines = [
+        f"mean {parts}",
+        f"{succeeded} requests succeeded in its samples of these phases, {failed} failed",
+    ]
     hits = count_text(triton.cache_hit_count)
     cached = f"{hits} of them were answered from the response cache and have no batch"
     return [*lines, cached] if triton.cache_hit_count else lines

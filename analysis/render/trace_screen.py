@@ -14,7 +14,7 @@ from rich.text import Text
 
 from squall.analysis.traces.notes import window_text
 from squall.analysis.wording import count_text, duration_text, rate_text, share_text
-from squall.scenarios.units import NS_PER_S
+from squall.scenarios.units import NS_PER_S, digits_text
 
 WIDTH = 80
 LABEL_WIDTH = 24
@@ -165,7 +165,8 @@ def _size_rows(sizes: Mapping[str, Mapping[str, Any]]) -> list[Row]:
 def tail_texts(tails: Sequence[Mapping[str, Any]]) -> list[str]:
     """Each index with its standard error, `1.32(0.04)`; `-` where there is none."""
     return [
-        "-" if one["index"] is None else f"{count_text(one['index'])}({one['stderr']:.1g})" for one in tails
+        "-" if one["index"] is None else f"{count_text(one['index'])}({digits_text(one['stderr'], 1)})"
+        for one in tails
     ]
 
 
@@ -205,7 +206,7 @@ def _large_text(value: float | None) -> str:
     """`value` as `count_text`, from ten million on in millions and so on: `1.00 G`."""
     for size, letter in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
         if value is not None and value >= max(size, 1e7):
-            return f"{value / size:.3g} {letter}"
+            return f"{digits_text(value / size)} {letter}"
     return count_text(value)
 
 

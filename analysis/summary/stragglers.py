@@ -16,6 +16,7 @@ from squall.analysis.summary.sampled import HostFigures
 from squall.analysis.tables.deployed import GpuPlace
 from squall.analysis.tables.manifest import Manifest
 from squall.analysis.wording import share_text
+from squall.scenarios.units import digits_text
 
 P95_BEYOND = 1.1
 """Times the median p95 of the others, by the lower end of its interval: what is less is no reason to look."""
@@ -172,7 +173,9 @@ def _gpu_reasons(own: _Gpus, others: list[_Gpus]) -> list[str]:
         reasons.append(f"its GPU was held back in {share_text(own.throttled_ratio)} of its samples{theirs}")
     link = _median(others, lambda one: one.pcie)
     if own.pcie is not None and link is not None and own.pcie < link:
-        reasons.append(f"the PCIe link of its GPU carries {own.pcie / link:.2g} times what the others' do")
+        reasons.append(
+            f"the PCIe link of its GPU carries {digits_text(own.pcie / link, 2)} times what the others' do"
+        )
     rest = {one.numa_nodes for one in others}
     if own.numa_nodes and own.numa_nodes not in rest and () not in rest:
         told = ", ".join(map(str, own.numa_nodes))

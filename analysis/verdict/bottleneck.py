@@ -41,6 +41,7 @@ SYMPTOMS = (
 ROOMY_RATIO = 0.60
 """CPU of a worker in its busiest second at which bursts within that second still find room: what is advised."""
 
+STOLEN = "was stolen"
 CAP = "max_in_flight"
 """What the detail of a request says that the cap held back."""
 ORDER = "sequence order"
@@ -48,7 +49,8 @@ ORDER = "sequence order"
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """Why the client was the limit. `cause`: worker cpu, max_in_flight, sequence order, node cpu or stall."""
+    """Why the client was the limit. `cause`: worker cpu, max_in_flight, sequence order, node cpu, slow path or
+    stall."""
 
     cause: str
     sentence: str
@@ -249,6 +251,8 @@ def _by_stall(view: ClientView) -> Bottleneck | None:
     if not is_late or view.manifest.losses:  # what a lost worker left unsent is no stall
         return None
     lateness = view.lateness()
+    if (slow := _by_slow_path(view)) is not None:
+        return slow
     seen = [f"its event loops were up to {duration_text(loop_ns)} late", *_signs(view)]
     evidence = f"{lateness}, though " if lateness else ""
     evidence += f"its workers were at {share_text(_mean_busy(view))} CPU; {', '.join(seen)}"
@@ -258,6 +262,23 @@ def _by_stall(view: ClientView) -> Bottleneck | None:
     if workers_of.column(view.workers, "n_write_pauses").any():
         advice = "the server or the network took requests in too slowly: raise clients.connections, or lower the rate"
     return _bottleneck("stall", "The client was the bottleneck, though not by its CPU", evidence, advice)
+
+
+def _by_slow_path(view: ClientView) -> Bottleneck | None:
+    """A closed loop whose users waited inside workers that send in Python: that is what the path takes, no stall."""
+    without = [one for one in view.manifest.workers if one.no_lane]
+    if not without or view.inside_ratio <= 0 or is_locust_load(view.manifest):
+        return None
+    if _steal(view) > view.inside_ratio / 2 or [sign for sign in _signs(view) if STOLEN not in sign]:
+        return (
+            None  # what was stolen can hold up as large a share of the users' time; the rest stops a worker
+        )
+    evidence = f"{view.lateness()}, in workers at {share_text(_mean_busy(view))} CPU: "
+    evidence += workers_of.lane_text(view.manifest.workers)
+    advice = "mend what keeps them from the C lane, or share the users among more workers (clients.workers_per_node)"
+    return _bottleneck(
+        "slow path", "The client was the bottleneck, by its slower path in Python", evidence, advice
+    )
 
 
 def _signs(view: ClientView) -> list[str]:
@@ -270,9 +291,14 @@ def _signs(view: ClientView) -> list[str]:
     gc_ns = float(workers_of.column(view.workers, "gc_pause_ns").max())
     if gc_ns > view.allowed_lag_ns:
         signs.append(f"garbage collections took up to {duration_text(gc_ns)} of a sample")
-    if view.hosts is not None and (steal := float(workers_of.column(view.hosts, "cpu_steal").max())) > 0.01:
-        signs.append(f"up to {share_text(steal)} of its node's CPU was stolen")
+    if (steal := _steal(view)) > 0.01:
+        signs.append(f"up to {share_text(steal)} of its node's CPU {STOLEN}")
     return signs
+
+
+def _steal(view: ClientView) -> float:
+    """The largest share of the client nodes' CPU that a sample saw stolen; 0 without samples."""
+    return 0.0 if view.hosts is None else float(workers_of.column(view.hosts, "cpu_steal").max())
 
 
 def _mean_busy(view: ClientView) -> float:

@@ -32,6 +32,7 @@ from squall.cluster.remote.launch import Contact, Launchers
 from squall.cluster.remote.patience import LOOK_EVERY_S, PATIENCE
 from squall.cluster.remote.served import DONE, LIVES, OUR_ERROR, PID, SETTLED, Making
 from squall.scenarios.errors import ClusterError, LostActor
+from squall.scenarios.units import digits_text
 
 CALL_TIMEOUT_S = 60.0
 _CONNECT_TIMEOUT_S = 15.0
@@ -115,7 +116,7 @@ class Handle(Generic[Actor_co]):
             if (silent_s := self._peer.silent_s()) is not None:
                 raise ClusterError(f"{self.name} does not answer any more, for {silent_s:.0f} s now")
             waited_s = min(timeout_s, time.monotonic() - begun)
-            raise ClusterError(f"{self.name} did not answer within {waited_s:.3g} s")
+            raise ClusterError(f"{self.name} did not answer within {digits_text(waited_s)} s")
         return reference.result()
 
     def is_done(self, reference: Future[Answer], timeout_s: float = 0.0) -> bool:

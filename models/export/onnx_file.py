@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from squall.models.export.module import Weights, in_half, needed, try_inputs, zoo_module
 from squall.models.spec import ModelSpec
 from squall.scenarios.errors import ScenarioError, StoreError, TargetError
+from squall.scenarios.units import digits_text
 
 DEFAULT_OPSET = 18
 """torch's exporter writes this one; a newer one is reached by conversion, an older one lacks what the models use."""
@@ -54,8 +55,8 @@ class OnnxFile:
         """One line on it."""
         return (
             f"ONNX opset {self.opset}, {self.precision}, {self.n_bytes / 1e6:.1f} MB: in ONNX Runtime on the CPU it "
-            f"differs from the module by {self.worst:.2g} of what {self.precision} is allowed, in batches of "
-            f"{', '.join(map(str, TRIED_ROWS))} rows"
+            f"differs from the module by {digits_text(self.worst, 2)} of what {self.precision} is allowed, in batches "
+            f"of {', '.join(map(str, TRIED_ROWS))} rows"
         )
 
 
@@ -230,8 +231,8 @@ def _check(
         worst = max(worst, _difference(found, right, precision))
     if not worst <= 1:
         raise TargetError(
-            f"the ONNX file of {spec.name} answers otherwise than the module: {worst:.3g} times the difference that "
-            f"{precision} is allowed; nothing was kept"
+            f"the ONNX file of {spec.name} answers otherwise than the module: {digits_text(worst)} times the "
+            f"difference that {precision} is allowed; nothing was kept"
         )
     return worst
 

@@ -16,7 +16,7 @@ from squall.scenarios.arrivals.gaps import LARGEST_GAMMA_C2, GammaGaps
 from squall.scenarios.arrivals.rate_paths import LARGEST_PATH, RatePath
 from squall.scenarios.arrivals.unit import CHUNK, UnitPoisson, UnitProcess, gamma_renewals
 from squall.scenarios.exact import arrays, draws
-from squall.scenarios.units import NS_PER_S
+from squall.scenarios.units import NS_PER_S, digits_text
 
 Offsets = NDArray[np.int64]
 Rates = NDArray[np.float64]
@@ -303,6 +303,6 @@ def _refuse_bad_rate(rate_hz: float) -> None:
 def _refuse_many(count: float) -> None:
     if count > MOST_DRAWN:
         raise ValueError(
-            f"{count:.3g} arrivals are more than a plan takes; use a lower rate or a shorter phase, or a path with less"
-            " of a peak"
+            f"{digits_text(count)} arrivals are more than a plan takes; use a lower rate or a shorter phase, or a path"
+            " with less of a peak"
         )

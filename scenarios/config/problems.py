@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.config.servers import SERVER_URL
-from squall.scenarios.units import format_duration, parse_duration
+from squall.scenarios.units import digits_text, format_duration, parse_duration
 
 _PLAIN = {
     "missing": "missing, it must be given",
@@ -174,7 +174,7 @@ def _bound(bound: float, given: object) -> str:
     with suppress(ValueError):
         parse_duration(given)
         return format_duration(int(bound)) if bound else "0"
-    return f"{bound:g}"
+    return digits_text(bound, 6).replace(",", "")
 
 
 def _shorten(value: object) -> str:

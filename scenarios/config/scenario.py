@@ -69,7 +69,7 @@ from squall.scenarios.sizes import (
     LARGEST_ARRIVAL_COUNT,
     LARGEST_PHASE_COUNT,
 )
-from squall.scenarios.units import format_duration
+from squall.scenarios.units import digits_text, format_duration
 
 
 def _none_of_one(speed: Fraction) -> Fraction | None:
@@ -109,7 +109,9 @@ class PhaseConfig(Section):
             else expected_count(self.arrivals, self.drawn_ns)
         )
         if expected > LARGEST_ARRIVAL_COUNT:
-            raise ValueError(f"{expected:.3g} requests are above the {LARGEST_ARRIVAL_COUNT:.0e} of a phase")
+            raise ValueError(
+                f"{digits_text(expected)} requests are above the {LARGEST_ARRIVAL_COUNT:,} of a phase"
+            )
         if isinstance(self.arrivals, EnvelopeArrivals) and self.arrivals.curve is not None:
             assert self.arrivals.bin_ns is not None
             n_bins = math.ceil(self.drawn_ns / self.arrivals.bin_ns)

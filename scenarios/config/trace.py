@@ -37,9 +37,7 @@ def _fraction(value: object) -> Fraction:
     except (ValueError, ZeroDivisionError) as error:
         raise ValueError(f"{value!r} is not a ratio, write for example 1/60, 2 or 0.25") from error
     if ratio <= 0 or max(ratio.numerator, ratio.denominator) > LARGEST_TERM:
-        raise ValueError(
-            f"{value!r} must be above 0, with numerator and denominator up to {LARGEST_TERM:.0e}"
-        )
+        raise ValueError(f"{value!r} must be above 0, with numerator and denominator up to {LARGEST_TERM:,}")
     return ratio
 
 

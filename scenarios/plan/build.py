@@ -69,7 +69,7 @@ from squall.scenarios.config.shapes import (
 from squall.scenarios.config.shapes import Sojourn as SojournConfig
 from squall.scenarios.config.trace import TraceArrivals
 from squall.scenarios.plan.replay import TraceReplay
-from squall.scenarios.units import format_duration
+from squall.scenarios.units import digits_text, format_duration
 
 LARGEST_FIXED = 1 << 24
 """Pieces of a fixed curve over a phase, its repeats included: about 1 GiB while it is drawn."""
@@ -221,7 +221,9 @@ def _envelope(config: EnvelopeArrivals, horizon_ns: int) -> Modulated:
 
 def _refuse_long(n_pieces: int, what: str) -> None:
     if n_pieces > LARGEST_FIXED:
-        raise ValueError(f"{what} are too short for the phase: {n_pieces:.3g}, at most {LARGEST_FIXED:,}")
+        raise ValueError(
+            f"{what} are too short for the phase: {digits_text(n_pieces)}, at most {LARGEST_FIXED:,}"
+        )
 
 
 def _shape(shape: ShapeConfig, horizon_ns: int) -> RatePath:
@@ -271,7 +273,7 @@ def _trace_path(shape: TraceShape, horizon_ns: int) -> FixedPath:
         found = np.bincount(bins - first)
         counts[first : first + found.size] += found
         if counts.sum() > MOST_DRAWN:
-            raise ValueError(f"the shape's trace has more than {MOST_DRAWN:.0e} arrivals in the phase")
+            raise ValueError(f"the shape's trace has more than {MOST_DRAWN:,} arrivals in the phase")
     rates = counts.astype(np.float64)
     rates[-1] *= shape.bin_ns / (
         horizon_ns - (n_bins - 1) * shape.bin_ns

@@ -239,7 +239,7 @@ class _Draft:
     def _refuse_too_many(self, phase: PhaseConfig, count: int) -> None:
         if count > LARGEST_ARRIVAL_COUNT:
             raise ScenarioError(
-                f"phase {phase.name!r} has more than the {LARGEST_ARRIVAL_COUNT:.0e} requests that a plan takes; use a"
+                f"phase {phase.name!r} has more than the {LARGEST_ARRIVAL_COUNT:,} requests that a plan takes; use a"
                 " shorter phase or a smaller scale"
             )
 

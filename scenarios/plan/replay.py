@@ -95,7 +95,7 @@ class TraceReplay:
             n_rows += len(part)
             if n_rows > LARGEST_DRAW:
                 raise ScenarioError(
-                    f"{self.path}: replays more than {LARGEST_DRAW:.0e} arrivals; use a shorter phase or a smaller"
+                    f"{self.path}: replays more than {LARGEST_DRAW:,} arrivals; use a shorter phase or a smaller"
                     " scale"
                 )
         return np.concatenate(found) if found else np.empty(0, np.int64)
@@ -207,7 +207,7 @@ class TraceReplay:
             if len(bins) * redraw.factor > LARGEST_DRAW:
                 raise ScenarioError(
                     f"{self.path}: rate_scale envelope: {len(bins)} arrivals of one bin times {redraw.factor:g} are"
-                    f" more than {LARGEST_DRAW:.0e}; use a smaller factor"
+                    f" more than {LARGEST_DRAW:,}; use a smaller factor"
                 )
             placed, picked = redraw.bins(bins.offset_ns)
             yield bins.take(picked, placed)

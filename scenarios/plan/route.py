@@ -29,6 +29,7 @@ from squall.scenarios.plan.plan import Plan
 from squall.scenarios.shares.ranges import models_of
 from squall.scenarios.sizes import LARGEST_ARRIVAL_COUNT, LARGEST_SERVER_COUNT
 from squall.scenarios.traces.parts.part import session_number
+from squall.scenarios.units import digits_text
 
 _MIRRORED_ROWS = PIECE_ROWS // LARGEST_SERVER_COUNT
 """At a time: times the servers they are a piece."""
@@ -250,5 +251,5 @@ def _refuse_too_many(plan: Plan, n_servers: int) -> None:
         if count * n_servers > LARGEST_ARRIVAL_COUNT:
             raise ScenarioError(
                 f"clients.routing: mirrored to {n_servers} servers, phase {span.name!r} has"
-                f" {count * n_servers:.3g} requests, above the {LARGEST_ARRIVAL_COUNT:.0e} that a plan takes"
+                f" {digits_text(count * n_servers)} requests, above the {LARGEST_ARRIVAL_COUNT:,} that a plan takes"
             )

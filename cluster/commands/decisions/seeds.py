@@ -52,7 +52,7 @@ def run_seeds(
 
     def written(is_over: bool) -> Checked:
         checked = evaluate(scenario.name, scenario.digest(), done, None if is_over else n_seeds)
-        write_text(folder / "check.html", page_html(check_page(checked, again)))
+        write_text(folder / "check.html", page_html(check_page(checked, again, str(folder))))
         for kind, name, text in (
             ("junit", "junit.xml", junit(checked)),
             ("markdown", "check.md", markdown(checked)),

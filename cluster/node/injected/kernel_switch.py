@@ -15,7 +15,7 @@ from squall.cluster.node.injected.kernel_process import KernelProcess
 from squall.cluster.node.injected.kernel_rings import DRAIN_S, KernelRings, Turned
 from squall.cluster.node.injected.kernel_windows import Window, WindowFile
 from squall.scenarios.config.duty import Duty
-from squall.scenarios.units import NS_PER_S
+from squall.scenarios.units import NS_PER_S, digits_text
 
 LEAD_NS = 2 * NS_PER_S
 """Where whole phases are recorded, recording is on so long before each: as nsys is asked for its own."""
@@ -166,8 +166,8 @@ class KernelSwitch:
         if n_lost and self._open:
             whole_ns = sum(one.length_ns for one in self._open)
             self._tell(
-                f"kernels: {n_lost} records of {whole_ns / NS_PER_S:.3g} s of recording are lost: these count as not"
-                " recorded"
+                f"kernels: {n_lost} records of {digits_text(whole_ns / NS_PER_S)} s of recording are lost: these"
+                " count as not recorded"
             )
             self._open = [replace(one, end_ns=one.start_ns) for one in self._open]
         if self._open:

@@ -12,6 +12,7 @@ from squall.scenarios.traces.parts.options import NS_PER_UNIT
 from squall.scenarios.traces.parts.part import PART_ROWS, TracePart, join_parts
 from squall.scenarios.traces.readers.chunk import Chunk, Mending, Source
 from squall.scenarios.traces.readers.instants import INT64_MAX, epoch_unit
+from squall.scenarios.units import digits_text
 
 SORT_ROWS = 2**22
 """How many rows late a row may come for the repair `sort`: it holds at most twice as many."""
@@ -133,9 +134,8 @@ class _Rules:
             sure = sure or int(small[index]) // NS_PER_UNIT[self._source.unit] >= _SURE_ABOVE_NS
             if sure and any(_ONE_UNIT[0] <= ratio / 1000**power <= _ONE_UNIT[1] for power in (0, 1, 2)):
                 how = "larger" if after[index] > before[index] else "smaller"
-                what = (
-                    f"the timestamp is {ratio:.4g} times {how} than the one before: two units in one column?"
-                )
+                times = f"{digits_text(ratio, 4)} times {how}"
+                what = f"the timestamp is {times} than the one before: two units in one column?"
                 raise RowFault(row_of(index), f"{what} write all in one unit, or cut the trace here")
 
     def _check_order(self, before: NDArray[np.int64], after: NDArray[np.int64], chunk: Chunk) -> None:

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 from junit2htmlreport.parser import Junit
-from junitparser import Error, Failure, JUnitXml
+from junitparser import Error, Failure, JUnitXml, Skipped
 
 from squall.analysis.decisions.checked import CheckedRun, decision_text, evaluate, junit, lines, markdown
 from squall.analysis.decisions.figures import (
@@ -36,7 +36,7 @@ def runs(*figures: PromiseFigures) -> list[CheckedRun]:
     [
         (0, {}, KEPT, None),
         (900, {}, BROKEN, Failure),
-        (0, {"verdict": UNDECIDED, "reason": "none <was> sent\x00"}, UNDECIDED, Failure),
+        (0, {"verdict": UNDECIDED, "reason": "none <was> sent\x00"}, UNDECIDED, Skipped),
         (0, {"verdict": INVALID, "reason": "the run is INVALID"}, INVALID, Error),
     ],
 )
@@ -53,14 +53,23 @@ def test_three_readers_find_the_verdict_in_the_junit_file(
     (read,) = suite
     (other,) = Junit(xmlstring=text).suites[0].all()
     assert other.name == read.name == NAME
-    assert other.failed() == (kind is not None)
+    assert other.failed() == (kind in (Failure, Error))
     if kind is not None:
         told = decision_text(checked.promises[0]).replace("\x00", "\N{REPLACEMENT CHARACTER}")
-        assert [one.message for one in read.result] == [other.failure_msg] == [told]
+        assert [one.message for one in read.result] == [told]
+        assert other.skipped_msg == told if kind is Skipped else other.failure_msg == told
     assert [type(one) for one in read.result] == ([] if kind is None else [kind])
     assert (suite.failures, suite.errors) == (int(kind is Failure), int(kind is Error))
+    assert suite.skipped == int(kind is Skipped)
     assert "a&amp;b} p(95)&lt;50ms" in markdown(checked)
     assert lines(checked)[-1] == f"{verdict}: s, 2 seeds"
+
+
+def test_runs_that_leave_a_promise_open_are_told_beside_those_that_kept_it() -> None:
+    left_open = run_of(1_000, 0, promise=NAME, verdict=UNDECIDED, reason="ten requests are too few")
+    text = decision_text(evaluate("s", "d" * 64, runs(*[left_open] * 3)).promises[0])
+    assert text.startswith("0 of 3 runs kept it, 3 undecided")
+    assert "0 % … 0 %" not in text
 
 
 def test_a_run_without_requests_is_invalid() -> None:
@@ -83,13 +92,13 @@ def test_the_page_answers_in_its_first_line_and_shows_each_seed() -> None:
         late=LateParts(90, 910, "queue", 0.7, {"queue": 9.0}, {"queue": 1.0}),
     )  # fmt: skip
     checked = evaluate("s", "d" * 64, runs(*[late] * 3))
-    page = check_page(checked, ["squall check s.yaml"])
+    page = check_page(checked, ["squall check s.yaml"], "my runs/check")
     assert page.answer == f"No: s broke {NAME}, over 3 seeds."
     assert page.is_good is False
     html = page_html(page)
     for text in (
         "response{phase:a&amp;b} p(95)&lt;50ms", "3.00 s into a, request 41", "9 of 50 late", "queue grows most",
-        "2 x HTTP 503 &lt;full&gt;", "squall check s.yaml", "squall report run-2", "9.00 %",
+        "2 x HTTP 503 &lt;full&gt;", "squall check s.yaml", "squall report &#39;my runs/check/run-2&#39;", "9.00 %",
     ):  # fmt: skip
         assert text in html, text
     (plot,) = page.plots

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from squall.analysis.findings.finding import Rows
 from squall.analysis.render.plots_data import (
     MOST_POINTS,
     Plot,
@@ -320,3 +322,18 @@ def test_streams_have_their_figures_and_plots_and_other_runs_have_none(
     assert summary.measure.streams is not None
     assert max(y for y in flying.series[0].y if y is not None) >= summary.measure.streams.streams_most_count
     assert "<h2>Streams</h2>" in words_of(store)
+
+
+def test_rows_of_a_finding_have_instants_as_times_of_day(whole_run: RunStore, whole_summary: Summary) -> None:
+    worst = (
+        {
+            "batch_id": 7,
+            "start_ns": 1_795_845_042_000_001_000,
+            "end_ns": 1_795_845_042_003_500_000,
+            "gap_before_ns": 3_500_000,
+        },
+    )
+    told = replace(whole_summary.findings[0], rows=Rows("batch_costs", "true", "end_ns DESC", worst))
+    page = render_html(replace(whole_summary, findings=(told,)), whole_run.manifest, [])
+    for cell in ("05:50:42.000001", "05:50:42.003500", "3.50 ms"):
+        assert f"<td>{cell}</td>" in page

@@ -282,6 +282,18 @@ def test_time_inside_the_client_is_a_closed_loops_bottleneck() -> None:
     assert found(run).cause == "worker cpu"
 
 
+def test_time_inside_workers_without_the_lane_is_their_path_and_no_stall() -> None:
+    run = synthesise_closed(overhead_ns=8 * MS)
+    for worker in run.manifest["workers"]:
+        worker |= {"has_lane": False, "no_lane": "it speaks no TLS"}
+    one = found(run)
+    assert one.cause == "slow path"
+    assert "it speaks no TLS" in one.evidence
+    assert "what else stops" not in one.advice
+    set_samples(run, "host_samples", cpu_steal=0.3)
+    assert found(run).cause == "stall"
+
+
 def test_the_summary_has_the_bottleneck_and_the_screen_says_it_first(
     make_run: MakeRun, plain: SyntheticRun
 ) -> None:

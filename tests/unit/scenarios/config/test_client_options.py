@@ -73,7 +73,7 @@ def test_without_shared_memory_and_checks_a_scenario_is_what_it_was() -> None:
 @pytest.mark.parametrize(
     ("clients", "model", "why"),
     [
-        ({"check": {"share": 0.0}}, {}, "clients.check.share: 0.0 must be at least 1e-09"),
+        ({"check": {"share": 0.0}}, {}, "clients.check.share: 0.0 must be at least 0.000000001"),
         ({"check": {"share": 1.5}}, {}, "clients.check.share: 1.5 must be at most 1"),
         ({"check": {"rtol": -1.0}}, {}, "clients.check.rtol: -1.0 must be at least 0"),
         ({"check": {"atoll": 1}}, {}, "clients.check.atoll: unknown key, did you mean 'atol'?"),

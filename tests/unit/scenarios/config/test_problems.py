@@ -226,7 +226,11 @@ def problem_of(mapping: dict[str, Any]) -> str:
         ),
         ((*ARRIVALS,), ..., "phases[0]: a measure phase needs arrivals"),
         (("phases", 1, "arrivals"), POISSON, "phases[1]: a drain sends nothing, remove arrivals"),
-        ((*ARRIVALS, "rate"), "1e9/s", "phases[0]: 3e+09 requests are above the 1e+08 of a phase"),
+        (
+            (*ARRIVALS, "rate"),
+            "1e9/s",
+            "phases[0]: 3,000,000,000 requests are above the 100,000,000 of a phase",
+        ),
         (
             ("phases", 1, "duration"),
             "9223372036s",
@@ -478,7 +482,7 @@ def stretch(arrivals: object, **keys: object) -> dict[str, Any]:
         ),
         (
             {"kind": "trace", "file": "a", "time_scale": 0},
-            ".time_scale: 0 must be above 0, with numerator and denominator up to 1e+09",
+            ".time_scale: 0 must be above 0, with numerator and denominator up to 1,000,000,000",
         ),
         (
             {"kind": "trace", "file": "a", "rate_scale": {"kind": "thin", "keep": 2}},
@@ -552,7 +556,7 @@ def test_a_fault_of_arrivals_names_its_place_however_deep(arrivals: dict[str, An
 def test_the_requests_of_all_parts_are_counted(arrivals: dict[str, Any]) -> None:
     assert (
         problem_of(changed(ARRIVALS, arrivals))
-        == "phases[0]: 1.2e+08 requests are above the 1e+08 of a phase"
+        == "phases[0]: 120,000,000 requests are above the 100,000,000 of a phase"
     )
 
 

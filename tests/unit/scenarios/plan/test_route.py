@@ -232,7 +232,7 @@ def test_more_mirrored_arrivals_than_a_plan_takes_are_one_line(monkeypatch: pyte
     with pytest.raises(ScenarioError) as caught:
         routed(plan_of(100), "mirror", [1.0] * 4)
     assert str(caught.value) == (
-        "clients.routing: mirrored to 4 servers, phase 'main' has 300 requests, above the 2e+02 that a plan takes"
+        "clients.routing: mirrored to 4 servers, phase 'main' has 300 requests, above the 225 that a plan takes"
     )
     assert len(routed(plan_of(100), "mirror", [1.0] * 3)) == 300  # 225 of them in the larger phase
 
