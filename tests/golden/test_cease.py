@@ -56,29 +56,27 @@ def test_what_is_due_later_is_not_sent_and_what_is_in_flight_ends(tmp_path: Path
     plan = plan_of([i * 5 * MS for i in range(2_000)], 20 * S)
 
     def cease(worker: LoadWorker, start_ns: int) -> None:
-        wait_until(start_ns + 300 * MS)
-        worker.cease(602 * MS)
+        wait_until(start_ns)
+        worker.cease(2_002 * MS)
 
-    begun_ns = time.monotonic_ns()
     with StubTriton(lambda _: Behaviour(service_s=0.2)) as stub:
         settings = settings_of(tmp_path, stub.port, None, 64)
         driven(settings, plan, cease)
         arrived = dict(stub.seen.arrived_ns)
-    assert time.monotonic_ns() - begun_ns < 10 * S, "long before the plan's end"
     rows = requests_of(settings)
     assert_one_row_each(rows, plan)
     outcomes, details = column(rows, "outcome"), column(rows, "detail")
     n_sent = details.index(DECIDED)
     assert outcomes[:n_sent] == ["ok"] * n_sent, "what was due by then was sent, and its answer awaited"
-    # 121 arrivals are due by 602 ms; a sender that a busy host holds up then may be a few behind its turn
-    assert 121 <= n_sent <= 200
+    # 401 arrivals are due by then; a sender that a busy host holds up may send some of what is due when it goes on
+    assert 401 <= n_sent < 1_000
     assert outcomes[n_sent:] == ["unsent"] * (2_000 - n_sent)
     assert set(details[n_sent:]) == {DECIDED}
     assert set(arrived) == set(range(n_sent)), "by what the server saw"
 
 
 def test_an_end_that_is_told_late_cuts_off_what_was_not_sent_yet(tmp_path: Path) -> None:
-    plan = plan_of([i * 5 * MS for i in range(400)], 20 * S)
+    plan = plan_of([i * 5 * MS for i in range(2_000)], 20 * S)
 
     def cease(worker: LoadWorker, start_ns: int) -> None:
         wait_until(start_ns + 600 * MS)
@@ -90,8 +88,8 @@ def test_an_end_that_is_told_late_cuts_off_what_was_not_sent_yet(tmp_path: Path)
     rows = requests_of(settings)
     assert_one_row_each(rows, plan)
     n_sent = column(rows, "detail").index(DECIDED)
-    assert 21 < n_sent < 400, "more than were due by 100 ms: it had gone on until it was told"
-    assert column(rows, "outcome") == ["ok"] * n_sent + ["unsent"] * (400 - n_sent)
+    assert 21 < n_sent < 2_000, "more than were due by 100 ms: it had gone on until it was told"
+    assert column(rows, "outcome") == ["ok"] * n_sent + ["unsent"] * (2_000 - n_sent)
 
 
 def test_the_counts_of_late_requests_are_those_of_the_records(tmp_path: Path) -> None:

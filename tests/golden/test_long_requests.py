@@ -148,7 +148,7 @@ def test_long_requests_stay_in_the_lane(protocol: str, tmp_path: Path) -> None:
             null_spec(NUMBERS), protocol,
         )  # fmt: skip
         worker = LoadWorker(settings, SystemClock())
-        worker.prepare(closed_plan(n_users, 1.0, 1))
+        worker.prepare(closed_plan(n_users, 2.5, 1))
         worker.run(SystemClock().monotonic_ns() + 30 * MS)
     rows = requests_of(settings)
     assert set(column(rows, "outcome")) == {"ok"}
@@ -163,9 +163,9 @@ def test_long_requests_stay_in_the_lane(protocol: str, tmp_path: Path) -> None:
 def test_a_server_that_dies_while_requests_are_written_leaves_a_row_of_each(
     protocol: str, tmp_path: Path
 ) -> None:
-    plan = plan_of([i * 5 * MS for i in range(300)], 10 * S)
+    plan = plan_of([i * 5 * MS for i in range(300)], 120 * S)
     with NullProcess(f"--width={NUMBERS}") as null:
-        settings = settings_of(tmp_path, null.ports[protocol], Rules(5 * S), 2, null_spec(NUMBERS), protocol)
+        settings = settings_of(tmp_path, null.ports[protocol], Rules(60 * S), 2, null_spec(NUMBERS), protocol)
         rows = run_worker(settings, plan, meanwhile=lambda worker: _kill_within(worker, null))
     assert_one_row_each(rows, plan)
     assert "transport_error" in column(rows, "outcome")
