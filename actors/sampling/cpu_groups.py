@@ -11,12 +11,15 @@ Agent and load workers are children of nobody. A Ray that the run joined is some
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from squall.actors.process.proc_files import read_once
 
 GROUPS = ("server", "clients", "squall")
+_MOST_NAMED = 256
+_LEAST_RATIO = 0.1
+"""Share of the CPU of all others below which a program is not named."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,39 @@ class ProcessTree:
             if rest:
                 self._known[pid] = int(rest.split(None, 2)[1])
         return self._known
+
+
+class OtherProcesses:
+    """CPU that processes of others had since each was first seen. One that ended before the next look is not in it."""
+
+    def __init__(self, proc: str, cpu_clock: Callable[[int], int | None]) -> None:
+        self._proc, self._cpu_clock = proc, cpu_clock
+        self._first_ns: dict[int, int] = {}
+        self._gained_ns: dict[int, int] = {}
+
+    def look(self, tree: Mapping[int, int], groups: Mapping[str, Sequence[int]]) -> None:
+        """Reads the clocks of all in `tree` that are in none of `groups`: 1 to 2 us each."""
+        own = {pid for pids in groups.values() for pid in pids}
+        for pid in tree.keys() - own:
+            now_ns = self._cpu_clock(pid)
+            if now_ns is not None:
+                self._gained_ns[pid] = max(0, now_ns - self._first_ns.setdefault(pid, now_ns))
+
+    def busiest(self) -> dict[str, dict[str, float]]:
+        """Of the names of those that run still the first ones: how many processes, and of the CPU that all others had
+        their `ratio`; none below a tenth."""
+        total_ns = sum(self._gained_ns.values())
+        found: dict[str, dict[str, float]] = {}
+        most = (
+            sorted(self._gained_ns, key=lambda pid: -self._gained_ns[pid])[:_MOST_NAMED] if total_ns else []
+        )
+        for pid in most:
+            name = (read_once(f"{self._proc}/{pid}/comm") or b"").decode(errors="replace").strip()
+            if name and self._gained_ns[pid]:
+                own = found.setdefault(name, {"n": 0, "ratio": 0.0})
+                own["n"] += 1
+                own["ratio"] += self._gained_ns[pid] / total_ns
+        return {name: own for name, own in found.items() if own["ratio"] >= _LEAST_RATIO}
 
 
 def grouped(tree: Mapping[int, int], roots: Roots) -> dict[str, list[int]]:

@@ -16,7 +16,7 @@ from squall.actors.sampling.cgroups import (
     throttling,
     tightest_quota,
 )
-from squall.actors.sampling.cpu_groups import ProcessTree, Roots, grouped
+from squall.actors.sampling.cpu_groups import OtherProcesses, ProcessTree, Roots, grouped
 from squall.actors.sampling.host import psi_ns
 from squall.scenarios.units import NS_PER_S
 
@@ -87,6 +87,7 @@ class CpuSource:
         self._groups: dict[str, list[int]] = {}
         self._limits: dict[str, _Limits] = {}
         self._is_shared: bool | None = None
+        self._others = OtherProcesses(self.proc, self.cpu_clock)
         self._looked: tuple[int, tuple[int, ...], tuple[int, ...]] | None = None
         self._has_schedstat = True
         self._tick_ns = NS_PER_S // os.sysconf("SC_CLK_TCK")
@@ -105,8 +106,11 @@ class CpuSource:
         return []
 
     def facts(self) -> dict[str, Any]:
-        """`has_schedstat`: the kernel tells how long threads wait. `quotas`: what bounds server and clients (cores)."""
+        """`has_schedstat`: the kernel tells how long threads wait. `quotas`: what bounds server and clients (cores).
+        `others`: the processes of others that had most CPU while this sampled, by name."""
+        self._others.look(self._tree.look(), self._groups)
         return {
+            "others": self._others.busiest(),
             "has_schedstat": self._has_schedstat,
             "quotas": {name: one.quota.cores for name, one in self._limits.items() if one.quota is not None},
             "n_processes": {name: len(pids) for name, pids in self._groups.items()},
@@ -127,6 +131,7 @@ class CpuSource:
         own = {self.agent} if self.clients.driver is None else {self.agent, self.clients.driver}
         roots = Roots(frozenset(server), frozenset(clients), frozenset(own))
         self._groups = grouped(tree, roots)
+        self._others.look(tree, self._groups)
         beside = clients or (self.agent,)
         self._limits = {"server": self._bounds(server), "clients": self._bounds(beside)}
         quota = self._limits["server"].quota

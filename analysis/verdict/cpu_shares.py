@@ -43,7 +43,7 @@ A second in which a quota that the load workers use up too was at its end is sha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -55,7 +55,7 @@ from squall.analysis.limits import LIMITS, Limits
 from squall.analysis.requests.requests import Requests, in_order
 from squall.analysis.statistics.order_statistics import nearest_rank
 from squall.analysis.tables.manifest import Manifest
-from squall.analysis.wording import duration_text, share_text
+from squall.analysis.wording import count_text, duration_text, share_text
 
 GROUPS = ("server", "clients", "squall", "others")
 """Who can have the CPU: the server, the load workers, the run's other parts, everybody else."""
@@ -86,7 +86,7 @@ class CpuShares:
     `full_ratio`: share of the phase in which none of the server's cores was free, at most. `lacked_cores`: mean cores
     that the server lacked and others had, what was stolen included. `server_wake_ns`: mean wait of its threads each
     time one got a CPU. `consequence_ratio`: of the time of requests in flight, what the lack explains; None without
-    any.
+    any. `programs`: of the CPU of other processes the share of each program that had a tenth or more, in the whole run.
     """
 
     node: str
@@ -109,6 +109,7 @@ class CpuShares:
     lacked_cores: float | None = None
     server_wake_ns: float | None = None
     consequence_ratio: float | None = None
+    programs: Mapping[str, float] = field(default_factory=dict)
 
     STATED: ClassVar = ("taken_ratio",)
 
@@ -241,6 +242,17 @@ def taken_text(shares: CpuShares) -> str:
     if shares.consequence_ratio is not None:
         made = f"that made {share_text(shares.consequence_ratio)} of the response times"
     return f"of the {share_text(wanted)} of a core that the server could have used {', '.join(had)}: {made}"
+
+
+def programs_of(manifest: Manifest, node: str) -> dict[str, float]:
+    """The programs of others that had most CPU there, as its observer told: `python3`, or `24 x python3`."""
+    observing = manifest.observers.get(node)
+    cost = observing.samplers.get("cpu_samples") if observing is not None else None
+    told = cost.told.get("others") if cost is not None else None
+    return {
+        f"{count_text(one['n'])} x {name}" if one["n"] > 1 else name: float(one["ratio"])
+        for name, one in (told or {}).items()
+    }
 
 
 def cpu_lines(found: Sequence[CpuShares], manifest: Manifest) -> list[str]:

@@ -92,7 +92,12 @@ def _starved(shares: CpuShares, ratio: float, consequence: float) -> Starvation:
         starved_by, who, advice = OTHERS, "Others took the CPU", _OTHERS_ADVICE
         if taken.get(STEAL, 0.0) > ratio / 2:
             who = "The hypervisor gave the CPU to other guests"
-    had = ", ".join(f"{name} {share_text(shares.cores.get(name, 0.0))}" for name in ("others", *OWN))
+    programs = ", ".join(f"{name} {share_text(share)}" for name, share in list(shares.programs.items())[:2])
+    had = ", ".join(
+        f"{name} {share_text(shares.cores.get(name, 0.0))}"
+        + (f" ({programs} of the other processes')" if name == "others" and programs else "")
+        for name in ("others", *OWN)
+    )
     sentence = (
         f"{who}: of the {shares.n_cores * 100} % of {shares.node} {had} and the server "
         f"{share_text(shares.cores['server'])}, whose threads waited {share_text(shares.server_wait_ratio)} of the "

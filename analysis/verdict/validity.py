@@ -11,7 +11,7 @@ expects lead the reasons, of a VALID run too. Reasons come in the order of their
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -32,7 +32,7 @@ from squall.analysis.verdict.bottleneck import Bottleneck, ClientView, find_bott
 from squall.analysis.verdict.causes import Cause, causes_of
 from squall.analysis.verdict.check import Check, held_to
 from squall.analysis.verdict.completeness import completeness, losses, lost_records
-from squall.analysis.verdict.cpu_shares import CpuShares, cpu_shares, in_flight_by_node
+from squall.analysis.verdict.cpu_shares import CpuShares, cpu_shares, in_flight_by_node, programs_of
 from squall.analysis.verdict.gpu_shares import BATCH_COLUMNS, GpuShares, GpuTables, gpu_shares
 from squall.analysis.verdict.lag_parts import lag_part_checks
 from squall.analysis.verdict.shared_gpu import gpu_checks
@@ -295,7 +295,8 @@ def run_shares(requests: Requests, samples: Samples, manifest: Manifest) -> list
     if samples.cpus is None:
         return []
     names = [span.name for span in measure_spans(manifest)]
-    return cpu_shares(samples.cpus, names, in_flight_by_node(requests, manifest))
+    found = cpu_shares(samples.cpus, names, in_flight_by_node(requests, manifest))
+    return [replace(one, programs=programs_of(manifest, one.node)) for one in found]
 
 
 def run_gpus(requests: Requests, samples: Samples, manifest: Manifest) -> list[GpuShares]:

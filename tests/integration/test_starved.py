@@ -34,6 +34,10 @@ def test_a_run_beside_work_that_takes_the_cpu_is_invalid_and_says_that_first(joi
     assert verdict["starvation"]["starved_by"] == "others"
     (cpu,) = summary["cpu"]
     assert cpu["taken"]["others"] > 0.2
+    assert cpu["full_ratio"] > 0.5
+    assert cpu["consequence_ratio"] > 0.1
+    assert any("python" in name for name in cpu["programs"])
+    assert f"({next(iter(cpu['programs']))} " in verdict["reasons"][0]
     assert cpu["cores"]["others"] > cpu["cores"]["server"] + cpu["cores"]["clients"]
     (window,) = [one for one in summary["findings"] if one["level"] == "window"]
     assert window["rule"] == "starved by others"

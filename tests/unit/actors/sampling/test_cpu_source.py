@@ -122,6 +122,26 @@ def test_who_had_the_cores_of_the_server_is_counted_on_them_alone(
     assert row["server_cores_free_ns"] == free_ns
 
 
+def test_the_programs_of_others_that_had_most_cpu_are_named(node: Node) -> None:
+    others = {STRANGER: ("burner", 0.9), 7001: ("burner", 0.5), 7002: ("idler", 0.01)}
+    for pid, (name, _) in others.items():
+        node.write(f"{pid}/stat", f"{pid} (a) S 1 0 0\n")
+        node.write(f"{pid}/comm", f"{name}\n")
+        node.clocks[pid] = 5 * S  # before it was seen
+    node.write(f"{SERVER}/comm", "tritonserver\n")
+    source = node.source()
+
+    def run() -> None:
+        node.busy(150, 50)
+        node.clocks.update({pid: round((5 + cores) * S) for pid, (_, cores) in others.items()})
+        node.clocks[SERVER] = 30 * S
+
+    one_second(source, run)
+    (name,) = told = source.facts()["others"]
+    assert (name, told[name]["n"]) == ("burner", 2)
+    assert told[name]["ratio"] == pytest.approx(1.4 / 1.41)
+
+
 def test_a_server_that_is_not_here_has_no_cpu_and_no_waiting(node: Node) -> None:
     row = one_second(node.source(server=()), lambda: node.busy(10, 10))
     assert (row["server_ns"], row["server_wait_ns"], row["server_cores"]) == (None, None, None)
