@@ -120,6 +120,8 @@ def _mend(trial: Trial, scenario: Scenario) -> str:
         return f"see that the server takes connections where the load goes ({key})"
     if trial.outcome == "timeout":
         return "server.start_timeout says how long is waited for it; see the server's log"
+    if "Stub process" in detail:  # the model's Python process has ended
+        return "see the server's log"
     if any(word in detail for word in ("401", "403")) or detail.startswith(("7 ", "16 ")):
         return HEADERS_MEND
     if trial.outcome == "server_error" and detail.startswith(("4", "3 ")):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from squall.actors.load.lane import IS_BUILT, NOT_BUILT
+from squall.models.payload import LEAST_TRIAL_ID
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.sequences import IN_TURN, Place, SequenceRule, Sequences
 from tests.integration.live_runs import (
@@ -97,8 +98,12 @@ def mapping_of(folder: Path, protocol: str, strategy: str = OLDEST, **sequences:
 
 
 def seen_by(folder: Path) -> dict[int, dict[str, Any]]:
-    """What the model was asked, by request, in the order in which it was."""
-    return {int(one["id"]): one for one in map(json.loads, (folder / "seen").read_text().splitlines())}
+    """What the model was asked, by request, in the order in which it was; without what was tried before the load,
+    which was a sequence by itself."""
+    seen = {int(one["id"]): one for one in map(json.loads, (folder / "seen").read_text().splitlines())}
+    tried = [seen.pop(one) for one in list(seen) if one >= LEAST_TRIAL_ID]
+    assert all(one["start"] and one["end"] for one in tried)
+    return seen
 
 
 def places_of(mapping: dict[str, Any], run: str, n_lanes: int, ids: list[int]) -> dict[int, Place]:
@@ -210,6 +215,7 @@ def test_a_request_that_fails_cuts_its_sequence(joined: Bench, tmp_path: Path, l
     mapping = mapping_of(tmp_path, "http")
     model = tmp_path / "models" / "adder" / "1" / "model.py"
     model.write_text(MODEL.replace("            out = ", REFUSAL))
+    mapping["clients"]["try_first"] = False
     config = tmp_path / "models" / "adder" / "config.pbtxt"
     config.write_text(config.read_text().replace("idle_microseconds: 30000000", "idle_microseconds: 1000000"))
     mapping["clients"]["payload_variants"] = 128

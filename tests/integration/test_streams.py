@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from squall.analysis.schema import HUNG_UP
+from squall.models.payload import LEAST_TRIAL_ID
 from tests.integration.live_runs import Bench, planned_rows, scenario_mapping, unmet
 
 pytestmark = [pytest.mark.slow, pytest.mark.beside]
@@ -129,7 +130,7 @@ def mapping_of(
         clients={
             "workers_per_node": 2, "timeout": "20s", "protocol": protocol, "payload_variants": 1,
             "inputs": {"n": {"low": n, "high": n}, "gap_us": {"low": gap_us, "high": gap_us}},
-            **{"stream": {"tokens": "tokens"}, **clients},
+            **{"stream": {"tokens": "tokens"}, "try_first": False, **clients},
         },
         phases=[
             {"name": "main", "kind": "measure", "duration": "3s", "arrivals": {"kind": "poisson", "rate": rate}},
@@ -141,7 +142,8 @@ def mapping_of(
 def told(folder: Path, what: str = "given_ns") -> dict[int, Any]:
     """When the model gave each response, or its "parameters", by request."""
     lines = (folder / "told").read_text().splitlines()
-    return {int(one["id"]): one[what] for one in map(json.loads, lines)}
+    found = {int(one["id"]): one[what] for one in map(json.loads, lines)}
+    return {number: one for number, one in found.items() if number < LEAST_TRIAL_ID}
 
 
 def responses_of(joined: Bench) -> tuple[Rows, Rows]:
@@ -155,7 +157,13 @@ def responses_of(joined: Bench) -> tuple[Rows, Rows]:
 def test_each_response_is_a_row_at_its_instant(joined: Bench, tmp_path: Path, protocol: str) -> None:
     parameters = {"lang": "de", "top_k": 50, "is_long": True}
     mapping = mapping_of(
-        tmp_path, n=5, gap_us=20_000, rate="40/s", protocol=protocol, request={"parameters": parameters}
+        tmp_path,
+        n=5,
+        gap_us=20_000,
+        rate="40/s",
+        protocol=protocol,
+        request={"parameters": parameters},
+        try_first=True,
     )
     # the first response comes after 20 ms, the last one after 100
     mapping["promises"] = {
