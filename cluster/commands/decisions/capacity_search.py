@@ -15,11 +15,13 @@ from squall.analysis.capacity.search import Found, Options, search
 from squall.analysis.capacity.words import scaling, sentence
 from squall.analysis.render.decision_page import page_html
 from squall.analysis.storage.part import error_reason
+from squall.analysis.wording import counted_text
 from squall.cluster.commands.decisions.fewer_servers import ALL, fewer
 from squall.cluster.commands.decisions.levels import Levels, ReadRun, read_run
 from squall.cluster.measured import Measurer, write_bytes, write_text
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError, SquallError
+from squall.scenarios.units import NS_PER_S
 
 FILE, PROBES, PAGE = "capacity.json", "probes.parquet", "capacity.html"
 
@@ -47,6 +49,11 @@ class CapacitySearch:
         Raises what a run raises, once it has said how to go on.
         """
         self._keep()  # one that ends before its first probe can be taken up, too
+        phases_s = sum(phase.duration_ns for phase in self.scenario.phases) / NS_PER_S
+        self.measurer.screen.step(
+            f"{counted_text(self.settings.n_seeds, 'seed')} of several probes each; a probe runs the phases,"
+            f" {phases_s:.0f} s at the scenario's own rate. The minutes left are told after each seed"
+        )
         try:
             levels = self._searched(ALL, self.scenario, 1.0)
             if by_gpus:
@@ -103,9 +110,16 @@ class CapacitySearch:
         return levels
 
     def _tell(self, found: Found) -> None:
-        """What is known after a seed."""
+        """What is known after a seed, and the minutes that the others take at that pace."""
         self._found = found
         self._keep()
+        n_done, n_seeds = len(found.seeds), self.settings.n_seeds
+        minutes = sum(row.seconds for row in self.rows if row.variant == self._variant) / 60.0
+        if 0 < n_done < n_seeds:
+            left = minutes / n_done * (n_seeds - n_done)
+            self.measurer.screen.step(
+                f"{n_done} of {n_seeds} seeds in {minutes:.1f} min: about {left:.1f} min more"
+            )
 
     def _all_answers(self) -> list[Answer]:
         done = [one.variant for one in self.answers]

@@ -16,14 +16,12 @@ from squall.cluster.commands.decisions.sweeps.site import Site
 from squall.scenarios.experiments.experiment import Experiment
 from squall.scenarios.units import NS_PER_S
 
-ASSUMED_START_S = 20.0
-"""What a run takes beside its phases, until one was measured: Ray, the server, the join."""
-
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """`runs` in their order, those that are finished marked; `start_s`: what a run takes beside its phases, measured
-    over `n_measured` runs. `confirm`: fresh runs of the cell that will be chosen, as long as the longest."""
+    """`runs` in their order, those that are finished marked; `start_s`: what a run takes beside its phases (Ray,
+    the server, the join), measured over `n_measured` runs; 0 before any, when `seconds_left` is the least
+    it can be. `confirm`: fresh runs of the cell that will be chosen, as long as the longest."""
 
     cells: tuple[str, ...]
     runs: tuple[dict[str, Any], ...]
@@ -45,16 +43,12 @@ class Rehearsal:
         found += [_line(run) for run in self.runs]
         if self.confirm:
             found.append(f"and {self.confirm} of the cell that will be chosen, with fresh seeds")
-        origin = (
-            f"measured over {counted_text(self.n_measured, 'run')}"
-            if self.n_measured
-            else "assumed, no run was measured yet"
-        )
-        found.append(
-            f"{self.seconds_left / 60:.1f} minutes are left: the phases, and {self.start_s:.0f} s a run beside"
-            f" them ({origin})"
-        )
-        return found
+        minutes = f"{self.seconds_left / 60:.1f} minutes are left: the phases"
+        if self.n_measured:
+            measured = f"measured over {counted_text(self.n_measured, 'run')}"
+            return [*found, f"{minutes}, and {self.start_s:.0f} s a run beside them ({measured})"]
+        beside = "what a run takes beside them is known once one has run: --resume FOLDER --dry-run"
+        return [*found, f"at least {minutes}; {beside}"]
 
 
 def rehearse(
@@ -106,7 +100,7 @@ def _start_s(state: State, phases_s: Sequence[float]) -> tuple[float, int]:
         for row in rows
         if row.outcome == "done"
     ]
-    return (max(0.0, sum(took) / len(took)), len(took)) if took else (ASSUMED_START_S, 0)
+    return (max(0.0, sum(took) / len(took)), len(took)) if took else (0.0, 0)
 
 
 def _line(run: dict[str, Any]) -> str:

@@ -392,3 +392,14 @@ def test_the_answer_says_the_exit_code(
     )
     assert done.exit_code == code
     assert json.loads(done.stdout)["kind"] == kind
+
+
+def test_a_search_says_what_a_probe_runs_and_after_each_seed_what_is_left(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    searching(tmp_path / "s", SimulatedRuns(0.01), seeds=3).run(False)
+    told = " ".join(capsys.readouterr().err.split())
+    assert "3 seeds of several probes each; a probe runs the phases" in told
+    assert "1 of 3 seeds in" in told
+    assert "2 of 3 seeds in" in told
+    assert "3 of 3 seeds" not in told, "nothing is left after the last"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from squall.cluster.commands.decisions.sweeps.rehearsal import ASSUMED_START_S, rehearse
+from squall.cluster.commands.decisions.sweeps.rehearsal import rehearse
 from squall.cluster.commands.decisions.sweeps.sweeper import Asked, run_sweep
 from squall.cluster.interrupts import Interrupts
 from squall.scenarios.errors import ScenarioError
@@ -17,19 +17,19 @@ PHASES_S = 4.0
 PATH = Path("experiment.yaml")
 
 
-def test_before_any_run_minutes_are_of_the_phases_and_what_is_assumed(tmp_path: Path) -> None:
+def test_before_any_run_minutes_are_of_the_phases_alone(tmp_path: Path) -> None:
     experiment = load(tmp_path, confirm=2, cooldown={"pause": "3s"})
     found = rehearse(experiment, None, PATH, SITE, False)
-    assert found.seconds_left == pytest.approx((8 + 2) * (PHASES_S + ASSUMED_START_S) + 9 * 3)
+    assert found.seconds_left == pytest.approx((8 + 2) * PHASES_S + 9 * 3)
     lines = found.lines()
     assert lines[0] == "4 cells"
     assert lines[1] == "    0  max_batch_size=1, queue_delay=0s"
     assert lines[5] == "8 runs, 0 finished"
     first = found.to_json()["runs"][0]["label"]  # drawn with the experiment's digest
     assert first in {line.split(maxsplit=1)[1] for line in lines[1:5]}
-    assert lines[6] == f"    1  {first}, seed 1, block 0, 24 s"
+    assert lines[6] == f"    1  {first}, seed 1, block 0, 4 s"
     assert lines[-2] == "and 2 of the cell that will be chosen, with fresh seeds"
-    assert lines[-1].startswith("4.5 minutes are left: the phases, and 20 s a run beside them (assumed")
+    assert lines[-1].startswith("at least 1.1 minutes are left: the phases; what a run takes beside them")
 
 
 def test_the_order_is_the_one_that_is_run(tmp_path: Path) -> None:
