@@ -18,9 +18,13 @@ from squall.actors.load.targets import TargetSettings
 from squall.actors.load.worker import Answers, LoadWorker, WorkerSettings
 from squall.actors.spill import read_spill
 from squall.models.spec import ModelSpec, TensorSpec
+from squall.scenarios.config.arrivals import ConstantThink
+from squall.scenarios.config.clients.rows import ConstantRows, RowsConfig
+from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan
 from squall.scenarios.plan.plan import PhaseSpan, Plan
 from tests.fakes import Seen
 
+ONE_ROW = ConstantRows()
 MS = 1_000_000
 S = 1_000_000_000
 REPLY_BYTES = 8
@@ -88,6 +92,37 @@ def run_worker(
     if after:
         after(worker)
     return requests_of(settings)
+
+
+def run_asking(
+    settings: WorkerSettings,
+    n_done: int,
+    n_users: int = 1,
+    n_variants: int = 2,
+    sizes: RowsConfig = ONE_ROW,
+) -> tuple[pa.Table, LoadWorker]:
+    """Rows of `requests` by request_id, of users who ask again at once until `n_done` requests have ended; the worker.
+
+    However long a host holds it up, no user has more than one request in flight. The last ones may be cancelled.
+    """
+    think = ConstantThink(kind="constant", value="0s")
+    plan = ClosedPlan(
+        users=np.arange(n_users, dtype=np.int64), n_users=n_users, n_variants=n_variants, seed=1,
+        spans=(PhaseSpan("m", "measure", 0, 120 * S),), phases=(ClosedPhase(n_users, think, 0, sizes),),
+    )  # fmt: skip
+    worker = LoadWorker(settings, SystemClock())
+    worker.prepare(plan)
+
+    def stop() -> None:
+        while worker.progress().n_done < n_done:
+            time.sleep(0.005)
+        worker.stop()
+
+    beside = threading.Thread(target=stop)
+    beside.start()
+    worker.run(time.monotonic_ns() + 30 * MS)
+    beside.join()
+    return requests_of(settings), worker
 
 
 def requests_of(settings: WorkerSettings) -> pa.Table:

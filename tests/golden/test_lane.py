@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections import Counter
 from dataclasses import replace
@@ -21,15 +20,14 @@ from squall.actors.load.lane import _MOST_STRAYS, IS_BUILT
 from squall.actors.load.worker import LoadWorker, WorkerSettings
 from squall.models.payload import RequestOptions
 from squall.models.spec import ModelSpec, TensorSpec
-from squall.scenarios.config.arrivals import ConstantThink
 from squall.scenarios.config.clients.inputs import InputConfig
-from squall.scenarios.config.clients.rows import ConstantRows, RowsConfig, UniformRows
-from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan
+from squall.scenarios.config.clients.rows import RowsConfig, UniformRows
 from squall.scenarios.plan.plan import PhaseSpan
 from tests.fakes import Behaviour, Kind, StubTriton
 from tests.fakes_grpc import GrpcBehaviour, GrpcKind, StubGrpc
 from tests.golden.driving import (
     MS,
+    ONE_ROW,
     REPLY_BYTES,
     SPEC,
     S,
@@ -38,6 +36,7 @@ from tests.golden.driving import (
     numbers,
     plan_of,
     requests_of,
+    run_asking,
     settings_of,
 )  # fmt: skip
 from tests.null_process import NullProcess, null_spec
@@ -55,7 +54,6 @@ GRPC_KINDS: tuple[GrpcKind, ...] = (
     "answer", "answer", "answer", "rejected", "error", "bytewise", "wrong_id", "short_tensor", "split_headers",
     "padded", "ping_first", "trailers_only", "rst_stream", "no_status", "two_messages", "not_grpc", "hang",
 )  # fmt: skip
-ONE_ROW = ConstantRows()
 FIRST = 16
 """At most so many first replies of users and connections are read by Python before the lane knows them."""
 WIDE_SPEC = ModelSpec(
@@ -127,24 +125,7 @@ def run_users(
 
     No more users than connections: a stall makes all later and none go without a connection, which would be Python's.
     """
-    plan = ClosedPlan(
-        users=np.arange(n_users, dtype=np.int64), n_users=n_users, spans=(PhaseSpan("m", "measure", 0, 120 * S),),
-        phases=(ClosedPhase(n_users, ConstantThink(kind="constant", value="0s"), 0, sizes),),
-        n_variants=n_variants, seed=1,
-    )  # fmt: skip
-    worker = LoadWorker(settings, SystemClock())
-    worker.prepare(plan)
-
-    def stop() -> None:
-        while worker.progress().n_done < n_ok and worker.progress().n_failed == 0:
-            time.sleep(0.005)
-        worker.stop()
-
-    beside = threading.Thread(target=stop)
-    beside.start()
-    worker.run(SystemClock().monotonic_ns() + 30 * MS)
-    beside.join()
-    rows = requests_of(settings)
+    rows, worker = run_asking(settings, n_ok, n_users, n_variants, sizes)
     ends = Counter(column(rows, "outcome"))
     assert set(ends) <= {"ok", "cancelled"}, ends
     assert ends["cancelled"] <= n_users, "in flight at the stop"

@@ -194,7 +194,7 @@ def test_a_server_that_falls_silent_costs_only_its_own_requests(protocol: str, t
 
 
 def test_a_server_that_only_fails_leaves_the_lane_to_the_others(tmp_path: Path) -> None:
-    plan = open_plan(1_000, 2)
+    plan = open_plan(2_500, 2)
     assert plan.target is not None
 
     def look(worker: LoadWorker) -> None:
@@ -263,17 +263,17 @@ def wrong_choices(rows: pa.Table, rule: Choice, n_targets: int) -> list[bool]:
 @pytest.mark.parametrize("rule", ["least-in-flight", "two-choices"])
 def test_the_server_is_chosen_by_what_is_in_flight_at_the_send(rule: Choice, tmp_path: Path) -> None:
     """Fewer users than connections: what is chosen is sent in the same moment."""
-    services = ["--service=constant:1ms", "--service=constant:2ms", "--service=constant:8ms"]
+    services = ["--service=constant:1ms", "--service=constant:10ms", "--service=constant:40ms"]
     with ExitStack() as stack:
         servers = [stack.enter_context(NullProcess(service)) for service in services]
         settings = settings_for(tmp_path, [null.ports["http"] for null in servers], "http", null_spec())
         rows = run_users(replace(settings, choice=rule), closed_plan(12))
     assert set(column(rows, "outcome")) == {"ok"}
     wrong = wrong_choices(rows, rule, 3)
-    assert len(wrong) > 200
+    assert len(wrong) > 150
     assert not any(wrong[100:])  # first replies come to Python a moment after their stamp
     counts = Counter(column(rows, "target"))
-    assert counts["server-0"] > counts["server-1"] > counts["server-2"] > 0
+    assert min(counts["server-0"], counts["server-1"]) > counts["server-2"] > 0
 
 
 @both_protocols
