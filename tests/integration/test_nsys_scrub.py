@@ -35,7 +35,7 @@ span = ctypes.byref(Timespec(0, 300_000))
 def mark(path, name):
     libc.prctl(15, name, 0, 0, 0)
     with open(path, "w") as file:
-        for _ in range(25):
+        for _ in range(60):
             a = time.monotonic_ns(); libc.nanosleep(span, None); b = time.monotonic_ns()
             file.write(f"{a} {b} {os.getpid()} {threading.get_native_id()}\\n")
             time.sleep(random.uniform(0.02, 0.04))
