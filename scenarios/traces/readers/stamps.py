@@ -281,6 +281,10 @@ def _one_of(
                 f"both {chosen!r} and {other!r} are instants and differ; say which is the arrival: --column {chosen} or"
                 f" --column {other}",
             )
+    for other in everyone:  # one that is not listed may be the same instant with more digits
+        is_same = found[other][0] == found[chosen][0] and _is_same(columns[chosen], columns[other])
+        if is_same and _resolution_ns(columns[other]) < _resolution_ns(columns[chosen]):
+            chosen = other
     sides = {found[name][0] for name in names if _is_same(columns[chosen], columns[name])}
     side: Side = "begin" if "begin" in sides else "end" if "end" in sides else "unknown"
     return chosen, side, tuple(name for name in everyone if name != chosen)

@@ -108,6 +108,9 @@ MS_LOGS: dict[str, Callable[[int, int], str]] = {
         "@timestamp": iso(b + d), "event": {"start": iso(b), "end": iso(b + d), "duration": d * MS},
     }),
     "begin-and-end": of_json(lambda b, d: {"start_time": iso(b), "end_time": iso(b + d)}),
+    "api-gateway": of_json(
+        lambda b, d: {"requestTime": clf(b), "requestTimeEpoch": b, "responseLatency": d}
+    ),
     "end-and-ms": of_json(lambda b, d: {"finished_at": iso(b + d), "duration_ms": d}),
     "google-stated": of_json(lambda b, d: {
         "timestamp": iso(b + d), "receiveTimestamp": iso(b + d + 777), "httpRequest": {"latency": f"{d / 1000:.6f}s"},
