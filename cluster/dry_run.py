@@ -15,7 +15,7 @@ from squall.analysis.tables.document import to_json
 from squall.analysis.tables.manifest import DataFacts, PlanFacts
 from squall.analysis.wording import count_text, share_text
 from squall.cluster.driver.client_workers import seats_of
-from squall.cluster.driver.intent import describe_plan, refuse_empty, users_text
+from squall.cluster.driver.intent import describe_plan, refuse_empty, trace_notes, users_text
 from squall.cluster.driver.payloads.packing import (
     Codes,
     GivenRequests,
@@ -150,7 +150,7 @@ def dry_run(scenario: Scenario, ray_address: str | None, interrupts: Interrupts)
         plan=_plan_facts(plan, facts),
         servers=_servers(plan, placement),
         clients=_clients(scenario, plan, placement, specs),
-        note=placement.note,
+        note="; ".join(filter(None, [placement.note, *trace_notes(scenario)])),
         data=None if scenario.several is not None else data.get(scenario.model.name),
         data_by_model=data if scenario.several is not None else {},
         models=_models(scenario, plan, [seat.name for seat in placement.servers]),

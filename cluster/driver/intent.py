@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 import numpy as np
 
@@ -19,10 +19,12 @@ from squall.models.repository import refuse_unsuited
 from squall.models.spec import ENCODERS, ZOO, head_of
 from squall.scenarios.config.locust.load import LoadConfig
 from squall.scenarios.config.scenario import Scenario
+from squall.scenarios.config.trace import TraceArrivals
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.locust.plan import LocustPlan
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.run_plan import RunPlan
+from squall.scenarios.traces.reading import open_trace
 
 
 def describe_plan(plan: RunPlan) -> PlanFacts:
@@ -89,6 +91,19 @@ def seeded_notes(scenario: Scenario) -> list[str]:
         for model in (one.model for one in scenario.each_model())
         if model.name in ENCODERS and model.repository is None and model.weights is None
     ]
+
+
+def trace_notes(scenario: Scenario) -> list[str]:
+    """What is to be said of how the trace of each phase is read: ends of requests, and stamps that say no side."""
+    found: list[str] = []
+    for phase in scenario.phases:
+        if isinstance(phase.arrivals, TraceArrivals):
+            reading = open_trace(Path(phase.arrivals.file), phase.arrivals.options()).reading
+            found += [
+                f"trace {Path(phase.arrivals.file).name}: {note}"
+                for note in (reading.told() if reading else ())
+            ]
+    return list(dict.fromkeys(found))
 
 
 def announce(plan: PlanFacts, load: LoadConfig | None = None) -> list[str]:

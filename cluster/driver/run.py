@@ -50,6 +50,7 @@ from squall.cluster.driver.intent import (
     refuse_empty,
     refuse_strange_head,
     seeded_notes,
+    trace_notes,
 )
 from squall.cluster.driver.locust.master_watch import MasterWatch
 from squall.cluster.driver.preflight import check_before_ray, server_addresses
@@ -117,7 +118,7 @@ def run_scenario(
     store = _new_store(out, scenario, described)
     if tell_made is not None:
         tell_made(store.run_dir)
-    for line in (*announce(described, scenario.load), *seeded_notes(scenario)):
+    for line in (*announce(described, scenario.load), *seeded_notes(scenario), *trace_notes(scenario)):
         screen.step(line)
     run = _Run(scenario, plan, store, screen, interrupts)
     lock = hold(store.run_dir, os.O_RDONLY | os.O_DIRECTORY)  # who resumes it sees that it goes on
@@ -225,7 +226,7 @@ class _Run:
         self._losses: list[str] = []
         self._workers = WorkerWatch(self._deployment.workers, self._losses, screen)
         self._master: MasterWatch | None = None
-        self._notes: list[str] = seeded_notes(scenario)
+        self._notes: list[str] = [*seeded_notes(scenario), *trace_notes(scenario)]
         self._unfetched: dict[str, str] = {}
         self._fetching = Fetching(scenario.records, {}, ())
         self._is_over = False

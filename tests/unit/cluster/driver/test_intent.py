@@ -18,6 +18,7 @@ from squall.cluster.driver.intent import (
     refuse_empty,
     refuse_strange_head,
     seeded_notes,
+    trace_notes,
 )
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
@@ -206,3 +207,24 @@ def test_a_run_says_that_weights_are_seeded_where_an_encoder_has_none_of_its_own
     assert seeded_notes(encoder(name="bert_tiny", weights="w")) == []
     assert seeded_notes(encoder(name="bert_tiny", repository="r")) == []
     assert seeded_notes(encoder(name="linear_head")) == []
+
+
+def test_a_trace_whose_stamps_say_no_side_is_told_before_the_load(tmp_path: Path) -> None:
+    log = tmp_path / "t.csv"
+    log.write_text("timestamp,latency_ms\n1,20\n2,30\n")
+
+    def notes(**more: str) -> list[str]:
+        arrivals = {"kind": "trace", "file": str(log), **more}
+        phases = [
+            {"name": "m", "kind": "measure", "duration": "5s", "arrivals": arrivals},
+            {"name": "d", "kind": "drain", "duration": "1s"},
+        ]
+        return trace_notes(
+            scenario_from_mapping(
+                {"name": "t", "seed": 1, "model": {"name": "linear_head"}, "phases": phases}, "t.yaml"
+            )
+        )
+
+    (note,) = notes()
+    assert note.startswith("trace t.csv: timestamp is read as the begin")
+    assert notes(stamp_at="begin") == []
