@@ -92,6 +92,9 @@ class Deployment:
         self.note_collectors()
         self._start_servers()
         self._try_others(plan, placement)
+        here = {server.label: server for server in reversed(self.servers) if server.is_here}
+        for server in here.values():  # before the workers start: what the GPUs do by themselves shows meanwhile
+            server.observe_gpus()
         if isinstance(plan, LocustPlan):
             self._spawn_locust(plan, placement)
         else:
@@ -99,9 +102,6 @@ class Deployment:
         self._observe_clients()
         for server in self.servers:
             server.observe()
-        here = {server.label: server for server in reversed(self.servers) if server.is_here}
-        for server in here.values():
-            server.observe_gpus()
         for server in self.servers:
             server.choose_tracing()
         self.note_collectors()

@@ -304,7 +304,7 @@ def main() -> None:
             continue
         try:
             with neighbour(beside, 2.0 if off_s else 1.0, off_s):
-                found[name] = run(options, name.replace(" ", "-"), gpus)
+                found[name] = run(options, name.replace(" ", "-").lower(), gpus)
         except (RuntimeError, OSError, KeyError) as error:
             found[name] = {"error": f"{type(error).__name__}: {error}"}
         (options.out / "gpu_neighbour.json").write_text(
