@@ -93,7 +93,7 @@ class Deployment:
         self._start_servers()
         self._try_others(plan, placement)
         here = {server.label: server for server in reversed(self.servers) if server.is_here}
-        for server in here.values():  # before the workers start: what the GPUs do by themselves shows meanwhile
+        for server in here.values():  # early: what the GPUs do by themselves shows meanwhile
             server.observe_gpus()
         if isinstance(plan, LocustPlan):
             self._spawn_locust(plan, placement)
