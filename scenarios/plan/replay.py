@@ -35,7 +35,7 @@ from squall.scenarios.plan.scaling import (
 )
 from squall.scenarios.plan.window import Drawn, FileState, Window, cut, join
 from squall.scenarios.traces.parts.part import TracePart
-from squall.scenarios.units import NS_PER_S
+from squall.scenarios.units import NS_PER_S, digits_text
 
 LARGEST_DRAW = 10**8
 _LARGEST_NS = 2**62
@@ -206,7 +206,7 @@ class TraceReplay:
             bins = rows.take(group)
             if len(bins) * redraw.factor > LARGEST_DRAW:
                 raise ScenarioError(
-                    f"{self.path}: rate_scale envelope: {len(bins)} arrivals of one bin times {redraw.factor:g} are"
+                    f"{self.path}: rate_scale envelope: {len(bins)} arrivals of one bin times {digits_text(redraw.factor)} are"
                     f" more than {LARGEST_DRAW:,}; use a smaller factor"
                 )
             placed, picked = redraw.bins(bins.offset_ns)
