@@ -206,7 +206,8 @@ class TraceReplay:
             bins = rows.take(group)
             if len(bins) * redraw.factor > LARGEST_DRAW:
                 raise ScenarioError(
-                    f"{self.path}: rate_scale envelope: {len(bins)} arrivals of one bin times {digits_text(redraw.factor)} are"
+                    f"{self.path}: rate_scale envelope: {len(bins)} arrivals of one bin times"
+                    f" {digits_text(redraw.factor)} are"
                     f" more than {LARGEST_DRAW:,}; use a smaller factor"
                 )
             placed, picked = redraw.bins(bins.offset_ns)
