@@ -372,7 +372,7 @@ class _Executions:
 _OF_BATCHES = """
 CREATE OR REPLACE TEMP VIEW executed AS
 SELECT server, model, instance, instance_device, rows, start_ns, end_ns, (end_ns - start_ns)::DOUBLE AS took_ns, 1 AS n
-FROM batch_costs WHERE end_ns > start_ns AND {}
+FROM batch_costs WHERE end_ns > start_ns AND rows > 0 AND {}
 """
 _OF_STATISTICS = """
 CREATE OR REPLACE TEMP VIEW executed AS
@@ -380,14 +380,15 @@ SELECT server, model, '' AS instance, -1 AS instance_device, round(inference_cou
     -- an execution counts when it has ended: it may have begun long before its sample
     least(t_ns - interval_ns, t_ns - took_ns::BIGINT) AS start_ns, t_ns AS end_ns, took_ns, execution_count AS n
 FROM (SELECT *, compute_infer_ns / request_count AS took_ns FROM triton_samples
-    WHERE execution_count > 0 AND request_count > 0 AND compute_infer_ns > 0) WHERE {}
+    WHERE execution_count > 0 AND request_count > 0 AND compute_infer_ns > 0
+        AND 2 * inference_count >= execution_count) WHERE {}
 """
 _OF_REQUESTS = "CREATE OR REPLACE TEMP VIEW executed AS SELECT * FROM windows_of_requests"
 _FIRSTS = """
 CREATE TEMP TABLE firsts_of_batches AS
 SELECT server, model, instance, instance_device, rows, starts[1] AS first_ns, starts[-1] AS early_ns FROM (
     SELECT server, model, instance, instance_device, rows, min(start_ns, {n_early}) AS starts
-    FROM batch_costs WHERE end_ns > start_ns GROUP BY ALL)
+    FROM batch_costs WHERE end_ns > start_ns AND rows > 0 GROUP BY ALL)
 """
 _FIRSTS_KNOWN = "CREATE OR REPLACE TEMP TABLE firsts AS FROM firsts_of_batches"
 _NO_FIRSTS = """

@@ -8,6 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from squall.analysis.clocks.timeline import measure_spans
@@ -226,3 +228,13 @@ def test_of_several_seeds_the_cold_one_is_named(tmp_path: Path) -> None:
     assert found.verdict == "undecided"
     assert found.reason.startswith("seed 3 was cold, the others not: the first ")
     assert "warmup to" in found.reason
+
+
+def test_executions_without_rows_say_nothing(tmp_path: Path) -> None:
+    """As those of a model whose process ended: the server tells of them, with nothing in them."""
+    store = cold_run(tmp_path, lambda one: 5 * warm(one), most_rows=1)
+    costs = store.read("batch_costs")
+    none = pa.array(np.zeros(len(costs), np.int64))
+    store.replace_derived("batch_costs", costs.set_column(costs.column_names.index("rows"), "rows", none))
+    found = cold_figures(store, Requests.read(store), measure_spans(store.manifest), QUANTILES, {})["load"]
+    assert (found.kind, found.source) == ("none", "statistics")

@@ -164,9 +164,8 @@ class TritonPythonModel:
 
     def execute(self, requests):
         inputs = [pb_utils.get_input_tensor_by_name(one, "IN") for one in requests]
-        arrays = [np.array(np.from_dlpack(one)) for one in inputs]
-        time.sleep(self._sleep_s(sum(len(one) for one in arrays)))
-        outputs = [pb_utils.Tensor.from_dlpack("OUT", one) for one in arrays]
+        time.sleep(self._sleep_s(sum(one.shape()[0] for one in inputs)))
+        outputs = [pb_utils.Tensor.from_dlpack("OUT", np.array(np.from_dlpack(one))) for one in inputs]
         return [pb_utils.InferenceResponse([one]) for one in outputs]
 
     def _sleep_s(self, rows):

@@ -27,7 +27,12 @@ def mapping_of(folder: Path, warm_up_s: float, rate: str = "150/s", seconds: flo
         model={"name": "timed", "repository": str(folder), "max_batch_size": 8},
         promises={"response": f"p(95)<{LIMIT_MS}ms"},
     )
-    mapping["clients"] |= {"workers_per_node": 1, "timeout": "20s", "rows": {"kind": "constant", "value": 1}}
+    mapping["clients"] |= {
+        "workers_per_node": 1,
+        "timeout": "20s",
+        "try_first": False,
+        "rows": {"kind": "constant", "value": 1},
+    }
     mapping["phases"] = [
         {"name": "warmup", "kind": "warmup", "duration": f"{warm_up_s:g}s",
             "arrivals": {"kind": "poisson", "rate": "10/s"}},
