@@ -158,10 +158,8 @@ def test_the_rate_is_little_for_what_the_statistics_say() -> None:
     for infer_ns, rate_hz in ((0.0, 20.0), (1e6, 20.0), (30e6, 10.0), (2e9, 0.1), (60e9, 0.1), (0.7e9, 0.4)):
         text = draft(ServedModel("m", "1", ("1",), config, int(infer_ns > 0), infer_ns), ("a", "b"), wanted)
         scenario = scenario_from_text(text, "drafted")
-        assert {phase.arrivals.rate_hz for phase in scenario.phases if phase.arrivals} == {
-            rate_hz,
-            2 * rate_hz,
-        }  # type: ignore[union-attr]
+        arrivals: list[Any] = [phase.arrivals for phase in scenario.phases if phase.arrivals]
+        assert {one.rate_hz for one in arrivals} == {rate_hz, 2 * rate_hz}
         assert ("It has answered 1 requests" in text) == (infer_ns > 0)
         assert "its steps end in a, b" in text
 
