@@ -86,7 +86,8 @@ class Settings:
     """What was asked: `promises` in words; `scale`: time or amplitude; `base_hz`: the scenario's own rate.
 
     `most_reason`: why no load above `most_hz` can be tried; empty where it can. `schedule_sha256`: of the plan of the
-    first seed at the scenario's own rate, which is another where a trace is.
+    first seed at the scenario's own rate, which is another where a trace is. `queue_delay_ns`: the longest of the
+    servers' batchers; before the first run what the scenario says.
     """
 
     scenario: str

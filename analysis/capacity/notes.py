@@ -18,9 +18,9 @@ def cause_below(queue_delay_ns: int) -> str:
     if queue_delay_ns:
         return (
             f"queue delay: at low load a batch is not full before its first request has waited for"
-            f" {duration_text(queue_delay_ns)} (model.queue_delay)"
+            f" {duration_text(queue_delay_ns)} (its batcher's max_queue_delay)"
         )
-    return "not known: the scenario sets no queue delay of a batcher; the diagnosis of the low probe may say"
+    return "not known: no batcher of the server has a queue delay; the diagnosis of the low probe may say"
 
 
 def notes_of(

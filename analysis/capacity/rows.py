@@ -21,7 +21,8 @@ _TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_
 class Row:
     """A run. `variant`: of the servers, `all` but for --gpus; `factor`: of the scenario's rate; `digest`: of what ran.
 
-    `is_replaced`: it was INVALID, and run once more. `bottleneck`: what its diagnosis says. Of the promise `binding`
+    `is_replaced`: it was INVALID, and run once more. `bottleneck`: what its diagnosis says. `queue_delay_ns`: the
+    longest of its servers' batchers. Of the promise `binding`
     the `figure`, in ns of times, and its `limit`; infinite figures are None. The others as in `Level`, None without
     requests.
     """
@@ -62,6 +63,7 @@ class Row:
     peak_100ms_hz: float | None
     n_bursts: int | None
     n_busy_periods: int | None
+    queue_delay_ns: int | None = None
 
     @property
     def is_short(self) -> bool:
@@ -109,7 +111,8 @@ def read_rows(path: str) -> list[Row]:
 
     try:
         table = pq.read_table(path)
-        return [Row(**one) for one in table.select(schema().names).to_pylist()]
+        names = [name for name in schema().names if name in table.column_names or name != "queue_delay_ns"]
+        return [Row(**one) for one in table.select(names).to_pylist()]
     except (OSError, pa.ArrowInvalid, KeyError, TypeError) as error:
         told = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise StoreError(f"{path} is not the probes of a search: {told}") from error

@@ -266,6 +266,7 @@ class _View:
             span.end_ns - span.start_ns if span is not None else 0,
             self.state,
             cpu_measures(self.cpus, scope.phase, self._node_of(scope.server)),
+            self._server(scope.server).serving,
         )
         return found or finding
 
@@ -314,6 +315,7 @@ class _View:
             **gpu_measures(self.gpus, phase, server, uuid),
             "is_without_launches": self._is_without_launches(sums, measures),
             "n_profiled_in_windows": float(sums.n_tied) if sums and server in self.in_windows else None,
+            "queue_delay_ns": self._queue_delay_ns(server, sums.model if sums is not None else ""),
             "client_is_bottleneck": self.client.is_bottleneck,
             "load_is_closed": 0.0 if is_open_load(self.manifest) else 1.0,
             "instance_is_cpu": self._is_cpu(phase, key, sums),
@@ -327,6 +329,11 @@ class _View:
             return None
         is_known = sums.n_launches is not None or measures.get("issue_interval_ns") is not None
         return 0.0 if is_known else 1.0
+
+    def _queue_delay_ns(self, server: str, model: str) -> float | None:
+        """The longest wait of the model's batcher for more rows; 0 where it has none, None where nothing says."""
+        serving = self._server(server).serving.get(model)
+        return None if serving is None else float(serving.queue_delay_ns or 0)
 
     def _node_of(self, server: str) -> str:
         return self._server(server).node

@@ -8,13 +8,14 @@ Named is the largest of these parts: `queue-bound` or `compute-bound`, and at wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from squall.analysis.findings.finding import Evidence, Finding, Scope
 from squall.analysis.findings.rules.confidence import Confidence, RunState, weigh_cpu, weigh_run
 from squall.analysis.findings.rules.rule import Measures
+from squall.analysis.findings.rules.window_rules import QUEUE_DELAY_RATIO
 from squall.analysis.metrics.model_statistics import ModelStatistics
-from squall.analysis.tables.deployed import ModelFacts
+from squall.analysis.tables.deployed import ModelFacts, ServingFacts
 from squall.analysis.wording import count_text, duration_text, share_text
 
 QUEUES, COMPUTES = "queue-bound", "compute-bound"
@@ -32,11 +33,13 @@ def statistics_finding(
     length_ns: int,
     state: RunState,
     cpu: Measures | None = None,
+    serving: Mapping[str, ServingFacts] | None = None,
 ) -> Finding | None:
     """The finding of the window level; None where no request of the phase succeeded at the model under load.
 
     `found`: the models of the phase and server but those of other loads; `under_load`: the manifest's entry, with
-    `model` and, of an ensemble, `steps`; `length_ns`: of the phase; `cpu`: `cpu_rules.cpu_measures` of it.
+    `model` and, of an ensemble, `steps`; `length_ns`: of the phase; `cpu`: `cpu_rules.cpu_measures` of it;
+    `serving`: how the server serves its models, by name.
     """
     named = next((one for one in found if one.model == under_load.model), None)
     if named is None or not named.n_requests:
@@ -67,14 +70,33 @@ def statistics_finding(
         f"{count_text(own.n_executions)} times, {_rows(own)}, {duration_text(own.infer_mean_ns)} for a request on "
         f"average, together about {share_text(own.executing_ns / length_ns if length_ns else None)} of the phase."
     )
+    next_step, details = _STEPS[rule].format(model=model), [where] if model != named.model else []
+    delay = _delay(own, (serving or {}).get(model), parts, total_ns)
+    if delay:
+        claim, next_step = f"{claim} {delay}", f"Lower the max_queue_delay of {model}. {next_step}"
+        details.append("queue delay")
     return Finding(
-        rule, "window", scope, claim, _STEPS[rule].format(model=model), confidence.level, tuple(confidence.reasons),
+        rule, "window", scope, claim, next_step, confidence.level, tuple(confidence.reasons),
         margin=share,
         evidence=tuple(_evidence(part, value, named.n_requests) for part, value in parts.items()),
-        details=(where,) if model != named.model else (),
+        details=tuple(details),
         shares={f"{name} {what}": value / total_ns for (name, what), value in parts.items()},
         not_shown="Means over the phase tell nothing of bursts, and not which request waited for which.",
     )  # fmt: skip
+
+
+def _delay(
+    own: ModelStatistics, serving: ServingFacts | None, parts: Mapping[tuple[str, str], int], total_ns: int
+) -> str:
+    """What the batcher of the model that is named may hold a request back for; empty where that is little."""
+    delay_ns = 0 if serving is None else serving.queue_delay_ns or 0
+    held_ns = min(parts[own.model, "queue"], delay_ns * own.n_requests)
+    if held_ns < QUEUE_DELAY_RATIO * total_ns:
+        return ""
+    return (
+        f"Its dynamic batcher holds a request back for up to {duration_text(delay_ns)} to fill its batch, which"
+        f" explains up to {share_text(held_ns / total_ns)} of that time."
+    )
 
 
 def _parts(

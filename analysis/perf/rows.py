@@ -14,7 +14,7 @@ from squall.analysis.arrays import Bools, Int64s
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.load import OUTCOMES
 from squall.analysis.tables.manifest import Manifest
-from squall.scenarios.config.loader import scenario_from_mapping
+from squall.scenarios.config.loader import scenario_of_run
 from squall.scenarios.sequences import SequenceRule, Sequences
 
 COLUMNS = ["request_id", "scheduled_ns", "sent_ns", "first_byte_ns", "done_ns", "outcome"]
@@ -138,7 +138,7 @@ def sequences_of(manifest: Manifest) -> Sequences | None:
     """Which sequence each request of a run is of; None where they are of none."""
     if manifest.scenario is None or "sequences" not in manifest.scenario.get("clients", {}):
         return None
-    scenario = scenario_from_mapping(manifest.scenario, "manifest")
+    scenario = scenario_of_run(manifest.scenario, "manifest")
     config, plan = scenario.clients.sequences, manifest.plan
     assert config is not None
     n_lanes = config.concurrent or (plan.n_users if plan is not None else None)

@@ -136,6 +136,18 @@ class ModelFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ServingFacts:
+    """How a server serves a model, by the configuration that it has of it; null: it has none of that."""
+
+    max_batch_size: Annotated[int, "most rows of an execution; 0: the model has no batch dimension"] = 0
+    queue_delay_ns: Annotated[
+        int | None, "longest wait of its dynamic batcher for more rows; null: it has no dynamic batcher"
+    ] = None
+    n_instances: Annotated[int | None, "of all its groups, on all GPUs that these name"] = None
+    response_cache: Annotated[bool, "it asks for the response cache, which the server may lack"] = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class ControlFacts:
     """Models that were loaded and unloaded for the run."""
 
@@ -188,6 +200,12 @@ class ServerFacts:
     control: Annotated[
         ControlFacts | None, LEFT_OUT, Since(5), "of a scenario with `server.control`, what it changed"
     ] = None
+    serving: Annotated[
+        Mapping[str, ServingFacts],
+        LEFT_OUT,
+        Since(5),
+        "how it serves the models under load and the steps behind them, by name",
+    ] = field(default_factory=dict)
     others: Annotated[
         tuple[ModelFacts, ...], LEFT_OUT, Since(5), "further models under load there, in the scenario's order"
     ] = ()

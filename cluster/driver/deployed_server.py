@@ -22,6 +22,7 @@ from squall.cluster.node.server import LOOPBACK
 from squall.cluster.placement import Seat
 from squall.cluster.progress import Screen
 from squall.cluster.remote.spawn import Handle
+from squall.scenarios.config.models.model import ModelConfig
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ClusterError, SquallError
 from squall.scenarios.plan.plan import PhaseSpan
@@ -171,6 +172,8 @@ class DeployedServer:
             self.collectors.leave_out("triton", why)
         if found.note:
             self._screen.step(f"{name}{found.note}", "yellow")
+        for line in told_of_rows(self._models, found):
+            self._screen.step(f"{name}{line}", "yellow")
 
     def describe(self) -> ServerFacts:
         """For the manifest."""
@@ -199,6 +202,7 @@ class DeployedServer:
             if self.is_here
             else None,
             control=self.control,
+            serving=dict(endpoint.serving),
         )
 
     @property
@@ -271,3 +275,17 @@ class DeployedServer:
         """Asks it to end, without waiting for it."""
         if self.stopping is None:
             self.stopping = self.agent.begin(NodeAgent.stop_server)
+
+
+def told_of_rows(models: Sequence[ModelConfig], found: Endpoint) -> list[str]:
+    """Where a scenario states a `max_batch_size` that the server's configuration does not have."""
+    lines = []
+    for model in models:
+        own = found.serving.get(model.name)
+        most = None if own is None else max(own.max_batch_size, 1)
+        if most is not None and "max_batch_size" in model.model_fields_set and model.max_batch_size != most:
+            lines.append(
+                f"max_batch_size of {model.name} is {most} at the server: the {model.max_batch_size} of the scenario"
+                " bounds the rows of a request, not those of a batch"
+            )
+    return lines

@@ -72,6 +72,10 @@ def refuse_strange_head(scenario: Scenario) -> None:
             raise ScenarioError(
                 f"{key}.check: {model.name} is no head of the zoo; give function or reference, its right values"
             )
+        if model.settings and not is_of_zoo and model.name not in ZOO:
+            raise ScenarioError(
+                f"{where}.settings: are sizes of a model of the zoo, and {model.name} is none; leave them out"
+            )
         if is_of_zoo or (check is not None and check.is_of_zoo):
             sizes = head_of(model.name, where).sizes(model.settings, where)
             if is_of_zoo:

@@ -44,7 +44,7 @@ from squall.cluster.node.scratch import folders_of, owner_of
 from squall.cluster.node.server_log import locust_logs, without_own_folders
 from squall.cluster.node.spills import NodeFile, Spills
 from squall.cluster.progress import Screen
-from squall.scenarios.config.loader import scenario_from_mapping
+from squall.scenarios.config.loader import scenario_of_run
 from squall.scenarios.errors import ClusterError, SquallError, StoreError
 from squall.scenarios.plan.plan import Plan
 from squall.scenarios.run_plan import RunPlan, plan_run
@@ -193,7 +193,7 @@ class _Resuming:
         Raises ClusterError where it comes out otherwise."""
         if self._before.plan.load == "locust":
             return None
-        scenario = scenario_from_mapping(self._before.scenario or {}, str(self._store.run_dir))
+        scenario = scenario_of_run(self._before.scenario or {}, str(self._store.run_dir))
         n_servers = len(self._before.servers)
         plan = plan_run(scenario, scenario.server_entries() or scenario.entries_for(n_servers))
         if plan.sha256() != self._before.plan.sha256:

@@ -14,13 +14,15 @@ from typing import Any
 from squall.actors.net.stream import Address, TlsSettings
 from squall.actors.net.triton_control import PLAIN, Access, Control, ControlError, authority
 from squall.actors.net.triton_models import STATISTICS, describe_model, object_of, path_of, ready_models
-from squall.models.spec import ModelSpec, is_decoupled
+from squall.analysis.tables.deployed import ServingFacts
+from squall.models.spec import ZOO, ModelSpec, head_of, head_spec, is_decoupled
 from squall.scenarios.config.models.model import ModelConfig
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.errors import ScenarioError, TargetError
 from squall.scenarios.sizes import LARGEST_BATCH
 
+_NS_PER_US = 1_000
 READY = "/v2/health/ready"
 _LIVE = "/v2/health/live"
 METRICS = "/metrics"
@@ -79,6 +81,8 @@ class Endpoint:
     """What will go wrong with it, and the mend; of one that squall started."""
     servers: tuple[str, ...] = ()
     """Addresses behind its name that take connections, where they are of several servers: more than one of a family."""
+    serving: Mapping[str, ServingFacts] = field(default_factory=dict)
+    """How the models under load and the steps behind them are served, by name."""
 
     @property
     def has_statistics(self) -> bool:
@@ -235,12 +239,40 @@ def inspect(
         raise TargetError(f"{url} does not answer like a Triton server: {error}") from error
     finally:
         control.close()
-    first, *others = (one for one, _ in found)
-    decoupled = tuple(sorted({name for _, names in found for name in names}))
+    first, *others = (one.served for one in found)
+    configs = {name: config for one in found for name, config in one.configs.items()}
+    decoupled = tuple(sorted(name for name, config in configs.items() if is_decoupled(config)))
+    behind = {name for one in (first, *others) for name in (one.spec.name, *one.steps)}
+    unknown = {one.served.spec.name for one in found if not one.has_config}
+    serving = {name: serving_of(config) for name, config in configs.items() if name in behind - unknown}
     return Endpoint(
         url, access, grpc_port, metrics_url, source, version, first.spec, has_records, first.steps, decoupled,
-        tuple(others), refused,
+        tuple(others), refused, serving=serving,
     )  # fmt: skip
+
+
+def serving_of(config: Mapping[str, Any]) -> ServingFacts:
+    """What a model's configuration, from Triton as JSON, says of how it is served."""
+    batcher, groups = config.get("dynamic_batching"), config.get("instance_group") or ()
+    return ServingFacts(
+        max_batch_size=int(config.get("max_batch_size", 0)),
+        queue_delay_ns=None
+        if batcher is None
+        else int(batcher.get("max_queue_delay_microseconds", 0)) * _NS_PER_US,
+        n_instances=sum(int(one.get("count", 1)) * max(len(one.get("gpus") or ()), 1) for one in groups)
+        or None,
+        response_cache=bool((config.get("response_cache") or {}).get("enable")),
+    )
+
+
+@dataclass(frozen=True)
+class _Inspected:
+    """A model under load, and the configurations that were read: its own, its steps', and those of all others there.
+    `has_config`: its own is that of the server, which refused none."""
+
+    served: ServedModel
+    configs: Mapping[str, Mapping[str, Any]]
+    has_config: bool
 
 
 def _server_version(control: Control, refused: dict[str, str]) -> str:
@@ -254,11 +286,9 @@ def _server_version(control: Control, refused: dict[str, str]) -> str:
         return "unknown"
 
 
-def _inspect_model(
-    control: Control, url: str, model: ModelConfig, refused: dict[str, str]
-) -> tuple[ServedModel, tuple[str, ...]]:
-    """What the server says of a model, and which of its models are decoupled; what it refuses is noted. Raises
-    TargetError where it is not ready, ControlError, ValueError and KeyError as `describe_model`."""
+def _inspect_model(control: Control, url: str, model: ModelConfig, refused: dict[str, str]) -> _Inspected:
+    """What the server says of a model; what it refuses is noted. Raises TargetError where it is not ready,
+    ControlError, ValueError and KeyError as `describe_model`."""
     named = path_of(model.name)
     path = f"{named}/versions/{model.version}" if model.version is not None else named
     not_ready = _why_not(control, f"{path}/ready")
@@ -274,10 +304,27 @@ def _inspect_model(
     config = described.config
     spec = ModelSpec.from_config(config, described.version)
     steps = _steps(control, config)
-    decoupled = _decoupled(control, {model.name: config}, steps)
-    if not set(steps).isdisjoint(decoupled):
+    configs = _configs(control, {model.name: config}, steps)
+    if any(is_decoupled(configs[name]) for name in steps if name in configs):
         spec = replace(spec, is_decoupled=True)  # Triton answers an ensemble so that has such a step
-    return ServedModel(spec, steps), decoupled
+    _refuse_other_sizes(model, spec)
+    return _Inspected(ServedModel(spec, steps), configs, "configuration" not in described.refused)
+
+
+def _refuse_other_sizes(model: ModelConfig, spec: ModelSpec) -> None:
+    """Raises TargetError where the scenario states sizes of a model of the zoo, and the server's has others."""
+    if not model.settings or model.name not in ZOO:
+        return
+    stated = head_spec(model.name, spec.version, head_of(model.name).sizes(model.settings), 1)
+    own = [{one.name: one.dims for one in tensors} for tensors in (stated.inputs, spec.inputs)]
+    if own[0] != own[1]:
+        raise TargetError(
+            f"model.settings: of these {model.name} takes {_dims(own[0])}, and the server's takes {_dims(own[1])}"
+        )
+
+
+def _dims(inputs: Mapping[str, Sequence[int]]) -> str:
+    return ", ".join(f"{name} {list(dims)}" for name, dims in inputs.items())
 
 
 def why_not(control: Control, path: str) -> str | None:
@@ -328,14 +375,16 @@ def _steps(control: Control, config: Mapping[str, Any], n_levels: int = 8) -> tu
     return tuple(found)
 
 
-def _decoupled(control: Control, known: Mapping[str, Any], steps: Sequence[str]) -> tuple[str, ...]:
-    """Of the models of `known` configurations, the steps, and all others that are ready, which the model may ask: those
-    that may answer after their execution has returned. One that does not say is not told."""
+def _configs(
+    control: Control, known: Mapping[str, Any], steps: Sequence[str]
+) -> dict[str, Mapping[str, Any]]:
+    """Those of `known`, of the steps, and of all others that are ready, which the model may ask. One that does not say
+    is not in it."""
     configs = dict(known)
     for name in {*steps, *ready_models(control)} - configs.keys():
         with suppress(ControlError, ValueError):  # unloaded since
             configs[name] = object_of(control, f"{path_of(name)}/config")
-    return tuple(sorted(name for name, config in configs.items() if is_decoupled(config)))
+    return configs
 
 
 def _what_it_has(control: Control, name: str) -> str:

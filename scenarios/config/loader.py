@@ -17,7 +17,7 @@ from squall.scenarios.config.fields import Section
 from squall.scenarios.config.locust.load import without_implied_phases
 from squall.scenarios.config.overrides import apply_override, set_value
 from squall.scenarios.config.problems import describe_problem
-from squall.scenarios.config.scenario import Scenario
+from squall.scenarios.config.scenario import OF_A_RUN, Scenario
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.strict_yaml import parse_yaml
 
@@ -96,10 +96,17 @@ def scenario_from_mapping(mapping: Mapping[str, Any], origin: str) -> Scenario:
     return section_from_mapping(Scenario, mapping, origin)
 
 
-def section_from_mapping(section: type[_Section], mapping: Mapping[str, Any], origin: str) -> _Section:
-    """The part of a scenario that `mapping` describes; `origin` stands first in errors."""
+def scenario_of_run(mapping: Mapping[str, Any], origin: str) -> Scenario:
+    """The scenario of a run's manifest, which may state keys without effect, as those of earlier versions did."""
+    return section_from_mapping(Scenario, mapping, origin, {OF_A_RUN: True})
+
+
+def section_from_mapping(
+    section: type[_Section], mapping: Mapping[str, Any], origin: str, context: Mapping[str, Any] | None = None
+) -> _Section:
+    """The part of a scenario that `mapping` describes; `origin` stands first in errors, `context` is pydantic's."""
     try:
-        return section.model_validate(dict(mapping))
+        return section.model_validate(dict(mapping), context=context)
     except ValidationError as error:
         raise ScenarioError(f"{origin}: {describe_problem(error, mapping, section)}") from error
 

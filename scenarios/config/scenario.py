@@ -9,11 +9,18 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    ValidationInfo,
+    model_validator,
+)
 
 from squall.scenarios.config.arrivals import (
     ArrivalsConfig,
@@ -61,6 +68,15 @@ from squall.scenarios.config.servers import (
     without_shared_keys,
 )
 from squall.scenarios.config.trace import OTHER_SESSIONS, Ratio, TraceArrivals
+from squall.scenarios.config.without_effect import (
+    has_its_own,
+    model_keys_without_effect,
+    refuse_model_keys,
+    refuse_server_keys,
+    server_keys_without_effect,
+    stated_keys,
+    without_keys,
+)
 from squall.scenarios.foreign_text import kept_header
 from squall.scenarios.promises.fitting import refuse_strangers
 from squall.scenarios.promises.grammar import format_promises, parse_promises
@@ -141,6 +157,9 @@ class ExpectConfig(Section):
     failures: Annotated[Number, Field(ge=0, le=1)] = 0.01  # share of the measured requests that may fail
 
 
+OF_A_RUN = "of a run"
+"""In the context of a validation: the mapping is that of a run that was, by any version, and is not judged anew."""
+
 PromisesField = Annotated[
     tuple[Promise, ...] | None, BeforeValidator(parse_promises), PlainSerializer(format_promises)
 ]
@@ -183,7 +202,7 @@ class Scenario(Section):
         return values
 
     @model_validator(mode="after")
-    def _parts_fit(self) -> Scenario:
+    def _parts_fit(self, info: ValidationInfo) -> Scenario:
         names = [phase.name for phase in self.phases]
         twice = [name for index, name in enumerate(names) if name in names[:index]]
         if twice:
@@ -199,7 +218,7 @@ class Scenario(Section):
         self._refuse_bad_models()
         self._refuse_redealt_users()
         self._refuse_bad_servers()
-        for where, models, server in self._named_servers():
+        for where, models, server in self.named_servers():
             self._refuse_session_elsewhere(where, server)
             refuse_tls_without_its_server(self.clients.tls, self.clients.protocol, where, server)
             refuse_unloaded(models, where, server)
@@ -209,6 +228,8 @@ class Scenario(Section):
                 one._refuse_bad_rows(phase, where)
         self._refuse_strange_promises()
         self._refuse_named_entries()
+        if not (isinstance(info.context, Mapping) and info.context.get(OF_A_RUN)):
+            self._refuse_without_effect()
         return self
 
     @property
@@ -345,7 +366,13 @@ class Scenario(Section):
         """So many servers as `server` says."""
         return alike(self.server, n_servers)
 
-    def _named_servers(self) -> list[tuple[str, tuple[str, ...], ServerConfig]]:
+    @property
+    def is_started(self) -> bool:
+        """Whether squall starts the servers: all of them, or none."""
+        entries = self.server_entries()
+        return entries is None or entries[0].url is None
+
+    def named_servers(self) -> list[tuple[str, tuple[str, ...], ServerConfig]]:
         """Each server's settings, with the key path that they stand at and the names of the models there."""
         if not isinstance(self.servers, tuple):
             return [("server", self.model_names, self.server)]
@@ -527,10 +554,21 @@ class Scenario(Section):
             )
 
     def to_mapping(self) -> dict[str, Any]:
-        """The scenario with every default, in plain types with units: it loads back to an equal one."""
+        """The scenario with every default that means something, in plain types with units: it loads back to an equal
+        one."""
         mapping = self.model_dump(mode="json", by_alias=True, exclude_none=True)
         if isinstance(self.servers, tuple):
             mapping["servers"] = without_shared_keys(mapping["servers"], mapping["server"])
+        models = [
+            without_keys(part, one._idle_keys())
+            for part, one in zip(mapping.get("models") or [mapping["model"]], self.each_model(), strict=True)
+        ]
+        mapping |= {"model": models[0]} if self.several is None else {"models": models}
+        if not self.is_started:
+            idle = server_keys_without_effect(self.named_servers()[0][2])
+            mapping["server"] = without_keys(mapping["server"], idle)
+            if "servers" in mapping:
+                mapping["servers"] = [without_keys(one, idle) for one in mapping["servers"]]
         return mapping
 
     def to_kept(self) -> dict[str, Any]:
@@ -544,7 +582,47 @@ class Scenario(Section):
             }
         return mapping
 
+    def _idle_keys(self) -> tuple[str, ...]:
+        """Keys of its one model that change nothing, and, where the server's own configuration has it, the default of
+        `max_batch_size`."""
+        keys = model_keys_without_effect(self.model, self.is_started, self._has_zoo_check)
+        is_default = "max_batch_size" not in stated_keys(self.model)
+        return (*keys, "max_batch_size") if keys and is_default else keys
+
+    @property
+    def _has_zoo_check(self) -> bool:
+        """Whether replies of its one model are held to the weights of the zoo's."""
+        return self.clients.check is not None and self.clients.check.is_of_zoo
+
+    def _refuse_without_effect(self) -> None:
+        """Stated keys that change nothing."""
+        for where, one in zip(self.model_keys, self.each_model(), strict=True):
+            refuse_model_keys(where, one.model, self.is_started, one._has_zoo_check)
+        for where, _, server in self.named_servers():
+            refuse_server_keys(where, server)
+
     def digest(self) -> str:
         """sha256, in hex, of the canonical JSON of `to_mapping()`: equal exactly for equal scenarios."""
         text = json.dumps(self.to_mapping(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def refuse_as_factor(scenarios: Sequence[Scenario]) -> None:
+    """Raises ValueError where scenarios that are to be compared differ in `max_batch_size` of a model whose
+    configuration squall does not write: its batches would stay as they are."""
+    sizes: dict[tuple[str, str], int] = {}
+    for scenario in scenarios:
+        server = scenario.named_servers()[0][2]
+        for key, one in zip(scenario.model_keys, scenario.each_model(), strict=True):
+            model = one.model
+            loaded = server.control.load.get(model.name) if server.control is not None else None
+            is_configured = loaded is not None and "max_batch_size" in loaded.config
+            if is_configured or (scenario.is_started and model.repository is None):
+                continue
+            place = (model.name, server.url or model.repository or "")
+            if sizes.setdefault(place, model.max_batch_size) != model.max_batch_size:
+                raise ValueError(
+                    f"{key}.max_batch_size: {sizes[place]} and {model.max_batch_size} differ, and"
+                    f" {has_its_own(scenario.is_started)}: change it there with"
+                    f" server.control.load.{model.name}.config.max_batch_size"
+                )

@@ -19,7 +19,7 @@ from squall.scenarios.config.loader import (
 )
 from squall.scenarios.config.overrides import set_value
 from squall.scenarios.config.problems import nearest
-from squall.scenarios.config.scenario import Scenario
+from squall.scenarios.config.scenario import Scenario, refuse_as_factor
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.experiments.file import ExperimentFile
 from squall.scenarios.experiments.matrix import Combination, combinations, is_same, pairs_text, value_text
@@ -121,6 +121,10 @@ def experiment_of(
     plain = scenario_from_mapping(base, _origin(path, stated.scenario))
     seed = plain.seed if stated.seed is None else stated.seed
     cells = tuple(_cell(path, base, factors, label, seed) for label, factors in combinations.items())
+    try:
+        refuse_as_factor([cell.scenario for cell in cells])
+    except ValueError as error:
+        raise ScenarioError(f"{path}: {error}") from error
     _refuse_twins(path, cells)
     _refuse_restart(path, stated, cells)
     return Experiment(stated.name or plain.name, cells, seed, stated, _reference(path, stated, cells))

@@ -61,7 +61,7 @@ def wait_until(is_so: Callable[[], Any], timeout_s: float, what: str) -> Any:
 
 def scenario_mapping(**changes: Any) -> dict[str, Any]:
     """A light scenario: half a second of warm-up, 2 s of bursts, half a second of drain, without nsys."""
-    return {
+    mapping: dict[str, Any] = {
         "name": "try", "seed": 7,
         "model": {
             "name": "seqlen_head",
@@ -88,6 +88,14 @@ def scenario_mapping(**changes: Any) -> dict[str, Any]:
         "profile": {"nsys": "off", "nvml": "off"},
         **changes,
     }  # fmt: skip
+    servers = (mapping.get("server") or {}, *(mapping.get("servers") or ()))
+    return without_delay(mapping) if any("url" in one for one in servers) else mapping
+
+
+def without_delay(mapping: dict[str, Any]) -> dict[str, Any]:
+    """The scenario for a server that runs, which has its own batcher."""
+    model = {key: value for key, value in mapping["model"].items() if key != "queue_delay"}
+    return {**mapping, "model": model}
 
 
 def planned_rows(store: RunStore) -> dict[str, Any]:
@@ -204,6 +212,8 @@ class Bench:
     def start_run(self, mapping: dict[str, Any], *options: str, env: dict[str, str] | None = None) -> Live:
         """`squall run`, on the shared Ray if the bench has one."""
         ray = ["--ray", self.ray] if self.ray else []
+        if "--server" in options and "model" in mapping:
+            mapping = without_delay(mapping)
         return self.start("run", self.write(mapping), "--out", self.out, *ray, *options, env=env)
 
     def stdout(self) -> str:

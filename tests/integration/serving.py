@@ -29,7 +29,7 @@ def server_of(
 ) -> TritonServer:
     """Not started yet; `model`: keys of the scenario's section, the head's small sizes unless it names others."""
     mapping = scenario_mapping(server={"start_timeout": start_timeout})
-    mapping["model"] |= model
+    mapping["model"] = model if "repository" in model else {**mapping["model"], **model}
     scenario = scenario_from_mapping(mapping, "test")
     return TritonServer(
         [scenario.model], scenario.server, folder, None, has_gpu=False, cores=cores, address=address

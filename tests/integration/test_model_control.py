@@ -36,7 +36,7 @@ class TritonPythonModel:
         answers = []
         for request in requests:
             n = np.from_dlpack(pb_utils.get_input_tensor_by_name(request, "N"))
-            answers.append(pb_utils.InferenceResponse([pb_utils.Tensor.from_dlpack("OUT", np.array(n * 2, np.int32))]))
+            answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", (n * 2).astype(np.int32))]))
         return answers
 '''
 CONFIG = """
@@ -159,6 +159,9 @@ def test_a_model_that_was_ready_has_its_own_configuration_again(joined: Bench, w
     facts = store.manifest.servers["server-0"].control
     assert facts is not None
     assert (facts.configured, facts.is_restored) == (("resident",), True)
+    serving = store.manifest.servers["server-0"].serving["resident"]
+    assert (serving.max_batch_size, serving.queue_delay_ns, serving.n_instances) == (2, 100_000, 1)
+    assert any("max_batch_size of resident is 2 at the server" in line for line in live.lines)
     assert watched.state() == before
 
 

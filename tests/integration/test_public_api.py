@@ -129,7 +129,7 @@ def test_a_server_that_is_not_there_is_a_target_error_with_where_the_run_is(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(squall.TargetError) as raised:
-        squall.run(scenario_mapping(), tmp_path, progress=True, server={"url": "http://127.0.0.1:1"})
+        squall.run(scenario_mapping(server={"url": "http://127.0.0.1:1"}), tmp_path, progress=True)
     (run_dir,) = tmp_path.iterdir()
     assert raised.value.__notes__ == [f"the run: {run_dir}"]
     assert squall.open_run(run_dir).verdict.status == "ABORTED"

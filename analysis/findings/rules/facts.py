@@ -11,6 +11,7 @@ Beside docs/metrics.md the rules use these; None where one of their terms is:
     wall_unoffered_ratio   nobody to serve: between, none waiting + edges, where none waits either
     work_served_ratio      executing, of the time with something to serve: exec / (exec + between, a request waiting)
     queue_to_exec_ratio    median queue time over the mean length of a batch
+    queue_delay_share_ratio  of the median time in the server, the part of the queue that the batcher's delay explains
     busy_dram_ratio        GPM's DRAM share over the GPU's temporal activity: while it is busy; at most 1
     busy_tensor_ratio      GPM's tensor share likewise
     wall_foreign_ratio     foreign_busy_ratio · wall_exec_ratio: the most that another process can have cost
@@ -55,6 +56,10 @@ def facts(measures: Measures, more: Measures | None = None) -> dict[str, float |
         "wall_unoffered_ratio": _sum(found, "wall_between_empty_ratio", "wall_edges_ratio"),
         "work_served_ratio": ratio(exec_ratio, with_work),
         "queue_to_exec_ratio": ratio(found.get("queue_p50_ns"), found.get("exec_mean_ns")),
+        "queue_delay_share_ratio": _product(
+            found.get("queue_share_ratio"),
+            _at_most_one(ratio(found.get("queue_delay_ns"), found.get("queue_p50_ns"))),
+        ),
         "busy_dram_ratio": _while_busy(found, "gpu_dram_util_ratio"),
         "busy_tensor_ratio": _while_busy(found, "gpu_tensor_util_ratio"),
         "wall_foreign_ratio": _product(found.get("foreign_busy_ratio"), exec_ratio),
@@ -100,5 +105,8 @@ def _product(one: float | None, other: float | None) -> float | None:
 
 
 def _while_busy(found: Measures, name: str) -> float | None:
-    share = ratio(found.get(name), found.get("gpu_activity_ratio"))
-    return None if share is None else min(share, 1.0)
+    return _at_most_one(ratio(found.get(name), found.get("gpu_activity_ratio")))
+
+
+def _at_most_one(value: float | None) -> float | None:
+    return None if value is None else min(value, 1.0)

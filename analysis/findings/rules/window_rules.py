@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from squall.analysis.findings.rules.rule import BATCH_KEY, GiveBack, RowLink, Rule, at_least, below
+from squall.analysis.findings.rules.rule import BATCH_KEY, Detail, GiveBack, RowLink, Rule, at_least, below
 
 _REQUEST = ("request_id",)
 
@@ -100,6 +100,25 @@ UNSERVED = Rule(
     counted="n_requests",
 )
 
+QUEUE_DELAY_RATIO = 0.10
+"""Share of the time in the server from which on the batcher's delay is told: no other tenth is had by one setting."""
+
+_QUEUE_DELAY = Detail(
+    "queue delay",
+    (
+        (
+            at_least(
+                "queue_delay_share_ratio",
+                QUEUE_DELAY_RATIO,
+                "no other tenth of a latency is had by one setting",
+            ),
+        ),
+    ),
+    "the dynamic batcher holds a request back for up to {queue_delay_ns} to fill its batch, which explains "
+    "{queue_delay_share_ratio} of the median time in the server",
+    "Lower the model's max_queue_delay (server.control says it of a server that runs).",
+)
+
 UNDER_OFFERED = Rule(
     "under-offered",
     "window",
@@ -133,6 +152,7 @@ UNDER_OFFERED = Rule(
     GiveBack(),
     RowLink("batch_costs", "gap_before_ns", (*BATCH_KEY, "gap_before_ns")),
     evidence=("wall_exec_ratio", "batch_rows_mean"),
+    details=(_QUEUE_DELAY,),
 )
 
 QUEUE = Rule(
@@ -214,6 +234,7 @@ SCHEDULER = Rule(
     ),
     RowLink("joined", "idle_wait_ns", (*_REQUEST, "idle_wait_ns", "wait_ns")),
     evidence=("wall_exec_ratio", "wall_unoffered_ratio"),
+    details=(_QUEUE_DELAY,),
 )
 
 HOST = Rule(

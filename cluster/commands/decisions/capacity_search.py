@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +105,7 @@ class CapacitySearch:
             settings.low_ratio,
         )
         found = search(levels.measure, options, self._tell)
-        self.answers.append(answer_of(variant, found, settings, self.rows, is_done=True))
+        self.answers.append(answer_of(variant, found, self.settings, self.rows, is_done=True))
         self._keep()
         return levels
 
@@ -129,6 +129,9 @@ class CapacitySearch:
 
     def _keep(self) -> None:
         folder = self.measurer.folder
+        delays = [one.queue_delay_ns for one in self.rows if one.queue_delay_ns is not None]
+        if delays:
+            self.settings = replace(self.settings, queue_delay_ns=max(delays))
         write_bytes(folder / PROBES, rows_bytes(self.rows))
         write_text(folder / FILE, json.dumps(self.to_json(), indent=2) + "\n")
 

@@ -74,6 +74,7 @@ def compare(
     from squall.analysis.compare.pairs.compared import DEFAULT_MARGIN
     from squall.cluster.commands.decisions.compared_runs import PairPlan, run_pairs
     from squall.scenarios.config.loader import load_scenario
+    from squall.scenarios.config.scenario import refuse_as_factor
 
     margin_ratio = None if margin is None else parse_margin(margin)
     sides = [side for side in (a, b) if side is not None]
@@ -96,6 +97,10 @@ def compare(
     scenarios = [
         load_scenario(path, [*(overrides or []), *changes[side]]) for path, side in ((a, "a"), (b or a, "b"))
     ]
+    try:
+        refuse_as_factor(scenarios)
+    except ValueError as error:
+        raise ScenarioError(f"compare: {error}") from error
     names = [" ".join([str(path), *changes[side]]) for path, side in ((a, "a"), (b or a, "b"))]
     plan = PairPlan(
         scenarios[0], scenarios[1], names[0], names[1], pairs or _DEFAULT_PAIRS,

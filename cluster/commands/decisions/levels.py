@@ -29,11 +29,13 @@ _PURPOSES = {LOW: ", far below the edge", CONFIRM: ", is the safe load kept"}
 
 @dataclass(frozen=True)
 class Seen:
-    """What a run directory says beside the summary: its level, and the servers and their nodes."""
+    """What a run directory says beside the summary: its level, the servers and their nodes, and the longest delay of
+    the batchers of what they serve; None where none is known."""
 
     level: Level | None
     n_servers: int | None
     n_server_nodes: int | None
+    queue_delay_ns: int | None = None
 
 
 ReadRun = Callable[[RunResult, "int | None"], Seen]
@@ -46,7 +48,10 @@ def read_run(result: RunResult, late_from_ns: int | None) -> Seen:
     level = None
     if result.summary is not None:
         level = level_of(Requests.read(store), measure_spans(store.manifest), late_from_ns)
-    return Seen(level, len(servers) or None, len({one.node for one in servers.values()}) or None)
+    n_nodes = len({one.node for one in servers.values()})
+    delays = [own.queue_delay_ns for one in servers.values() for own in one.serving.values()]
+    delay_ns = max((one for one in delays if one is not None), default=0) if delays else None
+    return Seen(level, len(servers) or None, n_nodes or None, delay_ns)
 
 
 @dataclass
@@ -146,6 +151,7 @@ def _row(
         cause=_cause(summary) if found.verdict == INVALID else "",
         bottleneck="" if summary is None else bottleneck_text(summary),
         n_servers=seen.n_servers,
+        queue_delay_ns=seen.queue_delay_ns,
         **level_columns(seen.level),
     )
 

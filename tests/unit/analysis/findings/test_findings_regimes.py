@@ -129,7 +129,8 @@ def test_every_rule_and_closer_name_is_planted() -> None:
     rules = [*WINDOW_RULES, *BODY_RULES]
     assert {one.rule for one in CASES} == {rule.name for rule in rules}
     details = {(rule.name, detail.name) for rule in rules for detail in rule.details}
-    assert {(one.rule, one.detail) for one in CASES if one.detail} == details
+    delayed = {(rule, "queue delay") for rule, _ in DELAYED.values()}  # of servers with a batcher
+    assert {(one.rule, one.detail) for one in CASES if one.detail} | delayed == details
 
 
 def test_the_shares_of_every_finding_add_up_to_one(diagnosed: tuple[Found, dict[str, SelfCheck]]) -> None:
@@ -272,3 +273,26 @@ def test_the_p99_requests_name_what_grew_and_what_their_batches_were(
         240,
         320,
     }  # of 40 before it, twice
+
+
+DELAYED = {
+    "calm": ("under-offered", Phase("calm", (), head_us=5_000.0, period_us=20_000.0, wait_us=2_100.0)),
+    "held back": ("scheduler/IPC-bound", Phase("held", (), head_us=500.0, period_us=910.0, wait_us=900.0)),
+}
+
+
+@pytest.mark.parametrize("name", DELAYED)
+@pytest.mark.parametrize(("delay_us", "details"), [(2_000, ("queue delay",)), (5, ()), (0, ())])
+def test_a_batcher_that_waits_for_rows_is_told_of_with_its_delay(
+    tmp_path: Path, name: str, delay_us: int, details: tuple[str, ...]
+) -> None:
+    rule, phase = DELAYED[name]
+    serving = {"m": {"max_batch_size": 8, "queue_delay_ns": delay_us * 1_000}}
+    servers = {
+        "server-cpu": {
+            "node": "node-1", "model": "m", "version": "1", "batch_record": True, "serving": serving
+        }
+    }  # fmt: skip
+    store = write_regime_run(tmp_path, [replace(phase, server="server-cpu")], servers=servers)
+    (window,) = [one for one in diagnose(store)[0] if one.level == "window" and one.scope.requests == "all"]
+    assert (window.rule, window.details) == (rule, details), window.claim

@@ -12,7 +12,7 @@ from squall.analysis.findings.finding import Finding, Scope
 from squall.analysis.findings.rules.confidence import RunState
 from squall.analysis.findings.statistics import statistics_finding
 from squall.analysis.metrics.model_statistics import ModelStatistics
-from squall.analysis.tables.deployed import ModelFacts
+from squall.analysis.tables.deployed import ModelFacts, ServingFacts
 from tests.cpu_runs import make_ensemble
 from tests.regime_runs import diagnose
 from tests.synthetic_runs import MS, S, synthesise
@@ -110,3 +110,19 @@ def test_of_a_run_without_batches_statistics_are_the_finding_and_nothing_unjoine
     assert window.details[0].startswith("step tokenize of ensemble ")
     assert (tail.rule, tail.confidence) == ("not assessed", "low")
     assert not [one for one in findings if "unjoined" in one.rule]
+
+
+def test_a_delay_of_the_batcher_that_is_a_tenth_of_the_time_is_told_and_a_shorter_one_is_not() -> None:
+    own, served = replace(PIPE, model="own", steps=()), model("own", 2.2, 5)
+
+    def of(delay_ms: float) -> Finding:
+        serving = {"own": ServingFacts(queue_delay_ns=round(delay_ms * MS))}
+        one = statistics_finding(SCOPE, [served], own, 10 * S, RunState(), serving=serving)
+        assert one is not None
+        return one
+
+    told = of(2.0)
+    assert (told.rule, told.details) == ("compute-bound", ("queue delay",))
+    assert "for up to 2.00 ms to fill its batch, which explains up to 27.8 %" in told.claim
+    assert told.next_step.startswith("Lower the max_queue_delay of own.")
+    assert (of(0.7).details, of(0.0).details) == ((), ())

@@ -209,7 +209,7 @@ def test_the_amplitude_is_named_everywhere(tmp_path: Path) -> None:
 
 def test_servers_are_measured_all_one_and_one_down(tmp_path: Path) -> None:
     runs = SimulatedRuns(SERVICE_S)
-    three = scenario(servers=URLS, promises={"response": "p(95)<100ms"})
+    three = scenario(servers=URLS, model={"name": "linear_head"}, promises={"response": "p(95)<100ms"})
     answers = searching(tmp_path, runs, three, seeds=2).run(by_gpus=True)
     assert [(one.variant, one.n_servers, one.kind) for one in answers] == [
         ("all", 3, "found"),

@@ -171,7 +171,8 @@ def encoder(**model: Any) -> Scenario:
         {"name": "main", "kind": "measure", "duration": "1s", "arrivals": {"kind": "poisson", "rate": "9/s"}},
         {"name": "drain", "kind": "drain", "duration": "1s"},
     ]
-    mapping = {"name": "x", "seed": 1, "model": {"framework": "torch", **model}, "phases": phases}
+    own = model if "repository" in model else {"framework": "torch", **model}
+    mapping = {"name": "x", "seed": 1, "model": own, "phases": phases}
     return scenario_from_mapping(mapping, "test")
 
 

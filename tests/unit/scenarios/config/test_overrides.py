@@ -34,7 +34,7 @@ def value_at(scenario: Scenario, *path: str | int) -> Any:
         ("model.settings.heads=2", ("model", "settings", "heads"), 2),
         ("model.preferred_batch_sizes=[2, 4]", ("model", "preferred_batch_sizes"), [2, 4]),
         ("model.preferred_batch_sizes[1]=16", ("model", "preferred_batch_sizes"), [4, 16]),
-        ("server.url=http://gpu-1:8000", ("server", "url"), "http://gpu-1:8000"),
+        ("server.image=triton:24.10", ("server", "image"), "triton:24.10"),
         ("model.queue.timeout=3s", ("model", "queue", "timeout"), "3s"),
         ("clients.rows={kind: constant, value: 3}", ("clients", "rows"), {"kind": "constant", "value": 3}),
         (

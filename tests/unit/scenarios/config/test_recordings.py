@@ -51,7 +51,7 @@ def test_back_to_back_phases_are_refused_with_the_pause_that_is_needed(nsys: str
     [
         ({}, 5), ({"model": GPU}, 12), ({"model": OWN}, 12), ({"model": {**GPU, "device": "cpu"}}, 5),
         ({"model": GPU, "profile": {"trace": ["nvtx", "osrt"]}}, 5),
-        ({"model": OWN, "server": {"url": "http://h:1"}, "profile": {"nsys_session": "s"}}, 12),
+        ({"model": {"name": "mine"}, "server": {"url": "http://h:1"}, "profile": {"nsys_session": "s"}}, 12),
     ],
 )  # fmt: skip
 def test_the_least_pause_is_taken_and_a_ns_less_is_not(changes: dict[str, Any], needed: int) -> None:
@@ -65,7 +65,7 @@ def test_the_least_pause_is_taken_and_a_ns_less_is_not(changes: dict[str, Any], 
     "changes",
     [
         {"nsys": "off"},
-        {"nsys": "auto", "model": OWN, "server": {"url": "http://h:1"}},
+        {"nsys": "auto", "model": {"name": "mine"}, "server": {"url": "http://h:1"}},
         {"nsys": "auto", "model": OWN, "server": {"image": "x"}},
     ],
 )

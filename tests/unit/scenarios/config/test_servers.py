@@ -70,7 +70,8 @@ FORMS: list[Any] = [
 
 @pytest.mark.parametrize("servers", FORMS)
 def test_the_resolved_mapping_loads_back_to_an_equal_scenario(servers: Any) -> None:
-    scenario = scenario_of(servers, server={"nice": 4}, clients={"routing": {"kind": "weighted"}})
+    server = {} if servers == URLS else {"nice": 4}
+    scenario = scenario_of(servers, server=server, clients={"routing": {"kind": "weighted"}})
     again = scenario_from_mapping(yaml.safe_load(yaml.safe_dump(scenario.to_mapping())), "again")
     assert again == scenario
     assert again.digest() == scenario.digest() != scenario_of().digest()
@@ -91,10 +92,11 @@ def test_an_override_sets_servers_and_a_key_of_one(tmp_path: Any) -> None:
     path.write_text(yaml.safe_dump(mapping()))
     assert len(load_scenario(path, ["servers.count=4"]).server_entries() or ()) == 4
     path.write_text(yaml.safe_dump(mapping(URLS)))
-    loaded = load_scenario(path, ["servers[1].url=http://c:1", "server.nice=1"])
-    assert [(entry.url, entry.nice) for entry in loaded.server_entries() or ()] == [
-        ("http://a:8000", 1),
-        ("http://c:1", 1),
+    loaded = load_scenario(path, ["servers[1].url=http://c:1", "server.control.load=[other]"])
+    entries = loaded.server_entries() or ()
+    assert [(one.url, list(one.control.load) if one.control else None) for one in entries] == [
+        ("http://a:8000", ["other"]),
+        ("http://c:1", ["other"]),
     ]
 
 

@@ -18,6 +18,7 @@ from squall.scenarios.experiments.file import ExperimentFile
 from tests.sweep_runs import MATRIX, POISSON, SCENARIO, load, write_experiment
 
 URL = "http://127.0.0.1:1"
+ATTACHED = {**SCENARIO, "server": {"url": URL}}
 
 
 def test_a_cell_is_the_scenario_with_its_factors(tmp_path: Path) -> None:
@@ -168,7 +169,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         " cell or never",
     ),
     "restart of a server that is not ours": (
-        {"restart": "cell", "scenario": {**SCENARIO, "server": {"url": URL}}},
+        {"restart": "cell", "matrix": {"clients.workers_per_node": [1, 2]}, "scenario": ATTACHED},
         "restart: cell cannot be kept: squall does not restart the server at server.url; say never",
     ),
     "no warm-up": (
@@ -214,9 +215,8 @@ def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
 
 def test_restart_that_can_be_kept_is_taken(tmp_path: Path) -> None:
     assert load(tmp_path, restart="cell").file.restart == "cell"
-    assert (
-        load(tmp_path, restart="never", scenario={**SCENARIO, "server": {"url": URL}}).file.restart == "never"
-    )
+    own = {"scenario": ATTACHED, "matrix": {"clients.workers_per_node": [1, 2]}}
+    assert load(tmp_path, restart="never", **own).file.restart == "never"
 
 
 PAGE = (Path(__file__).parents[4] / "docs" / "sweep.md").read_text(encoding="utf-8")
