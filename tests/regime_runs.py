@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -109,6 +110,91 @@ class Phase:
     """Tables of which the rows of this phase are lost."""
     is_launched: bool = True
     """Whether the calls that launched its operations were recorded."""
+
+
+@dataclass(frozen=True)
+class Batcher:
+    """A dynamic batcher before `n_instances`: a batch of up to `largest` rows takes `base_us` and `row_us` for each,
+    and `gap_us` pass until an instance takes the next. `cores`: CPU that the server has meanwhile, of its node's 16."""
+
+    n_instances: int = 1
+    largest: int = 16
+    base_us: float = 8_000.0
+    row_us: float = 100.0
+    gap_us: float = 1_200.0
+    cores: float = 0.2
+
+    @property
+    def ceiling_hz(self) -> float:
+        """Requests/s of full batches, one after another."""
+        cycle_us = self.base_us + self.largest * self.row_us + self.gap_us
+        return self.n_instances * self.largest / cycle_us * 1e6
+
+
+def write_batched_run(
+    parent: Path, batcher: Batcher, loads: Sequence[float], seconds: float = 3.0
+) -> RunStore:
+    """A sealed run with a phase `load X` for each of `loads`, in parts of the ceiling: Poisson requests of one row."""
+    tables: dict[str, list[Row]] = defaultdict(list)
+    rng, spans, n_by_phase, at_ns = np.random.default_rng(7), [], {}, START_NS
+    for load in loads:
+        phase = Phase(
+            f"load {load}", server="server-cpu", n_samples=0, cpu={"server": batcher.cores, "wait": 0.0}
+        )
+        n = round(load * batcher.ceiling_hz * seconds)
+        sent = at_ns + np.sort(rng.uniform(0.0, seconds * 1e9, n)).astype(np.int64)
+        end_ns = at_ns + round(seconds * 1e9)
+        spans.append({"name": phase.name, "kind": "measure", "start_ns": at_ns, "end_ns": end_ns})
+        n_by_phase[phase.name] = n
+        for t_ns in range(at_ns + 10**8, end_ns + 1, 10**8):
+            tables["cpu_samples"].append(_cpu_sample(phase, 10**8, t_ns))
+        at_ns = max(end_ns, _serve_batched(tables, batcher, phase, sent.tolist(), end_ns)) + 10**9
+    facts = {"clock_error_ns": 0, "n_cores": 16, "clock_track": _track(), "gpus": []}
+    serving = {"m": {"max_batch_size": batcher.largest, "n_instances": batcher.n_instances}}
+    store = RunStore.create(parent, "batched", START_NS, read_manifest({
+        "scenario": {"name": "batched", "seed": 1}, "seed": 1,
+        "plan": {"load": "open", "n_arrivals": len(tables["requests"]), "n_by_phase": n_by_phase},
+        "start_ns": START_NS, "phases": spans, "nodes": {"node-1": facts},
+        "servers": {"server-cpu": {
+            "node": "node-1", "model": "m", "version": "1", "batch_record": True, "serving": serving
+        }},
+    }))  # fmt: skip
+    for table, rows in tables.items():
+        store.append(table, _as_table(table, ({"run": store.run, **row} for row in rows)))
+    store.seal(SealedVerdict(status="VALID", checks=(SealedCheck(name="made", is_met=True),)))
+    return store
+
+
+def _serve_batched(
+    tables: dict[str, list[Row]], batcher: Batcher, phase: Phase, sent: list[int], phase_end_ns: int
+) -> int:
+    """Requests in the order in which they came, each batch by the instance that is free first; when the last ends."""
+    free = [0] * batcher.n_instances
+    at = 0
+    while at < len(sent):
+        instance = free.index(min(free))
+        start_ns = max(free[instance], sent[at] + _ns(WIRE_US + INPUT_US))
+        taken = [one for one in sent[at : at + batcher.largest] if one + _ns(WIRE_US + INPUT_US) <= start_ns]
+        end_ns = start_ns + _ns(batcher.base_us + len(taken) * batcher.row_us)
+        batch = {
+            "phase": phase.name if start_ns < phase_end_ns else "", "node": "node-1", "server": phase.server,
+            "instance": f"m_{instance}", "instance_device": NO_DEVICE, "batch_id": len(tables["batches"]),
+        }  # fmt: skip
+        ids = []
+        for sent_ns in taken:
+            request = _request(tables, phase, sent_ns)
+            ids.append(request["request_id"])
+            done_ns = end_ns + _ns(OUTPUT_US + WIRE_US)
+            tables["requests"].append({**request, "first_byte_ns": done_ns, "done_ns": done_ns})
+            tables["triton_traces"].append(
+                _trace(batch | {"phase": phase.name}, ids[-1], sent_ns, start_ns, end_ns)
+            )
+        tables["batches"].append({
+            **batch, "start_ns": start_ns, "end_ns": end_ns, "model": "m", "version": "1", "rows": len(ids),
+            "n_requests": len(ids), "request_ids": ids, "n_foreign": 0, "recorded_by": "model",
+        })  # fmt: skip
+        free[instance], at = end_ns + _ns(batcher.gap_us), at + len(taken)
+    return max(free)
 
 
 def write_regime_run(parent: Path, phases: Sequence[Phase], **manifest: Any) -> RunStore:
@@ -275,15 +361,20 @@ def _serve(tables: dict[str, list[Row]], batch: Row, phase: Phase, start_ns: int
     })  # fmt: skip
     tables["nvtx"].append({**batch, **span, "thread_name": "", "name": f"squall|m_0|{batch['batch_id']}"})
     tables["requests"].append({**request, "first_byte_ns": done_ns, "done_ns": done_ns})
+    tables["triton_traces"].append(_trace(batch, request_id, sent_ns, start_ns, end_ns))
+
+
+def _trace(batch: Row, request_id: int, sent_ns: int, start_ns: int, end_ns: int) -> Row:
+    """A request of a batch as Triton traces it."""
     queued_ns, compute_ns = sent_ns + _ns(WIRE_US), start_ns - _ns(INPUT_US)
-    tables["triton_traces"].append({
-        "phase": phase.name, "node": batch["node"], "server": phase.server, "model": "m", "version": "1",
+    return {
+        "phase": batch["phase"], "node": batch["node"], "server": batch["server"], "model": "m", "version": "1",
         "trace_id": request_id, "request_id": request_id, "protocol": "http", "recv_start_ns": queued_ns,
         "recv_end_ns": queued_ns, "request_start_ns": queued_ns, "queue_start_ns": queued_ns,
         "compute_start_ns": compute_ns, "compute_input_end_ns": start_ns, "compute_output_start_ns": end_ns,
         "compute_end_ns": end_ns + _ns(OUTPUT_US), "request_end_ns": end_ns + _ns(OUTPUT_US),
         "send_start_ns": end_ns + _ns(OUTPUT_US), "send_end_ns": end_ns + _ns(OUTPUT_US),
-    })  # fmt: skip
+    }  # fmt: skip
 
 
 def _request(tables: dict[str, list[Row]], phase: Phase, sent_ns: int) -> Row:

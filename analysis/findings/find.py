@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from squall.analysis.clocks.timeline import measure_spans
 from squall.analysis.compare.overhead_file import profiling_ratio
 from squall.analysis.findings.beginning import beginning_finding, weakened
+from squall.analysis.findings.ceilings import Ceiling, ceiling_text, ceilings
 from squall.analysis.findings.finding import UNASSESSED, Finding, Rows, Scope, make_finding
 from squall.analysis.findings.rows import link, scope_filter
 from squall.analysis.findings.rules.body_rules import BODY_RULES
@@ -58,6 +59,10 @@ from squall.analysis.wording import share_text
 if TYPE_CHECKING:
     import duckdb
 
+_GPU_FULL_RATIO = 0.8
+"""Share of the phase in which the GPU is busy from which on another instance there has little to gain, as GPU-bound."""
+_CPU_FULL_RATIO = 0.2
+"""Share of the node's CPU that is idle below which another instance that computes on it has little to gain."""
 _TABLES = ("batch_costs", "joined", "requests", *OPERATIONS)
 
 
@@ -85,6 +90,7 @@ def find(
     with connect(store, tables, memory_limit_bytes) as connection:
         sums = batch_sums(connection) if "batch_costs" in tables else {}
         shares = response_shares(connection) if "joined" in tables else {}
+        limits = ceilings(connection, manifest) if "batch_costs" in tables else {}
         sent = SentRequests.read(connection) if "joined" in tables else SentRequests({})
         client = _client(store, verdict or manifest.verdict)
         phases = _instances(metrics, manifest)
@@ -110,6 +116,7 @@ def find(
             sent,
             cpus,
             models,
+            limits,
             in_windows,
             gpus,
         )
@@ -188,6 +195,7 @@ class _View:
     sent: SentRequests
     cpus: Sequence[CpuShares]
     models: Sequence[ModelStatistics]
+    ceilings: Mapping[Key, Ceiling]
     in_windows: frozenset[str] = frozenset()
     """Servers that the kernel library recorded."""
     gpus: Sequence[GpuShares] = ()
@@ -225,7 +233,8 @@ class _View:
         )
         if known["instance_is_cpu"]:
             body = _no_body(scope)
-        return [self._saturated(self._of_client(window, known), body), body]
+        window = self._saturated(self._of_client(window, known), body, known, phase, key)
+        return [window, body]
 
     def absent(self, phase: str, instances: Mapping[str, InstanceMetrics]) -> list[Finding]:
         """A finding for each instance, and each server without any, that had requests here and began no batch."""
@@ -313,6 +322,8 @@ class _View:
             **self.sent.measures(phase, server, sums.model if sums is not None else ""),
             **cpu_measures(self.cpus, phase, self._node_of(server)),
             **gpu_measures(self.gpus, phase, server, uuid),
+            **self._load_measures(phase, key),
+            **self._cpu_time_measures(phase, self._node_of(server)),
             "is_without_launches": self._is_without_launches(sums, measures),
             "n_profiled_in_windows": float(sums.n_tied) if sums and server in self.in_windows else None,
             "queue_delay_ns": self._queue_delay_ns(server, sums.model if sums is not None else ""),
@@ -390,14 +401,78 @@ class _View:
         reason = "the client's lag is a small part of the mean latency: the runner-up is about the rest"
         return _lowered(found, reason)
 
-    def _saturated(self, window: Finding, body: Finding) -> Finding:
-        """A queue-bound instance is named together with what saturates it."""
+    def _alike(self, phase: str, key: str) -> list[Ceiling]:
+        """The instances of its model at its server in the phase."""
+        own = self.ceilings.get((phase, key))
+        if own is None:
+            return []
+        return [
+            one
+            for (at, _), one in self.ceilings.items()
+            if at == phase and (one.server, one.model) == (own.server, own.model)
+        ]
+
+    def _load_measures(self, phase: str, key: str) -> dict[str, float | None]:
+        """What all instances of its model carry at most, requests/s, and the load beside it."""
+        alike = self._alike(phase, key)
+        known = [one.rate_hz for one in alike if one.rate_hz is not None]
+        span = next((one for one in measure_spans(self.manifest) if one.name == phase), None)
+        if not alike or not alike[0].is_largest_known or span is None or span.end_ns <= span.start_ns:
+            return {"ceiling_hz": None, "load_of_ceiling_ratio": None}
+        if not known:  # no batch was full: the load is far below
+            return {"ceiling_hz": None, "load_of_ceiling_ratio": 0.0}
+        ceiling_hz = len(alike) * sum(known) / len(known)
+        offered_hz = (
+            self.sent.of(phase, alike[0].server, alike[0].model).n * 1e9 / (span.end_ns - span.start_ns)
+        )
+        return {"ceiling_hz": ceiling_hz, "load_of_ceiling_ratio": offered_hz / ceiling_hz}
+
+    def _cpu_time_measures(self, phase: str, node: str) -> dict[str, float | None]:
+        """CPU that the servers of a node had or waited for, over the length of all batches there."""
+        cpu = next((one for one in self.cpus if (one.phase, one.node) == (phase, node)), None)
+        span = next((one for one in measure_spans(self.manifest) if one.name == phase), None)
+        here = [
+            one for (at, _), one in self.ceilings.items() if at == phase and self._node_of(one.server) == node
+        ]
+        exec_ns = sum(one.exec_ns for one in here)
+        if cpu is None or "server" not in cpu.cores or span is None or not exec_ns:
+            return {"cpu_of_exec_ratio": None, "is_cpu_time_unknown": 1.0}
+        running = cpu.cores["server"] / max(1.0 - (cpu.server_wait_ratio or 0.0), 1e-3)
+        return {
+            "cpu_of_exec_ratio": running * (span.end_ns - span.start_ns) / exec_ns,
+            "is_cpu_time_unknown": 0.0,
+        }
+
+    def _saturated(self, window: Finding, body: Finding, known: Measures, phase: str, key: str) -> Finding:
+        """A queue-bound instance is named together with what saturates it, what it carries at most and what to try
+        first."""
         if window.rule != QUEUE.name:
             return window
         what = window.also[0] if window.also else "none of the other rules"
         if body.margin is not None:
             what += f", its batches {body.rule}"
-        return replace(window, claim=f"{window.claim} What saturates it: {what}.")
+        alike = self._alike(phase, key)
+        ceiling = (
+            ceiling_text(self.ceilings[phase, key], len(alike), known.get("load_of_ceiling_ratio"))
+            if alike
+            else ""
+        )
+        claim = " ".join(one for one in (window.claim, ceiling, f"What saturates it: {what}.") if one)
+        step = f"{self._first_step(phase, key, known, len(alike))} {window.next_step}"
+        return replace(window, claim=claim, next_step=step)
+
+    def _first_step(self, phase: str, key: str, known: Measures, n_instances: int) -> str:
+        """What to try first of an instance that is full."""
+        node = self._node_of(server_of(key))
+        cpu = next((one for one in self.cpus if (one.phase, one.node) == (phase, node)), None)
+        idle = None if cpu is None or not cpu.n_cores else cpu.cores.get("idle", 0.0) / cpu.n_cores
+        if (known.get("gpu_activity_ratio") or 0.0) >= _GPU_FULL_RATIO:
+            busy = share_text(known["gpu_activity_ratio"])
+            return f"First: a GPU more, or shorter kernels; this one is busy for {busy}."
+        if known.get("instance_is_cpu") and idle is not None and idle < _CPU_FULL_RATIO:
+            return f"First: more cores or a cheaper model; {share_text(idle)} of the node's CPU is idle."
+        room = f"; {share_text(idle)} of the node's CPU is idle" if idle is not None else ""
+        return f"First: an instance more, {n_instances + 1} in place of {n_instances}{room}."
 
 
 def _lowered(found: Finding, reason: str) -> Finding:

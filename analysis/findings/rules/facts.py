@@ -12,6 +12,11 @@ Beside docs/metrics.md the rules use these; None where one of their terms is:
     work_served_ratio      executing, of the time with something to serve: exec / (exec + between, a request waiting)
     queue_to_exec_ratio    median queue time over the mean length of a batch
     queue_delay_share_ratio  of the median time in the server, the part of the queue that the batcher's delay explains
+    queue_delay_ns         longest wait of the model's dynamic batcher, by the server's configuration
+    ceiling_hz             requests/s that all instances of its model carry at most (module `ceilings`)
+    load_of_ceiling_ratio  requests/s of the phase over that; may exceed 1; 0 where no batch was full
+    cpu_of_exec_ratio      CPU that the servers of its node had or waited for, over the length of their batches
+    is_cpu_time_unknown    1 where that was not sampled
     busy_dram_ratio        GPM's DRAM share over the GPU's temporal activity: while it is busy; at most 1
     busy_tensor_ratio      GPM's tensor share likewise
     wall_foreign_ratio     foreign_busy_ratio · wall_exec_ratio: the most that another process can have cost

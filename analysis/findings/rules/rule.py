@@ -21,6 +21,7 @@ RuleName = Literal[
     "under-offered",
     "queue-bound",
     "computes on the CPU",
+    "waits off the CPU",
     "scheduler/IPC-bound",
     "host-bound",
     "throttled",
@@ -38,7 +39,9 @@ RuleName = Literal[
 ]
 """What a rule may be called; `squall.analysis.findings.rules.tried` has one of each."""
 
-QUOTIENTS = ("issue_to_op_ratio", "copy_to_kernel_ratio", "queue_to_exec_ratio")
+QUOTIENTS = (
+    "issue_to_op_ratio", "copy_to_kernel_ratio", "queue_to_exec_ratio", "load_of_ceiling_ratio", "cpu_of_exec_ratio",
+)  # fmt: skip
 """Ratios of two figures of which neither is a part of the other: they may exceed 1."""
 
 

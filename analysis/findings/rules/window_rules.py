@@ -172,16 +172,25 @@ QUEUE = Rule(
                 0.90,
                 "while requests wait, the instance executes: less than a tenth of that time is lost between batches",
             ),
+            at_least(
+                "load_of_ceiling_ratio",
+                0.90,
+                "or nine tenths of what full batches one after another carry is asked for: then what lies between them "
+                "is part of what an instance can do, not lost",
+            ),
         ),
     ),
     "Requests wait for their turn: {queue_share_ratio} of the median time in the server is queue, and the instance "
     "executes for {work_served_ratio} of the time in which it has work.",
-    "Shorten a batch by what saturates the instance, allow larger batches, or add instances or GPUs.",
+    "Add an instance or a GPU where there is room for one, allow larger batches, or shorten a batch by what saturates "
+    "the instance.",
     "A queue does not say why the instance is slow: what saturates it is named beside it.",
     GiveBack(response=("response_queue_ratio",)),
     RowLink("joined", "queue_ns", (*_REQUEST, "queue_ns", "compute_ns")),
-    evidence=("wall_exec_ratio", "queue_p50_ns", "exec_mean_ns", "batch_rows_mean"),
+    evidence=("wall_exec_ratio", "queue_p50_ns", "exec_mean_ns", "batch_rows_mean", "ceiling_hz"),
 )
+
+CPU_OF_EXEC_RATIO = 0.50
 
 CPU = Rule(
     "computes on the CPU",
@@ -196,10 +205,49 @@ CPU = Rule(
                 "model would save",
             ),
         ),
+        (
+            at_least(
+                "cpu_of_exec_ratio",
+                CPU_OF_EXEC_RATIO,
+                "all that the servers of its node ran or waited for a CPU, over the length of their batches: below "
+                "half, most of a batch is spent waiting for something else",
+            ),
+            at_least("is_cpu_time_unknown", 0.5, "or it was not sampled"),
+        ),
     ),
     "The model computes on the CPU and executes for {wall_exec_ratio} of the wall; no GPU is involved.",
     "Profile the model's own code on its host, give it more cores, or serve it on a GPU.",
     "Nothing of what its code does on the CPU is recorded here beyond its OS-runtime waits.",
+    GiveBack(("wall_exec_ratio",), ("response_compute_ratio",), feeds_queue=True),
+    RowLink("batch_costs", "end_ns - start_ns", (*BATCH_KEY, "start_ns", "end_ns", "rows")),
+    evidence=("exec_mean_ns", "batch_rows_mean"),
+)
+
+OFF_CPU = Rule(
+    "waits off the CPU",
+    "window",
+    (
+        (at_least("instance_is_cpu", 0.5, "no GPU on its node, or none that it used"),),
+        (
+            at_least(
+                "wall_exec_ratio",
+                0.50,
+                "it executes for half of the wall or more, as for computes on the CPU",
+            ),
+        ),
+        (
+            below(
+                "cpu_of_exec_ratio",
+                CPU_OF_EXEC_RATIO,
+                "even if all that the servers of its node ran were this model's, most of a batch is spent waiting",
+            ),
+        ),
+    ),
+    "The model executes for {wall_exec_ratio} of the wall and waits meanwhile: all that the servers of its node ran on "
+    "a CPU, or waited for one, is {cpu_of_exec_ratio} the length of their batches.",
+    "Look at what its execute() waits for (another service, a lock, a disk, a sleep); one more instance costs little "
+    "CPU.",
+    "It does not tell what it waits for.",
     GiveBack(("wall_exec_ratio",), ("response_compute_ratio",), feeds_queue=True),
     RowLink("batch_costs", "end_ns - start_ns", (*BATCH_KEY, "start_ns", "end_ns", "rows")),
     evidence=("exec_mean_ns", "batch_rows_mean"),
@@ -337,6 +385,7 @@ WINDOW_RULES = (
     UNDER_OFFERED,
     QUEUE,
     CPU,
+    OFF_CPU,
     SCHEDULER,
     HOST,
     THROTTLED,

@@ -70,7 +70,7 @@ def test_what_is_not_there_is_not_assessed_and_says_what_is_missing() -> None:
         "refused": ("refused_ratio",),
         "unserved": ("unreplied_ratio",),
         "under-offered": ("wall_unoffered_ratio", "queue_to_exec_ratio", "unserved_ratio"),
-        "queue-bound": ("queue_share_ratio", "work_served_ratio"),
+        "queue-bound": ("queue_share_ratio", "work_served_ratio", "load_of_ceiling_ratio"),
         "scheduler/IPC-bound": ("wall_between_waiting_ratio", "unserved_ratio"),
     }
     assert classify(BODY_RULES, {}).status == "not assessed"

@@ -76,6 +76,7 @@ CASES = [
     case("window", "queue-bound", replace(ANY, wait_us=2_000.0), wait_us=500.0),
     case("window", "scheduler/IPC-bound", replace(ANY, period_us=910.0, wait_us=900.0), period_us=750.0),
     case("window", "computes on the CPU", replace(CPU, period_us=1_250.0), period_us=2_500.0),
+    case("window", "waits off the CPU", replace(CPU, period_us=1_250.0, cpu={"server": 0.2}), cpu={"server": 0.9}),
     case("window", "host-bound", replace(ANY, head_us=500.0, tail_us=100.0), head_us=250.0),
     case("window", "throttled", replace(ANY, throttled_ratio=0.2), throttled_ratio=0.05),
     case("window", "body-bound", replace(ANY, head_us=200.0, tail_us=150.0), period_us=1_330.0),
@@ -277,7 +278,7 @@ def test_the_p99_requests_name_what_grew_and_what_their_batches_were(
 
 DELAYED = {
     "calm": ("under-offered", Phase("calm", (), head_us=5_000.0, period_us=20_000.0, wait_us=2_100.0)),
-    "held back": ("scheduler/IPC-bound", Phase("held", (), head_us=500.0, period_us=910.0, wait_us=900.0)),
+    "held back": ("scheduler/IPC-bound", Phase("held", (), head_us=400.0, period_us=910.0, wait_us=900.0)),
 }
 
 

@@ -1,0 +1,112 @@
+"""What the instances of a model carry at most: full batches, one after another. From table `batch_costs`.
+
+    full      a batch that a request of mean size no longer fits into: rows + rows of a request > max_batch_size
+    cycle     mean length of full batches, and lower quartile of the gaps between two in succession, of
+              which the longer ones may lack a request
+    ceiling   rows of full batches / cycle, over rows of a request: requests/s of an instance
+
+Not assessed where the largest batch is not known, or where fewer than LEAST_FULL batches were full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from squall.analysis.findings.rows import literal
+from squall.analysis.findings.rules.shares import Key
+from squall.analysis.metrics.measures import instance_key
+from squall.analysis.tables.manifest import Manifest
+from squall.analysis.wording import count_text, duration_text, rate_text
+
+if TYPE_CHECKING:
+    import duckdb
+
+LEAST_FULL = 10
+"""Full batches; of fewer, one odd one moves the ceiling by more than a tenth."""
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """Of an instance in a phase: `exec_ns` is the length of all its batches, `request_rows` mean rows of a request; of
+    its full batches mean rows, length and gap between two in succession, None where too few were full."""
+
+    server: str
+    model: str
+    exec_ns: int
+    request_rows: float
+    full_rows: float | None
+    full_exec_ns: float | None
+    full_gap_ns: float
+    is_largest_known: bool
+
+    @property
+    def rate_hz(self) -> float | None:
+        """Requests/s that it carries at most."""
+        if not self.full_rows or not self.full_exec_ns:
+            return None
+        return self.full_rows / self.request_rows / (self.full_exec_ns + self.full_gap_ns) * 1e9
+
+
+def ceilings(connection: duckdb.DuckDBPyConnection, manifest: Manifest) -> dict[Key, Ceiling]:
+    """By phase and instance, of a connection with `batch_costs`."""
+    largest = [
+        f"({literal(server)}, {literal(model)}, {most})"
+        for server, facts in manifest.servers.items()
+        for model in sorted({one.model for one in facts.models if one.model} | set(facts.serving))
+        if (most := _largest(manifest, server, model)) is not None
+    ]
+    known = ", ".join(largest) or "(NULL, NULL, NULL::BIGINT)"
+    rows = connection.execute(f"""
+        WITH own AS (
+            SELECT phase, server, instance, instance_device, model, rows, n_requests, start_ns,
+                end_ns - start_ns AS exec_ns, gap_before_ns, n_most,
+                sum(rows) OVER w / nullif(sum(n_requests) OVER w, 0)::DOUBLE AS request_rows
+            FROM batch_costs
+            LEFT JOIN (VALUES {known}) largest(server, model, n_most) USING (server, model) WHERE phase <> ''
+            WINDOW w AS (PARTITION BY phase, server, instance, instance_device, model)),
+        told AS (SELECT *, rows + ceil(request_rows - 1e-9) > n_most AS is_full FROM own),
+        follow AS (
+            SELECT *, lag(is_full) OVER (
+                PARTITION BY phase, server, instance, instance_device, model ORDER BY start_ns) AS is_behind_full
+            FROM told)
+        SELECT phase, server, instance, instance_device, model, CAST(sum(exec_ns) AS BIGINT),
+            any_value(request_rows),
+            CASE WHEN count(*) FILTER (is_full) >= {LEAST_FULL} THEN avg(rows) FILTER (is_full) END,
+            avg(exec_ns) FILTER (is_full),
+            coalesce(quantile_cont(gap_before_ns, 0.25) FILTER (is_full AND is_behind_full), 0),
+            any_value(n_most) IS NOT NULL
+        FROM follow GROUP BY phase, server, instance, instance_device, model""").fetchall()
+    return {
+        (phase, instance_key(server, instance, device, model)): Ceiling(
+            server, model, exec_ns, each or 1.0, *full
+        )
+        for phase, server, instance, device, model, exec_ns, each, *full in rows
+    }
+
+
+def ceiling_text(own: Ceiling, n_instances: int, load_ratio: float | None) -> str:
+    """What one instance carries at most, and what that of all is to the load; empty where it is not known."""
+    if own.rate_hz is None:
+        return ""
+    gap = f", and {duration_text(own.full_gap_ns)} pass until the next" if own.full_gap_ns else ""
+    rows = count_text(round(own.full_rows or 0, 1))
+    text = (
+        f"An instance ends at about {rate_text(own.rate_hz)}: a full batch of {rows}"
+        f" rows takes {duration_text(own.full_exec_ns)}{gap}"
+    )
+    if load_ratio is not None:
+        count = f"these {n_instances} instances" if n_instances > 1 else "it"
+        text += f"; the load was {load_ratio:.2f} times what {count} can carry" if load_ratio else ""
+    return f"{text}."
+
+
+def _largest(manifest: Manifest, server: str, model: str) -> int | None:
+    """Rows of the largest batch, as the server says it, else the scenario."""
+    serving = manifest.servers[server].serving.get(model)
+    if serving is not None:
+        return max(serving.max_batch_size, 1)
+    stated: Mapping[str, object] = manifest.stated_models.get(model, {})
+    most = stated.get("max_batch_size")
+    return most if isinstance(most, int) else None
