@@ -54,7 +54,7 @@ from squall.analysis.verdict.cpu_shares import CpuShares
 from squall.analysis.verdict.gpu_shares import GpuShares
 from squall.analysis.verdict.validity import Samples, run_gpus, run_shares
 from squall.analysis.verdict.verdict import VerdictFigures
-from squall.analysis.wording import share_text
+from squall.analysis.wording import count_text, share_text
 
 if TYPE_CHECKING:
     import duckdb
@@ -234,7 +234,7 @@ class _View:
         if known["instance_is_cpu"]:
             body = _no_body(scope)
         window = self._saturated(self._of_client(window, known), body, known, phase, key)
-        return [window, body]
+        return [self._cached(window, phase, key), body]
 
     def absent(self, phase: str, instances: Mapping[str, InstanceMetrics]) -> list[Finding]:
         """A finding for each instance, and each server without any, that had requests here and began no batch."""
@@ -247,16 +247,19 @@ class _View:
             for model in self.sent.models(server)
             if not any(at == server and self._is_behind(server, model, own) for at, own in busy)
         ]
-        return [
+        found = [
             self._of_statistics(absent_finding(self.connection, scope, model, self.sent, self.state))
             for scope, model in known
             if self.sent.of(phase, scope.server, model).n
         ]
+        return list(
+            {(one.rule, one.scope): one for one in found}.values()
+        )  # that of statistics is of all instances
 
     def _of_statistics(self, finding: Finding) -> Finding:
         """Of a server, or model, without any batch what Triton's statistics tell; `finding` where they tell nothing."""
         scope = finding.scope
-        if finding.rule != UNASSESSED or self.sent.knows_batches(scope.server, scope.model):
+        if finding.rule != UNASSESSED:
             return finding
         span = next((one for one in measure_spans(self.manifest) if one.name == scope.phase), None)
         models = self._server(scope.server).models
@@ -268,6 +271,11 @@ class _View:
             for one in self.models
             if (one.phase, one.server) == (scope.phase, scope.server) and one.model not in others
         ]
+        is_cached = any(
+            one.n_cached for one in own
+        )  # what the cache answers has no batch, whoever records them
+        if self.sent.knows_batches(scope.server, scope.model) and not is_cached:
+            return finding
         found = statistics_finding(
             replace(scope, instance=under_load.model or "", model=""),
             own,
@@ -302,7 +310,13 @@ class _View:
                 everything = self.facts(phase, key, instances[key])
                 bodies[key] = _compared(key, everything, facts({**everything, **own}))
         return tail_finding(
-            self.connection, of_tail, end, bodies, self.state, self.sent.of(phase, server, model)
+            self.connection,
+            of_tail,
+            end,
+            bodies,
+            self.state,
+            self.sent.of(phase, server, model),
+            any(one.steps for one in self._server(server).models if model in ("", one.model)),
         )
 
     def _is_behind(self, server: str, model: str, executed: str) -> bool:
@@ -400,6 +414,17 @@ class _View:
             return found
         reason = "the client's lag is a small part of the mean latency: the runner-up is about the rest"
         return _lowered(found, reason)
+
+    def _cached(self, window: Finding, phase: str, key: str) -> Finding:
+        """With the requests that the response cache answered, of which its measures say nothing."""
+        sums, server = self.sums.get((phase, key)), server_of(key)
+        own = [one for one in self.models if (one.phase, one.server) == (phase, server) and sums is not None]
+        n_cached = sum(one.n_cached for one in own if sums is not None and one.model == sums.model)
+        if not n_cached:
+            return window
+        n = sum(one.n_requests for one in own if sums is not None and one.model == sums.model)
+        hits = f"The response cache answered {count_text(n_cached)} of {count_text(n)} requests of its model"
+        return replace(window, claim=f"{window.claim} {hits}, which have no batch and are not among these.")
 
     def _alike(self, phase: str, key: str) -> list[Ceiling]:
         """The instances of its model at its server in the phase."""

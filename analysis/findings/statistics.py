@@ -3,7 +3,8 @@
     a request in the server = queue and compute of each model that it passes
                               an ensemble: its steps; a model that calls others: these, and the rest of its own infer
 
-Named is the largest of these parts: `queue-bound` or `compute-bound`, and at which step.
+Named is the largest of these parts: `queue-bound` or `compute-bound`, and at which step; where the response cache
+answers half of the requests to that model, `answered from the cache`.
 """
 
 from __future__ import annotations
@@ -18,11 +19,15 @@ from squall.analysis.metrics.model_statistics import ModelStatistics
 from squall.analysis.tables.deployed import ModelFacts, ServingFacts
 from squall.analysis.wording import count_text, duration_text, share_text
 
-QUEUES, COMPUTES = "queue-bound", "compute-bound"
+QUEUES, COMPUTES, CACHED = "queue-bound", "compute-bound", "answered from the cache"
+CACHED_RATIO = 0.5
+"""Share of the requests of the model that is named that the response cache answers from which on neither its queue nor
+its execution is what a request is like."""
 _LEAST_REQUESTS = 30
 _STEPS = {
     QUEUES: "Give {model} more instances, allow larger batches, or make its execution shorter: requests wait for it.",
     COMPUTES: "Make the execution of {model} shorter, or give it more cores or a GPU: its queue is the lesser part.",
+    CACHED: "To measure {model} itself, turn its response_cache off, or send more different inputs (payload_variants).",
 }
 
 
@@ -53,6 +58,9 @@ def statistics_finding(
     share = parts[model, kind] / total_ns
     rule = QUEUES if kind == "queue" else COMPUTES
     own = next(one for one in found if one.model == model)
+    cached_ratio = own.n_cached / own.n_requests if own.n_requests else 0.0
+    if cached_ratio >= CACHED_RATIO:
+        rule, share = CACHED, cached_ratio
     confidence = Confidence()
     confidence.lower("medium", "means of Triton's statistics: no batch is known")
     if share < 0.5:
@@ -70,8 +78,16 @@ def statistics_finding(
         f"{count_text(own.n_executions)} times, {_rows(own)}, {duration_text(own.infer_mean_ns)} for a request on "
         f"average, together about {share_text(own.executing_ns / length_ns if length_ns else None)} of the phase."
     )
+    if own.n_cached:
+        hits = (
+            f"The response cache answered {count_text(own.n_cached)} of {count_text(own.n_requests)} requests of"
+            f" {where}, which have no batch."
+        )
+        in_server = f"A request spent {duration_text(total_ns / named.n_requests)} in the server on average"
+        executed = f"{in_server}; {model} executed {count_text(own.n_executions)} times."
+        claim = f"{hits} {executed}" if rule == CACHED else f"{claim} {hits}"
     next_step, details = _STEPS[rule].format(model=model), [where] if model != named.model else []
-    delay = _delay(own, (serving or {}).get(model), parts, total_ns)
+    delay = "" if rule == CACHED else _delay(own, (serving or {}).get(model), parts, total_ns)
     if delay:
         claim, next_step = f"{claim} {delay}", f"Lower the max_queue_delay of {model}. {next_step}"
         details.append("queue delay")

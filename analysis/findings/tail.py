@@ -37,6 +37,9 @@ _BATCH = (*BODY_PARTS, "head", "tail")
 TAIL_PARTS = ("lag", *_SPLIT, *_BATCH, "body_idle", "wait", "compute", "reply", "unjoined")
 _IDLE = "greatest(0, compute_ns - kernel_busy_ns - copy_exposed_ns - head_ns - tail_ns)"
 
+OUTSIDE = "network and other steps"
+"""What `network` is of requests that pass several models: all outside of the one that they are joined to."""
+
 FAILED_RATIO = 0.01
 """Of the requests, as many did not end ok as the tail has: with their latencies in it, the p99 would be another."""
 
@@ -123,11 +126,20 @@ def tail_finding(
     bodies: Mapping[str, str],
     state: RunState = RunState(),  # noqa: B008
     sent: Sent = Sent(),  # noqa: B008
+    has_steps: bool = False,
 ) -> Finding:
     """The finding about the tail of a phase, server and model. `bodies`: a sentence by instance about their batches;
-    `sent`: what became of all such requests."""
+    `sent`: what became of all such requests; `has_steps`: they pass an ensemble, so that what is outside of the model
+    that they are joined to is other steps too."""
     phase, server, model = key
     finding = _of_ok(connection, Scope(phase, server, requests="p99", model=model), found, bodies)
+    if has_steps and finding.rule == "network grows":
+        finding = replace(
+            finding,
+            rule="network and other steps grow",
+            claim=finding.claim.replace(": network grew most", f": {OUTSIDE} grew most"),
+            next_step="See the steps of these requests (table steps), and which of them the response cache answered.",
+        )
     confidence = Confidence(finding.confidence, list(finding.confidence_reasons))
     claim = finding.claim
     if sent.n_failed > FAILED_RATIO * sent.n:

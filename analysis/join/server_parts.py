@@ -17,7 +17,8 @@ trace       Triton's trace of this request has the instants above. queue, input 
             the one whose batch starts first counts; its sending ends with the last of all its rows at the server, for
             the parts of an ensemble send nothing themselves.
 statistics  Means of the second in which the request ended, by server and model. With Triton's sums over its n_t
-            requests that ended in that second (`triton_samples`, by the middle of their interval) and ours over the
+            requests that ended in that second and that it executed, which the response cache did not answer
+            (`triton_samples`, by the middle of their interval), and ours over the
             n_j requests that ended ok in it and have a batch, rounded down to ns:
                 input    = Σ compute_input / n_t            output = Σ compute_output / n_t
                 handover = Σ compute_infer / n_t - Σ (batch_end - batch_start) / n_j, at least 0
@@ -74,8 +75,9 @@ SELECT e.server, e.model, r.phase, r.done_ns // {NS_PER_S} AS second, count(*) A
 FROM served r JOIN placed e USING (place) WHERE r.is_ok AND (e.server, e.model) NOT IN ({_OF_SEVERAL})
 GROUP BY ALL
 """
-TRITON_SUMS = f"""
-SELECT server, model, phase, (t_ns - interval_ns // 2) // {NS_PER_S} AS second, sum(request_count) AS n_triton,
+TRITON_SUMS = """
+SELECT server, model, phase, (t_ns - interval_ns // 2) // 1000000000 AS second,
+    sum(request_count - {cached}) AS n_triton,
     sum(queue_ns + compute_input_ns + compute_infer_ns + compute_output_ns) AS server_ns,
     sum(compute_input_ns) AS input_ns, sum(compute_infer_ns) AS infer_ns, sum(compute_output_ns) AS output_ns
 FROM triton_samples GROUP BY ALL

@@ -159,7 +159,9 @@ def write_sources(store: RunStore, folder: Path, rows_per_slice: int, memory_lim
         connection.execute(relations.STATES.table(_STATES))
         connection.execute(relations.SERVED_SUMS.table(SERVED_SUMS))
         connection.execute(
-            relations.TRITON_SUMS.table(TRITON_SUMS if has_statistics else relations.TRITON_SUMS.empty())
+            relations.TRITON_SUMS.table(
+                _triton_sums(connection) if has_statistics else relations.TRITON_SUMS.empty()
+            )
         )
         files = {
             relations.EXECUTED: _EXECUTED,
@@ -246,3 +248,9 @@ def _add_clocks(connection: duckdb.DuckDBPyConnection, nodes: Mapping[str, NodeF
     connection.register("clock_rows", found)
     connection.execute(relations.CLOCKS.table("SELECT * FROM clock_rows"))
     connection.unregister("clock_rows")
+
+
+def _triton_sums(connection: duckdb.DuckDBPyConnection) -> str:
+    """The query over view `triton_samples`; those of an earlier squall do not count what the cache answered."""
+    columns = {name for name, *_ in connection.execute("DESCRIBE triton_samples").fetchall()}
+    return TRITON_SUMS.format(cached="coalesce(cache_hit_count, 0)" if "cache_hit_count" in columns else "0")

@@ -19,12 +19,14 @@ _SUMS = (
     "request_count", "failure_count", "inference_count", "execution_count", "queue_ns", "compute_input_ns",
     "compute_infer_ns", "compute_output_ns", "success_ns",
 )  # fmt: skip
+_CACHED = "cache_hit_count"
 _KEYS = ("phase", "server", "model")
 
 
 @dataclass(frozen=True)
 class ModelFigures:
-    """A model behind those that the load is for: means over the requests that succeeded, None without any."""
+    """A model behind those that the load is for: means over the requests that succeeded, None without any.
+    `cache_hit_count`: those of them that the response cache answered, without a batch."""
 
     model: str
     request_count: int
@@ -34,11 +36,13 @@ class ModelFigures:
     queue_mean_ns: int | None
     compute_mean_ns: int | None
     success_mean_ns: int | None
+    cache_hit_count: int = 0
 
 
 @dataclass(frozen=True)
 class ModelStatistics:
-    """Sums of a model's versions over a phase; times are summed over the requests that succeeded, ns."""
+    """Sums of a model's versions over a phase; times are summed over the requests that succeeded, ns. `n_cached`: those
+    that the response cache answered, which queue and compute next to nothing."""
 
     phase: str
     server: str
@@ -52,6 +56,7 @@ class ModelStatistics:
     infer_ns: int
     output_ns: int
     success_ns: int
+    n_cached: int = 0
 
     @property
     def compute_ns(self) -> int:
@@ -65,8 +70,9 @@ class ModelStatistics:
 
     @property
     def infer_mean_ns(self) -> float | None:
-        """Mean time in the model, of its requests."""
-        return self.infer_ns / self.n_requests if self.n_requests else None
+        """Mean time in the model, of the requests that it executed."""
+        n = self.n_requests - self.n_cached
+        return self.infer_ns / n if n > 0 else None
 
     @property
     def executing_ns(self) -> float:
@@ -85,6 +91,7 @@ class ModelStatistics:
             queue_mean_ns=round(self.queue_ns / n) if n else None,
             compute_mean_ns=round(self.compute_ns / n) if n else None,
             success_mean_ns=round(self.success_ns / n) if n else None,
+            cache_hit_count=self.n_cached,
         )
 
 
@@ -93,13 +100,15 @@ def model_statistics(samples: pa.Table | None, phases: Sequence[str]) -> list[Mo
     if samples is None:
         return []
     columns = [samples.column(name).cast(pa.string()) for name in _KEYS]
-    table = pa.table([*columns, *(samples.column(name) for name in _SUMS)], names=[*_KEYS, *_SUMS])
-    grouped = table.group_by(list(_KEYS)).aggregate([(name, "sum") for name in _SUMS]).to_pylist()
+    sums = [name for name in (*_SUMS, _CACHED) if name in samples.column_names]
+    table = pa.table([*columns, *(samples.column(name) for name in sums)], names=[*_KEYS, *sums])
+    grouped = table.group_by(list(_KEYS)).aggregate([(name, "sum") for name in sums]).to_pylist()
     found = [
         ModelStatistics(
             row["phase"], row["server"], row["model"],
-            *(int(row[f"{name}_sum"]) for name in ("request_count", "failure_count", "inference_count",
-            "execution_count", "queue_ns", "compute_input_ns", "compute_infer_ns", "compute_output_ns", "success_ns")),
+            *(int(row.get(f"{name}_sum") or 0) for name in ("request_count", "failure_count", "inference_count",
+            "execution_count", "queue_ns", "compute_input_ns", "compute_infer_ns", "compute_output_ns", "success_ns",
+            _CACHED)),
         )
         for row in grouped
         if row["phase"] in phases

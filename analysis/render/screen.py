@@ -15,6 +15,7 @@ from rich.text import Text
 from squall.analysis.decisions.figures import KEPT
 from squall.analysis.decisions.of_run import unexpected_failures
 from squall.analysis.findings.finding import Finding
+from squall.analysis.findings.tail import OUTSIDE
 from squall.analysis.join.counts import JoinFigures
 from squall.analysis.locust.lines import locust_lines
 from squall.analysis.metrics.model_statistics import ModelFigures
@@ -96,7 +97,9 @@ def render(summary: Summary, run_dir: str, width: int = WIDTH) -> RenderableType
         "Sequences": sequence_lines(measure.sequences) if measure.sequences else [],
         "Batches": _batch_lines(measure.batches, summary.collectors),
         "Triton": [*_triton_lines(measure.triton), *_model_lines(measure.models)],
-        "Mean time": _join_lines(measure.join, summary.latency_name, measure.streams is not None),
+        "Mean time": _join_lines(
+            measure.join, summary.latency_name, streams is not None, summary.steps is not None
+        ),
         "Steps": _step_lines(summary),
         "Tool, host": _host_lines(summary),
         "Counts": _identity_lines(summary.identities, check_lines(summary.self_checks)),
@@ -317,20 +320,31 @@ def _model_lines(models: Sequence[ModelFigures]) -> list[str]:
     lines = [
         f"{one.model}: queue {duration_text(one.queue_mean_ns)}, compute "
         f"{duration_text(one.compute_mean_ns)}, {count_text(one.execution_count)} executions of "
-        f"{count_text(one.batch_rows_mean)} rows"
+        f"{count_text(one.batch_rows_mean)} rows{_cached_text(one)}"
         for one in models[:MOST_LINES]
     ]
     rest = len(models) - MOST_LINES
     return [*lines, f"and {rest} more models: see summary.json"] if rest > 0 else lines
 
 
-def _join_lines(join: JoinFigures | None, latency_name: str, is_streamed: bool) -> list[str]:
+def _cached_text(model: ModelFigures) -> str:
+    if not model.cache_hit_count:
+        return ""
+    hits = count_text(model.cache_hit_count)
+    return f"; {hits} of {count_text(model.request_count)} answered from the response cache, without a batch"
+
+
+def _join_lines(
+    join: JoinFigures | None, latency_name: str, is_streamed: bool, has_steps: bool = False
+) -> list[str]:
     """The parts of the mean latency that make a hundredth of it or more, and how sure the join is."""
     if join is None or join.accounting is None:
         return ["no request could be joined to its batch"]
     account = join.accounting
     whole_ns = account.parts[latency_name].mean_ns
     parts = {name: part.mean_ns for name, part in account.parts.items() if name != latency_name}
+    if has_steps:
+        parts = {OUTSIDE if name == "network" else name: ns for name, ns in parts.items()}
     if is_streamed:  # what is neither queue nor execution is mostly what a model works on after it
         parts = {"network and responses" if name == "network" else name: ns for name, ns in parts.items()}
     shown = {name: ns for name, ns in parts.items() if abs(ns) >= whole_ns / 100}

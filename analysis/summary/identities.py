@@ -31,7 +31,7 @@ from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest
 from squall.analysis.verdict.by_model import rows_of_model
-from squall.analysis.verdict.measured import RunTables, cache_hits
+from squall.analysis.verdict.measured import RunTables, cache_hits, unbatched_requests
 from squall.scenarios.units import NS_PER_MS
 
 MAY_HAVE_RUN = ("timeout", "cancelled", "transport_error", "bad_reply", "lost")
@@ -168,7 +168,11 @@ def _of_server(
             stated += _batch_identities(batches, samples, often, f" of {step}{where}")
         if not steps:
             stated += _batch_identities(tables.batches, tables.triton_samples, once, where)
-        stated += _joined(tables, servers if where else None, None, tables.triton_samples, where)
+        own = [
+            one for name, facts in tables.manifest.servers.items() if name in servers for one in facts.models
+        ]
+        n_cached = unbatched_requests(executed, own) if own else cache_hits(tables.triton_samples)
+        stated += _joined(tables, servers if where else None, None, n_cached, where)
     return stated
 
 
@@ -193,7 +197,8 @@ def _of_each_model(
             stated += _batch_identities(batches, samples, passing, f" of {name}{where}")
         if name in passes and any(rows_of_model(tables.batches, one) is not None for one in passes[name]):
             own = replace(tables, requests=of_model[name])
-            stated += _joined(own, servers if where else None, name, samples, f" of {name}{where}")
+            n_cached = unbatched_requests(executed, [one for one in known if one.model == name][:1])
+            stated += _joined(own, servers if where else None, name, n_cached, f" of {name}{where}")
     return stated
 
 
@@ -209,9 +214,10 @@ def _success(samples: pa.Table, passing: Sequence[_Passing], where: str) -> Iden
 
 
 def _joined(
-    tables: RunTables, servers: Sequence[str] | None, model: str | None, samples: pa.Table | None, where: str
+    tables: RunTables, servers: Sequence[str] | None, model: str | None, n_cached: int, where: str
 ) -> list[Identity]:
-    """Of `tables.requests`, which are for `servers` and ask `model`, None each: any. None without `joined`."""
+    """Of `tables.requests`, which are for `servers` and ask `model`, None each: any. None without `joined`. `n_cached`:
+    so many have no batch at most, as caches answered them."""
     if tables.joined is None:
         return []
     n_exact = sum(
@@ -222,8 +228,7 @@ def _joined(
     )
     n_ok = int(tables.requests.is_ok.sum())
     meaning = f"requests that ended ok{where} and are joined to their batch by id = requests that ended ok"
-    # what the cache answered has no batch
-    return [Identity(f"joined{where}", meaning, n_exact, n_ok - cache_hits(samples), n_ok)]
+    return [Identity(f"joined{where}", meaning, n_exact, n_ok - n_cached, n_ok)]
 
 
 def _rows_of(table: pa.Table | None, column: str, name: str) -> pa.Table | None:

@@ -6,7 +6,7 @@ Each function returns a record of `phase_figures`, or None where its table is ab
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from squall.analysis.requests.sequences import RunSequences
 from squall.analysis.statistics.latency import quantiles
 from squall.analysis.statistics.order_statistics import rank_value
 from squall.analysis.statistics.stretches import run_lengths
+from squall.analysis.tables.deployed import ModelFacts
 from squall.analysis.tables.manifest import Manifest
 from squall.analysis.verdict.lag_parts import lag_parts
 from squall.analysis.verdict.phase_figures import (
@@ -172,6 +173,27 @@ def cache_hits(samples: pa.Table | None) -> int:
     if samples is None or "cache_hit_count" not in samples.column_names:
         return 0
     return int(pc.sum(samples.column("cache_hit_count")).as_py() or 0)
+
+
+def unbatched_requests(samples: pa.Table | None, models: Iterable[ModelFacts]) -> int:
+    """At most so many requests to `models`, those under load of a server, were answered from the response cache alone,
+    and have no batch: those that an ensemble's own cache answered, and those of which every step was. `samples`: of
+    these models and their steps."""
+    most = 0
+    for model in models:
+        most += cache_hits(_of_model(samples, model.model))
+        if model.steps:
+            times = Counter(model.steps)
+            most += min(cache_hits(_of_model(samples, step)) // n for step, n in times.items())
+    return most
+
+
+def _of_model(samples: pa.Table | None, model: str | None) -> pa.Table | None:
+    return (
+        None
+        if samples is None
+        else samples.filter(pc.equal(samples.column("model").cast(pa.string()), model))
+    )
 
 
 def mean(values: npt.NDArray[Any]) -> float | None:

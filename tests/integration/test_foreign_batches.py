@@ -288,6 +288,38 @@ def test_answers_from_the_response_cache_have_no_batch_and_are_said_to(joined: B
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("cached", "n_variants"), [(("tokenize", "classify"), 4), (("classify",), 60)])
+def test_steps_that_the_response_cache_answers_are_counted_and_have_no_batch(
+    joined: Bench, tmp_path: Path, cached: tuple[str, ...], n_variants: int
+) -> None:
+    """Of an ensemble: both steps nearly always, and one of them for a part of the requests."""
+    models = tmp_path / "models"
+    for name in ("tokenize", "classify"):
+        write_model(models, name, f"{GATHERED}response_cache {{ enable: {str(name in cached).lower()} }}\n")
+    write_ensemble(models, "pipe")
+    live = joined.start("inject", "--folder", tmp_path / "rings")
+    assert live.end() == 0, live.lines
+    injected = joined.stdout().splitlines()
+    with their_server(tmp_path / "server", models, "pipe", injected, cache_bytes=1 << 20) as url:
+        mapping = scenario(models, "pipe")
+        del mapping["model"]["repository"]
+        mapping["clients"] |= {"payload_variants": n_variants, "rows": {"kind": "constant", "value": 1}}
+        warm = {"kind": "poisson", "rate": "30/s"}
+        mapping["phases"].insert(0, {"name": "warm", "kind": "warmup", "duration": "2s", "arrivals": warm})
+        store, summary, screen = finish(joined, mapping, "--server", url)
+    hits = counted(store, "cache_hit_count")
+    assert sum(hits.values()) > 0
+    assert {name for name, n in hits.items() if n} <= set(cached)
+    assert all(one["is_met"] for one in summary["identities"])
+    checks = {one["name"]: one["status"] for one in summary["self_checks"]}
+    assert "unmet" not in (checks["unjoined"], checks["residual"])
+    said = " ".join(screen.split())
+    told = [one for one in summary["measure"]["models"] if one["cache_hit_count"]]
+    assert said.count("answered from the response cache, without a batch") == len(told) > 0
+    assert not any(one["rule"] == "network grows" for one in summary["findings"])
+
+
+@pytest.mark.slow
 def test_a_server_that_is_killed_leaves_the_batches_that_it_told_of(joined: Bench, tmp_path: Path) -> None:
     models = tmp_path / "models"
     write_model(models, "plain", sleep_s=0.005)

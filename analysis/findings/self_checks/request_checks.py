@@ -26,12 +26,16 @@ WHERE n = n_requests
 
 
 def request_checks(
-    connection: duckdb.DuckDBPyConnection | None, n_cached: int = 0, is_recorded: bool = True
+    connection: duckdb.DuckDBPyConnection | None,
+    n_cached: int = 0,
+    is_recorded: bool = True,
+    has_cached_steps: bool = False,
 ) -> list[SelfCheck]:
     """Checks over view `joined`; None if it is absent. Rows that did not end ok may have been given up before.
 
     `n_cached`: requests that the response cache answered, which nothing else served. `is_recorded`: every server was to
-    record its batches; else a server of which nothing is joined has nothing that could be.
+    record its batches; else a server of which nothing is joined has nothing that could be. `has_cached_steps`: the
+    cache answered for steps of an ensemble too, of which nothing else is known, so that the residual is not assessed.
     """
     n_early = n_late = n_off = unjoined = residual = None
     if connection is not None:
@@ -50,6 +54,7 @@ def request_checks(
         n_early, n_late = (n_early, n_late) if n_known else (None, None)
         n_off = n_off if n_summed else None
         unjoined = unjoined if n else None
+        residual = None if has_cached_steps else residual
     return [
         at_most(
             "sent before batch", n_early, 0, "count", "ok requests whose batch began before they were sent"

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from squall.analysis.clocks.timeline import measure_spans
 from squall.analysis.findings.rules.facts import wall_partition
 from squall.analysis.findings.rules.rule import Measures
@@ -13,14 +16,14 @@ from squall.analysis.findings.self_checks.littles_law import in_flight, littles_
 from squall.analysis.findings.self_checks.request_checks import request_checks, share_check
 from squall.analysis.findings.self_checks.self_check import SelfCheck, at_most
 from squall.analysis.locust.users import is_locust_load
-from squall.analysis.metrics.model_statistics import of_models
+from squall.analysis.metrics.model_statistics import of_executed
 from squall.analysis.metrics.records import RunMetrics
 from squall.analysis.recorded import TABLE as WINDOWS
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest
 from squall.analysis.tables.nsys import EVENT_TABLES
-from squall.analysis.verdict.measured import cache_hits
+from squall.analysis.verdict.measured import cache_hits, unbatched_requests
 
 if TYPE_CHECKING:
     import duckdb
@@ -57,7 +60,10 @@ def checks_over(
         littles_law(store, connection if {"requests", "joined"} <= has else None),
         in_flight(connection if {"requests", "worker_samples"} <= has and not is_locust else None),
         *request_checks(
-            connection if "joined" in has else None, _n_cached(store), _is_recorded(store.manifest)
+            connection if "joined" in has else None,
+            _n_cached(store),
+            _is_recorded(store.manifest),
+            _has_cached_steps(store),
         ),
         share_check(connection if {"joined", "batch_costs"} <= has else None),
         wall_check(metrics.measures if metrics is not None else {}),
@@ -81,7 +87,24 @@ def _is_recorded(manifest: Manifest) -> bool:
 
 def _n_cached(store: RunStore) -> int:
     samples = store.read("triton_samples") if store.has("triton_samples") else None
-    return cache_hits(of_models(samples, store.manifest))
+    own = of_executed(samples, store.manifest)
+    models = {name: facts.models for name, facts in store.manifest.servers.items() if facts.models}
+    if own is None or not models:
+        return cache_hits(own)
+    servers = own.column("server").cast(pa.string())
+    return sum(
+        unbatched_requests(own.filter(pc.equal(servers, name)), facts) for name, facts in models.items()
+    )
+
+
+def _has_cached_steps(store: RunStore) -> bool:
+    """Whether the response cache answered for a step of an ensemble under load."""
+    samples = store.read("triton_samples") if store.has("triton_samples") else None
+    steps = {step for facts in store.manifest.servers.values() for one in facts.models for step in one.steps}
+    if samples is None or not steps:
+        return False
+    own = pc.is_in(samples.column("model").cast(pa.string()), pa.array(sorted(steps)))
+    return cache_hits(samples.filter(own)) > 0
 
 
 def wall_check(measures: Mapping[tuple[str, str], Measures]) -> SelfCheck:

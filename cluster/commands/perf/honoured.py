@@ -141,7 +141,8 @@ def notes(typed: Typed, asked: Asked, served: Served) -> list[str]:
         told.append(f"--metrics-url: {asked.metrics_url} has no port: Triton's metrics are not read")
     if served.has_cache:
         told.append(
-            "the response cache is on: squall counts its hits and has no times of them, so the CSV has no columns of it"
+            "the model asks for the response cache: where the server has one, squall counts its hits and has no times"
+            " of them, so the CSV has no columns of it"
         )
     booleans = [tensor.name for tensor in served.spec.inputs if tensor.datatype == "BOOL"]
     if asked.input_data == ("zero",) and booleans:

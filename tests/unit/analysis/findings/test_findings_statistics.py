@@ -126,3 +126,20 @@ def test_a_delay_of_the_batcher_that_is_a_tenth_of_the_time_is_told_and_a_shorte
     assert "for up to 2.00 ms to fill its batch, which explains up to 27.8 %" in told.claim
     assert told.next_step.startswith("Lower the max_queue_delay of own.")
     assert (of(0.7).details, of(0.0).details) == ((), ())
+
+
+def test_a_model_that_its_cache_answers_neither_queues_nor_computes() -> None:
+    own = replace(PIPE, model="own", steps=())
+    mostly = replace(model("own", 0.006, 0.002, n_executions=2), n_cached=98)
+    one = found(mostly, server=own)
+    assert (one.rule, one.margin, one.confidence) == ("answered from the cache", 0.98, "medium")
+    assert one.claim.startswith(
+        "The response cache answered 98 of 100 requests of model own, which have no batch."
+    )
+    partly = found(replace(model("own", 30, 10), n_cached=20), server=own)
+    assert partly.rule == "queue-bound"
+    assert partly.claim.endswith(
+        "The response cache answered 20 of 100 requests of model own, which have no batch."
+    )
+    step = found(model("pipe"), replace(model("tokenize", 1, 0.5), n_cached=90), model("classify", 0.1, 0.2))
+    assert (step.rule, step.details) == ("answered from the cache", ("step tokenize of ensemble pipe",))
