@@ -33,6 +33,23 @@ _READ_PYTHONPATH = (
     "import os, sys; "
     "sys.path[:0] = [p for p in os.environ.get('PYTHONPATH', '').split(os.pathsep) if p and p not in sys.path]\n"
 )
+_DLPACK = """
+
+# Of squall: the stub renames the capsule of a DLPack tensor as numpy 1 does not know it, which then ends the process by
+# endless recursion; from an array of numpy a tensor is made as `Tensor(name, array)` instead. The stub sets `Tensor`
+# once the model is imported.
+class _Utilities(type(json)):
+    def __setattr__(self, name, value):
+        if name == "Tensor" and np.__version__.startswith("1."):
+            given = value.from_dlpack
+            value.from_dlpack = staticmethod(
+                lambda name, x: value(name, x) if isinstance(x, np.ndarray) else given(name, x)
+            )
+        super().__setattr__(name, value)
+
+
+__import__("sys").modules[__name__].__class__ = _Utilities
+"""
 _NUMPY_MEND = (
     "return outputs with Tensor.from_dlpack, or put a tritonserver on the PATH that was built for numpy 2"
 )
@@ -108,7 +125,7 @@ def _wheel_home() -> TritonHome:
             f"the embedded Triton has Python backends for {', '.join(have)}, not for {python}: "
             "make the environment with one of those, or pass --server URL"
         )
-    backends = home / f"backends-{python}"
+    backends = home / f"backends-{python}-2"  # an earlier squall made one without `_DLPACK`
     if not backends.exists():
         _make_backends(backends, triton / "backends" / "python", stub)
     environment = home / f"environment-{python}"
@@ -149,11 +166,13 @@ def numpy_for_models() -> Path:
 
 
 def _make_backends(folder: Path, python_backend: Path, stub: Path) -> None:
-    """The backend folder Triton expects: the Python backend with the stub of our Python beside it."""
+    """The backend folder Triton expects: the Python backend with the stub of our Python beside it, and `_DLPACK`."""
     with tempfile.TemporaryDirectory(dir=folder.parent) as unfinished:
         target = Path(unfinished) / "python"
         shutil.copytree(python_backend, target)
         shutil.copy(stub, target)
+        with (target / "triton_python_backend_utils.py").open("a", encoding="utf-8") as utilities:
+            utilities.write(_DLPACK)
         _publish(Path(unfinished), folder)
 
 

@@ -21,10 +21,12 @@ class TritonPythonModel:
         answers = []
         for request in requests:
             x = pb_utils.get_input_tensor_by_name(request, "X").as_numpy()
+            again = np.from_dlpack(pb_utils.get_input_tensor_by_name(request, "X"))
             names = pb_utils.get_input_tensor_by_name(request, "NAME").as_numpy()
             loud = np.array([[one.decode().upper().encode() for one in row] for row in names], dtype=np.object_)
             answers.append(pb_utils.InferenceResponse([
                 pb_utils.Tensor("Y", (2 * x).astype(np.float32)), pb_utils.Tensor("LOUD", loud),
+                pb_utils.Tensor.from_dlpack("Z", 3 * again),
             ]))
         return answers
 """
@@ -33,7 +35,8 @@ name: "textbook"
 backend: "python"
 max_batch_size: 8
 input [ { name: "X", data_type: TYPE_FP32, dims: [ 3 ] }, { name: "NAME", data_type: TYPE_STRING, dims: [ 1 ] } ]
-output [ { name: "Y", data_type: TYPE_FP32, dims: [ 3 ] }, { name: "LOUD", data_type: TYPE_STRING, dims: [ 1 ] } ]
+output [ { name: "Y", data_type: TYPE_FP32, dims: [ 3 ] }, { name: "LOUD", data_type: TYPE_STRING, dims: [ 1 ] },
+  { name: "Z", data_type: TYPE_FP32, dims: [ 3 ] } ]
 dynamic_batching { }
 instance_group [ { kind: KIND_CPU, count: 1 } ]
 """
@@ -42,12 +45,12 @@ import numpy as np
 
 def answer(inputs):
     loud = np.array([[one.upper() for one in row] for row in inputs["NAME"]], dtype=object)
-    return {"Y": 2 * inputs["X"], "LOUD": loud}
+    return {"Y": 2 * inputs["X"], "LOUD": loud, "Z": 3 * inputs["X"]}
 """
 
 
 @pytest.mark.beside
-def test_arrays_of_numpy_and_texts_leave_it_whole(joined: Bench, tmp_path: Path) -> None:
+def test_arrays_of_numpy_texts_and_dlpack_leave_it_whole(joined: Bench, tmp_path: Path) -> None:
     if find_triton().source != "wheel":
         pytest.skip("tritonserver is on the PATH: its numpy is its own matter")
     models = tmp_path / "models"
