@@ -3,7 +3,7 @@
     python -m tests.bench.cold_gpu OUT [--rate HZ] [--seconds S] [--device gpu|cpu]
 
 The model is plain PyTorch in Triton's Python backend (tests/bench/foreign_gpu.py), which squall starts for each run
-anew. The first run warms up for a second at 20/s; the second as the first one's summary advises, at least for `LEAST_S`
+anew. The first run warms up for 0.2 s at 10/s; the second as the first one's summary advises, at least for `LEAST_S`
 at its rate. Prints a table: p95 with its interval, late requests, the line on cold, the first finding of each; the
 screens lie in OUT. `--device cpu` tries the bench where no GPU is, on a model that sleeps at batch sizes it has not
 seen (`tests/integration/foreign_models.py`). Takes about two minutes; exit code 1 where the first run is not called
@@ -124,14 +124,14 @@ def main() -> None:
     options.rate = options.rate or (1_500.0 if options.device == "gpu" else 150.0)
     options.model, options.out = "torch", options.out.absolute()
     options.out.mkdir(parents=True, exist_ok=True)
-    short = run(options, "short", 1.0, 20.0)
+    short = run(options, "short", 0.2, 10.0)
     print(f"too short: {line_on_cold(short)}", flush=True)
     advice = short["cold"]["load"]["advice"] or {"duration_ns": 0, "rate_hz": None}
     seconds = min(MOST_S, max(LEAST_S, advice["duration_ns"] / 1e9))
     rate_hz = advice["rate_hz"] or options.rate
     long = run(options, "long", seconds, rate_hz)
     print(f"as advised: {line_on_cold(long)}\n")
-    rows = [row(short, "1 s at 20/s"), row(long, f"{seconds:g} s at {rate_text(rate_hz)}")]
+    rows = [row(short, "0.2 s at 10/s"), row(long, f"{seconds:g} s at {rate_text(rate_hz)}")]
     for key in rows[0]:
         print(f"{key:14}" + "".join(f"{one[key]:>36}" for one in rows))
     print("\nlast lines: " + " | ".join(one["screen"].rstrip().splitlines()[-1] for one in (short, long)))
