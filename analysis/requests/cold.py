@@ -64,8 +64,8 @@ host do to a median."""
 LATE_RATIO = 0.1
 """Share of the late requests from which a stretch is worth a line: half of that moves no p95 by much."""
 LATE_OF_ALL_RATIO = 0.001
-"""Share of all requests that these must be: a tenth of what a p99 leaves. Seen on an H200: 9 late of 22,403 after a good
-warm-up, p95 3.28 ms with and 3.23 ms without them."""
+"""Share of all requests that these must be: a tenth of what a p99 leaves. Seen on an H200: 9 late of 22,403 after a
+good warm-up, p95 3.28 ms with and 3.23 ms without them."""
 EXCESS_OF_SHARE = 1.5
 """How many times its share of the requests that must be."""
 LEAST_LATE = 3
