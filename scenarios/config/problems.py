@@ -174,7 +174,7 @@ def _bound(bound: float, given: object) -> str:
     with suppress(ValueError):
         parse_duration(given)
         return format_duration(int(bound)) if bound else "0"
-    return digits_text(bound, 6).replace(",", "")
+    return str(bound) if isinstance(bound, int) else digits_text(bound, 6).replace(",", "")
 
 
 def _shorten(value: object) -> str:

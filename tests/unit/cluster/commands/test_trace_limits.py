@@ -48,7 +48,7 @@ def test_a_trace_longer_than_memory_is_not_made(tmp_path: Path) -> None:
     arrivals = tmp_path / "arrivals.yaml"
     arrivals.write_text("arrivals: {kind: poisson, rate: 1e9/s}\n")
     text = fault_of("synth", arrivals, tmp_path / "out.csv", "--duration", "100s")
-    assert text.startswith("--duration 100s: 1e+11 arrivals are more than a plan takes")
+    assert text.startswith("--duration 100s: 100,000,000,000 arrivals are more than a plan takes")
     assert not (tmp_path / "out.csv").exists()
 
 

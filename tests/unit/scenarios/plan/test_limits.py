@@ -95,7 +95,7 @@ def test_the_shape_of_a_trace_is_bounded(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(ScenarioError, match="bins of the shape are too short"):
         planned(envelope(shape={**shape, "bin": "1ns"}))
     monkeypatch.setattr("squall.scenarios.plan.build.MOST_DRAWN", 10_000)
-    with pytest.raises(ScenarioError, match=r"the shape's trace has more than 1e\+04 arrivals"):
+    with pytest.raises(ScenarioError, match=r"the shape's trace has more than 10,000 arrivals"):
         planned(envelope(shape=shape))
 
 
@@ -105,7 +105,7 @@ def test_a_looped_trace_inside_parts_is_bounded(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("squall.scenarios.plan.replay.LARGEST_DRAW", 10_000)
     replay = build_arrivals(config_of(trace), 10 * S)
     assert isinstance(replay, TraceReplay)
-    with pytest.raises(ScenarioError, match=r"replays more than 1e\+04 arrivals"):
+    with pytest.raises(ScenarioError, match=r"replays more than 10,000 arrivals"):
         replay.offsets_ns(np.random.default_rng(0), 10 * S)
 
 
@@ -122,7 +122,7 @@ def test_a_part_of_a_concatenation_counts_for_its_own_time() -> None:
     # 100,000 + 3,599 expected: 6 standard errors are 6 √103,599 = 1,931
     assert planned({"kind": "concatenate", "parts": stretches}, "1h") == pytest.approx(103_599, abs=1_931)
     stretches[0] = {"duration": "2000s", "arrivals": {"kind": "poisson", "rate": "100000/s"}}
-    with pytest.raises(ScenarioError, match="2e\\+08 requests are above"):
+    with pytest.raises(ScenarioError, match="200,000,000 requests are above"):
         planned({"kind": "concatenate", "parts": stretches}, "1h")
 
 
@@ -130,7 +130,7 @@ def test_a_part_of_a_concatenation_counts_for_its_own_time() -> None:
     ("arrivals", "fault"),
     [
         *(
-            ({"kind": kind, "rate": "1/s", "cv": 1e160}, r"cv: 1e\+160 must be at most 1e\+06")
+            ({"kind": kind, "rate": "1/s", "cv": 1e160}, r"cv: 1e\+160 must be at most 1000000")
             for kind in ("gamma", "weibull", "lognormal", "pareto", "hyperexponential")
         ),
         (envelope(curve=[1, 1e308], bin="1s"), r"curve\[1\]: 1e\+308 must be 0 or lie in 1e-12 to 1e\+12"),
@@ -184,9 +184,9 @@ def test_weights_whose_sum_is_beyond_float64_still_count_against_each_other() ->
 def test_a_batch_of_billions_of_rows_is_a_mistyped_number() -> None:
     mapping = scenario(POISSON)
     mapping["model"]["max_batch_size"] = 2**40
-    with pytest.raises(ScenarioError, match=r"max_batch_size: 1099511627776 must be at most 2\.1"):
+    with pytest.raises(ScenarioError, match=r"max_batch_size: 1099511627776 must be at most 2147483647"):
         scenario_from_mapping(mapping, "x")
     mapping["model"]["max_batch_size"] = 2**31 - 1
     mapping["clients"] = {"rows": {"kind": "zipf", "exponent": 1, "max": 2**31 - 1}}
-    with pytest.raises(ScenarioError, match=r"clients\.rows\.max: 2147483647 must be at most 1e\+06"):
+    with pytest.raises(ScenarioError, match=r"clients\.rows\.max: 2147483647 must be at most 1000000"):
         scenario_from_mapping(mapping, "x")

@@ -434,7 +434,7 @@ def test_a_phase_of_too_many_arrivals_is_refused(tmp_path: Path, monkeypatch: py
     mapping["phases"][1]["arrivals"] = {"kind": "trace", "file": str(path), "loop": True}
     monkeypatch.setattr("squall.scenarios.plan.drafting.LARGEST_ARRIVAL_COUNT", 1_999)
     with pytest.raises(
-        ScenarioError, match=r"phase 'calm' has more than the 2e\+03 requests that a plan takes"
+        ScenarioError, match=r"phase 'calm' has more than the 1,999 requests that a plan takes"
     ):
         plan_scenario(scenario_from_mapping(mapping, "test"))
 
