@@ -135,10 +135,14 @@ def find(
         return _behind_their_beginnings(view, found, cold or {})
 
 
+_BY_OTHERS = ("shared GPU", "starved by others", "starved by the client", "throttled by a CPU quota")
+
+
 def _behind_their_beginnings(
     view: _View, found: Sequence[Finding], cold: Mapping[str, ColdFigures]
 ) -> list[Finding]:
-    """`found`, the findings of a phase behind the one about how it began, where that is worth a line."""
+    """`found`, the findings of a phase behind the one about how it began, where that is worth a line; but what others
+    took of the server's CPU or GPU comes before it, as that may be why its batches grew longer."""
     stated = {name: one for name, one in cold.items() if one.is_stated}
     if not stated:
         return list(found)
@@ -149,8 +153,10 @@ def _behind_their_beginnings(
     for phase in phases:
         own = [one for one in found if one.scope.phase == phase]
         if phase in stated:
+            rivals = [one for one in own if one.rule in _BY_OTHERS]
+            own = [weakened(one, stated[phase]) for one in own if one.rule not in _BY_OTHERS]
+            behind += rivals
             behind.append(beginning_finding(connection, stated[phase], starts[phase], view.state))
-            own = [weakened(one, stated[phase]) for one in own]
         behind += own
     return behind
 
