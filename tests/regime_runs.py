@@ -123,6 +123,8 @@ class Batcher:
     row_us: float = 100.0
     gap_us: float = 1_200.0
     cores: float = 0.2
+    waits: float = 0.0
+    """Of the server's threads for a CPU, in cores."""
 
     @property
     def ceiling_hz(self) -> float:
@@ -139,7 +141,10 @@ def write_batched_run(
     rng, spans, n_by_phase, at_ns = np.random.default_rng(7), [], {}, START_NS
     for load in loads:
         phase = Phase(
-            f"load {load}", server="server-cpu", n_samples=0, cpu={"server": batcher.cores, "wait": 0.0}
+            f"load {load}",
+            server="server-cpu",
+            n_samples=0,
+            cpu={"server": batcher.cores, "wait": batcher.waits},
         )
         n = round(load * batcher.ceiling_hz * seconds)
         sent = at_ns + np.sort(rng.uniform(0.0, seconds * 1e9, n)).astype(np.int64)

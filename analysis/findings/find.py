@@ -459,7 +459,7 @@ class _View:
         return {"ceiling_hz": ceiling_hz, "load_of_ceiling_ratio": offered_hz / ceiling_hz}
 
     def _cpu_time_measures(self, phase: str, node: str) -> dict[str, float | None]:
-        """CPU that the servers of a node had or waited for, over the length of all batches there."""
+        """CPU that the servers of a node had, and that they had or waited for, over the length of all batches there."""
         cpu = next((one for one in self.cpus if (one.phase, one.node) == (phase, node)), None)
         span = next((one for one in measure_spans(self.manifest) if one.name == phase), None)
         here = [
@@ -467,10 +467,11 @@ class _View:
         ]
         exec_ns = sum(one.exec_ns for one in here)
         if cpu is None or "server" not in cpu.cores or span is None or not exec_ns:
-            return {"cpu_of_exec_ratio": None, "is_cpu_time_unknown": 1.0}
-        running = cpu.cores["server"] / max(1.0 - (cpu.server_wait_ratio or 0.0), 1e-3)
+            return {"cpu_of_exec_ratio": None, "cpu_or_wait_of_exec_ratio": None, "is_cpu_time_unknown": 1.0}
+        had_ratio = cpu.cores["server"] * (span.end_ns - span.start_ns) / exec_ns
         return {
-            "cpu_of_exec_ratio": running * (span.end_ns - span.start_ns) / exec_ns,
+            "cpu_of_exec_ratio": had_ratio,
+            "cpu_or_wait_of_exec_ratio": had_ratio / max(1.0 - (cpu.server_wait_ratio or 0.0), 1e-3),
             "is_cpu_time_unknown": 0.0,
         }
 

@@ -15,7 +15,8 @@ Beside docs/metrics.md the rules use these; None where one of their terms is:
     queue_delay_ns         longest wait of the model's dynamic batcher, by the server's configuration
     ceiling_hz             requests/s that all instances of its model carry at most (module `ceilings`)
     load_of_ceiling_ratio  requests/s of the phase over that; may exceed 1; 0 where no batch was full
-    cpu_of_exec_ratio      CPU that the servers of its node had or waited for, over the length of their batches
+    cpu_of_exec_ratio      CPU that the servers of its node had, over the length of their batches
+    cpu_or_wait_of_exec_ratio  the same with the time in which their threads waited for one
     is_cpu_time_unknown    1 where that was not sampled
     busy_dram_ratio        GPM's DRAM share over the GPU's temporal activity: while it is busy; at most 1
     busy_tensor_ratio      GPM's tensor share likewise

@@ -40,7 +40,8 @@ RuleName = Literal[
 """What a rule may be called; `squall.analysis.findings.rules.tried` has one of each."""
 
 QUOTIENTS = (
-    "issue_to_op_ratio", "copy_to_kernel_ratio", "queue_to_exec_ratio", "load_of_ceiling_ratio", "cpu_of_exec_ratio",
+    "issue_to_op_ratio", "copy_to_kernel_ratio", "queue_to_exec_ratio", "load_of_ceiling_ratio",
+    "cpu_of_exec_ratio", "cpu_or_wait_of_exec_ratio",
 )  # fmt: skip
 """Ratios of two figures of which neither is a part of the other: they may exceed 1."""
 

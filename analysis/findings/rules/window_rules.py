@@ -209,8 +209,8 @@ CPU = Rule(
             at_least(
                 "cpu_of_exec_ratio",
                 CPU_OF_EXEC_RATIO,
-                "all that the servers of its node ran or waited for a CPU, over the length of their batches: below "
-                "half, most of a batch is spent waiting for something else",
+                "all CPU that the servers of its node had, over the length of their batches: below half, most of a "
+                "batch passes without one",
             ),
             at_least("is_cpu_time_unknown", 0.5, "or it was not sampled"),
         ),
@@ -237,14 +237,14 @@ OFF_CPU = Rule(
         ),
         (
             below(
-                "cpu_of_exec_ratio",
+                "cpu_or_wait_of_exec_ratio",
                 CPU_OF_EXEC_RATIO,
                 "even if all that the servers of its node ran were this model's, most of a batch is spent waiting",
             ),
         ),
     ),
     "The model executes for {wall_exec_ratio} of the wall and waits meanwhile: all that the servers of its node ran on "
-    "a CPU, or waited for one, is {cpu_of_exec_ratio} the length of their batches.",
+    "a CPU, or waited for one, is {cpu_or_wait_of_exec_ratio} the length of their batches.",
     "Look at what its execute() waits for (another service, a lock, a disk, a sleep); one more instance costs little "
     "CPU.",
     "It does not tell what it waits for.",

@@ -63,3 +63,13 @@ def test_a_model_that_computes_on_a_node_without_cpu_to_spare_is_not_given_an_in
     (one,) = windows(tmp_path, Batcher(cores=15.0))[1.5]
     assert one.rule == "queue-bound"
     assert one.next_step.startswith("First: more cores or a cheaper model; 6.25 % of the node's CPU is idle.")
+
+
+def test_a_model_that_sleeps_beside_threads_that_wait_for_a_cpu_is_not_said_to_compute(
+    tmp_path: Path,
+) -> None:
+    """Nor to wait for something else: which of both is not told then."""
+    found = windows(tmp_path, Batcher(waits=1.5))
+    named = {rule for own in found.values() for one in own for rule in (one.rule, *one.also)}
+    assert named.isdisjoint({"computes on the CPU", "waits off the CPU"})
+    assert {one.rule for load in LOADS if load >= 1.0 for one in found[load]} == {"queue-bound"}
