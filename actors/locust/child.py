@@ -1,4 +1,5 @@
-"""The process of a Locust master or worker, from outside: its start, what it says, its end.
+"""The process of a Locust master or worker, from outside: its start, what it says, its end. A supervisor of its own
+(`squall.actors.process.supervisor`) ends it and all that it started, whatever user code does there.
 
     start ─ ready (or error) ─ say … say ─ ended ─ exit
 
@@ -12,20 +13,23 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import squall.actors.process.supervisor
 from squall.actors.locust.settings import LocustSettings
 from squall.actors.process.own_python import own_command, own_environment
 from squall.scenarios.errors import ClusterError, ScenarioError
 
 _READY_WITHIN_S = 60.0
 _KILLED_WITHIN_S = 5.0
+_OF_A_SIGNAL = 128
+"""And the signal's number: the supervisor's exit code."""
 
 
 class LocustChild:
@@ -47,29 +51,32 @@ class LocustChild:
         self._ready = threading.Event()
         self._said: dict[str, Any] = {}
         self._lock = threading.Lock()
-        command = own_command("squall.actors.locust.process", str(ring_fd))
+        orders_fd, self._orders_fd = os.pipe()
+        command = own_command("squall.actors.locust.process", str(orders_fd), str(ring_fd))
+        supervisor = [sys.executable, "-I", "-S", squall.actors.process.supervisor.__file__, "0", "-", "-"]
         try:
             path = settings.files.write(self.folder / "files")
             with self.log.open("ab") as log:
                 self._process = subprocess.Popen(
-                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=own_environment(),
-                    pass_fds=(ring_fd,) if ring_fd >= 0 else (), start_new_session=True,
+                    supervisor, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+                    env={**own_environment(), "SQUALL_COMMAND": json.dumps(command)},
+                    pass_fds=(orders_fd, ring_fd) if ring_fd >= 0 else (orders_fd,), start_new_session=True,
                 )  # fmt: skip
         except OSError as error:
+            os.close(self._orders_fd)
             raise ClusterError(
                 f"{settings.name} on {settings.node} cannot be started: {error.strerror}"
             ) from error
-        assert self._process.stdin is not None
-        with suppress(OSError):  # it has ended: `wait_ready` says why
-            pickle.dump((settings, str(path), master), self._process.stdin)
-            self._process.stdin.flush()
+        finally:
+            os.close(orders_fd)
+        self._send(pickle.dumps((settings, str(path), master)))
         self._reading = threading.Thread(target=self._read, name="squall-locust", daemon=True)
         self._reading.start()
 
     @property
     def pid(self) -> int:
-        """Of the process."""
-        return self._process.pid
+        """Of the process, once it is ready."""
+        return int(self._said["ready"]["pid"])
 
     def _read(self) -> None:
         """Until its end; what it said by then has been heard when `has_ended` is true."""
@@ -113,10 +120,13 @@ class LocustChild:
 
     def order(self, *words: object) -> None:
         """Tells it something; nothing where it has ended."""
-        assert self._process.stdin is not None
-        with self._lock, suppress(OSError, ValueError):
-            self._process.stdin.write(" ".join(map(str, words)).encode() + b"\n")
-            self._process.stdin.flush()
+        self._send(" ".join(map(str, words)).encode() + b"\n")
+
+    def _send(self, data: bytes) -> None:
+        """All of it; nothing where it has ended: `wait_ready` or the end says why."""
+        with self._lock, suppress(OSError):
+            while data and self._orders_fd >= 0:
+                data = data[os.write(self._orders_fd, data) :]
 
     def has_ended(self, within_s: float = 0.0) -> bool:
         """Whether it has, and all that it said has been heard."""
@@ -129,19 +139,21 @@ class LocustChild:
         code = self._process.poll()
         if code is None:
             return "lives"
-        return f"was killed by signal {-code}" if code < 0 else f"ended with {code}"
+        number = -code if code < 0 else code - _OF_A_SIGNAL
+        return f"was killed by signal {number}" if number > 0 else f"ended with {code}"
 
     def kill(self) -> None:
-        """SIGKILL to it and what it started."""
-        if self._process.poll() is None:
-            with suppress(OSError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+        """Ends it and what it started, by SIGKILL where SIGTERM does not within a second."""
+        assert self._process.stdin is not None
+        with suppress(OSError):
+            self._process.stdin.close()
         self._reading.join(_KILLED_WITHIN_S)
 
     def close(self) -> None:
-        """Ends it, if it has not."""
-        assert self._process.stdin is not None
-        with self._lock, suppress(OSError):
-            self._process.stdin.close()
-        if not self.has_ended(_KILLED_WITHIN_S):
-            self.kill()
+        """Ends it, if it has not, and what it started."""
+        with self._lock:
+            if self._orders_fd >= 0:
+                os.close(self._orders_fd)
+            self._orders_fd = -1
+        self.has_ended(_KILLED_WITHIN_S)
+        self.kill()

@@ -15,17 +15,21 @@ from squall.actors.locust.child import LocustChild
 from squall.actors.locust.settings import ACCOUNT, LocustSettings
 from squall.analysis.tables.locust import AskedUsers, LocustEntry, LocustException, LocustFailure
 from squall.scenarios.errors import ClusterError, LostActor, ScenarioError
+from squall.scenarios.units import NS_PER_S
 
 _CONNECTED_WITHIN_S = 60.0
 _TURN_S = 0.2
-_END_WITHIN_S = 30.0
+_END_WITHIN_S = 8.0
+_OVERRUN_S = 20.0
+"""After the load's end and the users' time to stop: it hears the last reports for 15 s, then it writes its outputs."""
 _OUTPUTS = ("*.csv", "*.html")
 
 
 @dataclass(frozen=True)
 class MasterAccount:
     """What the master said, up to now or up to its end. Instants are of its node's clock. `reported`: workers whose
-    last report it has; `is_whole`: it ended in order. `files`: its outputs by name, as far as they were written."""
+    last report it has; `is_whole`: it ended in order; `exit_code`: what the locustfile says of the test. `files`:
+    its outputs by name, as far as they were written."""
 
     version: str = ""
     user_classes: tuple[str, ...] = ()
@@ -38,6 +42,7 @@ class MasterAccount:
     reported: tuple[int, ...] = ()
     is_whole: bool = False
     files: Mapping[str, bytes] = field(default_factory=dict)
+    exit_code: int = 0
 
 
 class LocustMaster:
@@ -51,6 +56,7 @@ class LocustMaster:
         self._asked: list[AskedUsers] = []
         self._ended_ns: int | None = None
         self._reported: list[int] | None = None
+        self._exit_code = 0
         self._connected = threading.Condition()
         self._stop_by_s: float | None = None
 
@@ -76,7 +82,7 @@ class LocustMaster:
             self._asked.append(AskedUsers(t_ns=t_ns, n_users=n_users, spawn_rate_hz=rate_hz))
         self._ended_ns = said.get("ended_ns", self._ended_ns)
         if "ended" in said:
-            self._reported = said["reported"]
+            self._reported, self._exit_code = said["reported"], said["exit_code"]
 
     def wait_for_workers(self) -> None:
         """Returns when all workers are connected. Raises ClusterError where they are not in time."""
@@ -96,8 +102,10 @@ class LocustMaster:
         if child is None:
             raise ClusterError("the Locust master was not prepared")
         child.order("start", start_ns)
+        load_ns = self._settings.load_end_ns + self._settings.stop_timeout_ns
+        end_by_s = (start_ns + load_ns) / NS_PER_S + _OVERRUN_S
         while not child.has_ended(_TURN_S):
-            if self._stop_by_s is not None and time.monotonic() > self._stop_by_s:
+            if time.monotonic() > min(end_by_s, self._stop_by_s or end_by_s):
                 child.kill()
         child.close()
         self.status()
@@ -146,5 +154,6 @@ class LocustMaster:
             exceptions=tuple(LocustException(**one) for one in said.get("exceptions", ())),
             reported=tuple(self._reported or ()),
             is_whole=self._reported is not None,
+            exit_code=self._exit_code,
             files=files,
         )

@@ -32,9 +32,12 @@ from squall.actors.spill import SpillFile
 from squall.analysis.schema import OUTCOME_CODE, arrow_schema
 from squall.scenarios.errors import ClusterError, LostActor, ScenarioError
 from squall.scenarios.plan.plan import Plan
+from squall.scenarios.units import NS_PER_S
 
 _TAKE_S = 0.25
 _END_WITHIN_S = 10.0
+_OVERRUN_S = 15.0
+"""After the load's end and the users' time to stop: the master hears the last reports as long (`_REPORTS_WITHIN_S`)."""
 _LARGEST_RECENT_COUNT = 4_096
 _OK = OUTCOME_CODE["ok"]
 _NO_LANE = "Locust makes the load"
@@ -49,6 +52,7 @@ class LocustWorker:
         self._lock = threading.Lock()
         self._stop_by_s: float | None = None
         self._over = threading.Event()
+        self._had_to_be_killed = False
         self._last: dict[str, Any] = {}
         self._ended: dict[str, int] | None = None
         self._kept: list[pa.Table] = []
@@ -102,10 +106,14 @@ class LocustWorker:
         if child is None:
             raise ClusterError(f"{self._settings.name} was not prepared")
         child.order("start", start_ns)
+        load_ns = self._settings.load_end_ns + self._settings.stop_timeout_ns
+        end_by_s = (start_ns + load_ns) / NS_PER_S + _OVERRUN_S
         try:
             while not child.has_ended(_TAKE_S):
                 self._take()
-                if self._stop_by_s is not None and time.monotonic() > self._stop_by_s:
+                now_s = time.monotonic()
+                if now_s > min(end_by_s, self._stop_by_s or end_by_s):
+                    self._had_to_be_killed = True
                     child.kill()
         finally:
             self._finish(child)
@@ -124,9 +132,11 @@ class LocustWorker:
         if not self._child.has_ended() or self._ended is not None:
             return
         self._over.wait(_END_WITHIN_S)  # what it had recorded is being written
-        n = self.n_users()
+        n, how = self.n_users(), self._child.end
+        if self._had_to_be_killed:
+            how = "did not end with the load, since code of the locustfile blocks, and was killed"
         raise LostActor(
-            f"{self._settings.name} on {self._settings.node} {self._child.end}: its {n} users are gone, with what they"
+            f"{self._settings.name} on {self._settings.node} {how}: its {n} users are gone, with what they"
             f" had in flight; all {self._n_rows} requests that it had recorded are kept"
         )
 
@@ -193,11 +203,12 @@ class LocustWorker:
         """Users that it runs; of one that died, that it ran then."""
         return int(self._last["sample"]["n_users"]) if self._last else 0
 
-    def counted(self) -> tuple[int, int] | None:
-        """Requests and failures that Locust counted in the process, once it ended in order; else None."""
+    def counted(self) -> tuple[int, int, int] | None:
+        """Requests and failures that Locust counted in the process, and the exit code that the locustfile gave it, once
+        it ended in order; else None."""
         if self._ended is None:
             return None
-        return self._ended["n_requests"], self._ended["n_failures"]
+        return self._ended["n_requests"], self._ended["n_failures"], self._ended["exit_code"]
 
     def renew(self, until_ns: int) -> Standing:
         """`status`: users of Locust have no lease."""

@@ -6,6 +6,7 @@ connected ─ start instant: users spawn ─ end of the load: users end their ta
 from __future__ import annotations
 
 import logging
+import os
 import re
 import socket
 import time
@@ -21,7 +22,7 @@ from locust.rpc import Message
 from squall.actors.locust.locustfile import Loaded, fire_init
 from squall.actors.locust.outputs import Outputs
 from squall.actors.locust.settings import LocustSettings
-from squall.actors.locust.worker_role import ENDED, NOTED, Say
+from squall.actors.locust.worker_role import ENDED, NOTED, Say, exit_code_of
 from squall.scenarios.units import NS_PER_S
 
 _LOOK_S = 0.05
@@ -68,6 +69,7 @@ class MasterRole:
                 "version": locust.__version__,
                 "user_classes": loaded.user_classes,
                 "shape": loaded.shape,
+                "pid": os.getpid(),
                 "address": [settings.address, runner.server.port],
             }
         )
@@ -170,7 +172,7 @@ class MasterRole:
         self._environment.events.quitting.fire(environment=self._environment, reverse=True)
         if self._settings.config.web is not None:
             gevent.sleep(_REPLY_S)  # who stopped it on the page has an answer
-        self._say(ended=True, reported=sorted(self._reported))
+        self._say(ended=True, reported=sorted(self._reported), exit_code=exit_code_of(self._environment))
         self._environment.events.quit.fire(exit_code=self._environment.process_exit_code or 0)
 
     def _note_missing(self) -> None:

@@ -1,6 +1,6 @@
-"""The process of a Locust master or worker: `python -m squall.actors.locust.process RING_FD`, for `child`.
+"""The process of a Locust master or worker: `python -m squall.actors.locust.process ORDERS_FD RING_FD`, for `child`.
 
-stdin:  pickle of (LocustSettings, path of the locustfile, where the master listens), then orders, a line each:
+orders: pickle of (LocustSettings, path of the locustfile, where the master listens), then orders, a line each:
         `start NS` (node's clock) and `stop`; when it closes, the process ends
 stdout: a JSON object a line, see `squall.actors.locust.child`; what user code prints goes to stderr, which is the log
 """
@@ -36,13 +36,11 @@ _MOST_RECORDS = 10_000
 class Orders:
     """The lines of who started this process, and what is said to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, fd: int) -> None:
         self._said_fd = os.dup(1)
         os.dup2(2, 1)
-        self._orders_fd = os.dup(0)
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nothing, 0)
-        os.close(nothing)
+        self._orders_fd = fd
+        os.set_inheritable(fd, False)
 
     def first(self) -> Any:
         """What it is made with."""
@@ -108,10 +106,10 @@ def _set_up(settings: LocustSettings) -> None:
     allow_many_files()
 
 
-def main(ring_fd: int) -> int:
+def main(orders_fd: int, ring_fd: int) -> int:
     """Exit code 0, or 1 with the error said."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all of a terminal: who started us decides
-    orders = Orders()
+    orders = Orders(orders_fd)
     settings, path, master = orders.first()
     _set_up(settings)
     try:
@@ -144,6 +142,6 @@ def _obey(role: MasterRole | WorkerRole, orders: Orders) -> None:
 
 
 if __name__ == "__main__":
-    code = main(int(sys.argv[1]))
+    code = main(int(sys.argv[1]), int(sys.argv[2]))
     logging.shutdown()
     os._exit(code)  # threads and sockets of the user's may hang on

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -76,7 +77,7 @@ class WorkerRole:
         events.user_error.add_listener(self._note_error)
         events.report_to_master.add_listener(_sendable)
         fire_init(settings, environment, None)
-        say(ready={"user_classes": loaded.user_classes, "shape": loaded.shape})
+        say(ready={"user_classes": loaded.user_classes, "shape": loaded.shape, "pid": os.getpid()})
 
     def start(self, start_ns: int) -> None:
         """The start instant: from then on there is a sample a second."""
@@ -104,7 +105,8 @@ class WorkerRole:
             self._writer.retry()
         if self._previous is not None:
             self._say_sample(self._previous, 0)
-        self._say(ended={"n_requests": self._writer.n_recorded, "n_failures": self._rows.n_failures})
+        counts = {"n_requests": self._writer.n_recorded, "n_failures": self._rows.n_failures}
+        self._say(ended={**counts, "exit_code": exit_code_of(self._environment)})
         self._environment.events.quitting.fire(environment=self._environment, reverse=True)
         self._environment.events.quit.fire(exit_code=self._environment.process_exit_code or 0)
 
@@ -181,6 +183,14 @@ class WorkerRole:
             n_died=new.n_died,
             first_death=self._watch.first_death,
         )  # fmt: skip
+
+
+def exit_code_of(environment: Any) -> int:
+    """What the locustfile says of the test (`process_exit_code`), 0 for nothing; 1 for what is no number."""
+    try:
+        return int(environment.process_exit_code or 0)
+    except (TypeError, ValueError):
+        return 1
 
 
 def _sendable(client_id: str, data: dict[str, Any]) -> None:

@@ -6,12 +6,15 @@ Started with a pipe as stdin: when the pipe closes (the owner says stop, or died
 SIGTERM, then, when they are gone or STOP_TIMEOUT_S is over, all that is left gets SIGTERM and SIGKILL. Daemonised
 descendants come back to the supervisor (PR_SET_CHILD_SUBREAPER, prctl(2)); if it is killed itself, the kernel kills
 the command (PR_SET_PDEATHSIG). FOLDER is the server's (`-`: none): what a killed one leaves elsewhere on the machine is
-removed last. The exit code is the command's. Stdlib only: it runs by its path.
+removed last. The exit code is the command's. Stdlib only: it runs by its path. Without COMMAND it is in the environment
+(SQUALL_COMMAND, a JSON list): so who looks for the command's process by its words does not find these. Descriptors that
+this process inherits the command has too.
 """
 
 import contextlib
 import ctypes
 import hashlib
+import json
 import os
 import select
 import signal
@@ -86,10 +89,13 @@ def _wait_until_gone(wanted: str | None, timeout_s: float) -> bool:
     """Waits for the descendants called `wanted` (None: all) to end; reaps what it can."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
-        with contextlib.suppress(ChildProcessError):
+        is_gone = not any(wanted is None or name == wanted for name in descendants().values())
+        with contextlib.suppress(
+            ChildProcessError
+        ):  # after the look: what has ended since is no more a zombie
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
-        if not any(wanted is None or name == wanted for name in descendants().values()):
+        if is_gone:
             return True
         time.sleep(_POLL_S)
     return False
@@ -180,7 +186,8 @@ def main() -> int:
     supervisor = os.fork()
     if supervisor:
         return os.waitstatus_to_exitcode(os.waitpid(supervisor, 0)[1])
-    return _supervise(float(sys.argv[1]), sys.argv[2][:15], sys.argv[3], sys.argv[4:])
+    command = sys.argv[4:] or json.loads(os.environ.pop("SQUALL_COMMAND"))
+    return _supervise(float(sys.argv[1]), sys.argv[2][:15], sys.argv[3], command)
 
 
 def _supervise(stop_timeout_s: float, name: str, folder: str, command: list[str]) -> int:
@@ -190,7 +197,7 @@ def _supervise(stop_timeout_s: float, name: str, folder: str, command: list[str]
         with contextlib.suppress(OSError):
             Path(folder, _STARTED).touch()
     command_process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, preexec_fn=_set_up_child, start_new_session=True
+        command, stdin=subprocess.DEVNULL, preexec_fn=_set_up_child, start_new_session=True, close_fds=False
     )
     watch = os.pidfd_open(command_process.pid)
     ready, _, _ = select.select([0, watch], [], [])

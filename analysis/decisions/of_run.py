@@ -12,6 +12,7 @@ from squall.analysis.clocks.timeline import RunPhase, measure_spans, planned_mea
 from squall.analysis.decisions.figures import BROKEN, INVALID, PromiseFigures, WithoutCold
 from squall.analysis.decisions.judged import Held, hold
 from squall.analysis.decisions.late_parts import late_parts
+from squall.analysis.locust.figures import LocustFigures
 from squall.analysis.requests.cold import ColdFigures, LateFrom, is_much, is_within
 from squall.analysis.requests.cold_words import advice_text, stretches_text
 from squall.analysis.requests.failures import FailureFigures
@@ -34,14 +35,19 @@ def promises_of(manifest: Manifest) -> tuple[Promise, ...]:
         raise AnalysisError(f"promises of the manifest: {error}") from error
 
 
-def unexpected_failures(failures: FailureFigures, promises: Sequence[PromiseFigures] | None) -> str:
-    """What `expect.failures` says of a run: a sentence if more requests failed than it allows, else empty.
-
-    A promise about failures takes its place.
-    """
-    if not failures.is_beyond or any(one.metric == "failures" for one in promises or ()):
-        return ""
-    return f"{failures.sentence} expect.failures allows {share_text(failures.allowed_ratio)}."
+def unexpected_failures(
+    failures: FailureFigures, promises: Sequence[PromiseFigures] | None, locust: LocustFigures | None = None
+) -> str:
+    """Why a run failed: what the locustfile says of it by an exit code, and that more requests failed than
+    `expect.failures` allows; empty if neither is so. A promise about failures takes the place of the latter."""
+    told = (
+        [f"{locust.file} ended its test with exit code {locust.exit_code}."]
+        if locust and locust.exit_code
+        else []
+    )
+    if failures.is_beyond and not any(one.metric == "failures" for one in promises or ()):
+        told.append(f"{failures.sentence} expect.failures allows {share_text(failures.allowed_ratio)}.")
+    return " ".join(told)
 
 
 def hold_run(

@@ -85,7 +85,8 @@ class LocustFigures:
     `unreported` says why Locust's statistics are not whole. `n_plain`: requests that are not of a `TritonUser`, carry
     no id that squall knows, and are joined to no batch. `rounding_max_ratio`: the largest of any name, without its
     sign. `n_errors`, `n_died`: exceptions of user code, and users that one ended; `n_users_lost`: gone with a worker;
-    `n_cut`: stopped within a task at the end, so that a request may have no row. All of the whole run but `users`."""
+    `n_cut`: stopped within a task at the end, so that a request may have no row. All of the whole run but `users`.
+    `exit_code`: that the file gave Locust, 0: none."""
 
     version: str
     file: str
@@ -104,6 +105,7 @@ class LocustFigures:
     n_died: int
     n_users_lost: int
     n_cut: int
+    exit_code: int = 0
 
 
 def locust_figures(
@@ -141,6 +143,7 @@ def locust_figures(
         n_died=count_in_all(samples, "n_died"),
         n_users_lost=sum(one.n_users_lost for one in facts.workers),
         n_cut=count_in_all(samples, "n_cut"),
+        exit_code=facts.exit_code,
     )
 
 

@@ -437,7 +437,7 @@ def _verdict(verdict: VerdictFigures) -> RenderableType:
 
 def _promised(summary: Summary) -> list[RenderableType]:
     """The last line: failures beyond what is expected, then whether what was promised was kept."""
-    failed = unexpected_failures(summary.measure.failures, summary.promises)
+    failed = unexpected_failures(summary.measure.failures, summary.promises, summary.locust)
     if not failed and not summary.promises:
         return []
     parts = [f"FAILED: {failed}"] if failed else []

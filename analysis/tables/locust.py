@@ -135,4 +135,9 @@ class LocustFacts:
     exceptions: Annotated[tuple[LocustException, ...], LEFT_OUT, "of user code outside of requests"] = ()
     workers: Annotated[tuple[LocustWorkerFacts, ...], "by number"] = ()
     files: Annotated[tuple[str, ...], "its own outputs, below `locust/` of the run directory"] = ()
+    exit_code: Annotated[
+        int,
+        LEFT_OUT,
+        "that the file gave Locust (`environment.process_exit_code`), the master's first; 0: none",
+    ] = 0
     is_whole: Annotated[bool, "false: the master was lost, and what it would have said with it"] = True

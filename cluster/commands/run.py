@@ -89,7 +89,7 @@ def run_file(
     if summary is None or not ends_by_promises:
         return
     verdicts = [one.verdict for one in summary.promises or ()]
-    if unexpected_failures(summary.measure.failures, summary.promises):
+    if unexpected_failures(summary.measure.failures, summary.promises, summary.locust):
         verdicts.append(BROKEN)
     if verdicts:
         end_by_promises(verdicts)

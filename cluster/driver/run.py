@@ -22,6 +22,7 @@ from pathlib import Path
 
 from squall.actors.clock import utc_minus_monotonic_ns
 from squall.actors.load.trial import try_request
+from squall.actors.locust.locust_master import MasterAccount
 from squall.actors.process.sweep import hold
 from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.decisions.certainty import Outcome
@@ -52,6 +53,7 @@ from squall.cluster.driver.intent import (
     seeded_notes,
     trace_notes,
 )
+from squall.cluster.driver.locust.crew import Crew
 from squall.cluster.driver.locust.master_watch import MasterWatch
 from squall.cluster.driver.preflight import check_before_ray, server_addresses
 from squall.cluster.driver.records.copies import remove_copies
@@ -332,6 +334,8 @@ class _Run:
         self._restore_models()
         self._is_collected = False  # until it is sealed: a part that the disk does not take is dropped
         self._store.flush()
+        if self._deployment.locust is not None and not self._store.has("requests"):
+            self._refuse_no_request(self._deployment.locust)
         self._note_troubles()
         if self._store.manifest.decided is not None:
             self._store.amend(with_certain_request(self._store))
@@ -347,6 +351,19 @@ class _Run:
             self._screen.step(f"sealed, without join and report: squall analyze {self._store.run_dir}")
             raise
         return RunResult(self._store.run_dir, summary, verdict.status)
+
+    def _refuse_no_request(self, crew: Crew) -> None:
+        """Raises ScenarioError in the locustfile's own words where it sent none, ClusterError for what was lost."""
+        if self._losses:
+            raise ClusterError(f"no request was sent: {self._losses[0]}")
+        account = crew.account or MasterAccount()
+        told = [one.message for one in sorted(account.exceptions, key=lambda one: -one.n)]
+        if account.exit_code:
+            told.append(f"it ended its test with exit code {account.exit_code}")
+        file = crew.settings.files.locustfile
+        raise ScenarioError(
+            f"load.locust.file: {file}: no user sent a request: {'; '.join(told) or 'no exception was raised'}"
+        )
 
     def _restore_models(self) -> None:
         """Before the seal, which says what could not be put back."""

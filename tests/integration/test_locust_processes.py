@@ -243,7 +243,7 @@ def test_every_request_that_locust_counts_has_a_row_with_its_exact_time(
             sum(n for n, _ in counted(account).values()) == sum(one.n_issued() for one in load.workers) > 100
         )
         assert [one.counted() for one in load.workers] == [
-            (len(own), sum(row["outcome"] != "ok" for row in own))
+            (len(own), sum(row["outcome"] != "ok" for row in own), 0)
             for own in ([row for row in rows if row["worker"] == number] for number in range(2))
         ]
     for one in account.entries[:-1]:
@@ -443,3 +443,62 @@ def test_users_that_all_end_in_on_start_are_one_line(null: NullProcess, tmp_path
         follow(load, ask)
     assert "shop.py: all 3 users of locust-worker-0 ended in on_start" in told[0]
     assert told[0].endswith("RuntimeError: no login")
+
+
+BLOCKING = """
+import os, subprocess, time
+from locust import User, constant, events, task
+
+def block():
+    with open({pids!r}, "a") as file:
+        child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+        file.write(f"{{child.pid}}\\n")
+    while True:
+        pass
+
+class Busy(User):
+    wait_time = constant(0.1)
+
+    def on_start(self):
+        {on_start}
+
+    @task
+    def work(self):
+        {task}
+
+@events.test_stop.add_listener
+def over(**_):
+    {test_stop}
+"""
+
+
+@pytest.mark.parametrize("place", ["on_start", "task", "test_stop"])
+@pytest.mark.parametrize("ending", ["by itself", "stopped", "driver gone"])
+def test_code_that_blocks_ends_with_the_load_and_so_does_what_it_started(
+    null: NullProcess, tmp_path: Path, place: str, ending: str
+) -> None:
+    started = tmp_path / "started"
+    places = dict.fromkeys(("on_start", "task", "test_stop"), "pass")
+    text = BLOCKING.format(pids=str(started), **{**places, place: "block()"})
+
+    def end(load: Load) -> None:
+        if ending == "by itself":
+            return
+        if place != "test_stop":
+            until(started.exists)
+        users: list[LocustWorker | LocustMaster] = [*load.workers, load.master]
+        for one in users:
+            one.stop() if ending == "stopped" else one.abandoned()
+
+    with prepared(null, tmp_path, text, n_workers=1, measure="1s", drain="1s", users=1) as load:
+        pids = [load.master.pid(), load.workers[0].pid()]
+        _, raised = follow(load, end)
+    pids += [int(line) for line in started.read_text().split()] if started.exists() else []
+    living = [
+        one for one in psutil.process_iter() if one.pid in pids and one.status() != psutil.STATUS_ZOMBIE
+    ]
+    assert not living
+    if ending == "by itself":
+        assert len(pids) > 2
+        told = [str(one) for one in raised]
+        assert any("code of the locustfile blocks, and was killed" in one for one in told), told

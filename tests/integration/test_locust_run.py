@@ -207,7 +207,8 @@ def test_a_killed_worker_names_users_and_rows_and_the_run_is_invalid(joined: Ben
 @pytest.mark.long
 def test_a_killed_supervisor_takes_its_users_along_and_they_are_named(joined: Bench) -> None:
     live = under_load(joined, mapping_of(joined.folder, PLAIN, seconds=6), 3.0)
-    user_processes(joined)[0].parent().kill()  # type: ignore[union-attr]
+    (served,) = titled(user_processes(joined)[0].parents(), "squall.cluster.remote.served LocustWorker")
+    served.kill()
     assert live.end() == 3, live.lines
     store = joined.store()
     facts = store.manifest.locust
@@ -417,3 +418,29 @@ def test_requests_of_our_users_are_joined_to_their_batches_and_others_to_none(jo
     strangers = [one for one in found if one["name"] == "by hand"]
     assert {(one["batch_id"], one["request_kind"]) for one in strangers} == {(None, "")}
     assert {one["target"] for one in found} == {"server-0"}
+
+
+def test_what_the_locustfile_says_of_its_test_is_taken_over(joined: Bench) -> None:
+    text = PLAIN + (
+        "\n\nfrom locust import events\n\n@events.quitting.add_listener\ndef judge(environment, **_):\n"
+        "    environment.process_exit_code = 7\n"
+    )
+    live = joined.start_run(mapping_of(joined.folder, text))
+    code = live.end()
+    store = joined.store()
+    assert store.manifest.locust is not None
+    assert store.manifest.locust.exit_code == 7
+    assert code == (99 if store.manifest.status == "VALID" else 3), live.lines
+    last = joined.stdout().rstrip().rpartition("\n")[2]
+    assert last.startswith("FAILED: shop.py ended its test with exit code 7."), joined.stdout()
+
+
+def test_users_that_send_nothing_end_the_run_in_the_locustfiles_words(joined: Bench) -> None:
+    text = "from locust import User, constant, task\n\nclass Idle(User):\n    wait_time = constant(0.1)\n\n    @task\n"
+    text += "    def nothing(self):\n        raise RuntimeError('no stock today')\n"
+    live = joined.start_run(mapping_of(joined.folder, text))
+    assert live.end() == 2, live.lines
+    assert live.error_line().startswith("squall: load.locust.file: shop.py: no user sent a request: ")
+    assert "no stock today" in live.error_line()
+    (reason,) = joined.aborted().manifest.reasons
+    assert reason == live.error_line().removeprefix("squall: ")

@@ -109,7 +109,8 @@ def _checked(one: Measured) -> CheckedRun:
     result = one.result
     promises = result.summary.promises if result.summary is not None else None
     is_decided = result.summary is not None and result.summary.decided is not None
-    failed = unexpected_failures(result.summary.measure.failures, promises) if result.summary else ""
+    summary = result.summary
+    failed = unexpected_failures(summary.measure.failures, promises, summary.locust) if summary else ""
     return CheckedRun(
         one.scenario.seed,
         result.run_dir.name,

@@ -29,11 +29,11 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True)
 class Ended:
-    """What is known of a worker at its end: `counted`, requests and failures, None of one that did not end in order;
-    `n_users` that it ran when it was lost, 0 of any other, None where nobody can say: the process that watched it is
-    gone too."""
+    """What is known of a worker at its end: `counted`, requests, failures and exit code, None of one that did not end
+    in order; `n_users` that it ran when it was lost, 0 of any other, None where nobody can say: the process that
+    watched it is gone too."""
 
-    counted: tuple[int, int] | None = None
+    counted: tuple[int, int, int] | None = None
     n_users: int | None = 0
 
 
@@ -130,4 +130,7 @@ def last_facts(
         exceptions=account.exceptions,
         workers=facts,
         is_whole=account.is_whole,
+        exit_code=next(
+            filter(None, (account.exit_code, *(one.counted[2] for one in workers if one.counted))), 0
+        ),
     )

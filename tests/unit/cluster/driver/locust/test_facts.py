@@ -41,14 +41,14 @@ def test_before_the_load_the_run_is_not_whole_and_says_what_will_be_run(tmp_path
 
 
 def test_after_it_instants_are_of_the_run_clock_and_workers_stand_by_number(tmp_path: Path) -> None:
-    workers = [Ended((7, 1)), Ended(None, 40), Ended((3, 0))]
+    workers = [Ended((7, 1, 0)), Ended(None, 40), Ended((3, 0, 2))]
     facts = last_facts(settings_of(tmp_path), ACCOUNT, clock(), workers)
     assert [one.t_ns for one in facts.asked] == [50 + AHEAD_NS]
     assert (facts.ended_ns, facts.shape, facts.version) == (90 + AHEAD_NS, "Stages", "2.47.0")
     assert [
         (one.worker, one.n_requests, one.n_failures, one.has_reported, one.n_users_lost) for one in facts.workers
     ] == [(0, 7, 1, True, 0), (1, None, None, False, 40), (2, 3, 0, True, 0)]  # fmt: skip
-    assert (facts.entries, facts.is_whole, facts.files) == ((ENTRY,), True, ())
+    assert (facts.entries, facts.is_whole, facts.files, facts.exit_code) == ((ENTRY,), True, (), 2)
 
 
 class _Handle:
@@ -72,13 +72,13 @@ class _Handle:
 
 def test_of_a_lost_worker_its_users_are_known_where_its_supervisor_lives() -> None:
     handles = [
-        _Handle((9, 0), 4),
+        _Handle((9, 0, 0), 4),
         _Handle(None, 6),
         _Handle(is_gone=True),
         _Handle(ClusterError("no answer"), 5),
     ]
     found = ended_workers(cast("list[Handle[LocustWorker]]", handles), [False, True, True, False])
-    assert found == [Ended((9, 0)), Ended(None, 6), Ended(None, None), Ended()]
+    assert found == [Ended((9, 0, 0)), Ended(None, 6), Ended(None, None), Ended()]
 
 
 def test_users_that_nobody_can_be_asked_about_are_those_of_the_last_row() -> None:
