@@ -36,15 +36,33 @@ _READ_PYTHONPATH = (
 _DLPACK = """
 
 # Of squall: the stub renames the capsule of a DLPack tensor as numpy 1 does not know it, which then ends the process by
-# endless recursion; from an array of numpy a tensor is made as `Tensor(name, array)` instead. The stub sets `Tensor`
-# once the model is imported.
+# endless recursion; from an array of numpy, and a capsule that may be of one, a tensor is made as `Tensor(name, array)`
+# instead. The stub sets `Tensor` once the model is imported.
+class _OnCpu:
+    def __init__(self, capsule):
+        self._capsule = capsule
+
+    def __dlpack__(self, **_):
+        return self._capsule
+
+    def __dlpack_device__(self):
+        return 1, 0
+
+
 class _Utilities(type(json)):
     def __setattr__(self, name, value):
         if name == "Tensor" and np.__version__.startswith("1."):
             given = value.from_dlpack
-            value.from_dlpack = staticmethod(
-                lambda name, x: value(name, x) if isinstance(x, np.ndarray) else given(name, x)
-            )
+
+            def from_dlpack(name, x):
+                if type(x).__name__ == "PyCapsule":
+                    try:
+                        x = np.from_dlpack(_OnCpu(x))
+                    except Exception:  # on a GPU, or of a type that numpy lacks: no array of numpy's
+                        return given(name, x)
+                return value(name, x) if isinstance(x, np.ndarray) else given(name, x)
+
+            value.from_dlpack = staticmethod(from_dlpack)
         super().__setattr__(name, value)
 
 
@@ -125,7 +143,7 @@ def _wheel_home() -> TritonHome:
             f"the embedded Triton has Python backends for {', '.join(have)}, not for {python}: "
             "make the environment with one of those, or pass --server URL"
         )
-    backends = home / f"backends-{python}-2"  # an earlier squall made one without `_DLPACK`
+    backends = home / f"backends-{python}-3"  # an earlier squall made one without `_DLPACK`
     if not backends.exists():
         _make_backends(backends, triton / "backends" / "python", stub)
     environment = home / f"environment-{python}"

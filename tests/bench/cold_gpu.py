@@ -36,7 +36,10 @@ LIMIT = "p(95)<20ms"
 def repository(options: argparse.Namespace) -> tuple[Path, str]:
     """Of the model, and its name."""
     if options.device == "gpu":
-        return foreign_gpu.repository(options), "theirs"
+        folder = foreign_gpu.repository(options)
+        config = folder / "theirs" / "config.pbtxt"
+        config.write_text(config.read_text().replace("count: 4", f"count: {options.instances}"))
+        return folder, "theirs"
     folder = options.out / "repository"
     shutil.rmtree(folder, ignore_errors=True)
     write_timed(folder, "timed", "sizes", 0.3)
@@ -118,7 +121,8 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--rate", type=float, default=None, help="1,500/s; on the CPU 150/s")
     parser.add_argument("--seconds", type=float, default=15.0)
-    parser.add_argument("--rows", type=int, default=8)
+    parser.add_argument("--rows", type=int, default=1, help="the fewer, the more batch sizes there are")
+    parser.add_argument("--instances", type=int, default=1)
     parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu")
     options = parser.parse_args()
     options.rate = options.rate or (1_500.0 if options.device == "gpu" else 150.0)

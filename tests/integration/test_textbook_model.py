@@ -27,6 +27,7 @@ class TritonPythonModel:
             answers.append(pb_utils.InferenceResponse([
                 pb_utils.Tensor("Y", (2 * x).astype(np.float32)), pb_utils.Tensor("LOUD", loud),
                 pb_utils.Tensor.from_dlpack("Z", 3 * again),
+                pb_utils.Tensor.from_dlpack("V", (4 * again).__dlpack__()),
             ]))
         return answers
 """
@@ -36,7 +37,7 @@ backend: "python"
 max_batch_size: 8
 input [ { name: "X", data_type: TYPE_FP32, dims: [ 3 ] }, { name: "NAME", data_type: TYPE_STRING, dims: [ 1 ] } ]
 output [ { name: "Y", data_type: TYPE_FP32, dims: [ 3 ] }, { name: "LOUD", data_type: TYPE_STRING, dims: [ 1 ] },
-  { name: "Z", data_type: TYPE_FP32, dims: [ 3 ] } ]
+  { name: "Z", data_type: TYPE_FP32, dims: [ 3 ] }, { name: "V", data_type: TYPE_FP32, dims: [ 3 ] } ]
 dynamic_batching { }
 instance_group [ { kind: KIND_CPU, count: 1 } ]
 """
@@ -45,7 +46,7 @@ import numpy as np
 
 def answer(inputs):
     loud = np.array([[one.upper() for one in row] for row in inputs["NAME"]], dtype=object)
-    return {"Y": 2 * inputs["X"], "LOUD": loud, "Z": 3 * inputs["X"]}
+    return {"Y": 2 * inputs["X"], "LOUD": loud, "Z": 3 * inputs["X"], "V": 4 * inputs["X"]}
 """
 
 
