@@ -39,7 +39,10 @@ class Runs:
         verdict: dict[str, Any] = {} if is_valid else {"verdict": "invalid", "reason": "INVALID"}
         failures = FailureFigures(1_000, 20, 0, 0.02, 0.01, status == "FAILING", "", "2 % failed.", ())
         summary: Any = SimpleNamespace(
-            promises=(run_of(1_000, 0, **verdict),), decided=None, measure=SimpleNamespace(failures=failures)
+            promises=(run_of(1_000, 0, **verdict),),
+            decided=None,
+            measure=SimpleNamespace(failures=failures),
+            locust=None,
         )
         return RunResult(out / f"run-{len(self.seeds)}", summary, "VALID" if is_valid else status)
 
@@ -128,7 +131,7 @@ def test_a_run_that_a_promise_of_each_run_ended_is_the_last(tmp_path: Path) -> N
             result = super().__call__(one, out, ray, interrupts)
             broken = run_of(1_000, 1, is_of_each_run=True, allowed_ratio=None, verdict="broken")
             measure = SimpleNamespace(failures=FailureFigures(1_000, 0, 0, 0.0, 0.01, False, "", "", ()))
-            summary: Any = SimpleNamespace(promises=(broken,), decided="yes", measure=measure)
+            summary: Any = SimpleNamespace(promises=(broken,), decided="yes", measure=measure, locust=None)
             return replace(result, summary=summary)
 
     runs = Ended("VALID", "VALID", "VALID")
