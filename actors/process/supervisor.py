@@ -65,9 +65,12 @@ def descendants() -> dict[int, str]:
             except OSError:
                 continue
             name, _, rest = text.partition("(")[2].rpartition(")")
-            state, parent = rest.split()[:2]
-            if state != "Z":
-                parents[int(entry)], names[int(entry)] = int(parent), name
+            fields = rest.split()
+            parents[int(entry)] = int(
+                fields[1]
+            )  # of a zombie too: its children are its own while a thread of it lives
+            if fields[0] != "Z" or int(fields[17]) > 1:  # its first thread has ended, not all
+                names[int(entry)] = name
     found: dict[int, str] = {}
     for pid in names:
         above = pid

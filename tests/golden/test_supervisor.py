@@ -251,3 +251,28 @@ def test_semaphores_of_nsys_go_with_the_processes_that_it_observed(tmp_path: Pat
         str(tmp_path), now_s - 60, tmp_path, tmp_path, {ended.pid}
     )
     assert [path.exists() for path in (own, living, old, young, opened)] == [False, True, True, True, False]
+
+
+def test_what_a_process_started_is_ended_while_only_its_first_thread_has_ended() -> None:
+    process = started(
+        "import ctypes, os, subprocess, threading, time\n"
+        "threading.Thread(target=time.sleep, args=(300,), daemon=True).start()\n"
+        "child = subprocess.Popen(['sleep', '300'], start_new_session=True)\n"
+        "print(os.getpid(), child.pid, flush=True)\n"
+        "ctypes.CDLL(None).pthread_exit(None)\n",
+        name="none",
+    )
+    assert process.stdin
+    assert process.stdout
+    own, child = map(int, process.stdout.readline().split())
+    deadline = time.monotonic() + 20
+    while is_alive(own):  # a zombie by its first thread
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert Path(f"/proc/{own}/task").exists()
+    process.stdin.close()
+    process.stdout.close()
+    process.wait(20)
+    assert not is_alive(child)
+    wait_for_their_end([psutil.Process(own)] if psutil.pid_exists(own) else [], 5.0)
+    assert not psutil.pid_exists(own)
