@@ -109,6 +109,11 @@ def _set_up(settings: LocustSettings) -> None:
 def main(orders_fd: int, ring_fd: int) -> int:
     """Exit code 0, or 1 with the error said."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all of a terminal: who started us decides
+    for number in (
+        signal.SIGTERM,
+        signal.SIGHUP,
+    ):  # the supervisor ignores them: user code's own children should not
+        signal.signal(number, signal.SIG_DFL)
     orders = Orders(orders_fd)
     settings, path, master = orders.first()
     _set_up(settings)
