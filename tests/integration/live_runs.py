@@ -60,7 +60,10 @@ def wait_until(is_so: Callable[[], Any], timeout_s: float, what: str) -> Any:
 
 
 def scenario_mapping(**changes: Any) -> dict[str, Any]:
-    """A light scenario: half a second of warm-up, 2 s of bursts, half a second of drain, without nsys."""
+    """A light scenario: half a second of warm-up, 2 s of bursts, half a second of drain, without nsys.
+
+    No request is tried before the load, so that a server counts those of the load alone.
+    """
     mapping: dict[str, Any] = {
         "name": "try", "seed": 7,
         "model": {
@@ -70,7 +73,7 @@ def scenario_mapping(**changes: Any) -> dict[str, Any]:
             "settings": {"width": 16, "layers": 1, "sequence": 2, "classes": 2},
         },
         "clients": {
-            "workers_per_node": 2, "timeout": "2s",
+            "workers_per_node": 2, "timeout": "2s", "try_first": False,
             "rows": {"kind": "uniform", "low": 1, "high": 4},
         },
         "phases": [

@@ -16,7 +16,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.beside]
 
 def _run(bench: Bench, *faults: str, **changes: Any) -> tuple[dict[str, Any], int]:
     mapping = scenario_mapping(model={"name": "linear_head"}, **changes)
-    mapping["clients"]["try_first"] = False
     mapping["phases"][1]["arrivals"] = {"kind": "poisson", "rate": "150/s"}
     with NullProcess("--service=constant:2ms", *faults) as null:
         url = f"http://127.0.0.1:{null.ports['http']}"

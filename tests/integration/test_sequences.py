@@ -215,7 +215,6 @@ def test_a_request_that_fails_cuts_its_sequence(joined: Bench, tmp_path: Path, l
     mapping = mapping_of(tmp_path, "http")
     model = tmp_path / "models" / "adder" / "1" / "model.py"
     model.write_text(MODEL.replace("            out = ", REFUSAL))
-    mapping["clients"]["try_first"] = False
     config = tmp_path / "models" / "adder" / "config.pbtxt"
     config.write_text(config.read_text().replace("idle_microseconds: 30000000", "idle_microseconds: 1000000"))
     mapping["clients"]["payload_variants"] = 128
