@@ -15,7 +15,7 @@ from squall.analysis.tables.manifest import TriedFacts
 from squall.analysis.wording import duration_text
 from squall.cluster.driver.client_workers import targets_of
 from squall.cluster.driver.payloads.packing import GivenRequests, MadeRequests, sendable
-from squall.cluster.driver.payloads.wires import asked_of, stream_rule, wire_of
+from squall.cluster.driver.payloads.wires import asked_of, refuse_no_sequences, stream_rule, wire_of
 from squall.cluster.node.endpoint import HEADERS_MEND, Endpoint, headers_of, specs_of
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import TargetError
@@ -84,7 +84,9 @@ def _requests(
     scenario: Scenario, plan: Plan | ClosedPlan, endpoints: Mapping[str, Endpoint]
 ) -> list[tuple[str, str, TrialRequest]]:
     """Server, model and request of each."""
-    streams = stream_rule(scenario, specs_of(endpoints.values()))
+    specs = specs_of(endpoints.values())
+    refuse_no_sequences(scenario, specs)
+    streams = stream_rule(scenario, specs)
     targets = {target.name: target for target in targets_of(scenario, endpoints)}
     headers = headers_of(scenario)
     found = []

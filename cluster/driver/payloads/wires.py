@@ -111,6 +111,14 @@ def _refuse_stateful(specs: Sequence[ModelSpec]) -> None:
             )
 
 
+def refuse_no_sequences(scenario: Scenario, specs: Sequence[ModelSpec]) -> None:
+    """Raises ScenarioError for a stateful model where requests are not of sequences."""
+    if scenario.clients.sequences is None and any(spec.is_stateful for spec in specs):
+        raise ScenarioError(
+            f"clients.sequences: model {specs[0].name} is stateful, state the length of its sequences"
+        )
+
+
 def sequence_rule(
     run: str, scenario: Scenario, plan: Plan | ClosedPlan, n_workers: int, specs: Sequence[ModelSpec]
 ) -> SequenceRule | None:
@@ -121,10 +129,7 @@ def sequence_rule(
     clients, where = scenario.clients, "clients.sequences"
     config = clients.sequences
     if config is None:
-        if any(spec.is_stateful for spec in specs):
-            raise ScenarioError(
-                f"{where}: model {specs[0].name} is stateful, state the length of its sequences"
-            )
+        refuse_no_sequences(scenario, specs)
         return None
     if clients.protocol == "http" and (clients.stream or any(one.is_decoupled for one in specs)):
         raise ScenarioError(f"{where}: generate_stream takes no sequences; use protocol: grpc")
