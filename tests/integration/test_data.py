@@ -133,7 +133,7 @@ def echo(folder: Path, name: str, datatype: str, data: dict[str, Any], **clients
 
 def ended_well(bench: Bench, mapping: dict[str, Any]) -> tuple[RunStore, dict[str, Any], Plan]:
     live = bench.start_run(mapping)
-    assert live.end() in (0, 3), live.lines
+    assert live.end() in (0, 3, 99), live.lines
     store = bench.store()
     rows = planned_rows(store)
     assert set(rows["outcome"]) == {"ok"}
@@ -240,7 +240,7 @@ def test_users_of_a_closed_loop_go_through_the_data_in_turn(joined: Bench, tmp_p
     mapping, seen = reader(tmp_path, data)
     mapping["phases"][0] |= {"duration": "1s", "arrivals": {"kind": "closed", "users": 3}}
     live = joined.start_run(mapping)
-    assert live.end() in (0, 3), live.lines
+    assert live.end() in (0, 3, 99), live.lines
     told = {int(one["id"]): one["ids"][0][0] for one in map(json.loads, seen.read_text().splitlines())}
     assert len(told) > 30
     assert all(entry == number % N_ENTRIES for number, entry in told.items())

@@ -143,7 +143,7 @@ def test_a_schedule_is_dealt_to_sequences(
     mapping = mapping_of(tmp_path, protocol, strategy, concurrent=8)
     mapping["phases"][0] |= {"duration": "5s", "arrivals": {"kind": "poisson", "rate": "30/s"}}
     live = joined.start_run(mapping)
-    assert live.end() in (0, 3), live.lines
+    assert live.end() in (0, 3, 99), live.lines
     store = joined.store()
     rows = planned_rows(store)
     assert set(rows["outcome"]) == {"ok"}, set(rows["detail"])
@@ -162,7 +162,7 @@ def test_a_user_has_one_sequence_after_another(joined: Bench, tmp_path: Path, pr
     mapping = mapping_of(tmp_path, protocol)
     mapping["phases"][0]["arrivals"] = {"kind": "closed", "users": 6}
     live = joined.start_run(mapping)
-    assert live.end() in (0, 3), live.lines
+    assert live.end() in (0, 3, 99), live.lines
     store = joined.store()
     rows = store.read("requests").to_pydict()
     assert set(rows["outcome"]) == {"ok"}, set(rows["detail"])
@@ -184,7 +184,7 @@ def test_a_sequence_keeps_its_order_its_server_and_its_connection(
     mapping["servers"] = {"count": 2}
     mapping["phases"][0] |= {"duration": "1s", "arrivals": {"kind": "poisson", "rate": "300/s"}}
     live = joined.start_run(mapping)
-    assert live.end() in (0, 3), live.lines
+    assert live.end() in (0, 3, 99), live.lines
     store = joined.store()
     rows = planned_rows(store)
     assert set(rows["outcome"]) == {"ok"}, set(rows["detail"])
@@ -224,7 +224,7 @@ def test_a_request_that_fails_cuts_its_sequence(joined: Bench, tmp_path: Path, l
         think = {"kind": "constant", "value": "20ms"}
         mapping["phases"][0]["arrivals"] = {"kind": "closed", "users": 8, "think": think}
     live = joined.start_run(mapping)
-    assert live.end() in (0, 3), live.lines
+    assert live.end() in (0, 3, 99), live.lines
     store = joined.store()
     rows = store.read("requests").to_pydict()
     assert store.manifest.verdict is not None

@@ -202,7 +202,7 @@ def test_a_stream_that_breaks_off_is_an_outcome_and_keeps_its_responses(
     joined: Bench, tmp_path: Path, protocol: str
 ) -> None:
     live = joined.start_run(mapping_of(tmp_path, n=-3, gap_us=5_000, rate="40/s", protocol=protocol))
-    assert live.end() in (0, 3), live.lines
+    assert live.end() in (0, 3, 99), live.lines
     requests, responses = responses_of(joined)
     assert set(requests["outcome"]) == {"server_error"}
     assert set(requests["detail"]) == {"out of words"}
@@ -218,7 +218,7 @@ def test_a_stream_that_outlasts_its_timeout_keeps_what_came(
 ) -> None:
     mapping = mapping_of(tmp_path, n=40, gap_us=100_000, rate="20/s", protocol=protocol, timeout="1s")
     live = joined.start_run(mapping)
-    assert live.end() in (0, 3), live.lines
+    assert live.end() in (0, 3, 99), live.lines
     requests, responses = responses_of(joined)
     assert set(requests["outcome"]) == {"timeout"}
     n_of = np.bincount(responses["request_id"], minlength=len(requests["request_id"]))
@@ -233,7 +233,7 @@ def test_clients_hang_up_as_often_as_asked(joined: Bench, tmp_path: Path, protoc
     live = joined.start_run(
         mapping_of(tmp_path, n=6, gap_us=10_000, rate="60/s", protocol=protocol, stream=stream)
     )
-    assert live.end() in (0, 3), live.lines
+    assert live.end() in (0, 3, 99), live.lines
     requests, responses = responses_of(joined)
     assert set(requests["outcome"]) == {"ok"}, set(requests["detail"])
     n_of = np.bincount(responses["request_id"], minlength=len(requests["request_id"]))
@@ -250,7 +250,7 @@ def test_a_request_of_one_reply_may_be_a_stream_of_one(joined: Bench) -> None:
     mapping = scenario_mapping()
     mapping["clients"] |= {"protocol": "grpc", "stream": True}
     live = joined.start_run(mapping)
-    assert live.end() in (0, 3), live.lines
+    assert live.end() in (0, 3, 99), live.lines
     requests, responses = responses_of(joined)
     assert set(requests["outcome"]) == {"ok"}, set(requests["detail"])
     assert responses["request_id"] == requests["request_id"]
@@ -264,7 +264,7 @@ def test_a_thousand_streams_are_open_at_once(joined: Bench, tmp_path: Path) -> N
         "duration": "10s", "arrivals": {"kind": "closed", "users": 1000, "ramp": "1s"},
     }  # fmt: skip
     live = joined.start_run(mapping)
-    assert live.end() in (0, 3), live.lines
+    assert live.end() in (0, 3, 99), live.lines
     store = joined.store()
     requests, responses = store.read("requests").to_pydict(), store.read("responses").to_pydict()
     assert set(requests["outcome"]) == {"ok"}, set(requests["detail"])
@@ -287,7 +287,7 @@ def test_entries_of_a_users_data_are_streamed(joined: Bench, tmp_path: Path, pro
     (tmp_path / "right.py").write_text(RIGHT)
     mapping["clients"]["check"] = {"function": f"{tmp_path / 'right.py'}:answers", "share": 1}
     live = joined.start_run(mapping)
-    assert live.end() in (0, 3), live.lines
+    assert live.end() in (0, 3, 99), live.lines
     requests, responses = responses_of(joined)
     outcomes = zip(requests["request_id"], requests["outcome"], requests["detail"], strict=True)
     for request_id, outcome, detail in outcomes:
