@@ -14,7 +14,7 @@ from squall.actors.load.lane import Lane
 from squall.actors.messages.grpc_headers import call_headers
 from squall.actors.messages.grpc_wire import PATH, STREAM_PATH
 from squall.actors.net.loop import Loop
-from squall.actors.net.spread import PATIENCE_NS, SILENT, Spread, is_own
+from squall.actors.net.spread import PATIENCE_NS, Spread, is_own
 from squall.actors.net.stream import Route, SocketStream, words
 from squall.actors.sequences.pins import Pins
 
@@ -99,13 +99,9 @@ class GrpcClient:
 
     def _pass_over_silent(self) -> bool:
         """Leaves out the addresses that have said nothing, where others took connections; whether these take all."""
-        silent, self._connecting = self._connecting, set()
-        numbers = {connection.address for connection in silent}
-        if numbers >= set(range(len(self.spread.addresses))):
-            self._connecting = silent
+        if not self.spread.leave_out_silent({connection.address for connection in self._connecting}):
             return False
-        for number in sorted(numbers):
-            self.spread.leave_out(number, SILENT)
+        silent, self._connecting = self._connecting, set()
         for connection in silent:
             connection.close()
             self._connect()

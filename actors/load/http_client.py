@@ -13,7 +13,7 @@ from squall.actors.load.client import OnFailure, OnResponse
 from squall.actors.load.lane import Flight, Lane, Stray
 from squall.actors.messages.http_stream import EVENT_END
 from squall.actors.net.loop import Loop
-from squall.actors.net.spread import PATIENCE_NS, SILENT, Spread, is_own
+from squall.actors.net.spread import PATIENCE_NS, Spread, is_own
 from squall.actors.net.stream import CLOSED, LARGEST_JOINED_BYTES, Route, SocketStream, words
 from squall.actors.sequences.pins import Pins
 
@@ -331,13 +331,9 @@ class HttpClient:
 
     def _pass_over_silent(self) -> bool:
         """Leaves out the addresses that have said nothing, where others took connections; whether these take all."""
-        silent, self._connecting = self._connecting, set()
-        numbers = {exchange.address for exchange in silent}
-        if numbers >= set(range(len(self.spread.addresses))):
-            self._connecting = silent
+        if not self.spread.leave_out_silent({exchange.address for exchange in self._connecting}):
             return False
-        for number in sorted(numbers):
-            self.spread.leave_out(number, SILENT)
+        silent, self._connecting = self._connecting, set()
         for exchange in silent:
             exchange.close()
             self._connect()

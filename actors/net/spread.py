@@ -8,7 +8,7 @@ no one does     A B …            all are tried again
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from squall.actors.net.stream import Address
@@ -76,6 +76,14 @@ class Spread:
             return True
         self._is_out = [False] * len(self.addresses)
         return False
+
+    def leave_out_silent(self, numbers: Collection[int]) -> bool:
+        """Leaves out the addresses of those numbers, which said nothing; False, and none is, if that is every one."""
+        if len(set(numbers)) >= len(self.addresses):
+            return False
+        for number in sorted(numbers):
+            self.leave_out(number, SILENT)
+        return True
 
     def used(self, server: str) -> tuple[AddressUse, ...]:
         """Of each address, in the order of their text."""
