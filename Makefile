@@ -33,9 +33,9 @@ test test-slow test-long test-all: export OPENBLAS_NUM_THREADS = 1
 # cores, those of the engine among them: where one waits out a process that was stopped, the others have the cores. What starts
 # nsys, which may fail beside another of its kind, has a lane in which it goes one by one. The lanes of the unit tests and of nsys
 # print at their end.
-test: export SQUALL_SKIPPED = build/tests/skipped
+test: export SQUALL_SKIPPED = build/skipped
 test: lint
-	@mkdir -p build/tests && : >build/tests/skipped
+	@mkdir -p build && : >build/skipped
 	@failed=0; \
 	$(MAKE) --no-print-directory -j 3 --keep-going lane-pure lane-single lane-real || failed=1; \
 	$(call part,serial,-m "not slow and serial" $(REAL)) || failed=1; \
@@ -45,10 +45,10 @@ test: lint
 test-skipped: export PYTHONDONTWRITEBYTECODE =
 test-skipped: export OPENBLAS_NUM_THREADS = 1
 test-skipped: $(READY)
-	@test -s build/tests/skipped || { echo "make: the last make test skipped nothing, or there was none" >&2; exit 1; }
+	@test -s build/skipped || { echo "make: the last make test skipped nothing, or there was none" >&2; exit 1; }
 	@failed=0; \
-	{ $(call part,skipped,-n 2 --dist worksteal -m "not serial and not single" @build/tests/skipped); } || test $$? = 5 || failed=1; \
-	{ $(call part,skipped-single,-m "serial or single" @build/tests/skipped); } || test $$? = 5 || failed=1; \
+	{ $(call part,skipped,-n 2 --dist worksteal -m "not serial and not single" @build/skipped); } || test $$? = 5 || failed=1; \
+	{ $(call part,skipped-single,-m "serial or single" @build/skipped); } || test $$? = 5 || failed=1; \
 	exit $$failed
 
 # $(call aside,NAME,COMMANDS): commands whose output comes at their end.
