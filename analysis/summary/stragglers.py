@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -15,6 +15,7 @@ from squall.analysis.requests.by_server import QUANTILES, ServerLoad, ServersFig
 from squall.analysis.summary.sampled import HostFigures
 from squall.analysis.tables.deployed import GpuPlace
 from squall.analysis.tables.manifest import Manifest
+from squall.analysis.verdict.gpu_shares import GpuShares
 from squall.analysis.wording import share_text
 from squall.scenarios.units import digits_text
 
@@ -24,6 +25,8 @@ LOAD_BEYOND = 1.05
 CLOCK_BELOW = 0.97
 """Of the others' SM clock: a GPU that is not held back differs by less from its like."""
 THROTTLED_BEYOND = 0.05
+FOREIGN_BEYOND = 0.05
+"""Of the GPU's time, beyond the others'."""
 BUSY_BEYOND = 0.2
 """Ratio of the CPU of its node, beyond the others'."""
 _P95 = QUANTILES.index(0.95)
@@ -43,8 +46,10 @@ class Straggler:
 
 @dataclass(frozen=True)
 class _Gpus:
-    """Of the GPUs of a server: mean SM clock, share of samples held back, slowest PCIe link, NUMA nodes."""
+    """Of the GPUs of a server: the largest share of the time of one that other processes had, mean SM clock, share of
+    samples held back, slowest PCIe link, NUMA nodes."""
 
+    foreign_ratio: float | None
     clock_hz: float | None
     throttled_ratio: float | None
     pcie: int | None
@@ -54,19 +59,20 @@ class _Gpus:
 def stragglers(
     figures: ServersFigures | None,
     samples: pa.Table | None,
+    shares: Sequence[GpuShares],
     hosts: Mapping[str, HostFigures] | None,
     manifest: Manifest,
 ) -> tuple[Straggler, ...]:
     """Of a run of several servers those whose p95 is beyond the others', and not by chance: its 95 % interval is above
     theirs, or where there is none it is beyond theirs section by section (`by_server`). `samples`: rows of gpu_samples
-    of the measure phases; `hosts`: by node, of the same.
+    of the measure phases; `shares`: of each GPU in them; `hosts`: by node, of the same.
     """
     if figures is None:
         return ()
     names = list(figures.servers)
     if len(set(served_models(names, manifest).values())) > 1:
         return ()
-    gpus = {name: _gpus_of(name, samples, manifest) for name in names}
+    gpus = {name: _gpus_of(name, samples, shares, manifest) for name in names}
     found = []
     for name in names:
         others = [one for one in names if one != name]
@@ -121,7 +127,7 @@ def _load_reasons(own: ServerLoad, others: list[ServerLoad]) -> list[str]:
     return reasons
 
 
-def _gpus_of(server: str, samples: pa.Table | None, manifest: Manifest) -> _Gpus:
+def _gpus_of(server: str, samples: pa.Table | None, shares: Sequence[GpuShares], manifest: Manifest) -> _Gpus:
     facts = manifest.servers.get(server)
     node = manifest.nodes.get(facts.node) if facts is not None else None
     of_node = {one.uuid: one for one in node.gpu_places} if node is not None else {}
@@ -129,7 +135,9 @@ def _gpus_of(server: str, samples: pa.Table | None, manifest: Manifest) -> _Gpus
     places = [of_node[one] for one in uuids if one in of_node]
     links = [rate for one in places if (rate := _pcie(one)) is not None]
     clock, throttled = _clock(uuids, samples)
+    foreign = [one.foreign_ratio for one in shares if server in one.servers and one.foreign_ratio is not None]
     return _Gpus(
+        foreign_ratio=max(foreign, default=None),
         clock_hz=clock,
         throttled_ratio=throttled,
         pcie=min(links, default=None),
@@ -164,6 +172,10 @@ def _median(others: list[_Gpus], figure: Callable[[_Gpus], float | None]) -> flo
 
 def _gpu_reasons(own: _Gpus, others: list[_Gpus]) -> list[str]:
     reasons = []
+    foreign = _median(others, lambda one: one.foreign_ratio)
+    if own.foreign_ratio is not None and own.foreign_ratio > (foreign or 0.0) + FOREIGN_BEYOND:
+        theirs = f", of the others' {share_text(foreign)}" if foreign is not None else ""
+        reasons.append(f"other processes had {share_text(own.foreign_ratio)} of its GPU's time{theirs}")
     clock = _median(others, lambda one: one.clock_hz)
     if own.clock_hz is not None and clock is not None and own.clock_hz < CLOCK_BELOW * clock:
         reasons.append(f"its GPU ran at {own.clock_hz / 1e6:,.0f} MHz, the others' at {clock / 1e6:,.0f} MHz")

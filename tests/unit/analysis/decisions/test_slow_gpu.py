@@ -125,7 +125,7 @@ def named(seed: int, service: tuple[float, ...], policy: str) -> set[str]:
         target=Labels(found.server, tuple(f"server-{number}" for number in range(4))),
     )  # fmt: skip
     figures = by_server(requests, None, ["main"], Manifest())
-    return {one.server for one in stragglers(figures, None, None, Manifest())}
+    return {one.server for one in stragglers(figures, None, (), None, Manifest())}
 
 
 @pytest.mark.slow

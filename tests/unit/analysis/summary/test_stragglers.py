@@ -13,6 +13,7 @@ from squall.analysis.summary.sampled import HostFigures
 from squall.analysis.summary.stragglers import Straggler, stragglers
 from squall.analysis.tables.deployed import GpuPlace, NodeFacts, ServerFacts
 from squall.analysis.tables.manifest import Manifest
+from squall.analysis.verdict.gpu_shares import GpuShares
 
 MS = 1_000_000
 IDLE, HELD_BACK = 0x1, 0x4
@@ -58,30 +59,43 @@ ALIKE = tuple(GpuPlace(uuid=one, pcie_generation=5, pcie_lanes=16, numa_node=0) 
 
 
 def reasons_of(
-    places: tuple[GpuPlace, ...] = ALIKE, table: pa.Table | None = None, **named: Any
+    places: tuple[GpuPlace, ...] = ALIKE,
+    table: pa.Table | None = None,
+    shares: tuple[GpuShares, ...] = (),
+    **named: Any,
 ) -> tuple[str, ...]:
     """Of the second of two servers, which is twice as slow as the first."""
     figures = servers(load(10), load(20, **named))
-    (found,) = stragglers(figures, table, None, manifest(*places))
+    (found,) = stragglers(figures, table, shares, None, manifest(*places))
     assert found.server == "server-1"
     assert found.p95_ratio == pytest.approx(2.0)
     return found.reasons
 
 
 def test_one_server_and_servers_that_are_alike_have_none() -> None:
-    assert stragglers(None, None, None, manifest()) == ()
-    assert stragglers(servers(load(10), load(10.9)), None, None, manifest(*ALIKE)) == ()
+    assert stragglers(None, None, (), None, manifest()) == ()
+    assert stragglers(servers(load(10), load(10.9)), None, (), None, manifest(*ALIKE)) == ()
 
 
 def test_what_may_be_chance_is_none() -> None:
-    assert stragglers(servers(load(10), load(14, width_ms=3.5)), None, None, manifest(*ALIKE)) == ()
-    assert stragglers(servers(load(10, width_ms=5), load(14)), None, None, manifest(*ALIKE)) == ()
+    assert stragglers(servers(load(10), load(14, width_ms=3.5)), None, (), None, manifest(*ALIKE)) == ()
+    assert stragglers(servers(load(10, width_ms=5), load(14)), None, (), None, manifest(*ALIKE)) == ()
 
 
 def test_a_clock_that_is_held_back() -> None:
     clock, held = reasons_of(table=samples(a=(1_980, IDLE), b=(1_400, HELD_BACK)))
     assert clock == "its GPU ran at 1,400 MHz, the others' at 1,980 MHz"
     assert held == "its GPU was held back in 100 % of its samples, the others' in 0 %"
+
+
+def test_another_process_on_its_gpu_comes_before_the_clock_that_it_holds_down() -> None:
+    shares = tuple(
+        GpuShares("node-0", "load", uuid, (f"server-{at}",), 15, foreign_ratio=ratio)
+        for at, (uuid, ratio) in enumerate([("a", 0.0), ("b", 0.845)])
+    )
+    told = reasons_of(table=samples(a=(1_980, IDLE), b=(1_556, HELD_BACK)), shares=shares)
+    assert told[0] == "other processes had 84.5 % of its GPU's time, of the others' 0 %"
+    assert len(told) == 3
 
 
 def test_a_narrow_link_and_another_numa_node() -> None:
@@ -105,7 +119,7 @@ def test_a_busy_node() -> None:
         return HostFigures(10, 4, busy, busy, 0.0, 0.0, 1.0, 1.0, 0)
 
     hosts = {"node-0": host(0.3), "node-1": host(0.9)}
-    (found,) = stragglers(servers(load(10), load(20)), None, hosts, manifest(*ALIKE, nodes=2))
+    (found,) = stragglers(servers(load(10), load(20)), None, (), hosts, manifest(*ALIKE, nodes=2))
     assert found.reasons == ("the CPU of its node was 90.0 % busy, of the others' 30.0 %",)
 
 
@@ -114,8 +128,8 @@ def test_nothing_tells_it_apart() -> None:
 
 
 def test_a_p95_that_falls_on_failures() -> None:
-    (found,) = stragglers(servers(load(10), load(None, n_failed=100)), None, None, manifest(*ALIKE))
+    (found,) = stragglers(servers(load(10), load(None, n_failed=100)), None, (), None, manifest(*ALIKE))
     assert found == Straggler(
         "server-1", None, ("10.0 % of its requests did not end ok, of the others' 0 %",)
     )
-    assert stragglers(servers(load(None), load(None)), None, None, manifest(*ALIKE)) == ()
+    assert stragglers(servers(load(None), load(None)), None, (), None, manifest(*ALIKE)) == ()
