@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from squall.analysis.run import Run, open_run
+from squall.analysis.storage.places.place import is_address
 from squall.cluster.apart import run_apart
 from squall.scenarios.config.loader import make_scenario
 from squall.scenarios.config.scenario import Scenario
@@ -34,7 +35,7 @@ def run(
     thread, beside an event loop and beside a Ray; nothing of it is left running.
     """
     wanted = make_scenario(scenario, overrides)
-    if "://" in str(out):
+    if is_address(str(out)):
         raise ScenarioError(
             f"out: {out} is no folder; only the command `squall run --out` takes object storage"
         )

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from squall.analysis.storage.held_folder import sole_holder
+from squall.analysis.storage.home import refuse_address
 from squall.analysis.storage.part import error_reason, open_for_write, write_atomically
 from squall.analysis.storage.store import RunStore
 from squall.cluster.draining import Draining
@@ -77,12 +78,6 @@ class Measurer:
         except (SquallError, KeyboardInterrupt):
             self.screen.step(f"what was run: {self.folder}")
             raise
-
-
-def refuse_address(out: Path) -> None:
-    """Raises ScenarioError where `out` is no folder here, but an address."""
-    if ":/" in str(out):  # a Path has one slash of s3://
-        raise ScenarioError("--out: several runs are compared in a folder here, name one")
 
 
 def folder_of_runs(out: Path, name: str, kind: str) -> Path:

@@ -6,12 +6,20 @@ from pathlib import Path
 
 from squall.analysis.storage.manifest_file import MANIFEST, read_document
 from squall.analysis.storage.part import error_reason
-from squall.analysis.storage.places.place import fetch, place_at
+from squall.analysis.storage.places.place import fetch, is_address, place_at
 from squall.analysis.storage.store import RunStore
-from squall.scenarios.errors import StoreError
+from squall.scenarios.errors import ScenarioError, StoreError
 
 HERE = Path("runs")
 """Folder for a run that goes to object storage, until it is there."""
+
+
+def refuse_address(out: Path | str) -> None:
+    """Raises ScenarioError where `out`, which is to be a folder or file here, is an address."""
+    if is_address(str(out)):
+        raise ScenarioError(
+            "--out: name a place on this disk: object storage, s3://BUCKET/PREFIX, takes runs of squall run alone"
+        )
 
 
 def home_of(run: str) -> Path:
@@ -47,12 +55,15 @@ def bring_home(run: str, folder: Path) -> None:
         (folder / name).mkdir(exist_ok=True)
 
 
+def is_to_be_sent(store: RunStore) -> bool:
+    """Whether it is a run in a folder here that is to lie in object storage, sealed and without a lack."""
+    known = store.manifest
+    return bool(known.copied_to) and store.is_sealed and known.unfinished is None
+
+
 def send_away(store: RunStore) -> str:
     """Brings a run that is sealed and lacks nothing to the object storage it is to lie in, if any; where it lies then.
 
     Raises `StoreError`: it is whole in its folder then.
     """
-    known = store.manifest
-    if not known.copied_to or not store.is_sealed or known.unfinished is not None:
-        return store.where
-    return store.send()
+    return store.send() if is_to_be_sent(store) else store.where

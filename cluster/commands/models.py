@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from squall.cluster.commands.options import on_disk
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.units import parse_duration, parse_size
 
@@ -30,9 +31,9 @@ _EXPORT, _QUEUE, _PLAN = "ONNX Runtime and TensorRT", "Triton's queue", "TensorR
 @models_app.command("build")
 def models_build(
     name: Annotated[str, typer.Argument(help="A model of `squall models list`.")],
-    out: Annotated[Path, typer.Option("--out", help="Folder that becomes the model repository.")] = Path(
-        "models-repository"
-    ),
+    out: Annotated[
+        Path, typer.Option("--out", help="Folder that becomes the model repository.", callback=on_disk)
+    ] = Path("models-repository"),
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A size of the model: width=64. Repeatable."),

@@ -3,15 +3,43 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, TypeVar
 
 import typer
+
+_Out = TypeVar("_Out")
+
+
+def _place(out: str) -> str:
+    """`out`, which may be an address. Raises StoreError for one that cannot be, before anything is done."""
+    if ":" in out:
+        from squall.analysis.storage.places.place import place_at
+
+        place_at(out)
+    return out
+
+
+def on_disk(out: _Out) -> _Out:
+    """`out`, a folder or file here or None. Raises ScenarioError for an address, before anything is done."""
+    if ":" in str(out):
+        from squall.analysis.storage.home import refuse_address
+
+        refuse_address(str(out))
+    return out
+
 
 OutOption = Annotated[
     str,
     typer.Option(
-        "--out", metavar="DIR|s3://BUCKET/PREFIX", help="Folder or object storage that takes the run."
+        "--out",
+        metavar="DIR|s3://BUCKET/PREFIX",
+        help="Folder or object storage that takes the run.",
+        callback=_place,
     ),
+]
+RunsOption = Annotated[
+    Path, typer.Option("--out", help="Folder that takes a folder with all runs.", callback=on_disk)
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the summary as JSON on stdout.")]
 RayOption = Annotated[
@@ -41,4 +69,6 @@ RunArgument = Annotated[
 
 def absolute(run: str) -> str:
     """The run directory as a path that is true in any working directory; an address as it is."""
-    return run if "://" in run else os.path.realpath(run)
+    from squall.analysis.storage.places.place import is_address
+
+    return run if is_address(run) else os.path.realpath(run)

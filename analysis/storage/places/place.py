@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,6 +146,12 @@ def fetch(place: Place, name: str, path: Path) -> None:
         raise
 
 
+def is_address(text: str) -> bool:
+    """Whether it is meant as an address and no folder here; so is one with a slash too few, as a Path folds it:
+    `s3:/bucket`."""
+    return re.match(r"[a-z][a-z0-9+.-]*:/|s3:", text, re.IGNORECASE) is not None
+
+
 def place_at(address: str) -> Place | None:
     """The place of an address of object storage, `s3://bucket/prefix`; None for anything else, such as a folder here.
 
@@ -154,6 +161,6 @@ def place_at(address: str) -> Place | None:
 
     if address.startswith(SCHEME):
         return ObjectFolder(address)
-    if "://" in address or address.lower().startswith("s3:"):  # s3:/bucket, too, is no folder here
+    if is_address(address):
         raise StoreError(f"{address}: object storage is known as s3://BUCKET/PREFIX alone")
     return None

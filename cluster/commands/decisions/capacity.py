@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from squall.cluster.commands.ending import EXIT_INVALID, EXIT_UNDECIDED, interruptible
-from squall.cluster.commands.options import JsonOption, RayOption, ServerOption, SetOption
+from squall.cluster.commands.options import JsonOption, RayOption, RunsOption, ServerOption, SetOption
 from squall.cluster.commands.printed import print_result, typed
 from squall.cluster.commands.run import changes_of
 from squall.scenarios.errors import ScenarioError
@@ -66,9 +66,7 @@ def capacity(
         ),
     ] = "time",
     gpus: Annotated[bool, typer.Option("--gpus", help="All servers, one, and one down.")] = False,
-    out: Annotated[Path, typer.Option("--out", help="Folder that takes a folder with all runs.")] = Path(
-        "runs"
-    ),
+    out: RunsOption = Path("runs"),
     resume: Annotated[
         Path | None, typer.Option("--resume", metavar="FOLDER", help="Go on with a search that was cut off.")
     ] = None,

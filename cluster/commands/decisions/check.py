@@ -11,6 +11,7 @@ from squall.cluster.commands.ending import interruptible
 from squall.cluster.commands.options import (
     JsonOption,
     RayOption,
+    RunsOption,
     ServerOption,
     SetOption,
     StopWhenDecidedOption,
@@ -28,9 +29,7 @@ def check(
     seed: Annotated[
         int | None, typer.Option("--seed", help="The first seed, the others follow it; none: the scenario's.")
     ] = None,
-    out: Annotated[Path, typer.Option("--out", help="Folder that takes a folder with all runs.")] = Path(
-        "runs"
-    ),
+    out: RunsOption = Path("runs"),
     overrides: SetOption = None,
     server: ServerOption = None,
     ray: RayOption = None,

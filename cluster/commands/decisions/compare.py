@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from squall.cluster.commands.ending import EXIT_BROKEN, EXIT_INVALID, EXIT_UNDECIDED, interruptible
-from squall.cluster.commands.options import JsonOption, RayOption, SetOption
+from squall.cluster.commands.options import JsonOption, RayOption, SetOption, on_disk
 from squall.cluster.commands.printed import print_result, typed
 from squall.cluster.commands.run import changes_of
 from squall.scenarios.errors import ScenarioError
@@ -65,7 +65,9 @@ def compare(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", help="Folder that takes a folder with all runs and files; of runs: with the files."
+            "--out",
+            help="Folder that takes a folder with all runs and files; of runs: with the files.",
+            callback=on_disk,
         ),
     ] = None,
     as_json: JsonOption = False,
@@ -130,10 +132,7 @@ def _of_runs(
     from squall.analysis.compare.pairs.compared import DEFAULT_MARGIN
     from squall.cluster.commands.decisions.compared_folders import compare_folders, made_with, sides_of
     from squall.cluster.commands.decisions.compared_runs import write_files
-    from squall.cluster.measured import refuse_address
 
-    if out is not None:
-        refuse_address(out)
     folders = sides_of(a, b)
     is_stated = margin_ratio is not None and looks is not None
     own_margin, own_looks = (DEFAULT_MARGIN, 1) if b is not None or is_stated else made_with(a)

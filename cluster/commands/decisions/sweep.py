@@ -8,15 +8,13 @@ from typing import Annotated
 import typer
 
 from squall.cluster.commands.ending import EXIT_INVALID, interruptible
-from squall.cluster.commands.options import JsonOption, RayOption
+from squall.cluster.commands.options import JsonOption, RayOption, RunsOption
 from squall.cluster.commands.printed import print_result
 
 
 def sweep(
     experiment: Annotated[Path, typer.Argument(help="An experiment file.", metavar="EXPERIMENT.yaml")],
-    out: Annotated[Path, typer.Option("--out", help="Folder that takes a folder with all runs.")] = Path(
-        "runs"
-    ),
+    out: RunsOption = Path("runs"),
     resume: Annotated[
         Path | None, typer.Option("--resume", help="Go on with the sweep in this folder.", metavar="FOLDER")
     ] = None,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from squall.cluster.commands.options import on_disk
 from squall.scenarios.errors import ScenarioError, TargetError
 
 if TYPE_CHECKING:
@@ -49,7 +50,9 @@ def init(
             help="Of every call, as clients.headers; ${NAME} in VALUE: that environment variable. Repeatable.",
         ),
     ] = None,
-    out: Annotated[str, typer.Option("--out", metavar="FILE|-", help="The scenario; -: stdout.")] = _DEFAULT,
+    out: Annotated[
+        str, typer.Option("--out", metavar="FILE|-", help="The scenario; -: stdout.", callback=on_disk)
+    ] = _DEFAULT,
     is_forced: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
 ) -> None:  # fmt: skip
     """Writes a first scenario for a model of a Triton that runs: it is asked what it serves, no load is sent."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from squall.cluster.commands.headers import headers_typed
+from squall.cluster.commands.options import on_disk
 from squall.cluster.commands.perf.flags import FLAGS, Typed
 from squall.cluster.commands.perf.intervals import Intervals, read_intervals
 from squall.cluster.commands.perf.ranges import Range, parse_range
@@ -165,7 +166,7 @@ def asked_of(typed: Typed) -> Asked:
         n_verbose=len(get.all("v")),
         seed=get.number("random-seed" if get.has("random-seed") else "seed"),
         ray=get.text("ray"),
-        out=get.path("out"),
+        out=on_disk(get.path("out")),
         save_scenario=get.target("save-scenario"),
         is_dry=get.has("dry-run"),
     )

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from squall.cluster.commands.ending import EXIT_INVALID, interruptible
-from squall.cluster.commands.options import JsonOption, RayOption
+from squall.cluster.commands.options import JsonOption, RayOption, RunsOption
 from squall.cluster.commands.printed import print_result
 
 
@@ -18,9 +18,7 @@ def reproduce(
         str | None,
         typer.Argument(help="e1, e1-l, e2, e3, e4, e5, or a file; none: lists them.", metavar="EXPERIMENT"),
     ] = None,
-    out: Annotated[Path, typer.Option("--out", help="Folder that takes a folder with all runs.")] = Path(
-        "runs"
-    ),
+    out: RunsOption = Path("runs"),
     resume: Annotated[
         Path | None,
         typer.Option("--resume", help="Go on with the experiment in this folder.", metavar="FOLDER"),

@@ -272,7 +272,7 @@ def test_bad_input_is_one_line_and_exit_code_two(tmp_path: Path) -> None:
         (a, str(tmp_path / "none")): "no such file or folder",
         (a, str(tmp_path / "empty")): "has no run in it",
         (a, a): "is on both sides",
-        (a, single, "--out", "s3://bucket/x"): "--out: several runs are compared in a folder here",
+        (a, single, "--out", "s3://bucket/x"): "--out: name a place on this disk",
         (a, single): "no run of A has the schedule and seed",
         (a, str(yaml)): "both scenario files, or both runs",
         (a, a, "--pairs", "3"): "are for scenario files",

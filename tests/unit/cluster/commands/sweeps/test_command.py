@@ -52,7 +52,11 @@ def test_a_dry_run_runs_nothing_and_writes_nothing(tmp_path: Path, monkeypatch: 
     [
         ({"matrix": {}}, (), "matrix: is empty, it names key paths and their values"),
         ({}, ("--resume", "nowhere"), "nowhere: holds no sweep: sweep.jsonl: no such file or directory"),
-        ({}, ("--out", "s3://bucket/prefix"), "--out: several runs are compared in a folder here, name one"),
+        (
+            {},
+            ("--out", "s3://bucket/prefix"),
+            "--out: name a place on this disk: object storage, s3://BUCKET/PREFIX, takes runs of squall run alone",
+        ),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(
