@@ -39,7 +39,13 @@ BATCHES, STATISTICS, REQUESTS = ("batches", "triton_samples"), ("triton_samples"
 SOURCES = pytest.mark.parametrize(
     "tables", [BATCHES, STATISTICS, REQUESTS], ids=["batches", "statistics", "requests"]
 )
-BUSY = Load("load", "measure", 20.0, 2_500.0)
+BUSY = Load("load", "measure", 8.0, 2_500.0)
+
+
+def seeds(most: int) -> pytest.MarkDecorator:
+    """Of the seeds after the first the slow suite."""
+    more = [pytest.param(one, marks=pytest.mark.slow) for one in range(2, most + 1)]
+    return pytest.mark.parametrize("seed", [1, *more])
 
 
 def first_of(seconds: float) -> Took:
@@ -59,13 +65,13 @@ def p95_ns(one: ColdFigures) -> int:
 
 
 @SOURCES
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@seeds(3)
 def test_a_warm_model_is_not_cold(tmp_path: Path, tables: tuple[str, ...], seed: int) -> None:
     found = cold_of(tmp_path, warm, tables=tables, seed=seed)
     assert (found.kind, found.stretches, found.is_stated, found.advice) == ("none", (), False, None)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@seeds(3)
 def test_a_model_that_sleeps_at_sizes_it_has_not_seen_is_cold_until_it_has_seen_them(
     tmp_path: Path, seed: int
 ) -> None:
@@ -138,7 +144,7 @@ def test_a_first_execution_that_outlasts_the_warm_up(tmp_path: Path, tables: tup
 
 
 @SOURCES
-@pytest.mark.parametrize("seed", [1, 2])
+@seeds(2)
 @pytest.mark.parametrize(
     "took",
     [

@@ -88,6 +88,7 @@ def test_a_first_execution_that_outlasts_the_warm_up_is_what_the_phase_inherits(
     assert cold["advice"]["duration_ns"] >= 4_000_000_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "value", "told"), [("until", 5.0, "cold"), ("bursts", 0.0, "none"), ("drift", 0.25, "drift")]
 )

@@ -472,8 +472,18 @@ def over(**_):
 """
 
 
-@pytest.mark.parametrize("place", ["on_start", "task", "test_stop"])
-@pytest.mark.parametrize("ending", ["by itself", "stopped", "driver gone"])
+ENDINGS = ("by itself", "stopped", "driver gone")
+
+
+@pytest.mark.parametrize(
+    ("ending", "place"),
+    [
+        # each place and each ending once, the rest in the slow suite
+        pytest.param(ending, place, marks=[pytest.mark.slow] if ending != own else [])
+        for place, own in zip(("task", "on_start", "test_stop"), ENDINGS, strict=True)
+        for ending in ENDINGS
+    ],
+)
 def test_code_that_blocks_ends_with_the_load_and_so_does_what_it_started(
     null: NullProcess, tmp_path: Path, place: str, ending: str
 ) -> None:
