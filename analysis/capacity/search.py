@@ -34,6 +34,11 @@ LEAST_MEASURED = 2.0 / 3.0
 """Of the seeds must have an edge, where what stopped the others was the host."""
 
 
+FIRST_PROBES, FURTHER_PROBES, CONFIRMING_PROBES = 5.0, 3.5, 3.0
+"""About so many runs take the edge of the first seed, that of each after it, and the safe load; of searches on a
+simulated clock, to which tests/unit/analysis/capacity/test_planted_truths.py holds it."""
+
+
 @dataclass(frozen=True)
 class Options:
     """What is searched: `n_seeds` seeds from `first_seed` on, from `start_hz` up to `most_hz`; `low_ratio`: the probe
@@ -94,6 +99,18 @@ class Found:
     low: Edge | None = None
     undecided: str = ""
 
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether the first seed ends the search."""
+        return bool(self.seeds) and self.seeds[0].edge.kind in ("nothing passes", "not measured")
+
+
+def expected_probes(options: Options, n_done: int = 0) -> float:
+    """About how many runs a search has still before it once `n_done` seeds have an edge."""
+    first = FIRST_PROBES + (options.low_ratio > 0.0) if n_done == 0 else 0.0
+    confirming = CONFIRMING_PROBES if options.n_seeds > 1 else 0.0
+    return first + FURTHER_PROBES * (options.n_seeds - max(1, n_done)) + confirming
+
 
 class _Undecided(Exception):  # it ends a search, and is no error of anybody
     """A run that says neither kept nor broken."""
@@ -115,7 +132,7 @@ def search(
         for number in range(options.n_seeds):
             so_far = _with_seed(so_far, decided, options, options.first_seed + number)
             tell(so_far)
-            if so_far.seeds[0].edge.kind in ("nothing passes", "not measured"):
+            if so_far.is_hopeless:
                 break
         so_far = _together(so_far)
         if so_far.safe is not None and confirms:

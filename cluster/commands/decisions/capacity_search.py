@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -10,14 +11,16 @@ from typing import Any
 
 from squall.analysis.capacity.answer import SCHEMA_VERSION, Answer, Settings, answer_of
 from squall.analysis.capacity.page import page_of
+from squall.analysis.capacity.probe import LOW
 from squall.analysis.capacity.rows import Row, read_rows, rows_bytes
-from squall.analysis.capacity.search import Found, Options, search
+from squall.analysis.capacity.search import Found, Options, expected_probes, search
 from squall.analysis.capacity.words import scaling, sentence
 from squall.analysis.render.decision_page import page_html
 from squall.analysis.storage.part import error_reason
-from squall.analysis.wording import counted_text
+from squall.analysis.wording import counted_text, rate_text
 from squall.cluster.commands.decisions.fewer_servers import ALL, fewer
 from squall.cluster.commands.decisions.levels import Levels, ReadRun, read_run
+from squall.cluster.commands.decisions.minutes import Beside, phases_s
 from squall.cluster.measured import Measurer, write_bytes, write_text
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError, SquallError
@@ -41,6 +44,7 @@ class CapacitySearch:
     read: ReadRun = read_run
     answers: list[Answer] = field(default_factory=list)
     _variant: str = field(default=ALL, init=False)
+    _options: Options = field(init=False)
     _found: Found = field(default_factory=lambda: Found("searching", ()), init=False)
 
     def run(self, by_gpus: bool) -> list[Answer]:
@@ -49,11 +53,6 @@ class CapacitySearch:
         Raises what a run raises, once it has said how to go on.
         """
         self._keep()  # one that ends before its first probe can be taken up, too
-        phases_s = sum(phase.duration_ns for phase in self.scenario.phases) / NS_PER_S
-        self.measurer.screen.step(
-            f"{counted_text(self.settings.n_seeds, 'seed')} of several probes each; a probe runs the phases,"
-            f" {phases_s:.0f} s at the scenario's own rate. The minutes left are told after each seed"
-        )
         try:
             levels = self._searched(ALL, self.scenario, 1.0)
             if by_gpus:
@@ -94,9 +93,9 @@ class CapacitySearch:
         settings = self.settings
         self._variant, self._found = variant, Found("searching", ())
         levels = Levels(
-            scenario, settings.base_hz, settings.scale, variant, self.measurer, self.rows, self._keep, self.read,
+            scenario, settings.base_hz, settings.scale, variant, self.measurer, self.rows, self._keep_run, self.read,
         )  # fmt: skip
-        options = Options(
+        options = self._options = Options(
             settings.n_seeds,
             settings.first_seed,
             share * (known_hz or settings.start_hz),
@@ -104,22 +103,54 @@ class CapacitySearch:
             settings.precision,
             settings.low_ratio,
         )
+        self._tell_minutes()
         found = search(levels.measure, options, self._tell)
         self.answers.append(answer_of(variant, found, self.settings, self.rows, is_done=True))
         self._keep()
         return levels
 
     def _tell(self, found: Found) -> None:
-        """What is known after a seed, and the minutes that the others take at that pace."""
+        """What is known after a seed, and the minutes that are left."""
         self._found = found
         self._keep()
-        n_done, n_seeds = len(found.seeds), self.settings.n_seeds
-        minutes = sum(row.seconds for row in self.rows if row.variant == self._variant) / 60.0
-        if 0 < n_done < n_seeds:
-            left = minutes / n_done * (n_seeds - n_done)
-            self.measurer.screen.step(
-                f"{n_done} of {n_seeds} seeds in {minutes:.1f} min: about {left:.1f} min more"
-            )
+        if not found.is_hopeless:
+            self._tell_minutes()
+
+    def _keep_run(self) -> None:
+        self._keep()
+        if len(self.rows) == 1:  # what a run takes beside its phases is known now
+            self._tell_minutes()
+
+    def _tell_minutes(self) -> None:
+        """The runs of this search to come, and their minutes if they are as long as at the edges found, at the start
+        before any."""
+        options, n_done = self._options, len(self._found.seeds)
+        edges = [one.edge.rate_hz for one in self._found.seeds if one.edge.rate_hz]
+        rate_hz = math.exp(sum(map(math.log, edges)) / len(edges)) if edges else options.start_hz
+        is_done = {one.seed for one in self._found.seeds}
+        begun = [one for one in self.rows if one.variant == self._variant and one.seed not in is_done]
+        n_left = expected_probes(options, n_done) - sum(not one.is_replaced for one in begun)
+        if n_left <= 0.0 or (n_done and not edges):
+            return
+        beside = Beside.of((one.seconds, self._phases_s(one.rate_hz)) for one in self.rows)
+        is_low_left = not n_done and options.low_ratio > 0.0 and not any(one.purpose == LOW for one in begun)
+        low_s = self._phases_s(options.low_ratio * rate_hz) - self._phases_s(rate_hz) if is_low_left else 0.0
+        left_s = n_left * (self._phases_s(rate_hz) + beside.seconds) + low_s
+        seeds = counted_text(options.n_seeds, "seed")
+        told = f"{n_done} of {seeds} are done" if n_done else seeds
+        name = f"{self._variant}: " if self._variant != ALL else ""
+        self.measurer.screen.step(
+            f"{name}{told}, about {counted_text(round(n_left), 'probe')} to come; if these lie at"
+            f" {rate_text(rate_hz)}, {beside.minutes_text(left_s)}"
+        )
+
+    def _phases_s(self, rate_hz: float) -> float:
+        """How long the phases of a run at that load are, in seconds."""
+        own_s = phases_s(self.scenario)
+        if self.settings.scale != "time":
+            return own_s
+        scaled_s = sum(one.duration_ns for one in self.scenario.phases if one.arrivals is not None) / NS_PER_S
+        return own_s - scaled_s + scaled_s * self.settings.base_hz / rate_hz
 
     def _all_answers(self) -> list[Answer]:
         done = [one.variant for one in self.answers]

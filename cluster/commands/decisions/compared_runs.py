@@ -18,7 +18,9 @@ from squall.analysis.compare.pairs.side_run import SideRun, read_side_run
 from squall.analysis.compare.pairs.words import answer, markdown
 from squall.analysis.render.decision_page import page_html
 from squall.analysis.storage.part import error_reason
+from squall.analysis.wording import counted_text
 from squall.cluster.commands.decisions.compared_folders import SIDES
+from squall.cluster.commands.decisions.minutes import Beside, phases_s
 from squall.cluster.draining import Draining
 from squall.cluster.driver.run import run_scenario
 from squall.cluster.interrupts import Interrupts
@@ -93,11 +95,20 @@ def run_pairs(
             (folder / side).mkdir()
         runs: dict[str, list[SideRun]] = {side: [] for side in SIDES}
         found = _evaluated(plan, runs)
-        order = plan.order()
+        order, took = plan.order(), list[tuple[float, float]]()
+        length_s = phases_s(plan.a)  # and of B: the load is the same
+
+        def tell_minutes(n_left: int) -> None:
+            beside = Beside.of(took)
+            left_s = n_left * (length_s + beside.seconds)
+            screen.step(f"{counted_text(n_left, 'run')} to come, {beside.minutes_text(left_s)}")
+
+        tell_minutes(len(order))
         for at, (block, side) in enumerate(order):
             title = f"pair {block + 1} of {plan.n_pairs}, seed {plan.seed + block}: {side.upper()}"
             done = measurers[side].measure(plan.scenario(side, block), title)
             runs[side] += [read_side_run(one.result.run_dir) for one in done]
+            took += [(one.seconds, length_s) for one in done]
             found = _evaluated(plan, runs)
             _write(folder, replace(found, verdict=UNFINISHED))
             n_done = (at + 1) // 2
@@ -107,6 +118,8 @@ def run_pairs(
                     screen.step(f"decided after {n_done} of {plan.n_pairs} pairs")
                     break
                 screen.step(answer(found))
+            if at % 2 and n_done < plan.n_pairs:
+                tell_minutes(len(order) - at - 1)
         _write_files(folder, found, [command, f"squall compare {folder}"])
     return folder, found
 

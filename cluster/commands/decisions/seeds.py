@@ -14,6 +14,8 @@ from squall.analysis.decisions.of_run import unexpected_failures
 from squall.analysis.render.check_page import check_page
 from squall.analysis.render.decision_page import page_html
 from squall.analysis.storage.part import error_reason
+from squall.analysis.wording import counted_text
+from squall.cluster.commands.decisions.minutes import Beside, phases_s
 from squall.cluster.driver.run import run_scenario
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.measured import Measured, Measurer, RunOne, folder_of_runs, held, write_text
@@ -62,8 +64,16 @@ def run_seeds(
         write_text(folder / "check.json", json.dumps(checked.to_json(), indent=2) + "\n")
         return checked
 
+    length_s = phases_s(scenario)
+
+    def tell_minutes(n_left: int) -> None:
+        beside = Beside.of((one.seconds, length_s) for one in done)
+        left_s = n_left * (length_s + beside.seconds)
+        runs.screen.step(f"{counted_text(n_left, 'seed')} to come, {beside.minutes_text(left_s)}")
+
     with held(folder):
         written(is_over=False)  # what an earlier check left at the place of a copy is not this one's verdict
+        tell_minutes(n_seeds)
         for number in range(n_seeds):
             seed = scenario.seed + number
             own = scenario_from_mapping({**mapping, "seed": seed}, scenario.name)
@@ -73,6 +83,7 @@ def run_seeds(
                 break
             if number + 1 < n_seeds:
                 written(is_over=False)
+                tell_minutes(n_seeds - number - 1)
         return folder, written(is_over=True)
 
 

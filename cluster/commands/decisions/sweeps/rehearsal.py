@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from squall.analysis.wording import counted_text
+from squall.cluster.commands.decisions.minutes import Beside, phases_s
 from squall.cluster.commands.decisions.sweeps.identity import refuse_changed
 from squall.cluster.commands.decisions.sweeps.journal import Plan, State, read_state
 from squall.cluster.commands.decisions.sweeps.plans import cells_to_run, choosing_plans
@@ -43,12 +44,8 @@ class Rehearsal:
         found += [_line(run) for run in self.runs]
         if self.confirm:
             found.append(f"and {self.confirm} of the cell that will be chosen, with fresh seeds")
-        minutes = f"{self.seconds_left / 60:.1f} minutes are left: the phases"
-        if self.n_measured:
-            measured = f"measured over {counted_text(self.n_measured, 'run')}"
-            return [*found, f"{minutes}, and {self.start_s:.0f} s a run beside them ({measured})"]
-        beside = "what a run takes beside them is known once one has run: --resume FOLDER --dry-run"
-        return [*found, f"at least {minutes}; {beside}"]
+        beside = Beside(self.start_s, self.n_measured)
+        return [*found, beside.minutes_text(self.seconds_left, ": --resume FOLDER --dry-run")]
 
 
 def rehearse(
@@ -62,15 +59,16 @@ def rehearse(
         refuse_changed(experiment, state.experiment, resume, path)
     plans = choosing_plans(experiment, state, site.digest, is_forced)
     refuse_unrunnable(cells_to_run(experiment, state, plans, is_forced), path)
-    phases_s = [_phases_s(experiment, cell) for cell in range(len(experiment.cells))]
-    start_s, n_measured = _start_s(state, phases_s)
+    cells_s = [phases_s(cell.scenario) for cell in experiment.cells]
+    beside = _beside(state, cells_s)
     pause_s = experiment.file.cooldown.pause_ns / NS_PER_S if experiment.file.cooldown is not None else 0.0
-    runs = tuple(_described(plan, experiment, state, is_forced, phases_s, start_s) for plan in plans)
+    runs = tuple(_described(plan, experiment, state, is_forced, cells_s, beside.seconds) for plan in plans)
     left = [run["seconds"] for run in runs if not run["is_finished"]]
     n_confirm = experiment.file.confirm if len(experiment.cells) > 1 else 0
-    seconds = sum(left) + n_confirm * (max(phases_s) + start_s) + pause_s * max(0, len(left) + n_confirm - 1)
+    n_pauses = max(0, len(left) + n_confirm - 1)
+    seconds = sum(left) + n_confirm * (max(cells_s) + beside.seconds) + pause_s * n_pauses
     labels = tuple(cell.label for cell in experiment.cells)
-    return Rehearsal(labels, runs, n_confirm, start_s, n_measured, seconds)
+    return Rehearsal(labels, runs, n_confirm, beside.seconds, beside.n_runs, seconds)
 
 
 def _described(
@@ -78,29 +76,20 @@ def _described(
     experiment: Experiment,
     state: State,
     is_forced: bool,
-    phases_s: Sequence[float],
+    cells_s: Sequence[float],
     start_s: float,
 ) -> dict[str, Any]:
     return {
         "position": plan.position, "role": plan.role, "cell": plan.cell, "label": experiment.cells[plan.cell].label,
-        "block": plan.block, "seed": plan.seed, "seconds": phases_s[plan.cell] + start_s,
+        "block": plan.block, "seed": plan.seed, "seconds": cells_s[plan.cell] + start_s,
         "is_finished": state.is_settled(plan.key) and not is_forced,
     }  # fmt: skip
 
 
-def _phases_s(experiment: Experiment, cell: int) -> float:
-    return sum(phase.duration_ns for phase in experiment.cells[cell].scenario.phases) / NS_PER_S
-
-
-def _start_s(state: State, phases_s: Sequence[float]) -> tuple[float, int]:
-    """The mean of what runs took beside their phases."""
-    took = [
-        row.wall_s - phases_s[row.cell]
-        for rows in state.rows.values()
-        for row in rows
-        if row.outcome == "done"
-    ]
-    return (max(0.0, sum(took) / len(took)), len(took)) if took else (0.0, 0)
+def _beside(state: State, cells_s: Sequence[float]) -> Beside:
+    """Of the runs that are done."""
+    rows = [row for rows in state.rows.values() for row in rows]
+    return Beside.of((row.wall_s, cells_s[row.cell]) for row in rows if row.outcome == "done")
 
 
 def _line(run: dict[str, Any]) -> str:

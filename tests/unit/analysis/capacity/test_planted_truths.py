@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from squall.analysis.capacity.search import Options, search
+from squall.analysis.capacity.search import Options, expected_probes, search
 from tests.capacity_searches import SERVICE_S, Simulated, delayed_batches, fifo, p95_s, searched
 from tests.simulated_servers import gamma_arrivals
 
@@ -55,6 +55,18 @@ def test_a_bursty_capacity_is_in_a_wider_interval_and_its_safe_load_is_kept(n: i
     assert np.mean([one.kept_ratio for one in found]) >= 0.9
     if n == 100:  # three standard errors of a binomial share of 100 are 0.065
         assert np.mean([one.kept_ratio >= 0.9 for one in found]) >= 0.95 - 0.065
+
+
+@pytest.mark.parametrize("n_seeds", [1, 2, 5, 10])
+def test_as_many_runs_are_expected_as_searches_take(n_seeds: int) -> None:
+    options = Options(n_seeds, 1, 50.0, 5_000.0)
+    for cv, limit_s in ((1.0, POISSON_LIMIT_S), (3.0, BURSTY_LIMIT_S)):
+        levels = [Simulated(fifo, limit_s, cv, family=family) for family in range(4)]
+        for one in levels:
+            search(one, options)
+        assert np.mean([len(one.asked) for one in levels]) == pytest.approx(
+            expected_probes(options), rel=0.15
+        )
 
 
 def test_one_seed_repeated_would_miss_the_truth_that_seeds_cover() -> None:

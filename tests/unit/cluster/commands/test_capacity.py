@@ -19,6 +19,7 @@ from squall.cluster.cli import app
 from squall.cluster.commands.decisions.capacity import settings_of, with_promises
 from squall.cluster.commands.decisions.capacity_search import CapacitySearch, resumed_rows
 from squall.cluster.commands.decisions.levels import read_run
+from squall.cluster.commands.decisions.minutes import phases_s
 from squall.cluster.draining import Draining
 from squall.cluster.driver.run import RunResult
 from squall.cluster.interrupts import Interrupts
@@ -102,6 +103,47 @@ def test_the_capacity_of_a_known_server_is_found_by_whole_runs(tmp_path: Path) -
     page = (tmp_path / "capacity.html").read_text()
     assert found["answer"][1:].replace("<", "&lt;") in page
     assert "Goodput against offered rate" in page
+
+
+BESIDE_S = 12.0
+
+
+class TimedRuns(SimulatedRuns):
+    """Each run takes its phases and `BESIDE_S`, on `now_s`; `load_s` has the first part of each."""
+
+    now_s = 0.0
+
+    def __call__(self, scenario: Scenario, out: Path, ray: str | None, interrupts: Interrupts) -> RunResult:
+        self.load_s = [*getattr(self, "load_s", []), phases_s(scenario)]
+        self.now_s += self.load_s[-1] + BESIDE_S
+        return super().__call__(scenario, out, ray, interrupts)
+
+
+@pytest.mark.parametrize("rate", ["80/s", "50/s"])
+def test_the_minutes_of_a_search_are_told_before_it_begins_and_are_about_those_that_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], rate: str
+) -> None:
+    runs = TimedRuns(SERVICE_S)
+    monkeypatch.setattr("squall.cluster.measured.time.monotonic", lambda: runs.now_s)
+    arrivals = {"kind": "poisson", "rate": rate}
+    phases = [{**one, "arrivals": arrivals} if "arrivals" in one else one for one in PHASES]
+    searching(tmp_path, runs, scenario(phases=phases)).run(by_gpus=False)
+    lines = [line.removeprefix("squall ") for line in capsys.readouterr().err.splitlines()]
+    told = [place for place, line in enumerate(lines) if "minutes are left" in line]
+    minutes = [float(lines[place].split(" minutes")[0].split()[-1]) for place in told]
+    begun = [place for place, line in enumerate(lines) if line.startswith("seed ")]
+    assert told[0] == 0
+    assert lines[0].startswith(f"3 seeds, about 16 probes to come; if these lie at {rate[:2]}.0/s, at least ")
+    assert begun[0] < told[1] < begun[1], "with what a run takes beside its phases, after the first"
+    assert f"and {BESIDE_S:.0f} s a run beside them (measured over 1 run)" in lines[told[1]]
+    if rate == "80/s":  # where the edges are; the number of probes is a mean of many searches
+        assert minutes[0] == pytest.approx(sum(runs.load_s) / 60, rel=0.3)
+        assert minutes[1] == pytest.approx((runs.now_s - runs.load_s[0] - BESIDE_S) / 60, rel=0.3)
+    n_first = sum(place < told[2] for place in begun)
+    rest_s = sum(runs.load_s[n_first:]) + BESIDE_S * (len(runs.load_s) - n_first)
+    assert minutes[2] == pytest.approx(rest_s / 60, rel=0.3), (
+        "from any start, once the first seed has its edge"
+    )
 
 
 def test_a_search_that_was_cut_off_goes_on_without_a_run_twice(tmp_path: Path) -> None:
@@ -392,14 +434,3 @@ def test_the_answer_says_the_exit_code(
     )
     assert done.exit_code == code
     assert json.loads(done.stdout)["kind"] == kind
-
-
-def test_a_search_says_what_a_probe_runs_and_after_each_seed_what_is_left(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    searching(tmp_path / "s", SimulatedRuns(0.01), seeds=3).run(False)
-    told = " ".join(capsys.readouterr().err.split())
-    assert "3 seeds of several probes each; a probe runs the phases" in told
-    assert "1 of 3 seeds in" in told
-    assert "2 of 3 seeds in" in told
-    assert "3 of 3 seeds" not in told, "nothing is left after the last"

@@ -12,6 +12,7 @@ import pytest
 
 from squall.analysis.decisions.checked import lines
 from squall.analysis.requests.failures import FailureFigures
+from squall.cluster.commands.decisions.minutes import phases_s
 from squall.cluster.commands.decisions.seeds import for_seeds, run_seeds
 from squall.cluster.driver.run import RunResult
 from squall.cluster.interrupts import Interrupts
@@ -62,6 +63,23 @@ def test_an_invalid_run_is_run_once_more_with_its_seed(tmp_path: Path) -> None:
     )
     assert json.loads((folder / "check.json").read_text()) == checked.to_json()
     assert (tmp_path / "j.xml").read_text() == (folder / "junit.xml").read_text()
+
+
+def test_the_minutes_are_told_before_the_first_run_and_after_each_with_what_was_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = iter(range(0, 10_000, 42))  # between two looks: what each run took
+    monkeypatch.setattr("squall.cluster.measured.time.monotonic", lambda: float(next(clock)))
+    run(tmp_path, Runs("VALID", "INVALID", "VALID", "VALID"), 3)
+    lines = [line for line in capsys.readouterr().err.splitlines() if "minutes are left" in line]
+    length_s = phases_s(scenario({"response": "p(95)<50ms"}))
+    beside = f"the phases, and {42 - length_s:.0f} s a run beside them"
+    assert lines == [
+        f"squall 3 seeds to come, at least {3 * length_s / 60:.1f} minutes are left: the phases; what a run takes"
+        " beside them is known once one has run",
+        f"squall 2 seeds to come, {2 * 42 / 60:.1f} minutes are left: {beside} (measured over 1 run)",
+        f"squall 1 seed to come, {42 / 60:.1f} minutes are left: {beside} (measured over 3 runs)",
+    ]
 
 
 def test_twice_invalid_makes_the_check_invalid(tmp_path: Path) -> None:

@@ -81,9 +81,16 @@ def run(tmp_path: Path, runs: Runs, plan: PairPlan) -> tuple[Path, Comparison]:
     return run_pairs(plan, tmp_path, None, Interrupts(), "squall compare a.yaml b.yaml", runs)
 
 
-def test_blocks_hold_one_of_each_side_in_an_order_of_the_seed(tmp_path: Path) -> None:
+def test_blocks_hold_one_of_each_side_in_an_order_of_the_seed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     runs = Runs()
     folder, found = run(tmp_path, runs, plan_of(A, B, 6))
+    told = [line for line in capsys.readouterr().err.splitlines() if "minutes are left" in line]
+    assert [line.split(", ")[0] for line in told] == [
+        f"squall {12 - at} runs to come" for at in range(0, 12, 2)
+    ]
+    assert ["at least" in line for line in told] == [True] + [False] * 5
     assert [one.seed for one in runs.scenarios] == [7 + place // 2 for place in range(12)]
     blocks = [runs.sides[place : place + 2] for place in range(0, 12, 2)]
     assert set(blocks) == {"ab", "ba"}
