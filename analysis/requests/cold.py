@@ -777,7 +777,8 @@ def _advice(
     )
     own_hz = len(phase.at_ns) * NS_PER_S / phase.length_ns
     width_ns = min(NS_PER_S, phase.length_ns)
-    peak_hz = int(np.bincount(phase.at_ns // width_ns).max()) * NS_PER_S / width_ns
+    # one of another node may lie before the phase by the error of the clocks
+    peak_hz = int(np.bincount(np.maximum(phase.at_ns, 0) // width_ns).max()) * NS_PER_S / width_ns
     rate_hz = None
     if phase.requests.is_open:
         if last is None:

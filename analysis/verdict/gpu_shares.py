@@ -76,7 +76,7 @@ class GpuShares:
     told. `before_ratio`: nvidia-smi's utilisation before the run started a server there. `idle_ratio`: activity while
     no request was in flight. `consequence_ratio`: of the response times, `compared` how (moments, servers, bound);
     `with_ns` and `without_ns`: mean length of the batches that were compared, each size counted as often as it ran with
-    foreign work.
+    foreign work. Where `compared` is bound, `reason` says why nothing could be compared.
     """
 
     node: str
@@ -170,10 +170,7 @@ def _consequence_text(shares: GpuShares) -> str:
     if ratio is None:
         return "not known what that did to the response times"
     if shares.compared == BOUND:
-        return (
-            f"that made at most {share_text(ratio)} of the response times: it was there all the time, so that there "
-            "is nothing to compare with"
-        )
+        return f"that made at most {share_text(ratio)} of the response times: {shares.reason}"
     where = "without it" if shares.compared == MOMENTS else "on a GPU without it"
     return (
         f"batches of equal size took {duration_text(shares.with_ns)} with it and {duration_text(shares.without_ns)} "
@@ -275,6 +272,7 @@ def _of_gpu(
     assert samples is not None, "without samples there is no GPU to look at"
     own = requests.take(requests.target.is_any_of(servers) & requests.is_sent)
     before = next((one for one in _uses_before(manifest, node) if one.uuid == uuid), None)
+    idle = _active_while_idle(samples, requests, manifest, node, phase)
     found = GpuShares(
         node,
         phase,
@@ -282,7 +280,7 @@ def _of_gpu(
         servers,
         int(pc.sum(pc.equal(samples["phase"].cast(pa.string()), phase)).as_py() or 0),
         before_ratio=before.util if before is not None and _is_started(manifest, servers) else None,
-        idle_ratio=_idle_ratio(samples, requests, manifest, node, phase),
+        idle_ratio=idle.ratio,
     )
     if _is_mig(samples):
         return replace(found, reason="MIG divides it, and NVML tells no use per process there")
@@ -302,11 +300,8 @@ def _of_gpu(
                 server_ratio=_mean(seconds.server, n) if seconds.names_server else None,
                 measured_by=PROCESSES,
             )
-            named = _named_while_idle(tables, requests, manifest, found)
-            hidden = 0.0 if named is None or found.idle_ratio is None else found.idle_ratio - named
-            if hidden < max(WITH_RATIO, found.foreign_ratio or 0.0) or _serves_others(
-                tables.batches, servers
-            ):
+            hidden = idle.beyond(_named_while_idle(tables, requests, manifest, found))
+            if hidden < (found.foreign_ratio or 0.0) + WITH_RATIO or _serves_others(tables.batches, servers):
                 return found
             return replace(found, foreign_ratio=hidden, measured_by=ACTIVITY)
     if found.idle_ratio is not None and not _serves_others(tables.batches, servers):
@@ -432,26 +427,43 @@ def _is_mig(samples: pa.Table) -> bool:
     return bool(pc.any(pc.not_equal(samples["mig_instance"].cast(pa.string()), "")).as_py())
 
 
-def _idle_ratio(
+@dataclass(frozen=True)
+class _Idle:
+    """Mean use of a GPU while no request was in flight: in gaps of the phase, and the lesser of before and behind it;
+    None of too few samples."""
+
+    within: float | None = None
+    around: float | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        """That of the phase, where it is known."""
+        return self.within if self.within is not None else self.around
+
+    def beyond(self, other: _Idle) -> float:
+        """How much more it is than `other` in the same moments; 0 where both are known of none."""
+        pairs = ((self.within, other.within), (self.around, other.around))
+        return next((one - rest for one, rest in pairs if one is not None and rest is not None), 0.0)
+
+
+def _active_while_idle(
     samples: pa.Table, requests: Requests, manifest: Manifest, node: str, phase: str
-) -> float | None:
-    """Mean activity of the GPU in samples with no request in flight; None of fewer than `LEAST_IDLE`."""
+) -> _Idle:
+    """The activity of the GPU, of at least `LEAST_IDLE` samples."""
     for name in ("sm_util", "util"):
         rows = samples.filter(pc.is_valid(samples[name]))
         at, since = rows["t_ns"].to_numpy(), rows["t_ns"].to_numpy() - rows["interval_ns"].to_numpy()
         found = _while_idle(since, at, rows[name].to_numpy(), requests, manifest, node, phase, LEAST_IDLE)
-        if found is not None:
+        if found.ratio is not None:
             return found
-    return None
+    return _Idle()
 
 
-def _named_while_idle(
-    tables: GpuTables, requests: Requests, manifest: Manifest, found: GpuShares
-) -> float | None:
-    """The same of the use by all processes that NVML names; None of fewer than `LEAST_IDLE_SECONDS`."""
+def _named_while_idle(tables: GpuTables, requests: Requests, manifest: Manifest, found: GpuShares) -> _Idle:
+    """The use by all processes that NVML names, of at least `LEAST_IDLE_SECONDS` samples."""
     rows = _rows(tables.processes, found.node, found.gpu_uuid)
     if rows is None:
-        return None
+        return _Idle()
     at, first, tick = np.unique(rows["t_ns"].to_numpy(), return_index=True, return_inverse=True)
     of_each = np.asarray(pc.fill_null(rows["sm_util"], 0.0).to_numpy(), dtype=np.float64)
     use = np.asarray(np.bincount(tick, of_each, len(at)), dtype=np.float64)
@@ -468,17 +480,14 @@ def _while_idle(
     node: str,
     phase: str,
     least: int,
-) -> float | None:
+) -> _Idle:
     """Mean of the samples with no request in flight at any server of the node since a second before, as nvidia-smi's
-    utilisation is over up to that.
-
-    Those of the phase; else the lesser of those before and behind it, of either where the other has fewer than `least`.
-    """
+    utilisation is over up to that; before or behind the phase of either where the other has fewer than `least`."""
     span = next(one for one in measure_spans(manifest) if one.name == phase)
     here = [name for name, server in manifest.servers.items() if server.node == node]
     sent = requests.take(requests.target.is_any_of(here) & requests.is_sent)
     if not len(sent):
-        return None
+        return _Idle()
     begins = in_order(sent.sent_ns)
     ends = in_order(np.where(sent.is_done, sent.done_ns, sent.sent_ns))
     since = since_ns - NS_PER_S
@@ -492,8 +501,7 @@ def _while_idle(
             is_idle & (since >= span.end_ns),
         )
     )
-    around = [one for one in (before, behind) if one is not None]
-    return within if within is not None else min(around, default=None)
+    return _Idle(within, min((one for one in (before, behind) if one is not None), default=None))
 
 
 def _with_consequence(
@@ -509,6 +517,7 @@ def _with_consequence(
     in_server = _in_server(tables.triton, own, manifest, found)
     seconds = _Seconds.of(tables, manifest, found) if found.measured_by == PROCESSES else None
     batches = _Batches.of(tables, manifest, found, found.servers)
+    why = "no batch of the server is known" if batches is None else "when it ran is not known"
     if seconds is not None and batches is not None:
         use = seconds.at(batches.start_ns)
         is_with = use >= WITH_RATIO
@@ -521,7 +530,10 @@ def _with_consequence(
             found_beside = _beside(found, others, tables, manifest, batches, is_with)
             if found_beside is not None:
                 return _made(found, SERVERS, found_beside, float(is_with.mean()) * in_server)
-    return replace(found, compared=BOUND, consequence_ratio=found.foreign_ratio * in_server)
+        why = "too few batches of equal size ran with and without it"
+        if not (use < WITHOUT_RATIO).any():
+            why = "it was there all the time, so that there is nothing to compare with"
+    return replace(found, compared=BOUND, consequence_ratio=found.foreign_ratio * in_server, reason=why)
 
 
 def _made(found: GpuShares, compared: str, times: tuple[float, float], share: float) -> GpuShares:

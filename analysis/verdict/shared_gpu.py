@@ -49,7 +49,7 @@ def gpu_checks(found: Sequence[GpuShares], limits: Limits = LIMITS) -> list[Chec
     most = worst(found, limits)
     if most is None or most.foreign_ratio is None:
         return []
-    meaning = "share of the GPU's time that other processes had while its servers had requests"
+    meaning = "share of the GPU's time that others had"
     is_met = most.foreign_ratio <= limits.taken_ratio
     reason = sentence(most) if makes_invalid(most, limits) else ""
     excuse = ""

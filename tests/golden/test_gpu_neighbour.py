@@ -221,6 +221,17 @@ def test_a_neighbour_that_is_there_all_the_time_is_bound_for_want_of_a_compariso
     assert "there is nothing to compare with" in summary.verdict.reasons[0]
 
 
+def test_a_neighbour_of_half_of_the_run_is_not_said_to_be_there_all_the_time_where_no_batch_is_known(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    run = synthesise(slower=[1.0] * 8 + [2.5] * 8)
+    tables = _tables(monkeypatch, tmp_path, Neighbour(COMES))
+    run.tables["batches"] = {name: [] for name in run.tables["batches"]}
+    found = _only(_looked(run, tables))
+    assert (found.measured_by, found.compared) == ("processes", "bound")
+    assert "of the response times: no batch of the server is known" in gpu_lines([found])[0]
+
+
 def test_a_busy_neighbour_without_consequence_is_told_and_the_run_is_valid(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -461,34 +461,71 @@ FAULTS = {
 }  # fmt: skip
 """By name."""
 
-ELSEWHERE = {
-    "server reached": ("the server is not there, or its port closes", "tests/golden/test_verdicts.py"),
-    "ok share": (
-        "the server refuses every request, or answers each wrongly",
-        "tests/golden/test_verdicts.py",
-    ),
-    "CPU of the server": (
-        "busy loops beside the server take nine tenths of the cores",
-        "tests/integration/test_starved.py",
-    ),
-}
-"""Checks that faults of the world outside fail in real runs: the fault, and the test of it."""
-
-BY_NVML = {
-    "GPU of the server": (
+_LOCUST = "tests/unit/analysis/locust/test_locust_checks.py"
+_NEIGHBOUR, _STARVED = "tests/golden/test_gpu_neighbour.py", "tests/integration/test_starved.py"
+_HOSTS, _VERDICTS = "tests/golden/test_starvation_truths.py", "tests/golden/test_verdicts.py"
+ELSEWHERE = (
+    ("server reached", "the server is not there, or its port closes", _VERDICTS, "open"),
+    ("ok share", "the server refuses every request, or answers each wrongly", _VERDICTS, "open"),
+    ("CPU of the server", "busy loops beside the server take nine tenths of the cores", _STARVED, "open"),
+    ("CPU of the server", "one to four busy loops a core beside a server at 1 to 50/s", _HOSTS, "simulated"),
+    (
+        "GPU of the server",
         "another process has nine tenths of the GPU for half of the phase, and batches take 2.5 times as long",
-        "tests/golden/test_gpu_neighbour.py",
+        _NEIGHBOUR,
+        "nvml",
     ),
-}
-"""Checks that what a scripted NVML tells fails, through sampling and analysis: the fault, and the test of it."""
+    (
+        "GPU of the server",
+        "another process has it all the time, so that nothing is there to compare with",
+        _NEIGHBOUR,
+        "nvml",
+    ),
+    (
+        "GPU of the server",
+        "the same in a container, where NVML names no process or the server's alone",
+        _NEIGHBOUR,
+        "nvml",
+    ),
+    ("GPU of the server", "another process has the GPU of one of two servers", _NEIGHBOUR, "nvml"),
+    ("users present", "a tenth of the users die of an exception in on_start", _LOCUST, "locust"),
+    ("late users", "users wake 30 ms late", _LOCUST, "locust"),
+    ("Locust's counts", "every hundredth request of a name has no row", _LOCUST, "locust"),
+    ("Locust's requests", "every hundredth request of a name has no row", _LOCUST, "locust"),
+    ("Locust's failures", "a failed request is recorded as ok", _LOCUST, "locust"),
+    ("Locust's response times", "rows hold response times rounded as Locust does", _LOCUST, "locust"),
+)
+"""Checks that faults of the world outside, or of made-up runs, fail: check, fault, test of it, run."""
 
-_LOCUST_TEST = "tests/unit/analysis/locust/test_locust_checks.py"
-OF_LOCUST = {
-    "users present": ("a tenth of the users die of an exception in on_start", _LOCUST_TEST),
-    "late users": ("users wake 30 ms late", _LOCUST_TEST),
-    "Locust's counts": ("every hundredth request of a name has no row", _LOCUST_TEST),
-    "Locust's requests": ("every hundredth request of a name has no row", _LOCUST_TEST),
-    "Locust's failures": ("a failed request is recorded as ok", _LOCUST_TEST),
-    "Locust's response times": ("rows hold response times rounded as Locust does", _LOCUST_TEST),
-}
-"""Checks of Locust's users that made-up runs fail: the fault in them, and the test of it."""
+_COLD, _COLD_RUN = "tests/golden/test_cold.py", "tests/integration/test_cold.py"
+_TRIALS, _LOCUST_RUN = "tests/integration/test_trials.py", "tests/integration/test_locust_run.py"
+_REGIMES = "tests/unit/analysis/findings/test_findings_regimes.py"
+NAMED = (
+    ("starved by others", "busy loops beside the server", _STARVED, "open"),
+    ("shared GPU", "another process has nine tenths of the GPU from the middle on", _NEIGHBOUR, "nvml"),
+    ("throttled, low", "clocks are held back in all samples beside a process with 8 % of the time", _REGIMES, "regime"),
+    ("cold", "the model sleeps for 300 ms at each batch size that it has not seen", _COLD_RUN, "open"),
+    ("cold", "the model is four to six times as slow until 4, 7 or 12 s", _COLD, "simulated"),
+    ("cold", "a first execution of 8 s under a warm-up of 2 s", _COLD, "simulated"),
+    ("leftovers", "a warm-up of 9,000/s overloads the server", _COLD, "simulated"),
+    ("drift", "executions take 5 or 10 % longer with each second", _COLD, "simulated"),
+    (
+        "queue-bound, and its ceiling",
+        "loads of 0.5 to 1.5 of the ceiling of models that sleep or compute",
+        "tests/unit/analysis/findings/test_findings_overload.py",
+        "regime",
+    ),
+    (
+        "answered from the cache",
+        "the response cache answers 98 of 100 requests",
+        "tests/unit/analysis/findings/test_findings_statistics.py",
+        "regime",
+    ),
+    ("exit 99", "a server that fails more than `expect.failures`", "tests/integration/test_failing_server.py", "open"),
+    ("exit 99", "a listener of the locustfile sets `process_exit_code`", _LOCUST_RUN, "locust, real"),
+    ("an address left out", "of three addresses of a name two refuse", "tests/integration/test_addresses.py", "open"),
+    ("refused before Ray starts", "the server answers 400 or 403, wrongly, or closes", _TRIALS, "open"),
+    ("every request fails", "each gets 400; told after 3 s, stopped after 8 s", _TRIALS, "open"),
+    ("the driver was killed", "SIGKILL of the driver under load", "tests/integration/test_resume.py", "open"),
+)  # fmt: skip
+"""What else a run names, and the fault that was planted for it: name, fault, test of it, run."""

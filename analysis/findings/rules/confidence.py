@@ -111,8 +111,13 @@ def weigh_cpu(confidence: Confidence, measures: Measures, demands: Demands = DEM
 
 def weigh_gpu(confidence: Confidence, rule: Rule, measures: Measures, demands: Demands = DEMANDS) -> None:
     """Lowers it where other processes used the GPU. They heat it and draw its power: a rule about throttling is high
-    only where they are known not to."""
+    only where they are known not to. That they used it is, where it was compared with
+    moments or a GPU without them."""
     if "gpu_foreign_ratio" in rule.measures:
+        if measures.get("gpu_is_bound"):
+            confidence.lower(
+                "medium", "nothing was measured without them: it is the most that they can explain"
+            )
         return
     foreign, made = measures.get("gpu_foreign_ratio"), measures.get("gpu_consequence_ratio") or 0.0
     if "throttled_ratio" in rule.measures:

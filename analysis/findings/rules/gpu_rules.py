@@ -1,8 +1,8 @@
 """Rules of the window level about who else used the server's GPU. Tried where that is known.
 
-`gpu_foreign_ratio`       of the GPU's time, in moments in which its servers had requests, what other processes had
-                          (`squall.analysis.verdict.gpu_shares`)
-`gpu_consequence_ratio`   of the response times, what that explains; at most, where it was there all the time
+`gpu_foreign_ratio`       of the GPU's time what other processes had (`squall.analysis.verdict.gpu_shares`)
+`gpu_consequence_ratio`   of the response times, what that explains
+`gpu_is_bound`            1 where that is the most that it can explain, with nothing to compare with; else 0
 `gpu_server_ratio`        of the GPU's time, what the server's own processes had
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from squall.analysis.findings.rules.rule import BATCH_KEY, GiveBack, RowLink, Rule, at_least
 from squall.analysis.limits import LIMITS
-from squall.analysis.verdict.gpu_shares import GpuShares
+from squall.analysis.verdict.gpu_shares import BOUND, GpuShares
 
 SHARED_GPU = Rule(
     "shared GPU",
@@ -33,8 +33,8 @@ SHARED_GPU = Rule(
             ),
         ),
     ),
-    "Other processes had {gpu_foreign_ratio} of the time of its GPU while the server had requests, which made "
-    "{gpu_consequence_ratio} of the response times.",
+    "Others had {gpu_foreign_ratio} of the time of its GPU, which explains up to {gpu_consequence_ratio} of the "
+    "response times.",
     "Stop what else runs on the GPU, or give the server a GPU of its own; then run again.",
     "It says nothing of the model: kernels wait for those of others, and clocks fall by their heat and power, too.",
     GiveBack(),
@@ -57,6 +57,7 @@ def gpu_measures(found: Sequence[GpuShares], phase: str, server: str, uuid: str)
     return {
         "gpu_foreign_ratio": most.foreign_ratio,
         "gpu_consequence_ratio": most.consequence_ratio or 0.0,
+        "gpu_is_bound": float(most.compared == BOUND),
         "gpu_server_ratio": most.server_ratio,
     }
 
