@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-_LEFT_OUT = "[left out]"
+LEFT_OUT = "[left out]"
 _LEAST_SECRET_CHARACTERS = 4  # shorter values, such as "1", are no secrets, and stand in many texts
 _REFERENCE = re.compile(r"\$\{\w+\}")
 
@@ -37,13 +37,17 @@ def secrets_of(headers: Mapping[str, str]) -> tuple[str, ...]:
 def without_secrets(text: str, secrets: Iterable[str]) -> str:
     """`text` with `[left out]` in place of each of them: a server may repeat what it was told."""
     for secret in secrets:
-        text = text.replace(secret, _LEFT_OUT)
+        text = text.replace(secret, LEFT_OUT)
     return text
 
 
-def kept_header(name: str, value: str) -> str:
-    """What is kept of a header's value: what is written as `${NAME}`, else `${NAME_OF_THE_HEADER}`, so that whoever
-    runs it again is asked for it."""
-    if not value or _REFERENCE.search(value):
+def kept_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """What is kept of headers: values that are written as `${NAME}`, else `${NAME_OF_THE_HEADER}`, so that whoever
+    runs it again is asked for them. Raises TypeError for a value that is no text."""
+    return {name: _kept_header(name, value) for name, value in headers.items()}
+
+
+def _kept_header(name: str, value: str) -> str:
+    if _REFERENCE.search(value) or not value:
         return value
     return "${" + re.sub(r"\W", "_", name).upper() + "}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from squall.scenarios.foreign_text import kept_header
+from squall.scenarios.foreign_text import kept_headers
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -20,26 +20,30 @@ if TYPE_CHECKING:
 
 NARROWEST, WIDEST = 80, 140
 """Tables of figures take 80 columns; a line of text beyond 140 is hard to read."""
-_HEADER = re.compile(
-    r"(?:(?:-H|--header)[ =]?|(?:--set(?:-[ab])?=)?clients\.headers\.)(?P<name>[A-Za-z0-9_.-]+)\s*[:=](?P<value>.*)",
-    re.DOTALL,
-)
-"""An argument that names a header and its value."""
+_SECRET = re.compile(r"(?P<option>-H[ =]?|--header[ =]|--set(?:-[ab])?[ =])(?P<text>.*)", re.DOTALL)
+"""An option that may hold the value of a header, and its text."""
 _BLANKS = re.compile(r" +(?=(?:\x1b\[[0-9;]*m)*$)", re.MULTILINE)
 
 
 def typed() -> str:
     """The command as it was typed, quoted for a shell: what makes a result again; but for values of headers, which may
     be secrets."""
+    from squall.scenarios.config.overrides import kept_override
+
     shown = ["squall"]
     for before, argument in zip(sys.argv, sys.argv[1:], strict=False):
-        whole = f"{before} {argument}" if before in ("-H", "--header") else argument
-        found = _HEADER.fullmatch(whole)
+        is_value = before in ("-H", "--header", "--set", "--set-a", "--set-b")
+        found = _SECRET.fullmatch(f"{before} {argument}" if is_value else argument)
         if found is None:
             shown.append(argument)
             continue
-        front = argument[: len(argument) - len(found["value"])]
-        shown.append(front + kept_header(found["name"], found["value"].strip()))
+        text = found["text"]
+        if found["option"].startswith("--set"):
+            kept = kept_override(text)
+        else:
+            name, colon, value = text.partition(":")
+            kept = f"{name}{colon}{kept_headers({name.strip(): value.strip()})[name.strip()]}"
+        shown.append(argument.removesuffix(text) + kept)
     return shlex.join(shown)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from itertools import pairwise
 from typing import Any
 
 from squall.scenarios.config.problems import is_free_form, known_keys, nearest, path_text, unknown_key
 from squall.scenarios.errors import ScenarioError
+from squall.scenarios.foreign_text import LEFT_OUT, kept_headers
 from squall.scenarios.strict_yaml import parse_yaml
 
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
@@ -26,6 +28,27 @@ def apply_override(mapping: dict[str, Any], override: str) -> None:
         raise ScenarioError(f"{origin}: has no '=', write key.path=value")
     here, key = _place(mapping, steps, origin)
     here[key] = parse_yaml(text, origin)
+
+
+def kept_override(override: str) -> str:
+    """`override` as it may be kept: values of headers that are written out, which may be secrets, are the variables
+    that `kept_headers` names. One that cannot be read keeps its path alone."""
+    path = override.partition("=")[0]
+    if path.strip() != "clients" and "headers" not in path:
+        return override
+    mapping: dict[str, Any] = {}
+    try:
+        apply_override(mapping, override)
+        place, key = _place(mapping, _steps(path.strip(), override), override)
+        headers = mapping["clients"].get("headers", {})
+        shown = kept_headers(headers)
+    except (ScenarioError, AttributeError, TypeError):
+        return f"{path}={LEFT_OUT}"
+    if shown == headers:
+        return override
+    headers.update(shown)  # `place` is this mapping, or holds it
+    value = place[key]
+    return f"{path}={value if isinstance(value, str) else json.dumps(value, default=str)}"
 
 
 def set_value(mapping: dict[str, Any], path: str, value: object) -> None:

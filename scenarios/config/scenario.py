@@ -77,7 +77,7 @@ from squall.scenarios.config.without_effect import (
     stated_keys,
     without_keys,
 )
-from squall.scenarios.foreign_text import kept_header
+from squall.scenarios.foreign_text import kept_headers
 from squall.scenarios.promises.fitting import refuse_strangers
 from squall.scenarios.promises.grammar import format_promises, parse_promises
 from squall.scenarios.promises.promise import Promise
@@ -577,9 +577,7 @@ class Scenario(Section):
         mapping = self.to_mapping()
         headers = mapping["clients"].get("headers") or {}
         if headers:
-            mapping["clients"]["headers"] = {
-                name: kept_header(name, value) for name, value in headers.items()
-            }
+            mapping["clients"]["headers"] = kept_headers(headers)
         return mapping
 
     def _idle_keys(self) -> tuple[str, ...]:

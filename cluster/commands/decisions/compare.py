@@ -76,6 +76,7 @@ def compare(
     from squall.analysis.compare.pairs.compared import DEFAULT_MARGIN
     from squall.cluster.commands.decisions.compared_runs import PairPlan, run_pairs
     from squall.scenarios.config.loader import load_scenario
+    from squall.scenarios.config.overrides import kept_override
     from squall.scenarios.config.scenario import refuse_as_factor
 
     margin_ratio = None if margin is None else parse_margin(margin)
@@ -103,7 +104,9 @@ def compare(
         refuse_as_factor(scenarios)
     except ValueError as error:
         raise ScenarioError(f"compare: {error}") from error
-    names = [" ".join([str(path), *changes[side]]) for path, side in ((a, "a"), (b or a, "b"))]
+    names = [
+        " ".join([str(path), *map(kept_override, changes[side])]) for path, side in ((a, "a"), (b or a, "b"))
+    ]
     plan = PairPlan(
         scenarios[0], scenarios[1], names[0], names[1], pairs or _DEFAULT_PAIRS,
         scenarios[0].seed if seed is None else seed, DEFAULT_MARGIN if margin_ratio is None else margin_ratio,

@@ -303,3 +303,19 @@ def test_bad_input_is_one_line_and_exit_code_two(tmp_path: Path) -> None:
 
 def test_margins_are_shares_in_two_ways() -> None:
     assert [parse_margin(one) for one in ("3%", "0.03", "12.5%")] == pytest.approx([0.03, 0.03, 0.125])
+
+
+def test_the_names_of_sides_have_no_value_of_a_header(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans: list[PairPlan] = []
+
+    def broken_off(plan: PairPlan, *_: object) -> Any:
+        plans.append(plan)
+        raise TargetError("not today")
+
+    monkeypatch.setattr("squall.cluster.commands.decisions.compared_runs.run_pairs", broken_off)
+    (tmp_path / "s.yaml").write_text(json.dumps(A.to_mapping()))
+    ended(str(tmp_path / "s.yaml"), "--set-b", "clients.headers={X-Key: s3cret}")
+    assert plans[0].b.clients.headers == {"X-Key": "s3cret"}
+    assert plans[0].name_b.endswith('s.yaml clients.headers={"X-Key": "${X_KEY}"}')

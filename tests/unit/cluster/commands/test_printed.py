@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import shlex
 
 import pytest
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from squall.cluster.commands.printed import screen_text
+from squall.cluster.commands.printed import screen_text, typed
 
 
 @pytest.mark.parametrize(("terminal", "width"), [(60, 80), (80, 80), (120, 120), (200, 140)])
@@ -35,3 +36,28 @@ def test_no_line_ends_in_blanks_and_no_colour_is_lost(colours: str | None) -> No
     assert not any(line.endswith(" ") or " \x1b" in line for line in plain)
     assert "a  b" in text
     assert ("\x1b[1;31mshort" in text) == (colours is not None)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "--set 'clients.headers={Authorization: Bearer s3cret}'",
+        "--set='clients.headers={Authorization: Bearer s3cret}'",
+        "--set 'clients={headers: {Authorization: Bearer s3cret}}'",
+        "--set-a 'clients.headers={Authorization: Bearer s3cret}'",
+        "--set-b='clients.headers={Authorization: Bearer s3cret}'",
+        """--set "clients.headers.'X-Key'=s3cret" """,
+        "--set clients.headers.Authorization='Bearer s3cret'",
+        "-H 'Authorization: Bearer s3cret'",
+        "-HAuthorization:s3cret",
+        "--header='Authorization: s3cret'",
+    ],
+)
+def test_the_command_is_kept_without_values_of_headers(monkeypatch: pytest.MonkeyPatch, option: str) -> None:
+    monkeypatch.setattr("sys.argv", ["/bin/squall", *shlex.split(f"check a.yaml {option} --set seed=3")])
+    words = shlex.split(typed())
+    assert words[:3] == ["squall", "check", "a.yaml"]
+    assert words[-2:] == ["--set", "seed=3"]
+    assert len(words) == len(shlex.split(option)) + 5
+    assert "s3cret" not in typed()
+    assert "${" in typed()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from squall.scenarios.config.loader import load_scenario
-from squall.scenarios.config.overrides import apply_override
+from squall.scenarios.config.overrides import apply_override, kept_override
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
 
@@ -133,3 +133,27 @@ def test_what_is_named_in_the_file_may_have_any_name() -> None:
         ScenarioError, match=r"clients\.inputs\.ids\.hihg: unknown key, did you mean 'high'\?"
     ):
         apply_override(mapping, "clients.inputs.ids.hihg=7")
+
+
+@pytest.mark.parametrize(
+    ("override", "kept"),
+    [
+        ("clients.headers.Authorization=Bearer s3cret", "clients.headers.Authorization=${AUTHORIZATION}"),
+        ("clients.headers.X-Key = s3cret", "clients.headers.X-Key =${X_KEY}"),
+        ("clients.headers.'X-Key'=s3cret", "clients.headers.'X-Key'=${_X_KEY_}"),
+        ("clients.headers={X-Key: s3cret}", 'clients.headers={"X-Key": "${X_KEY}"}'),
+        (
+            "clients={headers: {X-Key: s3cret, X-User: '${USER}'}, rows: 2}",
+            'clients={"headers": {"X-Key": "${X_KEY}", "X-User": "${USER}"}, "rows": 2}',
+        ),
+        ("clients.headers={X-Key: [s3cret]}", "clients.headers=[left out]"),
+        ("clients.headers.X.Key=s3cret", "clients.headers.X.Key=[left out]"),
+        ("clients.headers={X-Key: s3cret", "clients.headers=[left out]"),
+        ("clients.headers.X-Key=${KEY}", "clients.headers.X-Key=${KEY}"),
+        ("clients={rows: 2}", "clients={rows: 2}"),
+        ("clients.sequences.length.mean=5", "clients.sequences.length.mean=5"),
+        ("seed=3", "seed=3"),
+    ],
+)
+def test_an_override_is_kept_without_values_of_headers(override: str, kept: str) -> None:
+    assert kept_override(override) == kept
