@@ -157,14 +157,7 @@ class DeployedServer:
         for line in found.told_refused:
             self._screen.step(f"{name}{line}; {HEADERS_MEND}", "yellow")
         if found.servers:
-            where = (
-                f"{len(found.servers)} servers answer to the name in {found.url}: {names_text(found.servers)}"
-            )
-            self._screen.step(
-                f"{name}{where}; the load goes to all of them, and what one of them counts is left out: for figures of"
-                " each, name each in servers",
-                "yellow",
-            )
+            self._screen.step(f"{name}{found.told_servers}", "yellow")
         if not found.has_statistics:
             why = found.refused.get(
                 STATISTICS_API, "several servers answer to its name, and a call reaches one"

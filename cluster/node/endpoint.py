@@ -15,6 +15,7 @@ from squall.actors.net.stream import Address, TlsSettings
 from squall.actors.net.triton_control import PLAIN, Access, Control, ControlError, authority
 from squall.actors.net.triton_models import STATISTICS, describe_model, object_of, path_of, ready_models
 from squall.analysis.tables.deployed import ServingFacts
+from squall.analysis.wording import names_text
 from squall.models.spec import ZOO, ModelSpec, head_of, head_spec, is_decoupled
 from squall.scenarios.config.models.model import ModelConfig
 from squall.scenarios.config.scenario import Scenario
@@ -93,6 +94,17 @@ class Endpoint:
     def told_refused(self) -> list[str]:
         """A line for each call that it refuses, with what the run goes without."""
         return [f"{self.url} refuses {api} ({why}): {_LOST[api]}" for api, why in self.refused.items()]
+
+    @property
+    def told_servers(self) -> str:
+        """A line on the several servers behind its name. One of them may have an IPv4 and an IPv6 address."""
+        n_ipv6 = sum(address.startswith("[") for address in self.servers)
+        n_least = max(n_ipv6, len(self.servers) - n_ipv6)
+        count = str(n_least) if n_least == len(self.servers) else f"at least {n_least}"
+        return (
+            f"{count} servers answer to the name in {self.url}: {names_text(self.servers)}; the load goes to all of"
+            " them, and what one of them counts is left out: for figures of each, name each in servers"
+        )
 
     @property
     def models(self) -> tuple[ServedModel, ...]:

@@ -61,6 +61,17 @@ def test_connections_go_to_every_address_that_takes_them(protocol: str) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_one_server_at_an_ipv4_and_an_ipv6_address_has_connections_at_both(protocol: str) -> None:
+    with NullProcess("--host=::") as null:  # which takes those to IPv4 addresses, too
+        port = null.ports[protocol]
+        both = [Address(socket.AF_INET6, ("::1", port, 0, 0)), Address(socket.AF_INET, ("127.0.0.1", port))]
+        with client_of(protocol, both) as client:
+            client.open(7, time.monotonic_ns() + 10 * S)
+            used = {use.address: use.n_connections for use in client.spread.used("s")}
+    assert used == {f"[::1]:{port}": 4, f"127.0.0.1:{port}": 3}
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
 def test_where_no_address_takes_a_connection_the_last_reason_is_told(protocol: str) -> None:
     also_gone = Address(socket.AF_INET, ("127.0.0.4", 9))
     with client_of(protocol, [GONE, also_gone]) as client, pytest.raises(OSError, match="Connection refused"):

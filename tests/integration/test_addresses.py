@@ -95,6 +95,29 @@ def test_every_address_of_a_name_has_its_share(
     assert not alone.store().has("triton_samples") or not alone.store().read("triton_samples").num_rows
 
 
+@pytest.mark.parametrize(
+    ("protocol", "clients"),
+    [("http", {}), ("grpc", {}), ("http", {"max_in_flight": 1_000})],
+    ids=["http", "grpc", "http-without-lane"],
+)
+def test_one_server_at_an_ipv4_and_an_ipv6_address_has_its_load_at_both_and_its_statistics(
+    alone: Bench, protocol: str, clients: dict[str, Any]
+) -> None:
+    alone.within = within_hosts(alone.folder, ["127.0.0.1", "::1"])
+    with NullProcess("--service=constant:1ms", "--host=::") as null:  # it takes those to IPv4 addresses, too
+        ports = null.ports
+        used, said = run_at(alone, ports["http"], protocol, grpc_port=ports["grpc"], **clients)
+        n_answered = answered("127.0.0.1", ports["http"])
+    port = ports[protocol]
+    assert {one["address"] for one in used} == {f"127.0.0.1:{port}", f"[::1]:{port}"}
+    assert min(one["n_connections"] for one in used) >= 2, used
+    assert "server-0 has 2 addresses" in said
+    assert "servers answer to the name" not in said
+    store = alone.store()
+    assert n_answered == store.read("requests").num_rows
+    assert store.read("triton_samples").num_rows
+
+
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 def test_an_address_that_takes_no_connection_is_left_out_and_said(alone: Bench, protocol: str) -> None:
     alone.within = within_hosts(alone.folder, ["127.0.0.2", "::1", "127.0.0.1"])

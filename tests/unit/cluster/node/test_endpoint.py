@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any
 
 import pytest
 
 import squall.cluster.node.endpoint
+from squall.actors.net.stream import Address
 from squall.actors.net.triton_models import latest
 from squall.cluster.node.endpoint import attach
 from squall.scenarios.config.models.model import ModelConfig
@@ -180,3 +182,35 @@ def test_each_model_under_load_is_known_by_its_name(server: type[ScriptedControl
     assert endpoint.spec_of("other") is None
     with pytest.raises(TargetError, match="model 'gone' is not ready at"):
         attach([ModelConfig(name="vers"), ModelConfig(name="gone")], ServerConfig(url="http://h:8000"))
+
+
+@pytest.mark.parametrize(
+    ("hosts", "dead", "told"),
+    [
+        (["10.0.0.1"], [], ""),
+        (["::1", "127.0.0.1"], [], ""),  # localhost, or one pod of a dual-stack service
+        (["10.0.0.1", "10.0.0.2"], ["10.0.0.2"], ""),
+        (["10.0.0.1", "10.0.0.2"], [], "2 servers answer to the name in http://h:8000: 10.0.0.1:8000"),
+        (["fd00::1", "fd00::2", "fd00::3"], ["fd00::3"], "2 servers answer to the name"),
+        (["10.0.0.1", "10.0.0.2", "fd00::1", "fd00::2"], [], "at least 2 servers answer to the name"),
+    ],
+)
+def test_addresses_of_one_family_are_servers_and_those_of_two_may_be_one(
+    server: type[ScriptedControl],
+    monkeypatch: pytest.MonkeyPatch,
+    hosts: list[str],
+    dead: list[str],
+    told: str,
+) -> None:
+    def connected(address: tuple[str, int], _timeout_s: float) -> socket.socket:
+        if address[0] in dead:
+            raise ConnectionRefusedError
+        return socket.socket()
+
+    addresses = [Address(socket.AF_INET6 if ":" in host else socket.AF_INET, (host, 8_000)) for host in hosts]
+    monkeypatch.setattr(Address, "resolve_all", lambda *_: tuple(addresses))
+    monkeypatch.setattr(socket, "create_connection", connected)
+    found = attached()
+    assert (found.told_servers if found.servers else "").startswith(told)
+    assert bool(found.servers) == bool(told)
+    assert found.has_statistics == (not told)
