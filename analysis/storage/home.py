@@ -67,3 +67,11 @@ def send_away(store: RunStore) -> str:
     Raises `StoreError`: it is whole in its folder then.
     """
     return store.send() if is_to_be_sent(store) else store.where
+
+
+def unsent_text(store: RunStore) -> str:
+    """Where a sealed run lies when `send_away` was broken off, and how to go on; for a screen."""
+    address = store.manifest.copied_to
+    if address and (store.run_dir / MANIFEST).exists():  # which goes first once all is there
+        return f"not all of it is in {address}: squall resume {store.run_dir} brings it there"
+    return f"the run is whole: {address or store.run_dir}"

@@ -550,6 +550,7 @@ class RunStore:
             raise StoreError(
                 f"{told}; the run is whole in {self.run_dir}: squall resume {self.run_dir} brings it there"
             ) from error
+        (self.run_dir / MANIFEST).unlink(missing_ok=True)  # first: a folder that is half removed is no run
         shutil.rmtree(self.run_dir, ignore_errors=True)
         return address
 

@@ -16,10 +16,11 @@ def resume(run: RunArgument, ray: RayOption = None, as_json: JsonOption = False)
     What a run left on its nodes by `records.keep` is brought into the run directory: --ray names a Ray that has them.
     """
     from squall.analysis.storage.held_folder import sole_holder
-    from squall.analysis.storage.home import bring_home, home_of, send_away
+    from squall.analysis.storage.home import bring_home, home_of, send_away, unsent_text
     from squall.analysis.storage.store import RunStore
     from squall.cluster.driver.resume import resume_run
     from squall.cluster.kept.home import bring_records
+    from squall.cluster.progress import Screen
 
     with interruptible() as interrupts:
         with interrupts.allowed():
@@ -30,8 +31,13 @@ def resume(run: RunArgument, ray: RayOption = None, as_json: JsonOption = False)
                 bring_home(run, here)
                 bring_records(here, ray)
             result = resume_run(here, interrupts)
-            with interrupts.allowed():
-                where = send_away(RunStore.open(here))
+            store = RunStore.open(here)
+            try:
+                with interrupts.allowed():
+                    where = send_away(store)
+            except KeyboardInterrupt:
+                Screen().step(unsent_text(store))
+                raise
     print_summary(result.summary, where, as_json)
     if result.status != "VALID":
         raise typer.Exit(EXIT_INVALID if result.status == "INVALID" else EXIT_ERROR)

@@ -76,7 +76,8 @@ def resume_run(run_dir: Path, interrupts: Interrupts) -> RunResult:
         with interrupts.allowed():
             summary = derive(store) if store.has("requests") else None
     except (KeyboardInterrupt, SquallError):
-        screen.step(f"sealed, without join and report: squall analyze {store.run_dir}")
+        again = "resume" if store.manifest.copied_to else "analyze"  # which brings it there, too
+        screen.step(f"sealed, without join and report: squall {again} {store.run_dir}")
         raise
     return RunResult(store.run_dir, summary, status)
 

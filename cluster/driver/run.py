@@ -28,8 +28,8 @@ from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.decisions.certainty import Outcome
 from squall.analysis.decisions.figures import BROKEN
 from squall.analysis.decisions.of_run import with_certain_request
-from squall.analysis.derive import derive
-from squall.analysis.storage.home import HERE, send_away
+from squall.analysis.derive import derive, is_derived
+from squall.analysis.storage.home import HERE, is_to_be_sent, send_away, unsent_text
 from squall.analysis.storage.places.object_folder import ObjectFolder
 from squall.analysis.storage.places.place import place_at
 from squall.analysis.storage.store import RunStore
@@ -131,14 +131,21 @@ def run_scenario(
             with _session(ray_address, interrupts, screen, run.end_stuck) as session:
                 result = run.execute(session)
     except BaseException:
+        told = _broken_off_text(store)
         try:
-            _send(store, screen)
+            where = _send(store, screen)
         except StoreError as error:  # what broke the run off matters more
             screen.step(str(error), "red")
+            where = str(store.run_dir)
+        screen.step(f"{told}{where}")  # last: of object storage the folder here has gone
         raise
     else:
-        with interrupts.allowed():
-            return replace(result, address=_send(store, screen))
+        try:
+            with interrupts.allowed():
+                return replace(result, address=_send(store, screen))
+        except KeyboardInterrupt:
+            screen.step(unsent_text(store))
+            raise
     finally:
         if lock is not None:
             os.close(lock)
@@ -146,9 +153,16 @@ def run_scenario(
 
 def _send(store: RunStore, screen: Screen) -> str:
     """Brings a run of object storage there; where the run lies then. Raises StoreError."""
-    if store.manifest.copied_to:
+    if is_to_be_sent(store):
         screen.step(f"bringing it to {store.manifest.copied_to}; until all is there it is in {store.run_dir}")
     return send_away(store)
+
+
+def _broken_off_text(store: RunStore) -> str:
+    """What a run is that was broken off, to be followed by where it lies."""
+    if not store.is_sealed or store.manifest.status == "ABORTED":
+        return "aborted run: "
+    return "the run is whole: " if is_derived(store) else "sealed, without join and report: squall analyze "
 
 
 def _new_store(out: Path | str, scenario: Scenario, described: PlanFacts) -> RunStore:
@@ -344,12 +358,8 @@ class _Run:
         self._is_collected = True
         if self._unfetched:
             self._screen.step(self._how_to_finish(), "red")
-        try:
-            with self._interrupts.allowed():
-                summary = derive(self._store)
-        except (KeyboardInterrupt, SquallError):
-            self._screen.step(f"sealed, without join and report: squall analyze {self._store.run_dir}")
-            raise
+        with self._interrupts.allowed():
+            summary = derive(self._store)
         return RunResult(self._store.run_dir, summary, verdict.status)
 
     def _refuse_no_request(self, crew: Crew) -> None:
@@ -397,11 +407,14 @@ class _Run:
             self._screen.step(f"the aborted run could not be {what}: {error}")
             if self._phases and not self._store.is_sealed:
                 self._screen.step(self._how_to_finish(), "red")
-        self._screen.step(f"aborted run: {self._store.run_dir}")
 
     def end_stuck(self, reason: str) -> None:
-        """For a thread, while the main one hangs in Ray's library: seals the run and says why."""
+        """For a thread, while the main one hangs in Ray's library: seals the run, and says where it is and why."""
         self.abort(reason)
+        self._screen.step(f"{_broken_off_text(self._store)}{self._store.run_dir}")
+        if is_to_be_sent(self._store):
+            told = f"squall resume {self._store.run_dir} brings it to {self._store.manifest.copied_to}"
+            self._screen.step(told)
         sys.stderr.write(f"squall: {reason}\n")
         sys.stderr.flush()
 

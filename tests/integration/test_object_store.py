@@ -170,6 +170,64 @@ def test_a_driver_killed_under_load_left_there_what_it_had_and_is_resumed_by_its
     assert _here(alone) == []
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("moment", "told"),
+    [
+        ("the load", "aborted run: "),
+        ("joining and judging", "sealed, without join and report: squall analyze "),
+    ],
+)
+def test_ctrl_c_tells_at_last_where_the_run_lies_there(
+    alone: Bench, known: ObjectStore, moment: str, told: str
+) -> None:
+    with NullProcess("--service=constant:1ms") as null:
+        live = _start(alone, null, known.environment())
+        if moment == "the load":
+            wait_until(lambda: _has_begun(alone), 90, moment)
+        else:
+            live.wait_for(moment)
+        live.interrupt()
+        assert live.end() == 1, live.lines
+    assert live.error_line() == "squall: interrupted by SIGINT"
+    assert _here(alone) == []
+    (name,) = {one.split("/")[1] for one in known.objects()}
+    address = f"{ADDRESS}/{name}"
+    assert live.lines[-2] == f"squall {told}{address}"
+    pointing = [line for line in live.lines if f" runs/{name}" in line]
+    assert pointing == [f"squall bringing it to {address}; until all is there it is in runs/{name}"]
+    store = RunStore.open(address)
+    assert store.verify() == []
+    assert planned_rows(store)["request_id"]
+    live = alone.start("analyze", address, env=known.environment(), cwd=alone.folder)
+    assert live.end() == 0, live.lines
+    assert RunStore.open(address).has_file("report.html")
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_a_run_is_brought_there_leaves_it_here_and_says_how_to_go_on(
+    alone: Bench, known: ObjectStore
+) -> None:
+    with NullProcess("--service=constant:1ms") as null:
+        live = _start(alone, null, known.environment())
+        live.wait_for("joining and judging")
+        known.process.send_signal(signal.SIGSTOP)
+        live.wait_for("bringing it to")
+        live.interrupt()
+        known.process.send_signal(signal.SIGCONT)
+        assert live.end() == 1, live.lines
+    assert live.error_line() == "squall: interrupted by SIGINT"
+    (run_dir,) = _here(alone)
+    here = f"runs/{run_dir.name}"
+    address = f"{ADDRESS}/{run_dir.name}"
+    assert live.lines[-2] == f"squall not all of it is in {address}: squall resume {here} brings it there"
+    assert RunStore.open(run_dir).verify() == []
+    live = alone.start("resume", here, env=known.environment(), cwd=alone.folder)
+    assert live.end() in (0, 3), live.lines
+    assert _here(alone) == []
+    assert RunStore.open(address).verify() == []
+
+
 @pytest.mark.parametrize(
     ("address", "secret", "reason"),
     [
