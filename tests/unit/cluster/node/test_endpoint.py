@@ -184,6 +184,7 @@ def test_each_model_under_load_is_known_by_its_name(server: type[ScriptedControl
         attach([ModelConfig(name="vers"), ModelConfig(name="gone")], ServerConfig(url="http://h:8000"))
 
 
+@pytest.mark.usefixtures("server")
 @pytest.mark.parametrize(
     ("hosts", "dead", "told"),
     [
@@ -196,7 +197,6 @@ def test_each_model_under_load_is_known_by_its_name(server: type[ScriptedControl
     ],
 )
 def test_addresses_of_one_family_are_servers_and_those_of_two_may_be_one(
-    server: type[ScriptedControl],
     monkeypatch: pytest.MonkeyPatch,
     hosts: list[str],
     dead: list[str],
