@@ -234,7 +234,7 @@ def convert(
         file, spread, overrides, format=format_, unit=unit, column=column, repair=repair, stamp_at=stamp_at,
         duration_columns=duration_column, duration_unit=duration_unit,
     )  # fmt: skip
-    _write(out, to, _parts(settings, seed))
+    _convert(out, to, settings, seed)
 
 
 @trace_app.command("from-run")
@@ -284,9 +284,8 @@ def from_log(
         log, spread, overrides, format=format_, unit=unit, column=column, repair=repairs, stamp_at=stamp_at,
         duration_columns=duration_column, duration_unit=duration_unit,
     )  # fmt: skip
-    steps = _Steps()
-    _write(out, to, steps.seen(_parts(settings, seed)))
-    if spread is None and steps.are_seconds:
+    replay = _convert(out, to, settings, seed)
+    if settings.quantum != "spread" and replay.has_seconds:
         _note("the log has whole seconds: add --spread 1s, or replay with quantum: spread")
 
 
@@ -311,15 +310,14 @@ def _settings(file: Path, spread: str | None, overrides: list[str] | None, **giv
     return settings
 
 
-def _parts(settings: Any, seed: int) -> Iterator[TracePart]:
-    """The replayed trace as parts with stamps from the first arrival's, in bounded memory where replay is.
-
-    What was read as a request's begin is said once all is read.
-    """
+def _convert(out: Path, to: str | None, settings: Any, seed: int) -> TraceReplay:
+    """Writes the replayed trace with stamps from the first arrival's, in bounded memory where replay is, and says how
+    it was read."""
     replay, parts = _replayed(settings, seed)
-    yield from parts
+    _write(out, to, parts)
     for note in replay.notes:
         _note(note)
+    return replay
 
 
 def _replayed(settings: Any, seed: int) -> tuple[TraceReplay, Iterator[TracePart]]:
@@ -328,17 +326,6 @@ def _replayed(settings: Any, seed: int) -> tuple[TraceReplay, Iterator[TracePart
 
     replay = TraceReplay(settings)
     return replay, replay.trace_parts(stream(seed, "arrivals", 0), LONGEST_NS)
-
-
-class _Steps:
-    """Whether all instants of the parts that went by are whole seconds."""
-
-    are_seconds = True
-
-    def seen(self, parts: Iterator[TracePart]) -> Iterator[TracePart]:
-        for part in parts:
-            self.are_seconds = self.are_seconds and not (part.stamp_ns % 10**9).any()
-            yield part
 
 
 def _read(settings: Any, seed: int) -> tuple[TracePart, dict[str, Any], tuple[str, ...]]:

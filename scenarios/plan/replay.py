@@ -67,7 +67,12 @@ class TraceReplay:
     def notes(self) -> tuple[str, ...]:
         """What is to be said of how the file was read, so far as it was; nothing where its stamps are plain begins."""
         reading = self._window.reading
-        return () if reading is None else reading.told()
+        return () if reading is None else reading.told(self._config.quantum == "spread")
+
+    @property
+    def has_seconds(self) -> bool:
+        """Whether the file's stamps are whole seconds, as far as it was looked at."""
+        return self._window.reading is not None and self._window.reading.has_seconds
 
     @property
     def stamps_from(self) -> dict[str, object] | None:

@@ -52,6 +52,8 @@ class TraceReader:
         """Rows in the order of time, at least one, in parts of up to `part.PART_ROWS`. Raises ScenarioError."""
         mending = Mending(self._options.repairs)
         self.repaired = mending.repaired
+        if self.reading is not None and self.reading.durations is not None:
+            self.reading.durations.n_absent = 0
         parts = checked_parts(self._source, mending)
         while True:
             with _faults_of(self.path):

@@ -193,14 +193,14 @@ def _log_reading(
         return read_stamps(columns, options)
     if not (times or stamps or named):
         if is_traefik:
-            return Reading("time", "begin")
+            return Reading("time", "begin").of_stamps(columns["time"])
         note = (
             "The log does not say which end of a request its stamps are: Apache's are the begin, nginx's the"
             " end. If they are ends, each arrival is late by its request's duration and bursts are smoothed: log the"
             " duration too"
             " ($request_time)."
         )
-        return Reading("time", "unknown", notes=(note,))
+        return Reading("time", "unknown", notes=(note,)).of_stamps(columns["time"])
     stamp = stamps[0] if stamps else "time"
     shown = {stamp: columns[stamp]} | {name: columns[name] for name in (named or times)}
     taken = _held(times, columns) if times else ()
@@ -296,6 +296,17 @@ def w3c_source(path: Path, options: TraceOptions) -> LogSource:
         for name in names
     ]
     row = "^" + gap.join(cells) + r"\s*$"
+    if options.column is not None and options.column not in ("date", time):
+        raise RowFault(
+            1,
+            f"the instants of this log are {'date and time' if time == 'time' else time}: leave out"
+            f" --column {options.column}",
+        )
+    if options.stamp_at == "begin" and options.duration_columns:
+        raise RowFault(
+            1,
+            f"a stamp at the begin has no duration taken off it: leave out {options.duration_columns[0]!r}",
+        )
     durations = options.duration_columns or (("time-taken",) if "time-taken" in names else ())
     side = options.stamp_at or "end"
     taken = None
@@ -305,7 +316,9 @@ def w3c_source(path: Path, options: TraceOptions) -> LogSource:
             raise RowFault(1, f"no column {missing[0]!r}: #Fields: names {', '.join(names)}")
         taken = Durations(tuple(groups[name] for name in durations), options.duration_unit or unit)
     why = ", as CloudFront writes it" if is_cloudfront else ", as IIS writes it"
-    reading = Reading("date time" if time == "time" else time, side, taken, why=why)
+    rows = [match for line in _head_lines(path) if (match := re.match(row, line)) and line[0] != "#"]
+    stamps = [f"{match['date']} {match['time']}" if time == "time" else match[time] for match in rows]
+    reading = Reading("date time" if time == "time" else time, side, taken, why=why).of_stamps(stamps)
     what = f"does not have the {len(names)} columns of #Fields:"
     sizes = ("sc_bytes",) if "sc-bytes" in names else ()
     source = LogSource(path, row, what, reading, "s", sizes, "c-ip" in names, skips_comments=True)
@@ -317,7 +330,7 @@ def _stated(path: Path, pattern: str, options: TraceOptions, side: Any, unit: Tr
     rows = [match for line in _head_lines(path) if (match := re.search(pattern, line)) is not None]
     columns = {name: [match[name] for match in rows] for name in re.compile(pattern).groupindex}
     if options.stamp_at is None and not options.duration_columns and options.column is None:
-        return Reading("time", side)
+        return Reading("time", side).of_stamps(columns["time"])
     options = replace(options, column=options.column or "time", duration_unit=options.duration_unit or unit)
     return read_stamps(columns, options, side)
 

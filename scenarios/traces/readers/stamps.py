@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any
@@ -117,6 +117,8 @@ class Reading:
     """How the stamps of a file are read. `why`: what says so, for people; empty for a plain begin.
 
     `maybe`: what would be taken off if a stamp whose side is unknown were an end; None where nothing is.
+    `resolution_ns`: the coarsest of 1 s, ms, us and ns that divides the stamps of the first rows, before any duration
+    is taken off.
     """
 
     stamp: str
@@ -126,9 +128,22 @@ class Reading:
     unit: TraceUnit | None = None
     why: str = ""
     notes: tuple[str, ...] = field(default=())
+    resolution_ns: int = 1
 
-    def told(self) -> tuple[str, ...]:
-        """What was read, and what that does to the figures, one sentence each; the absent durations so far counted."""
+    @property
+    def has_seconds(self) -> bool:
+        """Whether the stamps are whole seconds."""
+        return self.resolution_ns >= NS_PER_UNIT["s"]
+
+    def of_stamps(self, values: Sequence[str | None], unit: TraceUnit | None = None) -> Reading:
+        """This with the resolution of these stamps; `unit`: of numbers, None where they count from 1970 or in s."""
+        return replace(self, resolution_ns=_resolution_ns(values, unit))
+
+    def told(self, is_spread: bool = False) -> tuple[str, ...]:
+        """What was read, and what that does to the figures, one sentence each; the absent durations so far counted.
+
+        `is_spread`: arrivals are placed at random inside their tick.
+        """
         said = list(self.notes)
         if self.durations is not None:
             less = " + ".join(self.durations.names)
@@ -140,6 +155,11 @@ class Reading:
                 said.append(
                     f"{self.durations.n_absent:,} rows have no {less}: their end stands for their begin, which"
                     " smooths bursts."
+                )
+            if self.has_seconds and not is_spread:
+                said.append(
+                    f"{self.stamp} has whole seconds: arrivals are up to 1 s early, and bursts within less than that"
+                    " are not known."
                 )
         elif self.side == "end":
             said.insert(
@@ -192,6 +212,11 @@ def read_stamps(
 
     Raises RowFault, with the columns in question and the flag that chooses, where there is none or several disagree.
     """
+    reading = _read_stamps(columns, options, server, row)
+    return reading.of_stamps(columns[reading.stamp], reading.unit)
+
+
+def _read_stamps(columns: Columns, options: TraceOptions, server: Side, row: int | None) -> Reading:
     stamp, side, others = _stamp(columns, options, row)
     dialect, why, unit, duration_unit = _dialect(columns)
     if side == "unknown":
@@ -455,9 +480,9 @@ def _is_ordered(values: Sequence[str | None]) -> bool:
     return abs(float(np.corrcoef(ranks, np.arange(ranks.size))[0, 1])) >= _LEAST_RANK
 
 
-def _instants(values: Sequence[str | None]) -> list[int | None]:
-    """ns of each value: numbers in the unit in which they count from 1970, `s` where they do not."""
-    unit = _stamp_unit([value for value in values if value]) or "s"
+def _instants(values: Sequence[str | None], unit: TraceUnit | None = None) -> list[int | None]:
+    """ns of each value: numbers in `unit`; None: in that in which they count from 1970, `s` where they do not."""
+    unit = unit or _stamp_unit([value for value in values if value]) or "s"
     clock = Clock(unit)
     found: list[int | None] = []
     for value in values:
@@ -468,8 +493,8 @@ def _instants(values: Sequence[str | None]) -> list[int | None]:
     return found
 
 
-def _resolution_ns(values: Sequence[str | None]) -> int:
-    known = [value for value in _instants(values) if value is not None]
+def _resolution_ns(values: Sequence[str | None], unit: TraceUnit | None = None) -> int:
+    known = [value for value in _instants(values, unit) if value is not None]
     return next((step for step in (10**9, 10**6, 10**3) if all(value % step == 0 for value in known)), 1)
 
 

@@ -20,7 +20,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from squall.cluster.cli import app
-from squall.scenarios.traces.reading import read_trace
+from squall.scenarios.traces.reading import open_trace, read_trace
 
 MS = 1_000_000
 S = 1_000_000_000
@@ -189,6 +189,44 @@ def test_logs_of_whole_seconds_are_within_one(name: str, tmp_path: Path) -> None
     found = begins_of(log)
     assert len(found) == len(BEGINS)
     assert max(abs(a - b) for a, b in zip(found, BEGINS, strict=True)) <= S
+    assert min(b - a for a, b in zip(found, BEGINS, strict=True)) >= 0
+    result = squall("from-log", log, tmp_path / "o.csv")
+    assert "the log has whole seconds: add --spread 1s" in told(result)
+    is_of_ends = name not in ("apache-microseconds", "traefik-common")
+    assert ("arrivals are up to 1 s early" in told(result)) == is_of_ends
+    assert (
+        "arrivals are up to 1 s early" in squall("info", log, "--repair", "sort", "--json").stdout
+    ) == is_of_ends
+    assert "1 s" not in told(squall("from-log", log, tmp_path / "o.csv", "--spread", "1s"))
+
+
+@pytest.mark.parametrize("name", MS_LOGS)
+def test_logs_of_finer_stamps_are_not_called_whole_seconds(name: str, tmp_path: Path) -> None:
+    log = written(tmp_path, name, MS_LOGS[name], requests())
+    assert "whole seconds" not in told(squall("from-log", log, tmp_path / "o.csv"))
+
+
+def test_whole_numbers_in_ms_are_no_whole_seconds(tmp_path: Path) -> None:
+    rows = [sum(row) - ZERO_S * 1000 for row in requests()]
+    log = table(tmp_path, "t.csv", {"end_ms": list(rows), "duration_ms": [row[1] for row in requests()]})
+    assert "whole seconds" not in told(squall("from-log", log, tmp_path / "o.csv"))
+    seconds = table(
+        tmp_path, "s.csv", {"end_s": [row // 1000 for row in rows], "duration_s": [0.5] * len(rows)}
+    )
+    assert "arrivals are up to 1 s early" in told(squall("from-log", seconds, tmp_path / "o.csv"))
+
+
+@pytest.mark.parametrize("name", ["iis", "cloudfront"])
+def test_what_is_stated_of_a_log_with_fields_is_heeded(name: str, tmp_path: Path) -> None:
+    log = written(tmp_path, name, S_LOGS[name], requests())
+    for words, said in {
+        ("--column", "nonsense"): "leave out --column nonsense",
+        ("--column", "time-taken"): "leave out --column time-taken",
+        ("--stamp-at", "begin", "--duration-column", "time-taken"): "leave out 'time-taken'",
+    }.items():
+        refused = squall("from-log", log, tmp_path / "o.csv", *words)
+        assert (refused.exit_code != 0, said in str(refused.exception)) == (True, True), refused.exception
+    assert begins_of(log, "--column", "time") == begins_of(log)
 
 
 def table(folder: Path, name: str, columns: dict[str, list[object]]) -> Path:
@@ -333,6 +371,10 @@ def test_rows_without_a_duration_are_counted(tmp_path: Path) -> None:
     result = squall("from-log", log, tmp_path / "o.csv")
     assert result.exit_code == 0, result.exception
     assert "36 rows have no request_processing_time" in told(result)
+    reader = open_trace(log)
+    assert [sum(map(len, reader)) for _ in range(2)] == [len(lines)] * 2
+    assert reader.reading is not None
+    assert "36 rows have no" in reader.reading.told()[-1]  # of the last reading, not of both
 
 
 def test_malformed_lines_are_named_and_left_out_where_that_is_asked_for(tmp_path: Path) -> None:
