@@ -39,6 +39,8 @@ _SENDS_PER_EVENT = 4
 _TIMEOUT_CHECK_NS = 10_000_000
 _MOST_REASONS = 64
 _HELD = "held back by max_in_flight"
+BEFORE_ITS_TURN = "before its turn"
+"""How the detail of an arrival ends that was not due yet when its worker was stopped."""
 FAILED_NS = 2**63 - 1
 """Stands for a failed request among recent response times: it counts as infinitely slow."""
 
@@ -468,7 +470,7 @@ class Engine:
             self._record_unsent(due, f"{end} while it was {held}")
         self._held.clear()
         for due in self._pacing.rest():
-            self._record_unsent(due, DECIDED if self._has_ceased else f"{end} before its turn")
+            self._record_unsent(due, DECIDED if self._has_ceased else f"{end} {BEFORE_ITS_TURN}")
 
     def _record_unsent(self, due: Due, why: str) -> None:
         is_planned = self._chooser is None and (self._lane is None or not self._lane.is_chooser)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path, PurePath
 
 import numpy as np
+from pydantic import BaseModel
 
 from squall.analysis.record import from_json
 from squall.analysis.render.figure_lines import intended_lines
@@ -100,14 +102,23 @@ def seeded_notes(scenario: Scenario) -> list[str]:
 def trace_notes(scenario: Scenario) -> list[str]:
     """What is to be said of how the trace of each phase is read: ends of requests, and stamps that say no side."""
     found: list[str] = []
-    for phase in scenario.phases:
-        if isinstance(phase.arrivals, TraceArrivals):
-            reading = open_trace(Path(phase.arrivals.file), phase.arrivals.options()).reading
-            found += [
-                f"trace {Path(phase.arrivals.file).name}: {note}"
-                for note in (reading.told() if reading else ())
-            ]
+    for trace in _traces_in([phase.arrivals for phase in scenario.phases]):
+        path = Path(trace.file)
+        reading = open_trace(path, trace.options()).reading
+        if reading is not None:
+            found += [f"trace {path.name}: {note}" for note in reading.told(trace.quantum == "spread")]
     return list(dict.fromkeys(found))
+
+
+def _traces_in(value: object) -> Iterator[TraceArrivals]:
+    """All traces in a section or a list of them: also shapes, and parts of sums and sequences."""
+    if isinstance(value, TraceArrivals):
+        yield value
+    elif isinstance(value, BaseModel):
+        yield from _traces_in([own for _, own in value])
+    elif isinstance(value, list | tuple):
+        for own in value:
+            yield from _traces_in(own)
 
 
 def announce(plan: PlanFacts, load: LoadConfig | None = None) -> list[str]:

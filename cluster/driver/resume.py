@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from squall.actors.load.engine import BEFORE_ITS_TURN
 from squall.actors.sampling.sampled import FILLED
 from squall.actors.sampling.triton_trace import traces_in
 from squall.analysis.clocks.timeline import RunPhase, phase_spans
@@ -36,7 +37,7 @@ from squall.cluster.driver.records.copies import copied_sites, is_whole, remove_
 from squall.cluster.driver.records.ingest import Ledger, add_missing, ingest_file, model_names
 from squall.cluster.driver.records.node_files import FilesHere, pieces_of
 from squall.cluster.driver.redealing.redealer import redeals_of
-from squall.cluster.driver.run import RunResult
+from squall.cluster.driver.run import LOAD_STOPS, RunResult
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.node.agent import FIRST_SERVER
 from squall.cluster.node.injected.inside import LibrariesInside
@@ -324,12 +325,15 @@ class _Resuming:
 
     def _driver_ended_ns(self) -> int | None:
         """The last send of a run whose driver was killed while requests were still due; None of any other."""
-        if self._before.state != OPEN or not self._store.has("requests"):
-            return self._before.driver_ended_ns
-        sent = self._store.read("requests", ["sent_ns", "outcome"])
+        before = self._before
+        is_ended = before.decided is not None or any(LOAD_STOPS in note for note in before.notes)
+        if before.state != OPEN or is_ended or not self._store.has("requests"):
+            return before.driver_ended_ns
+        sent = self._store.read("requests", ["sent_ns", "outcome", "detail"])
         last_ns = pc.max(sent.column("sent_ns")).as_py() or self._phases[0].start_ns
-        if self._before.plan.load == "open":
-            is_cut = pc.any(pc.equal(_plain(sent, "outcome"), "unsent")).as_py()
+        if before.plan.load == "open":  # other arrivals are unsent by a limit of the scenario
+            is_unsent = pc.equal(_plain(sent, "outcome"), "unsent")
+            is_cut = pc.any(pc.and_(is_unsent, pc.ends_with(_plain(sent, "detail"), BEFORE_ITS_TURN))).as_py()
         else:  # users send until the load ends: more than the time to a reply before that they were ended
             load_end_ns = max(one.end_ns for one in self._phases if one.kind != "drain")
             is_cut = last_ns < load_end_ns - _LAST_REPLIES_NS

@@ -9,6 +9,7 @@ was lost.
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import shutil
@@ -43,7 +44,7 @@ from squall.cluster.driver.collectors.phase_profiler import PhaseProfiler
 from squall.cluster.driver.deciding import MARGIN_NS, clipped
 from squall.cluster.driver.deciding import deciding as decided_by
 from squall.cluster.driver.deployment import Deployment
-from squall.cluster.driver.failing import Failing, FailingWatch
+from squall.cluster.driver.failing import FailingWatch
 from squall.cluster.driver.gather import Collection
 from squall.cluster.driver.intent import (
     announce,
@@ -77,6 +78,8 @@ _START_MARGIN_NS = NS_PER_S // 2
 """Between the choice of the start instant and the instant: every worker must have the call by then."""
 _START_MARGIN_PER_WORKER_NS = NS_PER_S // 1_000
 _POLL_NS = NS_PER_S
+LOAD_STOPS = "the load stops"
+"""What notes say of a load that its driver ended before its time."""
 _FILES_WITHIN_S = 5.0
 _VERSIONS = ("squall", "ray", "numpy", "pyarrow", "hpack", "httptools", "duckdb")
 
@@ -120,9 +123,10 @@ def run_scenario(
     store = _new_store(out, scenario, described)
     if tell_made is not None:
         tell_made(store.run_dir)
-    for line in (*announce(described, scenario.load), *seeded_notes(scenario), *trace_notes(scenario)):
+    notes = [*seeded_notes(scenario), *trace_notes(scenario)]
+    for line in (*announce(described, scenario.load), *notes):
         screen.step(line)
-    run = _Run(scenario, plan, store, screen, interrupts)
+    run = _Run(scenario, plan, store, screen, interrupts, notes)
     lock = hold(store.run_dir, os.O_RDONLY | os.O_DIRECTORY)  # who resumes it sees that it goes on
     try:
         with run.aborting():
@@ -227,6 +231,7 @@ class _Run:
         store: RunStore,
         screen: Screen,
         interrupts: Interrupts,
+        notes: Sequence[str],
     ) -> None:
         self._scenario = scenario
         self._plan = plan
@@ -242,10 +247,11 @@ class _Run:
         self._losses: list[str] = []
         self._workers = WorkerWatch(self._deployment.workers, self._losses, screen)
         self._master: MasterWatch | None = None
-        self._notes: list[str] = [*seeded_notes(scenario), *trace_notes(scenario)]
+        self._notes = [*notes]
         self._unfetched: dict[str, str] = {}
         self._fetching = Fetching(scenario.records, {}, ())
         self._is_over = False
+        self._has_stopped_load = False
         self._is_collected = False
         self._store_error: StoreError | None = None
 
@@ -501,7 +507,7 @@ class _Run:
         edges_ns = [span.start_ns for span in self._plan.spans]
         last_ns = due_ns + self._plan.spans[-1].end_ns + OVERRUN_NS
         deciding = decided_by(self._scenario, self._plan, tuple(self._store.manifest.servers))
-        watch = FailingWatch()
+        watch = FailingWatch(max(one.end_ns for one in self._plan.spans if one.kind != "drain"))
         while not self._workers.is_done:
             self._workers.wait(due_ns)
             self._interrupts.check()
@@ -527,28 +533,23 @@ class _Run:
             if time.monotonic_ns() > last_ns:
                 self._workers.give_up()
             elif self._scenario.clients.on_client_loss == "stop" and self._workers.has_lost:
-                self._screen.step("the load stops, as clients.on_client_loss says", "red")
-                self._stop_load()
-            elif failing is not None and self._is_too_long(failing):
-                self._stop_load()
+                self._stop_load(f"{LOAD_STOPS}, as clients.on_client_loss says")
+            elif failing is not None and failing.for_ns >= (self._scenario.stop_when_failing or math.inf):
+                self._stop_load(f"{failing.told}: {LOAD_STOPS}, as stop_when_failing says")
             elif self._master is not None and self._master.look():
-                self._screen.step("the load stops: nobody tells its workers what to do", "red")
-                self._stop_load()
+                self._stop_load(f"{LOAD_STOPS}: nobody tells its workers what to do")
         if self._master is not None:
             self._workers.poll()  # one that died, or whose users all did, since the last second
 
-    def _is_too_long(self, failing: Failing) -> bool:
-        """Whether all requests have failed for as long as the scenario bears, which is told."""
-        limit_ns = self._scenario.stop_when_failing
-        if limit_ns is None or failing.for_ns < limit_ns:
-            return False
-        told = f"{failing.told}: the load stops, as stop_when_failing says"
-        self._notes.append(told)
-        self._screen.step(told, "red")
-        return True
-
-    def _stop_load(self) -> None:
-        """Ends it before its time."""
+    def _stop_load(self, told: str) -> None:
+        """Ends it before its time, which is told once, and kept at once: else the end of this process would pass for
+        the reason."""
+        if not self._has_stopped_load:
+            self._has_stopped_load = True
+            self._notes.append(told)
+            self._screen.step(told, "red")
+            with suppress(StoreError):  # a full disk: collecting tells of it
+                self._note_troubles()
         if self._master is not None:
             self._master.stop()
         self._workers.stop()

@@ -17,7 +17,7 @@ def standing(n_done: int, n_failed: int, **why: int) -> list[Progress]:
 
 
 def test_a_load_that_fails_is_told_once_with_its_most_frequent_reason() -> None:
-    watch = FailingWatch()
+    watch = FailingWatch(60 * S)
     assert watch.look(standing(5, 0), 0) is None
     told = [watch.look(standing(5 + n, n, refused=n, timeout=1), n * S) for n in range(1, 6)]
     assert [one is not None and one.is_new for one in told] == [False, False, True, False, False]
@@ -31,13 +31,25 @@ def test_a_load_that_fails_is_told_once_with_its_most_frequent_reason() -> None:
     assert again[-1].n_failed == 4
 
 
-def test_silence_is_no_failure_and_failures_before_it_count_on() -> None:
-    watch = FailingWatch()
+def test_silence_is_no_failure_before_or_after_one() -> None:
+    watch = FailingWatch(60 * S)
     assert [watch.look(standing(0, 0), n * S) for n in range(9)] == [None] * 9
-    assert watch.look(standing(1, 1, timeout=1), 9 * S) is not None
-    waited = watch.look(standing(1, 1, timeout=1), 12 * S)
-    assert waited is not None
-    assert (waited.for_ns, waited.n_failed) == (4 * S, 1)
+    for n in range(9, 30):  # one failure, and nothing ends for 20 s
+        assert watch.look(standing(1, 1, timeout=1), n * S) is None
+    assert watch.look(standing(2, 2, timeout=2), 30 * S) is None
+    third = watch.look(standing(3, 3, timeout=3), 40 * S)
+    assert third is not None
+    assert (third.for_ns, third.n_failed, third.is_new) == (32 * S, 3, True)
+    silent = watch.look(standing(3, 3, timeout=3), 50 * S)
+    assert silent is not None
+    assert (silent.for_ns, silent.is_new) == (32 * S, False)  # no longer than to the last failure
+
+
+def test_what_fails_after_the_load_says_nothing_of_it() -> None:
+    watch = FailingWatch(5 * S)
+    for n in range(1, 20):
+        failing = watch.look(standing(n, n, timeout=n), n * S)
+        assert (failing is not None) == (3 <= n <= 5)
 
 
 def test_the_most_frequent_reason_is_that_of_all_workers_together() -> None:

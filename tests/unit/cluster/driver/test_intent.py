@@ -210,14 +210,25 @@ def test_a_run_says_that_weights_are_seeded_where_an_encoder_has_none_of_its_own
     assert seeded_notes(encoder(name="linear_head")) == []
 
 
+def shaped(trace: dict[str, Any], kind: str) -> dict[str, Any]:
+    if kind == "trace":
+        return trace
+    own = {"kind": "envelope", "rate": "10/s", "shape": trace}
+    return own if kind == "envelope" else {"kind": kind, "parts": [own, {"kind": "poisson", "rate": "1/s"}]}
+
+
 def test_a_trace_whose_stamps_say_no_side_is_told_before_the_load(tmp_path: Path) -> None:
     log = tmp_path / "t.csv"
     log.write_text("timestamp,latency_ms\n1,20\n2,30\n")
 
-    def notes(**more: str) -> list[str]:
-        arrivals = {"kind": "trace", "file": str(log), **more}
+    def notes(kind: str = "trace", **more: str) -> list[str]:
         phases = [
-            {"name": "m", "kind": "measure", "duration": "5s", "arrivals": arrivals},
+            {
+                "name": "m",
+                "kind": "measure",
+                "duration": "5s",
+                "arrivals": shaped({"kind": "trace", "file": str(log), **more}, kind),
+            },
             {"name": "d", "kind": "drain", "duration": "1s"},
         ]
         return trace_notes(
@@ -229,3 +240,6 @@ def test_a_trace_whose_stamps_say_no_side_is_told_before_the_load(tmp_path: Path
     (note,) = notes()
     assert note.startswith("trace t.csv: timestamp is read as the begin")
     assert notes(stamp_at="begin") == []
+    assert notes("envelope") == notes("superpose") == [note]  # as a shape, and as that of a part
+    assert "arrivals are up to 1 s early" in notes(stamp_at="end")[-1]
+    assert len(notes(stamp_at="end", quantum="spread", quantum_width="1s")) == 1  # placed as asked for
