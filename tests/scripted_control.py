@@ -8,7 +8,8 @@ from squall.actors.net.triton_control import ControlError
 
 
 class ScriptedControl:
-    """Answers by path, or refuses with status 404; `asked` has what all of them were asked."""
+    """Answers by path, with a status alone where that is a number and with 404 where there is none; `asked` has what
+    all of them were asked."""
 
     answers: dict[str, Any]
     asked: list[str]
@@ -22,11 +23,12 @@ class ScriptedControl:
 
     def ask_json(self, path: str, *_: object) -> Any:
         self.asked.append(f"{self._url}{path}")
-        if path not in self.answers:
-            error = ControlError("status 404")
-            error.status = 404
+        answer = self.answers.get(path, 404)
+        if isinstance(answer, int):
+            error = ControlError(f"status {answer}")
+            error.status = answer
             raise error
-        return self.answers[path]
+        return answer
 
     def close(self) -> None:
         pass

@@ -49,20 +49,19 @@ class Described:
 def describe_model(control: Control, name: str, version: str | None, most_rows: int) -> Described:
     """The model in `version`, None: the latest. `most_rows`: of a request, where the configuration is refused.
 
-    Raises ControlError, ValueError and KeyError as `object_of`; and ControlError where it refuses so much that its
-    inputs or its version are not known.
+    Raises ControlError, ValueError and KeyError as `object_of`; and ControlError, a refusal, where it refuses so much
+    that its inputs or its version are not known.
     """
     named, refused = path_of(name), dict[str, str]()
     metadata: Mapping[str, Any] = {}
+    denied = ControlError()
     try:
         metadata = object_of(control, named)
     except ControlError as error:
         if not error.is_refused:
             raise
-        refused["metadata"] = str(error)
-    of_model = version or (
-        latest(metadata) if metadata else _version_elsewhere(control, name, refused["metadata"])
-    )
+        refused["metadata"], denied = str(error), error
+    of_model = version or (latest(metadata) if metadata else _version_elsewhere(control, name, denied))
     versions = tuple(str(one) for one in metadata.get("versions") or (of_model,))
     try:
         config = object_of(control, f"{named}/versions/{of_model}/config")
@@ -70,16 +69,23 @@ def describe_model(control: Control, name: str, version: str | None, most_rows: 
         if not error.is_refused:
             raise
         if not metadata:
-            raise ControlError(f"configuration and metadata of model {name}: {error}") from error
+            raise _refusal(f"configuration and metadata of model {name}: {error}", error) from error
         refused["configuration"] = str(error)
         config = _as_config(metadata, most_rows)
     return Described(of_model, versions, config, refused)
 
 
-def _version_elsewhere(control: Control, name: str, why: str) -> str:
-    """The highest version that the repository or the statistics name, where the metadata are refused: `why`.
+def _refusal(text: str, error: ControlError) -> ControlError:
+    """What follows from `error`, which is a refusal too."""
+    found = ControlError(text)
+    found.status = error.status
+    return found
 
-    Raises ControlError where none does.
+
+def _version_elsewhere(control: Control, name: str, denied: ControlError) -> str:
+    """The highest version that the repository or the statistics name, where the metadata are refused.
+
+    Raises ControlError, a refusal, where none does.
     """
     found: list[str] = []
     with suppress(ControlError, ValueError, KeyError, TypeError, AttributeError):
@@ -88,7 +94,7 @@ def _version_elsewhere(control: Control, name: str, why: str) -> str:
     with suppress(ControlError, ValueError, KeyError, TypeError):
         found += [str(one["version"]) for one in control.ask_json(f"{path_of(name)}/stats")["model_stats"]]
     if not any(map(str.isdecimal, found)):
-        raise ControlError(f"metadata of model {name}, which say its version: {why}")
+        raise _refusal(f"metadata of model {name}, which say its version: {denied}", denied)
     return max(filter(str.isdecimal, found), key=int)
 
 

@@ -23,7 +23,7 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 class CheckedRun:
     """The run of one seed: its directory, status and what it says of each promise, none where it has no requests.
     `is_replaced`: it was INVALID, and run once more with the same seed. `is_decided`: it ended when its promises were
-    decided. `failed`: what failed beyond `expect.failures`, empty if nothing did."""
+    decided. `failed`: why it failed whatever its promises say, as `unexpected_failures` tells; empty if it did not."""
 
     seed: int
     run: str
@@ -97,7 +97,8 @@ def lines(checked: Checked) -> list[str]:
 
 
 def failed_lines(checked: Checked) -> list[str]:
-    """A line for each run that counts in which more failed than `expect.failures` allows."""
+    """A line for each run that counts which failed by itself: beyond `expect.failures`, or by the exit code of its
+    locustfile."""
     return [
         f"seed {one.seed}, {one.run}: {one.failed}"
         for one in checked.runs
@@ -144,8 +145,8 @@ def markdown(checked: Checked) -> str:
 
 def junit(checked: Checked) -> str:
     """JUnit XML: a test case for each promise. Broken is a failure; undecided is skipped, for it says neither that the
-    promise is broken nor that it is kept; invalid and unfinished are errors. One more where requests failed beyond
-    `expect.failures`."""
+    promise is broken nor that it is kept; invalid and unfinished are errors. One more where runs failed by
+    themselves."""
     seconds = sum(one.seconds for one in checked.runs)
     verdicts = [one.verdict for one in checked.promises]
     n_errors = sum(one in (INVALID, UNFINISHED) for one in verdicts) + (not checked.promises)
@@ -177,7 +178,7 @@ def junit(checked: Checked) -> str:
         told = {"type": one.verdict, "message": _xml(message)}
         ElementTree.SubElement(case, tag, told).text = _xml("\n".join(seeds))
     if failed:
-        case = _case(suite, {"classname": checked.scenario, "name": "expect.failures"}, 0)
+        case = _case(suite, {"classname": checked.scenario, "name": "run"}, 0)
         told = {"type": BROKEN, "message": _xml(failed[0])}
         ElementTree.SubElement(case, "failure", told).text = _xml("\n".join(failed))
     if not checked.promises:

@@ -77,7 +77,7 @@ def _answer(checked: Checked) -> str:
     named = concerned[0] if concerned else ""
     rest = f" and {len(concerned) - 1} more" if len(concerned) > 1 else ""
     if checked.verdict == BROKEN and not concerned:
-        return f"No: in {checked.scenario} more requests failed than expect.failures allows, {over}."
+        return f"No: {checked.scenario} failed, {over}: {failed_lines(checked)[0]}"
     if checked.verdict == BROKEN:
         return f"No: {checked.scenario} broke {named}{rest}, {over}."
     if checked.verdict == INVALID:

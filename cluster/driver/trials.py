@@ -6,6 +6,7 @@ in no table, and its time is in the manifest: where a model is cold, it was the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import islice
@@ -25,6 +26,9 @@ from squall.scenarios.units import NS_PER_S
 
 _MOST_KINDS = 4
 """Of one model: requests that differ in which inputs they have."""
+_REFUSED = re.compile(r"(?:the reply has HTTP status )?40[13]\b|7 |16 ")
+"""The detail where it begins with a status of HTTP or gRPC: PERMISSION_DENIED is 7, UNAUTHENTICATED 16."""
+_MALFORMED = re.compile(r"4\d\d |3 ")  # INVALID_ARGUMENT is 3
 _LOOKED_AT = 64
 """Payloads among which these are looked for: the data may have millions."""
 _MOST_TRIES = 20
@@ -124,9 +128,9 @@ def _mend(trial: Trial, scenario: Scenario) -> str:
         return "server.start_timeout says how long is waited for it; see the server's log"
     if "Stub process" in detail:  # the model's Python process has ended
         return "see the server's log"
-    if any(word in detail for word in ("401", "403")) or detail.startswith(("7 ", "16 ")):
+    if _REFUSED.match(detail):
         return HEADERS_MEND
-    if trial.outcome == "server_error" and detail.startswith(("4", "3 ")):
+    if trial.outcome == "server_error" and _MALFORMED.match(detail):
         return "clients.inputs, clients.data and model.shapes say what a request holds (docs/scenario.md)"
     if trial.outcome == "bad_reply":
         return "see that what answers there is the model whose configuration the server tells"

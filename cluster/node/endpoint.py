@@ -246,7 +246,7 @@ def inspect(
         if statistics is not None and statistics.is_refused:
             refused[STATISTICS_API] = str(statistics)
     except (ControlError, ValueError, KeyError, TypeError, AttributeError) as error:
-        if refused:
+        if isinstance(error, ControlError) and error.is_refused:
             raise TargetError(f"{url} refuses who asks: {error}; {HEADERS_MEND}") from error
         raise TargetError(f"{url} does not answer like a Triton server: {error}") from error
     finally:

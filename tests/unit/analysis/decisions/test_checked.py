@@ -137,3 +137,16 @@ def test_the_answer_is_a_sentence(
 def test_a_page_without_any_request_says_so() -> None:
     page = check_page(evaluate("s", "d" * 64, [CheckedRun(1, "r", "INVALID", 1.0, ())]))
     assert "seed 1, r: INVALID" in page_html(page)
+
+
+def test_a_run_that_failed_by_itself_is_told_in_its_own_words() -> None:
+    told = "load.py ended its test with exit code 1."
+    kept = [replace(one, failed=told) for one in runs(run_of(1_000, 0, promise=NAME))]
+    checked = evaluate("s", "d" * 64, kept)
+    assert checked.verdict == BROKEN
+    page = page_html(check_page(checked, "squall check s.yaml"))
+    assert told in page
+    assert "expect.failures" not in page + junit(checked) + markdown(checked)
+    cases = ElementTree.fromstring(junit(checked)).iter("testcase")
+    (failed,) = (case for case in cases if case.find("failure") is not None)
+    assert failed.get("name") == "run"

@@ -117,6 +117,20 @@ def test_a_server_that_calls_itself_not_ready_is_there_while_it_is_live(
     assert refusal().startswith("model 'vers' is not ready at http://h:8000: status 404; ")
 
 
+def test_only_a_refusal_is_told_as_one(server: type[ScriptedControl]) -> None:
+    server.answers[READY] = 401  # by a gateway that asks for a header there, and lets the rest through
+    server.answers["/v2/models/vers"] = {"name": "vers", "versions": []}
+    assert refusal().startswith("http://h:8000 does not answer like a Triton server: ")
+    server.answers["/v2/models/vers"] = 500
+    assert refusal() == "http://h:8000 does not answer like a Triton server: status 500"
+    server.answers |= dict.fromkeys(("/v2/models/vers", INDEX), 401)
+    assert refusal().startswith("http://h:8000 refuses who asks: metadata of model vers, ")
+    server.answers["/v2/models/vers/versions/2/config"] = 403
+    assert refusal(version="2").startswith(
+        "http://h:8000 refuses who asks: configuration and metadata of model vers: status 403; "
+    )
+
+
 @pytest.mark.usefixtures("server")
 def test_a_missing_version_is_not_listed_as_a_model_that_is_there() -> None:
     assert refusal(version="3") == (
