@@ -41,6 +41,7 @@ _OVERRUN_S = 15.0
 _LARGEST_RECENT_COUNT = 4_096
 _OK = OUTCOME_CODE["ok"]
 _NO_LANE = "Locust makes the load"
+_BLOCKS = "did not end with the load, since code of the locustfile blocks, and was killed"
 
 
 class LocustWorker:
@@ -52,7 +53,7 @@ class LocustWorker:
         self._lock = threading.Lock()
         self._stop_by_s: float | None = None
         self._over = threading.Event()
-        self._had_to_be_killed = False
+        self._killed = ""
         self._last: dict[str, Any] = {}
         self._ended: dict[str, int] | None = None
         self._kept: list[pa.Table] = []
@@ -112,8 +113,11 @@ class LocustWorker:
             while not child.has_ended(_TAKE_S):
                 self._take()
                 now_s = time.monotonic()
-                if now_s > min(end_by_s, self._stop_by_s or end_by_s):
-                    self._had_to_be_killed = True
+                if now_s > end_by_s:
+                    self._killed = _BLOCKS
+                    child.kill()
+                elif self._stop_by_s is not None and now_s > self._stop_by_s:
+                    self._killed = f"did not end within {_END_WITHIN_S:.0f} s of the stop, and was killed"
                     child.kill()
         finally:
             self._finish(child)
@@ -132,9 +136,7 @@ class LocustWorker:
         if not self._child.has_ended() or self._ended is not None:
             return
         self._over.wait(_END_WITHIN_S)  # what it had recorded is being written
-        n, how = self.n_users(), self._child.end
-        if self._had_to_be_killed:
-            how = "did not end with the load, since code of the locustfile blocks, and was killed"
+        n, how = self.n_users(), self._killed or self._child.end
         raise LostActor(
             f"{self._settings.name} on {self._settings.node} {how}: its {n} users are gone, with what they"
             f" had in flight; all {self._n_rows} requests that it had recorded are kept"

@@ -69,7 +69,7 @@ class OtherProcesses:
 
     def busiest(self) -> dict[str, dict[str, float]]:
         """Of the names of those that run still the first ones: how many processes, and of the CPU that all others had
-        their `ratio`; none below a tenth."""
+        their `ratio`, the largest first; none below a tenth."""
         total_ns = sum(self._gained_ns.values())
         found: dict[str, dict[str, float]] = {}
         most = (
@@ -81,7 +81,8 @@ class OtherProcesses:
                 own = found.setdefault(name, {"n": 0, "ratio": 0.0})
                 own["n"] += 1
                 own["ratio"] += self._gained_ns[pid] / total_ns
-        return {name: own for name, own in found.items() if own["ratio"] >= _LEAST_RATIO}
+        named = sorted(found.items(), key=lambda item: -item[1]["ratio"])
+        return {name: own for name, own in named if own["ratio"] >= _LEAST_RATIO}
 
 
 def grouped(tree: Mapping[int, int], roots: Roots) -> dict[str, list[int]]:

@@ -7,7 +7,6 @@ from itertools import pairwise
 from pathlib import Path, PurePath
 
 import numpy as np
-from pydantic import BaseModel
 
 from squall.analysis.record import from_json
 from squall.analysis.render.figure_lines import intended_lines
@@ -19,6 +18,7 @@ from squall.analysis.wording import count_text
 from squall.models.reference import refuse_large
 from squall.models.repository import refuse_unsuited
 from squall.models.spec import ENCODERS, ZOO, head_of
+from squall.scenarios.config.fields import Section
 from squall.scenarios.config.locust.load import LoadConfig
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.config.trace import TraceArrivals
@@ -114,7 +114,7 @@ def _traces_in(value: object) -> Iterator[TraceArrivals]:
     """All traces in a section or a list of them: also shapes, and parts of sums and sequences."""
     if isinstance(value, TraceArrivals):
         yield value
-    elif isinstance(value, BaseModel):
+    elif isinstance(value, Section):
         yield from _traces_in([own for _, own in value])
     elif isinstance(value, list | tuple):
         for own in value:

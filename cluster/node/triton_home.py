@@ -143,11 +143,12 @@ def _wheel_home() -> TritonHome:
             f"the embedded Triton has Python backends for {', '.join(have)}, not for {python}: "
             "make the environment with one of those, or pass --server URL"
         )
-    backends = home / f"backends-{python}-3"  # an earlier squall made one without `_DLPACK`
+    backends = home / f"backends-{python}-3"  # the last number: of what `_make_backends` makes
     if not backends.exists():
         _make_backends(backends, triton / "backends" / "python", stub)
     environment = home / f"environment-{python}"
-    if not environment.exists():
+    if not (environment / "bin" / "python3").exists():  # a link into the Python of the machine that made it
+        shutil.rmtree(environment, ignore_errors=True)
         _make_environment(environment)
     libraries = (home / "nvidia_pytriton.libs", *_python_library_dirs(python))
     binary = triton / "bin" / "tritonserver"
