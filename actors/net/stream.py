@@ -74,11 +74,6 @@ class Address:
     sockaddr: str | tuple[str, int] | tuple[str, int, int, int]
 
     @classmethod
-    def resolve(cls, host: str, port: int, unix_path: str | None = None) -> Address:
-        """The first of `resolve_all`. Raises OSError where `host` has no address."""
-        return cls.resolve_all(host, port, unix_path)[0]
-
-    @classmethod
     def resolve_all(cls, host: str, port: int, unix_path: str | None = None) -> tuple[Address, ...]:
         """All that `host` has, each once, in the system's order. Raises OSError where it has none."""
         if unix_path is not None:

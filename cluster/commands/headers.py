@@ -14,7 +14,7 @@ from squall.scenarios.errors import ScenarioError
 _REFERENCE = re.compile(r"\$\{\w+\}")
 
 
-def headers_typed(texts: Iterable[str], flag: str = "-H") -> dict[str, str]:
+def headers_typed(texts: Iterable[str]) -> dict[str, str]:
     """The headers as they were typed, `${NAME}` among it. Raises ScenarioError for what is no header, without its
     value, which may be a secret."""
     found: dict[str, str] = {}
@@ -22,17 +22,17 @@ def headers_typed(texts: Iterable[str], flag: str = "-H") -> dict[str, str]:
         name, colon, value = text.partition(":")
         name, value = name.strip(), value.strip()
         if not colon or not name:
-            raise ScenarioError(f"{flag}: {name[:20]!r} is not NAME:VALUE")
+            raise ScenarioError(f"-H: {name[:20]!r} is not NAME:VALUE")
         if not (value.isascii() and value.isprintable()):
-            raise ScenarioError(f"{flag}: the value of {name} has characters that no header may have")
+            raise ScenarioError(f"-H: the value of {name} has characters that no header may have")
         found[name] = value
-    section_from_mapping(ClientConfig, {"headers": dict(found)}, flag)
+    section_from_mapping(ClientConfig, {"headers": dict(found)}, "-H")
     return found
 
 
-def expanded(headers: Mapping[str, str], flag: str = "-H") -> dict[str, str]:
+def expanded(headers: Mapping[str, str]) -> dict[str, str]:
     """With the values of their variables. Raises ScenarioError for one that is not set."""
-    return expand_headers(headers, os.environ, f"{flag}: ")
+    return expand_headers(headers, os.environ, "-H: ")
 
 
 def told_of_values(headers: Mapping[str, str], where: str) -> list[str]:

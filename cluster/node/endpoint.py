@@ -192,7 +192,7 @@ def attach(models: Sequence[ModelConfig], server: ServerConfig, access: Access =
     if server.metrics_port is not None:
         metrics_url = f"http://{bracketed(authority(url)[0])}:{server.metrics_port}"
         with closing(Control(metrics_url, access)) as metrics:
-            not_there = _why_not(metrics, METRICS)
+            not_there = why_not(metrics, METRICS)
         if not_there is not None and not_there.is_refused:
             refused[METRICS_API], metrics_url = str(not_there), None
         elif not_there is not None:
@@ -242,7 +242,7 @@ def inspect(
             raise TargetError(f"no Triton is ready at {url}: {not_there}")
         found = [_inspect_model(control, url, model, refused) for model in models]
         version = _server_version(control, refused)
-        statistics = _why_not(control, STATISTICS)
+        statistics = why_not(control, STATISTICS)
         if statistics is not None and statistics.is_refused:
             refused[STATISTICS_API] = str(statistics)
     except (ControlError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -303,7 +303,7 @@ def _inspect_model(control: Control, url: str, model: ModelConfig, refused: dict
     ControlError, ValueError and KeyError as `describe_model`."""
     named = path_of(model.name)
     path = f"{named}/versions/{model.version}" if model.version is not None else named
-    not_ready = _why_not(control, f"{path}/ready")
+    not_ready = why_not(control, f"{path}/ready")
     if not_ready is not None and not_ready.is_refused:
         refused.setdefault("health", str(not_ready))
     elif not_ready is not None:
@@ -339,14 +339,8 @@ def _dims(inputs: Mapping[str, Sequence[int]]) -> str:
     return ", ".join(f"{name} {list(dims)}" for name, dims in inputs.items())
 
 
-def why_not(control: Control, path: str) -> str | None:
+def why_not(control: Control, path: str) -> ControlError | None:
     """None if the server answers `path` with 200; else why not, in a few words."""
-    error = _why_not(control, path)
-    return None if error is None else str(error)
-
-
-def _why_not(control: Control, path: str) -> ControlError | None:
-    """None if the server answers `path` with 200."""
     try:
         control.ask(path)
     except ControlError as error:
@@ -361,7 +355,7 @@ def why_not_there(control: Control, refused: dict[str, str] | None = None) -> st
     With strict readiness, the default, a Triton calls itself not ready for good once any model failed to load, and goes
     on to serve all others: where it is live, each model is to be asked itself.
     """
-    not_ready = _why_not(control, READY)
+    not_ready = why_not(control, READY)
     if not_ready is None:
         return None
     if not_ready.is_refused and refused is not None:

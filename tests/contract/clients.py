@@ -100,7 +100,7 @@ class Bench:
 def bench_of(wire: Wire, port: int) -> Iterator[Bench]:
     """A client without connections yet."""
     ends, loop, clock = Ends(TEMPLATES[wire]), Loop(SystemClock()), SystemClock()
-    route = Route(Address.resolve("127.0.0.1", port))
+    route = Route(Address.resolve_all("127.0.0.1", port)[0])
     client: Client = (
         HttpClient(loop, clock, route, ends.on_reply, ends.on_failure)
         if wire == "http"

@@ -34,7 +34,7 @@ def of_client(loop: Loop) -> Bench:
     def on_failure(token: int, *_: object) -> None:
         ends.append(-token)
 
-    route = Route(Address.resolve("127.0.0.1", 1))
+    route = Route(Address.resolve_all("127.0.0.1", 1)[0])
     client = GrpcClient(loop, SystemClock(), route, "h:1", {}, on_reply, on_failure)
     connection = GrpcConnection(client, call_headers("http", "h:1", {}))
     connection.socket = SocketStream()  # type: ignore[assignment]

@@ -83,7 +83,7 @@ class Bench:
 @pytest.fixture
 def bench(loop: Loop, listener: socket.socket) -> Iterator[Bench]:
     ends = Ends()
-    route = Route(Address.resolve(*listener.getsockname()))
+    route = Route(Address.resolve_all(*listener.getsockname())[0])
     client = HttpClient(loop, SystemClock(), route, ends.on_reply, ends.on_failure)
     yield Bench(client, ends, loop, listener)
     client.close()
@@ -245,7 +245,7 @@ def test_each_refused_connection_fails_one_request(loop: Loop) -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         address = gone.getsockname()
     ends = Ends()
-    route = Route(Address.resolve(*address))
+    route = Route(Address.resolve_all(*address)[0])
     client = HttpClient(loop, SystemClock(), route, ends.on_reply, ends.on_failure)
     for token in range(5):
         client.send(token, b"x", b"")

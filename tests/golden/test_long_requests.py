@@ -67,7 +67,7 @@ class Line:
     def __init__(self, loop: Loop, listener: socket.socket) -> None:
         self.owner = Owner()
         self.loop = loop
-        self.stream = SocketStream(loop, Route(Address.resolve(*listener.getsockname())), self.owner)
+        self.stream = SocketStream(loop, Route(Address.resolve_all(*listener.getsockname())[0]), self.owner)
         self.peer, _ = listener.accept()
         self.peer.setblocking(False)
         self.came = bytearray()

@@ -12,7 +12,7 @@ from squall.actors.net.stream import TlsSettings
 from squall.actors.net.triton_control import Access, Control, ControlError
 from squall.cluster.commands.headers import expanded
 from squall.cluster.commands.perf.asked import Asked
-from squall.cluster.node.endpoint import attach
+from squall.cluster.node.endpoint import attach, serving_of
 from squall.models.spec import ModelSpec
 from squall.scenarios.config.loader import section_from_mapping
 from squall.scenarios.config.models.model import ModelConfig
@@ -106,7 +106,7 @@ def ask(asked: Asked, place: Place) -> Served:
     return Served(
         url=place.url,
         spec=endpoint.spec,
-        has_cache=bool((config.get("response_cache") or {}).get("enable")),
+        has_cache=serving_of(config).response_cache,
     )
 
 

@@ -20,20 +20,21 @@ from squall.scenarios.units import NS_PER_S
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """`runs` in their order, those that are finished marked; `start_s`: what a run takes beside its phases (Ray,
-    the server, the join), measured over `n_measured` runs; 0 before any, when `seconds_left` is the least
-    it can be. `confirm`: fresh runs of the cell that will be chosen, as long as the longest."""
+    """`runs` in their order, those that are finished marked; `seconds_left` is the least it can be before any run was
+    measured. `confirm`: fresh runs of the cell that will be chosen, as long as the longest."""
 
     cells: tuple[str, ...]
     runs: tuple[dict[str, Any], ...]
     confirm: int
-    start_s: float
-    n_measured: int
+    beside: Beside
     seconds_left: float
 
     def to_json(self) -> dict[str, Any]:
         """For `--json`."""
-        return {**vars(self), "cells": list(self.cells), "runs": list(self.runs)}
+        return {
+            "cells": list(self.cells), "runs": list(self.runs), "confirm": self.confirm, "start_s": self.beside.seconds,
+            "n_measured": self.beside.n_runs, "seconds_left": self.seconds_left,
+        }  # fmt: skip
 
     def lines(self) -> list[str]:
         """For the screen."""
@@ -44,8 +45,7 @@ class Rehearsal:
         found += [_line(run) for run in self.runs]
         if self.confirm:
             found.append(f"and {self.confirm} of the cell that will be chosen, with fresh seeds")
-        beside = Beside(self.start_s, self.n_measured)
-        return [*found, beside.minutes_text(self.seconds_left, ": --resume FOLDER --dry-run")]
+        return [*found, self.beside.minutes_text(self.seconds_left, ": --resume FOLDER --dry-run")]
 
 
 def rehearse(
@@ -68,7 +68,7 @@ def rehearse(
     n_pauses = max(0, len(left) + n_confirm - 1)
     seconds = sum(left) + n_confirm * (max(cells_s) + beside.seconds) + pause_s * n_pauses
     labels = tuple(cell.label for cell in experiment.cells)
-    return Rehearsal(labels, runs, n_confirm, beside.seconds, beside.n_runs, seconds)
+    return Rehearsal(labels, runs, n_confirm, beside, seconds)
 
 
 def _described(

@@ -49,7 +49,7 @@ def test_once_runs_exist_what_they_took_is_taken_and_they_are_done(tmp_path: Pat
         run_sweep(experiment, Asked(tmp_path, None, None, False, PATH), Interrupts(), around)
     (folder,) = tmp_path.glob("held-sweep-*")
     found = rehearse(experiment, folder, PATH, SITE, False)
-    assert (found.start_s, found.n_measured) == (7.0 - PHASES_S, 5)
+    assert (found.beside.seconds, found.beside.n_runs) == (7.0 - PHASES_S, 5)
     assert [run["is_finished"] for run in found.runs] == [True] * 5 + [False] * 3
     assert found.seconds_left == pytest.approx(3 * 7.0)
     assert rehearse(experiment, folder, PATH, SITE, True).seconds_left == pytest.approx(8 * 7.0)
