@@ -72,10 +72,7 @@ def scenario_mapping(**changes: Any) -> dict[str, Any]:
             "queue_delay": "1ms",
             "settings": {"width": 16, "layers": 1, "sequence": 2, "classes": 2},
         },
-        "clients": {
-            "workers_per_node": 2, "timeout": "2s", "try_first": False,
-            "rows": {"kind": "uniform", "low": 1, "high": 4},
-        },
+        "clients": {"workers_per_node": 2, "timeout": "2s", "rows": {"kind": "uniform", "low": 1, "high": 4}},
         "phases": [
             {
                 "name": "warmup", "kind": "warmup", "duration": "500ms",
@@ -91,6 +88,8 @@ def scenario_mapping(**changes: Any) -> dict[str, Any]:
         "profile": {"nsys": "off", "nvml": "off"},
         **changes,
     }  # fmt: skip
+    if "load" not in mapping:
+        mapping["clients"] = {"try_first": False, **mapping["clients"]}
     servers = (mapping.get("server") or {}, *(mapping.get("servers") or ()))
     return without_delay(mapping) if any("url" in one for one in servers) else mapping
 

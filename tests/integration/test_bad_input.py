@@ -217,7 +217,7 @@ def test_a_cut_off_cache_and_no_package_index_say_what_to_do(alone: Bench) -> No
     (cache / "triton-nvidia-pytriton-0.7.0" / "pytriton").mkdir(parents=True)
     live = alone.start_run(scenario_mapping(), env={**_NO_INDEX, "SQUALL_CACHE_DIR": str(cache)})
     line = _refused(alone, live, 1)
-    assert "the Triton server is not cached and nvidia-pytriton==0.7.0 could not be fetched" in line
+    assert "nvidia-pytriton==0.7.0 is not cached and could not be fetched" in line
     assert "pass --server URL" in line
     assert [path.name for path in cache.iterdir()] == ["triton-nvidia-pytriton-0.7.0"]
 

@@ -30,7 +30,6 @@ def mapping_of(folder: Path, warm_up_s: float, rate: str = "150/s", seconds: flo
     mapping["clients"] |= {
         "workers_per_node": 1,
         "timeout": "20s",
-        "try_first": False,
         "rows": {"kind": "constant", "value": 1},
     }
     mapping["phases"] = [

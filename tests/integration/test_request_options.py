@@ -94,7 +94,7 @@ def mapping_of(
     return scenario_mapping(
         model={"name": "teller", "repository": str(folder / "models"), "max_batch_size": 4, "shapes": {"hint": [2]}},
         clients={
-            "workers_per_node": 1, "timeout": "20s", "protocol": protocol, "try_first": False,
+            "workers_per_node": 1, "timeout": "20s", "protocol": protocol,
             "rows": {"kind": "uniform", "low": 1, "high": 2}, **clients,
         },
         phases=[

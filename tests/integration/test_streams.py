@@ -130,7 +130,7 @@ def mapping_of(
         clients={
             "workers_per_node": 2, "timeout": "20s", "protocol": protocol, "payload_variants": 1,
             "inputs": {"n": {"low": n, "high": n}, "gap_us": {"low": gap_us, "high": gap_us}},
-            **{"stream": {"tokens": "tokens"}, "try_first": False, **clients},
+            **{"stream": {"tokens": "tokens"}, **clients},
         },
         phases=[
             {"name": "main", "kind": "measure", "duration": "3s", "arrivals": {"kind": "poisson", "rate": rate}},

@@ -139,7 +139,7 @@ def mapping_of(one: ZooModel, zoo: ZooServer, protocol: str, **check: Any) -> di
     )
     clients = {
         "workers_per_node": 1, "timeout": "20s", "protocol": protocol, "rows": rows,
-        "try_first": False, "payload_variants": N_VARIANTS, **one.clients,
+        "payload_variants": N_VARIANTS, **one.clients,
     }  # fmt: skip
     clients["check"] = {"function": one.function, **one.check, **check}
     arrivals = {"kind": "poisson", "rate": f"{one.rate_hz}/s"}
