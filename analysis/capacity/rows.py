@@ -21,10 +21,9 @@ _TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_
 class Row:
     """A run. `variant`: of the servers, `all` but for --gpus; `factor`: of the scenario's rate; `digest`: of what ran.
 
-    `is_replaced`: it was INVALID, and run once more. `bottleneck`: what its diagnosis says. `queue_delay_ns`: the
-    longest of its servers' batchers. Of the promise `binding`
-    the `figure`, in ns of times, and its `limit`; infinite figures are None. The others as in `Level`, None without
-    requests.
+    `is_replaced`: it was INVALID, and run once more. `bottleneck`: what its diagnosis says, and what to try first.
+    `queue_delay_ns`: the longest of its servers' batchers. Of the promise `binding` the `figure`, in ns of times, and
+    its `limit`; infinite figures are None. The others as in `Level`, None without requests.
     """
 
     variant: str

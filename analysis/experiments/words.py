@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
-from squall.analysis.experiments.cell_figures import MeanFigure
+from squall.analysis.experiments.cell_figures import CellFigures, MeanFigure
 from squall.analysis.experiments.result import Sweep
-from squall.analysis.experiments.rivals import Rival
-from squall.analysis.experiments.rows import LATENCIES, RunRow
+from squall.analysis.experiments.rivals import Rival, apart, values_of
+from squall.analysis.experiments.rows import CELL, LATENCIES, RunRow
 from squall.analysis.wording import change_text, duration_text, names_text, rate_text
 
 
@@ -19,7 +20,7 @@ def answer(sweep: Sweep) -> str:
 
 def facts(sweep: Sweep) -> list[str]:
     """What the answer rests on, a line each."""
-    return [*_unlucky(sweep), *_confirmed(sweep), *_drift_fact(sweep), *_sites(sweep)]
+    return [*_unlucky(sweep), *_instances(sweep), *_confirmed(sweep), *_drift_fact(sweep), *_sites(sweep)]
 
 
 def cell_lines(sweep: Sweep) -> list[str]:
@@ -143,6 +144,33 @@ def _confirmed(sweep: Sweep) -> list[str]:
         else "not what the runs that chose it led to expect"
     )
     return [f"{text}: {claim} ({expected})."]
+
+
+def _instances(sweep: Sweep) -> list[str]:
+    """What more instances were measured to do, a line for each two cells that differ in nothing but one count of
+    instances, with no count between; by the geometric means of the first objective."""
+    objective = sweep.design.objectives[0]
+    values = values_of([row for row in sweep.runs if row.role == CELL], objective)
+    known = [one for one in sweep.cells if one.objectives[objective].mean is not None]
+    differ = apart(values, [one.cell for one in known])
+    groups: dict[tuple[str, str], list[tuple[int, CellFigures]]] = {}
+    for one in known:
+        for key, count in one.factors.items():
+            if key.rpartition(".")[2] == "instances" and isinstance(count, int):
+                rest = {name: value for name, value in one.factors.items() if name != key}
+                groups.setdefault((key, repr(rest)), []).append((count, one))
+    lines = []
+    for (key, _), counted in groups.items():
+        counted.sort(key=lambda each: each[0])
+        for (fewer, one), (more, other) in pairwise(counted):
+            figure, before = (value_text(each.objectives[objective].mean, objective) for each in (other, one))
+            pair = (min(one.cell, other.cell), max(one.cell, other.cell))
+            claim = "" if pair in differ else ", which cannot be told apart"
+            lines.append(
+                f"{key}: {more} were measured at {objective} {figure} against {before} of {fewer}"
+                f" ({other.label} against {one.label}){claim}."
+            )
+    return lines
 
 
 def _unlucky(sweep: Sweep) -> list[str]:

@@ -10,9 +10,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from squall.actors.net.triton_control import Control, ControlError
+from squall.analysis.storage.store import RunStore
 from squall.cluster.control.repository import Repository
 from squall.cluster.node.endpoint import READY, Endpoint, attach
 from squall.cluster.node.server import TritonServer
@@ -287,3 +289,30 @@ def test_a_server_of_squalls_own_loads_others_beside_the_model_under_load(
     assert facts.is_restored is None
     assert 0 < max(facts.loading_ns.values()) < time.monotonic_ns() - begin
     assert any(line.startswith("squall loaded sleeper in ") for line in live.lines)
+
+
+@pytest.mark.long
+def test_a_delay_that_b_gives_the_batcher_of_a_running_server_takes_effect(
+    joined: Bench, watched: Watched
+) -> None:
+    """At 40/s a batch of 4 takes 100 ms to fill: each of B's first requests waits for the delay."""
+    before = watched.state()
+    delay_ns = 30_000_000
+    key = "server.control.load.resident.config.dynamic_batching.max_queue_delay_microseconds"
+    path = joined.write(watched.scenario("resident", {"load": {"resident": {}}}))
+    ray = ["--ray", joined.ray] if joined.ray else []
+    live = joined.start(
+        "compare", path, "--pairs", "2", "--set-b", f"{key}={delay_ns // 1_000}", "--out", joined.out, *ray
+    )
+    live.end()  # of two short pairs it may decide nothing
+    stores = [RunStore.open(each.parent) for each in sorted(joined.out.rglob("manifest.json"))]
+    delays = [one.manifest.servers["server-0"].serving["resident"].queue_delay_ns or 0 for one in stores]
+    assert {*delays} == {0, delay_ns}, live.lines
+    rows = [planned_rows(store) for store in stores]
+    medians_ns = [
+        float(np.nanmedian(np.array(one["done_ns"], float) - np.array(one["sent_ns"], float))) for one in rows
+    ]
+    slow = [ns for ns, delay in zip(medians_ns, delays, strict=True) if delay]
+    # requests that come while the first waits wait less, 22 ms in the mean; load and noise only add to that
+    assert min(slow) > 0.4 * delay_ns, medians_ns
+    assert watched.state() == before

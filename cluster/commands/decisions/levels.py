@@ -171,11 +171,11 @@ def _cause(summary: Summary | None) -> str:
 
 
 def bottleneck_text(summary: Summary) -> str:
-    """What the diagnosis of a run says that limits it: the first cause that it names; else where the time of late
-    requests went; empty where neither is known."""
+    """What the diagnosis of a run says that limits it, and what to try first: of the first cause that it names; else
+    where the time of late requests went; empty where neither is known."""
     for one in summary.findings:
         if one.level == "window" and one.rule not in ("none", UNASSESSED):
-            return one.claim
+            return f"{one.claim} {one.next_step}".strip()
     for promise in summary.promises or ():
         if promise.late is not None:
             return f"of late requests {promise.late.grew_most} grew most"

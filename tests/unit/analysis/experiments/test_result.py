@@ -154,3 +154,23 @@ def test_the_page_answers_first_and_holds_every_run() -> None:
     for one in marks:
         ends = zip(one.x_low, one.x, one.x_high, strict=True)
         assert all(low is not None and high is not None and low <= x <= high for low, x, high in ends)
+
+
+def test_what_more_instances_were_measured_to_do_is_said_of_cells_that_differ_in_nothing_else() -> None:
+    rows = rows_of([14.6, 7.9, 7.9, 20.0], [60, 60, 60, 60])
+    stated = [
+        {"model.instances": n, "model.max_batch_size": batch} for n, batch in ((1, 4), (2, 4), (4, 4), (2, 8))
+    ]
+    cells = tuple((f"c{number}", own) for number, own in enumerate(stated))
+    design = Design("tried", cells, ("p95",), "blocked-random", "every run", 4, 1, 16)
+    first, second = (line for line in facts(evaluate(design, rows)) if "were measured" in line)
+    scale = (1.5 * 0.7 * 1.2) ** 0.25
+    assert first.startswith("model.instances: 2 were measured at p95 ")
+    assert first.endswith("of 1 (c1 against c0).")
+    told = [float(part.split(" ms")[0]) for part in first.split("p95 ")[1].split(" against ")[:2]]
+    assert told == pytest.approx([7.9 * scale, 14.6 * scale], rel=0.01)
+    assert second.startswith("model.instances: 4 were measured at p95 ")
+    assert second.endswith("of 2 (c2 against c1), which cannot be told apart.")
+    # only what was measured: of two cells that differ in more than the instances nothing is said
+    alone = evaluate(design, [one for one in rows if one.cell in (0, 3)])
+    assert not [line for line in facts(alone) if "were measured" in line]

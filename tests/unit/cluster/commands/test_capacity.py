@@ -15,10 +15,11 @@ from squall.analysis.capacity.page import page_of
 from squall.analysis.capacity.rows import Row, read_rows, rows_bytes
 from squall.analysis.capacity.search import Found
 from squall.analysis.summary.summary import summarise
+from squall.analysis.tables.deployed import ServingFacts
 from squall.cluster.cli import app
 from squall.cluster.commands.decisions.capacity import settings_of, with_promises
 from squall.cluster.commands.decisions.capacity_search import CapacitySearch, resumed_rows
-from squall.cluster.commands.decisions.levels import read_run
+from squall.cluster.commands.decisions.levels import bottleneck_text, read_run
 from squall.cluster.commands.decisions.minutes import phases_s
 from squall.cluster.draining import Draining
 from squall.cluster.driver.run import RunResult
@@ -28,6 +29,7 @@ from squall.cluster.progress import Screen
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError, StoreError
+from tests.regime_runs import Batcher, diagnose, write_batched_run
 from tests.simulated_runs import SimulatedRuns
 from tests.synthetic_runs import synthesise
 
@@ -318,6 +320,32 @@ def test_the_level_of_a_run_directory_is_that_of_its_measured_requests(tmp_path:
     assert seen.level.n_ok == summary.measure.outcomes.n_ok
     assert seen.level.offered_hz == pytest.approx(seen.level.n * 1e9 / summary.measure.duration_ns)
     assert read_run(RunResult(store.run_dir, None, "INVALID"), None).level is None
+
+
+def test_what_limits_a_level_is_told_with_what_to_try_first(tmp_path: Path) -> None:
+    findings, *_ = diagnose(write_batched_run(tmp_path / "overload", Batcher(), (1.2,)))
+    summary = summarise(synthesise().write(tmp_path))
+    told = bottleneck_text(replace(summary, findings=tuple(findings)))
+    assert "An instance ends at about " in told
+    assert "First: an instance more, 2 in place of 1; " in told
+
+
+def test_the_delay_of_the_batchers_is_that_of_the_server_not_of_the_scenario(tmp_path: Path) -> None:
+    store = synthesise().write(tmp_path)
+    (server, facts), *_ = store.manifest.servers.items()
+    serving = {"m": ServingFacts(queue_delay_ns=3_000_000), "n": ServingFacts(queue_delay_ns=1_000_000)}
+    amended = replace(store.manifest, servers={server: replace(facts, serving=serving)})
+    store._write_manifest(amended)  # as a run against such servers has it
+    seen = read_run(RunResult(store.run_dir, None, "VALID"), None)
+    assert seen.queue_delay_ns == 3_000_000
+    runs = SimulatedRuns(SERVICE_S)
+    search = searching(tmp_path / "search", runs, seeds=1)
+    assert search.settings.queue_delay_ns == 20_000_000
+    search.read = lambda result, late_ns: replace(
+        runs.read(result, late_ns), queue_delay_ns=seen.queue_delay_ns
+    )
+    search.run(by_gpus=False)
+    assert stored(tmp_path / "search")["settings"]["queue_delay_ns"] == 3_000_000
 
 
 def test_a_short_run_is_marked(tmp_path: Path) -> None:
