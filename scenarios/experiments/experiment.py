@@ -17,7 +17,7 @@ from squall.scenarios.config.loader import (
     scenario_from_mapping,
     section_from_mapping,
 )
-from squall.scenarios.config.overrides import set_value
+from squall.scenarios.config.overrides import kept_override, set_value
 from squall.scenarios.config.problems import nearest
 from squall.scenarios.config.scenario import Scenario, refuse_as_factor
 from squall.scenarios.errors import ScenarioError
@@ -148,9 +148,16 @@ def _refuse_strange_keys(stated: ExperimentFile) -> None:
         ("matrix", stated.matrix),
         *((f"include[{k}]", one) for k, one in enumerate(stated.include)),
     ]:
-        for key in pairs:
+        for key, values in pairs.items():
             if key in _OWN_KEYS:
                 raise ValueError(f"{where}: {key} is no factor, {_OWN_KEYS[key]}")
+            for value in values if where == "matrix" else [values]:
+                text = f"{key}={json.dumps(value, default=str)}"
+                if kept_override(text) != text:
+                    raise ValueError(
+                        f"{where}: {key}: what a factor is stands in every file of a sweep, and values of headers in"
+                        " none: write ${NAME}, and set that variable"
+                    )
     for place, entry in enumerate(stated.exclude):
         for key in entry:
             if key not in stated.matrix:

@@ -100,6 +100,10 @@ def test_how_the_file_is_written_does_not_matter_and_what_it_runs_does(tmp_path:
     assert load(tmp_path, scenario={**SCENARIO, "clients": {"timeout": "3s"}}).described() != plain
 
 
+NO_SECRETS = (
+    "what a factor is stands in every file of a sweep, and values of headers in none: write ${NAME}, and set that"
+    " variable"
+)
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "an empty matrix": ({"matrix": {}}, "matrix: is empty, it names key paths and their values"),
     "no matrix": ({"matrix": None}, "matrix: is empty, a sweep needs cells"),
@@ -139,6 +143,14 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a seed as factor": (
         {"matrix": {"seed": [1, 2]}},
         "matrix: seed is no factor, repeats and seed of the experiment say which",
+    ),
+    "a secret as factor": (
+        {"matrix": {"clients.headers.Authorization": ["${A}", "Bearer s3cret"]}},
+        f"matrix: clients.headers.Authorization: {NO_SECRETS}",
+    ),
+    "a section with a secret as factor": (
+        {"include": [{"clients": {"headers": {"Authorization": "Bearer s3cret"}}}]},
+        f"include[0]: clients: {NO_SECRETS}",
     ),
     "no seeds": ({"repeats": 0}, "repeats: 0 must be at least 1"),
     "a strange objective": (
