@@ -64,7 +64,6 @@ def test_a_model_that_sleeps_at_sizes_it_has_not_seen_is_cold_on_the_screen_the_
     assert cold["is_of_first"]
     assert cold["n_first_slow"] >= 3
     assert cold["first_excess_ns"] >= 0.9 * 0.3e9 * cold["n_first_slow"]
-    assert cold["late_ratio"] > 0.5
     first = next(
         one for one in summary["findings"] if not one["rule"].startswith("starved")
     )  # by other tests
