@@ -105,7 +105,10 @@ def worker_of(bench: Alone, number: int) -> psutil.Process:
 
 def test_what_a_killed_worker_had_not_written_is_lost_and_what_was_due_later_is_unsent(alone: Alone) -> None:
     live = alone.load(4)
-    worker_of(alone, 1).kill()
+    worker = worker_of(alone, 1)
+    worker.suspend()
+    time.sleep(0.5)  # what is due meanwhile has no record
+    worker.kill()
     assert live.end() == 3, live.lines
     rows, store = alone.rows(), alone.store()
     outcome, is_1 = rows["outcome"], rows["worker"] == 1
