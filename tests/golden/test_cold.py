@@ -39,6 +39,12 @@ BATCHES, STATISTICS, REQUESTS = ("batches", "triton_samples"), ("triton_samples"
 SOURCES = pytest.mark.parametrize(
     "tables", [BATCHES, STATISTICS, REQUESTS], ids=["batches", "statistics", "requests"]
 )
+BATCHES_FIRST = pytest.mark.parametrize(
+    "tables",
+    [BATCHES, *(pytest.param(one, marks=pytest.mark.slow) for one in (STATISTICS, REQUESTS))],
+    ids=["batches", "statistics", "requests"],
+)
+"""The others in the slow suite."""
 BUSY = Load("load", "measure", 8.0, 2_500.0)
 
 
@@ -101,7 +107,7 @@ def test_the_advised_warm_up_covers_it(tmp_path: Path) -> None:
     assert found.n_first_slow <= 5, "rare sizes alone are left"
 
 
-@SOURCES
+@BATCHES_FIRST
 @pytest.mark.parametrize(("until_s", "factor"), [(4.0, 6.0), (7.0, 6.0), (12.0, 4.0)])
 def test_a_model_that_is_slow_for_its_first_seconds_is_cold_until_then(
     tmp_path: Path, tables: tuple[str, ...], until_s: float, factor: float
@@ -143,7 +149,7 @@ def test_a_first_execution_that_outlasts_the_warm_up(tmp_path: Path, tables: tup
     assert "kept without them" in outcome_text([promise])
 
 
-@SOURCES
+@BATCHES_FIRST
 @seeds(2)
 @pytest.mark.parametrize(
     "took",
@@ -168,7 +174,7 @@ def test_a_slow_spell_behind_a_warm_up_that_ran_at_full_speed_is_not_cold(tmp_pa
     assert cold_of(tmp_path, took, loads=loads).kind == "none"
 
 
-@SOURCES
+@BATCHES_FIRST
 @pytest.mark.parametrize("share", [0.05, 0.1])
 def test_a_model_that_gets_slower_with_time_drifts(
     tmp_path: Path, tables: tuple[str, ...], share: float
@@ -187,7 +193,7 @@ def test_a_model_that_gets_slower_with_time_drifts(
     assert "it is not cold" in summary.findings[0].claim
 
 
-@SOURCES
+@BATCHES_FIRST
 @pytest.mark.parametrize("factor", [4.0, 8.0])
 def test_a_queue_that_arrivals_make_at_the_beginning_is_not_cold(
     tmp_path: Path, tables: tuple[str, ...], factor: float

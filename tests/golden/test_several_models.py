@@ -31,7 +31,7 @@ from tests.golden.driving import SPEC, column, run_worker, settings_of
 from tests.golden.test_several_servers import Stub, run_users, stubs
 
 pytestmark = [pytest.mark.usefixtures("way"), pytest.mark.serial]
-both_protocols = pytest.mark.parametrize("protocol", ["http", "grpc"])
+both_protocols = pytest.mark.parametrize("protocol", ["http", pytest.param("grpc", marks=pytest.mark.slow)])
 NAMES = ("dense", "text", "wide")
 SPECS = [replace(SPEC, name=name) for name in NAMES[:2]]
 SPECS.append(replace(SPEC, name="wide", inputs=(TensorSpec("IN", "INT64", (9,)), *SPEC.inputs)))

@@ -43,7 +43,7 @@ from tests.golden.driving import (
 from tests.null_process import NullProcess, null_spec
 
 pytestmark = [pytest.mark.usefixtures("way"), pytest.mark.serial]
-both_protocols = pytest.mark.parametrize("protocol", ["http", "grpc"])
+both_protocols = pytest.mark.parametrize("protocol", ["http", pytest.param("grpc", marks=pytest.mark.slow)])
 Stub = StubTriton | StubGrpc
 
 

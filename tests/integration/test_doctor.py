@@ -41,6 +41,7 @@ def doctor(bench: Bench, *ray: str, **env: str) -> tuple[int, dict[str, Any]]:
     return done.returncode, json.loads(done.stdout)
 
 
+@pytest.mark.single
 def test_a_checkout_in_the_working_folder_is_not_what_nodes_run(alone: Bench) -> None:
     checkout = alone.folder / "squall"
     checkout.mkdir()

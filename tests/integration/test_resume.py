@@ -38,6 +38,7 @@ def _killed(bench: Bench) -> RunStore:
     return bench.store()
 
 
+@pytest.mark.slow
 def test_the_kill_is_the_first_reason_and_without_the_folder_nothing_changes(joined: Bench) -> None:
     store = _killed(joined)
     assert joined.ray_tmp is not None

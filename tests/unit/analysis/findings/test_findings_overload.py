@@ -10,7 +10,7 @@ import pytest
 from squall.analysis.findings.finding import Finding
 from tests.regime_runs import Batcher, diagnose, write_batched_run
 
-LOADS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.15, 1.3, 1.5)
+LOADS = (0.5, 0.7, 0.85, 0.95, 1.0, 1.05, 1.15, 1.5)
 SLEEPS = Batcher()
 BATCHERS = {
     "sleeps": SLEEPS,
