@@ -17,6 +17,7 @@ import gevent
 import gevent.event
 import locust
 import locust.log
+import locust.runners
 from locust.rpc import Message
 
 from squall.actors.locust.locustfile import Loaded, fire_init
@@ -30,6 +31,9 @@ _KEEP_S = 5.0
 _REPORTS_WITHIN_S = 15.0
 _STOPPED_WITHIN_S = 4.0
 _REPLY_S = 0.5
+_SILENT_COUNT = 10
+"""Heartbeats, one a second, that a worker may miss: Locust's own 3 end a load where a busy host starves one for 4 s.
+That one has ended its process tells."""
 _LOOPBACK = "127.0.0.1"
 _ENVIRONMENT = re.compile(r'(?<=File ")/[^"]*?(?=/lib/python3)')
 _OURS = re.compile(r'(?<=File ")/[^"]*/(?=actors/locust/)')
@@ -51,6 +55,7 @@ class MasterRole:
         self._stops = False
         self._asked: tuple[int, float] | None = None
         self._start_ns = 0
+        locust.runners.HEARTBEAT_LIVENESS = _SILENT_COUNT
         self._runner = runner = environment.create_master_runner(settings.address, 0)
         runner.register_message(ENDED, self._take_last_report)
         note = runner.log_exception

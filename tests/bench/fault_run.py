@@ -65,7 +65,11 @@ def scenario(load_s: float, warmup_s: float) -> dict[str, Any]:
          "arrivals": {"kind": "gamma", "rate": "300/s", "cv": 2}},
         {"name": "drain", "kind": "drain", "duration": f"{_DRAIN_S}s"},
     ]  # fmt: skip
-    clients = {"workers_per_node": 2, "timeout": "2s"}
+    clients = {
+        "workers_per_node": 2,
+        "timeout": "2s",
+        "try_first": False,
+    }  # the server answers those of the load alone
     return {
         "name": "faults", "seed": 11, "model": _HEAD, "clients": clients, "phases": phases,
         "profile": {"nsys": "off", "nvml": "off"},

