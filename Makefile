@@ -16,7 +16,7 @@ SINGLE := tests/integration
 # $(call part,NAME,ARGUMENTS,BEFORE): a part of the suite. A test that fails fails it; nothing is run again to pass.
 part = $(3) $(BIN)/pytest -o cache_dir=build/tests/$(1) --durations=10 $(2)
 
-.PHONY: demo test test-skipped lane-pure lane-types lane-single lane-real test-slow lane-slow-pure lane-slow-single lane-slow-real test-long \
+.PHONY: demo test test-skipped lane-pure lane-single lane-real test-slow lane-slow-pure lane-slow-single lane-slow-real test-long \
 	lane-long-pure lane-long-single lane-long-real test-all asan bench lint \
 	types docs clean
 
@@ -32,12 +32,12 @@ test test-slow test-long test-all: export OPENBLAS_NUM_THREADS = 1
 # Lanes at once, then what is measured, alone and one by one. Real runs mostly wait, so that there are more of them at once than
 # cores, those of the engine among them: where one waits out a process that was stopped, the others have the cores. What starts
 # nsys, which may fail beside another of its kind, has a lane in which it goes one by one. The lanes of the unit tests and of nsys
-# print at their end, as the types do.
+# print at their end.
 test: export SQUALL_SKIPPED = build/skipped
 test: lint
 	@mkdir -p build && : >build/skipped
 	@failed=0; \
-	$(MAKE) --no-print-directory -j 4 --keep-going lane-pure lane-types lane-single lane-real || failed=1; \
+	$(MAKE) --no-print-directory -j 3 --keep-going lane-pure lane-single lane-real || failed=1; \
 	$(call part,serial,-m "not slow and serial" $(REAL)) || failed=1; \
 	exit $$failed
 
@@ -56,9 +56,6 @@ aside = @mkdir -p build; { $(2); } >build/$(1).log 2>&1; ended=$$?; cat build/$(
 
 lane-pure: $(READY)
 	$(call aside,unit,$(call part,unit,-m "not slow" $(UNIT),$(BEHIND)))
-
-lane-types: $(READY)
-	$(call aside,types,$(BEHIND) $(MAKE) --no-print-directory types)
 
 lane-single: $(READY)
 	$(call aside,single,$(call part,single,-m "not slow and single" $(SINGLE)))
@@ -83,7 +80,7 @@ lane-slow-real: $(READY)
 	$(call part,slow-beside,-m "slow and not serial and not single and not long" $(BESIDE))
 
 test-all: export SQUALL_LONGEST_FAULT_S ?= 120
-test-all: test test-slow test-long asan
+test-all: test types test-slow test-long asan
 
 # Statistics over hundreds of simulated decisions and queues; long runs of full queues, faults on several hosts, and what is
 # fetched from them; what a slow test has of further cases. In the same way.

@@ -207,6 +207,7 @@ def test_what_a_killed_driver_left_is_kept_and_resume_seals_it(alone: Alone) -> 
     alone.wait_until_gone()
 
 
+@pytest.mark.slow
 def test_a_full_disk_costs_no_row_once_there_is_room_again(alone: Alone) -> None:
     with small_disk(alone.folder / "out", "16m") as disk:
         live = alone.load(2)
@@ -277,6 +278,7 @@ def test_a_process_that_is_stopped_before_the_load_ends_the_run_in_one_line_and_
     alone.wait_until_gone()
 
 
+@pytest.mark.slow
 def test_a_driver_killed_before_the_first_rows_are_written_leaves_them_to_resume(alone: Alone) -> None:
     """The workers write them when they find themselves alone; the folder must still be there then."""
     live = alone.load(4)

@@ -85,6 +85,7 @@ def policies(pid: int) -> dict[int, int]:
 
 
 @needs_realtime
+@pytest.mark.slow
 def test_beside_busy_loops_a_sender_in_real_time_is_punctual_where_one_at_niceness_15_starves(
     tmp_path: Path,
 ) -> None:

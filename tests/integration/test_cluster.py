@@ -232,6 +232,7 @@ def test_a_burst_from_three_nodes_is_sent_whole_on_one_clock_and_joined_to_its_b
 
 
 @pytest.mark.beside
+@pytest.mark.slow
 def test_two_servers_on_two_hosts_share_a_burst_and_each_request_is_joined_on_its_own(
     site: Site, bench: Bench
 ) -> None:

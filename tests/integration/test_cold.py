@@ -73,6 +73,7 @@ def test_a_model_that_sleeps_at_sizes_it_has_not_seen_is_cold_on_the_screen_the_
     assert summary["promises"][0]["cold"]["n_cold_late"] > 0
 
 
+@pytest.mark.slow
 def test_a_first_execution_that_outlasts_the_warm_up_is_what_the_phase_inherits(
     joined: Bench, tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ from tests.unit.scenarios.published.test_published_experiments import write
 pytestmark = pytest.mark.beside
 
 
+@pytest.mark.slow
 def test_a_search_that_is_resumed_while_it_goes_on_is_refused_and_the_first_is_not_disturbed(
     joined: Bench,
 ) -> None:

@@ -60,6 +60,7 @@ def _here(bench: Bench) -> list[Path]:
     return list((bench.folder / "runs").iterdir())
 
 
+@pytest.mark.slow
 def test_analysis_there_gives_the_rows_of_analysis_here(known: ObjectStore, tmp_path: Path) -> None:
     shape = Shape(seed=5, n_requests=300, servers=("record", "traced"), n_instances=2, n_nodes=2)
     here = plant(shape).write(tmp_path / "runs")

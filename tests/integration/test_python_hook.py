@@ -67,6 +67,7 @@ def rings(tmp_path: Path) -> Path:
     return tmp_path / "rings"
 
 
+@pytest.mark.slow
 def test_a_model_of_two_instances_in_a_server_that_knows_nothing_of_squall_is_recorded_exactly(
     joined: Bench, tmp_path: Path, rings: Path
 ) -> None:

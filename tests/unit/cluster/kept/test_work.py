@@ -103,6 +103,7 @@ def test_rows_are_those_of_the_run_worked_on_in_one_place(
     assert set(kept_files(store, "joined").values()) == {0}
 
 
+@pytest.mark.slow
 def test_figures_are_those_of_the_run_worked_on_in_one_place_and_of_the_run_at_home(tmp_path: Path) -> None:
     store = planted(tmp_path, workers_here=(1,))
     told = derive(opened(store)).to_json()
