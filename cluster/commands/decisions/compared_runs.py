@@ -18,7 +18,6 @@ from squall.analysis.compare.pairs.side_run import SideRun, read_side_run
 from squall.analysis.compare.pairs.words import answer, markdown
 from squall.analysis.render.decision_page import page_html
 from squall.analysis.storage.part import error_reason
-from squall.analysis.wording import counted_text
 from squall.cluster.commands.decisions.compared_folders import SIDES
 from squall.cluster.commands.decisions.minutes import Beside, phases_s
 from squall.cluster.draining import Draining
@@ -99,9 +98,7 @@ def run_pairs(
         length_s = phases_s(plan.a)  # and of B: the load is the same
 
         def tell_minutes(n_left: int) -> None:
-            beside = Beside.of(took)
-            left_s = n_left * (length_s + beside.seconds)
-            screen.step(f"{counted_text(n_left, 'run')} to come, {beside.minutes_text(left_s)}")
+            screen.step(Beside.of(took).to_come_text(n_left, "run", length_s))
 
         tell_minutes(len(order))
         for at, (block, side) in enumerate(order):

@@ -24,6 +24,11 @@ class Beside:
         beside = [whole_s - phases_s for whole_s, phases_s in took]
         return cls(max(0.0, sum(beside) / len(beside)), len(beside)) if beside else cls()
 
+    def to_come_text(self, n_runs: int, noun: str, phases_s: float) -> str:
+        """The runs to come, whose phases are so long each, in seconds, and their minutes."""
+        left_s = n_runs * (phases_s + self.seconds)
+        return f"{counted_text(n_runs, noun)} to come, {self.minutes_text(left_s)}"
+
     def minutes_text(self, seconds: float, how: str = "") -> str:
         """What `seconds`, of the runs to come and of what they take beside their phases, are for a screen. Before any
         run was measured they are the least that it can be; `how` it is asked for again then."""

@@ -14,7 +14,6 @@ from squall.analysis.decisions.of_run import unexpected_failures
 from squall.analysis.render.check_page import check_page
 from squall.analysis.render.decision_page import page_html
 from squall.analysis.storage.part import error_reason
-from squall.analysis.wording import counted_text
 from squall.cluster.commands.decisions.minutes import Beside, phases_s
 from squall.cluster.driver.run import run_scenario
 from squall.cluster.interrupts import Interrupts
@@ -68,8 +67,7 @@ def run_seeds(
 
     def tell_minutes(n_left: int) -> None:
         beside = Beside.of((one.seconds, length_s) for one in done)
-        left_s = n_left * (length_s + beside.seconds)
-        runs.screen.step(f"{counted_text(n_left, 'seed')} to come, {beside.minutes_text(left_s)}")
+        runs.screen.step(beside.to_come_text(n_left, "seed", length_s))
 
     with held(folder):
         written(is_over=False)  # what an earlier check left at the place of a copy is not this one's verdict
