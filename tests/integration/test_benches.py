@@ -33,7 +33,7 @@ def target() -> Iterator[Target]:
 def test_a_closed_loop_sends_what_the_server_counts(target: Target, protocol: str, has_lane: bool) -> None:
     n_before = target.settled()[0]
     _, _, short = engine.run_once(target, protocol, engine.closed_plan(2, SECONDS), 2, has_lane=has_lane)
-    assert short.num_rows > 10
+    assert short.num_rows >= 2  # one of each user at least, however slow the host is
     assert target.settled() == (n_before + short.num_rows, 0)
 
 
