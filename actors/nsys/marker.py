@@ -1,13 +1,13 @@
 """Runs a command, and beside it a process whose calls tie an nsys report to this node's clock.
 
-    python -I -S nsys_marker.py FILE SLEEP_NS NVTX_LIBRARY -- COMMAND ...
+    python -I -S nsys_marker.py FILE SLEEP_NS NVTX_LIBRARY OUTPUT -- COMMAND ...
 
 Inside a profiled tree: the mark process is spawned (fork and exec: nsys follows no plain forks), then this process
 becomes the command. About 4 times a second the mark process does `a = clock; nanosleep; b = clock`, an OS-runtime
 event of the report on a thread called squall-clock, and appends the line `a b pid tid` to FILE (ns of
 CLOCK_MONOTONIC). SLEEP_NS is to lie above nsys's threshold for such calls. With an NVTX_LIBRARY (empty: without) it
-also opens a range `squall-clock|<clock_ns>`. It dies with the command (PR_SET_PDEATHSIG, prctl(2)). Stdlib only: it
-runs by its path.
+also opens a range `squall-clock|<clock_ns>`. It dies with the command (PR_SET_PDEATHSIG, prctl(2)). What both write
+goes to the end of the file OUTPUT. Stdlib only: it runs by its path.
 """
 
 import ctypes
@@ -73,7 +73,11 @@ def main(arguments: Sequence[str]) -> int:
         mark(path, int(sleep_ns), nvtx_path, int(parent))
         return 0
     split = arguments.index("--")
-    options, command = arguments[:split], arguments[split + 1 :]
+    *options, output = arguments[:split]
+    command = arguments[split + 1 :]
+    log = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    for stream in (1, 2):
+        os.dup2(log, stream)
     own = [sys.executable, "-I", "-S", os.path.abspath(__file__), _LOOP, *options, str(os.getpid())]
     try:
         os.posix_spawn(sys.executable, own, os.environ)

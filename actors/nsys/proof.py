@@ -41,15 +41,17 @@ def prove_nsys(tools: NsysTools, folder: Path, count: Callable[[Path], _Counts])
     session = NsysSession(tools, f"squall-doctor-{secrets.token_hex(4)}", folder, profile, timeouts=_TIMEOUTS)
     # the supervisor ends whatever is left when its pipe closes; no descendant bears the name
     supervised = [sys.executable, "-I", "-S", squall.actors.process.supervisor.__file__, "1", "none", "-"]
-    command = [*supervised, *session.launch_prefix(has_gpu=False), sys.executable, "-I", "-S", "-c", _SLEEPER]
+    log_file = folder / "launch.log"
+    launch = session.launch_prefix(has_gpu=False, output=log_file)
+    command = [*supervised, *launch, sys.executable, "-I", "-S", "-c", _SLEEPER]
     env = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    with (folder / "launch.log").open("wb") as log:
+    with log_file.open("ab") as log:
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True,
             env={**env, **tools.env, "TMPDIR": str(folder)},
         )  # fmt: skip
     try:
-        _wait_for(session, process, folder / "launch.log")
+        _wait_for(session, process, log_file)
         session.start(_PHASE)
         time.sleep(RECORD_S)
         session.stop()

@@ -128,11 +128,18 @@ class NsysSession:
             raise ClusterError("profile.trace asks for cuda alone, and the node has no GPU: add osrt or nvtx")
         return kept
 
-    def launch_prefix(self, has_gpu: bool) -> list[str]:
-        """What goes before the server's command to start it inside the session, with clock marks beside it."""
+    def launch_prefix(self, has_gpu: bool, output: Path) -> list[str]:
+        """What goes before the server's command to start it inside the session, with clock marks beside it. Its output
+        goes to the end of the file `output`.
+
+        Not through nsys: where nsys passes it on, its launcher starts a process between the fork of the command and the
+        making of the semaphore that nsys's agent opens as soon as that fork has said its pid. On a host that held the
+        launcher up meanwhile the agent found none, and the launch failed ("sem_open", 2022.4.2).
+        """
         assert self.is_ours, "somebody else launched it"
         traces = self.traces(has_gpu)
         wanted = {"--sample": "none", "--cpuctxsw": "none", "--backtrace": "none", "--wait": "all"}
+        wanted["--show-output"] = "false"
         if "osrt" in traces:
             wanted |= {
                 "--osrt-threshold": str(self._profile.osrt_threshold_ns),
@@ -154,13 +161,13 @@ class NsysSession:
             f"--trace={','.join(traces)}",
             f"--session-new={self.name}",
         ]
-        return [*launch, *options, *self._marker()]
+        return [*launch, *options, *self._marker(output)]
 
-    def _marker(self) -> list[str]:
+    def _marker(self, output: Path) -> list[str]:
         sleep_ns = max(_SHORTEST_MARK_NS, 2 * self._profile.osrt_threshold_ns)
         return [
             sys.executable, "-I", "-S", squall.actors.nsys.marker.__file__, str(self.marks), str(sleep_ns),
-            _nvtx_library(), "--",
+            _nvtx_library(), str(output), "--",
         ]  # fmt: skip
 
     def state(self) -> str:

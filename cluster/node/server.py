@@ -277,7 +277,7 @@ class TritonServer:
             command = [str(home.binary), *options, *self._options(ports)]
             source, name = home.source, home.binary.name
             if self._nsys is not None:
-                command = [*self._nsys.launch_prefix(self._has_gpu), *self._past_nsys(), *command]
+                command = [*self._nsys.launch_prefix(self._has_gpu, self.log), *self._past_nsys(), *command]
         stop_timeout_s = self._server.stop_timeout_ns / NS_PER_S
         cores = ",".join(map(str, self._cores)) or "-"
         supervisor = [

@@ -140,6 +140,7 @@ def test_a_killed_agent_is_replaced_without_ray_and_the_load_goes_on(alone: Alon
     alone.wait_until_gone()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_stopped_agent_is_given_up_after_the_load_and_its_files_are_read(alone: Alone) -> None:
     live = alone.load(3)
@@ -264,6 +265,7 @@ def test_a_disk_that_fills_while_joining_is_said_in_one_line_and_resume_finishes
         alone.wait_until_gone()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("title", [pytest.param("NodeAgent", marks=pytest.mark.long), "LoadWorker"])
 def test_a_process_that_is_stopped_before_the_load_ends_the_run_in_one_line_and_is_not_left(
@@ -278,6 +280,7 @@ def test_a_process_that_is_stopped_before_the_load_ends_the_run_in_one_line_and_
     alone.wait_until_gone()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_driver_killed_before_the_first_rows_are_written_leaves_them_to_resume(alone: Alone) -> None:
     """The workers write them when they find themselves alone; the folder must still be there then."""
@@ -295,7 +298,9 @@ def test_a_driver_killed_before_the_first_rows_are_written_leaves_them_to_resume
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moment", ["collecting", "joining and judging"])
+@pytest.mark.parametrize(
+    "moment", ["collecting", pytest.param("joining and judging", marks=pytest.mark.long)]
+)
 def test_a_driver_killed_after_the_load_leaves_all_rows_to_resume(alone: Alone, moment: str) -> None:
     live = alone.load(2)
     live.wait_for(moment)

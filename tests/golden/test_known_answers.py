@@ -36,6 +36,8 @@ S = 1_000_000_000
 SHORT = Options(check_ns=2 * S, load_ratios=(0.5, 0.8))
 LONG = Options(check_ns=30 * S, load_ratios=(0.5, 0.8, 0.95))
 DEFAULT = Options()
+_ONE = "exponential-4-0.95-30s"
+"""Of the long ones that which is slow; the others are long."""
 
 
 def cases(options: Options) -> list[Any]:
@@ -106,12 +108,16 @@ def test_no_service_time_is_below_a_constant_one(tmp_path: Path) -> None:
             assert (before <= after).all()
 
 
+def _marks(of_long: str) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.slow] if of_long == _ONE else [pytest.mark.slow, pytest.mark.long]
+
+
 @pytest.mark.parametrize(
     ("options", "law", "n_lanes", "load", "number"),
     [
         *cases(SHORT),
         *cases(DEFAULT),
-        *(pytest.param(*case.values, id=case.id, marks=pytest.mark.slow) for case in cases(LONG)),
+        *(pytest.param(*case.values, id=case.id, marks=_marks(case.id)) for case in cases(LONG)),
     ],
 )
 def test_the_seeds_own_draws_lie_in_the_ranges(

@@ -35,7 +35,7 @@ def until(is_so: Callable[[], Any], what: str) -> Any:
 class Marked:
     """A command with a mark process beside it."""
 
-    def __init__(self, marks: Path, *command: str) -> None:
+    def __init__(self, marks: Path, log: Path, *command: str) -> None:
         marker = [
             sys.executable,
             "-I",
@@ -44,10 +44,11 @@ class Marked:
             str(marks),
             str(SLEEP_NS),
             "",
+            str(log),
             "--",
         ]
         self.marks = marks
-        self.process = subprocess.Popen([*marker, *command], stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen([*marker, *command])
 
     def rows(self) -> list[list[int]]:
         text = self.marks.read_text() if self.marks.exists() else ""
@@ -59,12 +60,12 @@ class Marked:
 
     def end(self) -> None:
         self.process.kill()
-        self.process.communicate()
+        self.process.wait()
 
 
 @pytest.fixture
 def marked(tmp_path: Path) -> Iterator[Marked]:
-    running = Marked(tmp_path / "marks", "sleep", "60")
+    running = Marked(tmp_path / "marks", tmp_path / "log", "sleep", "60")
     try:
         yield running
     finally:
@@ -77,7 +78,7 @@ def is_gone(process: psutil.Process) -> bool:
 
 def test_readings_lie_around_a_sleep_and_on_this_nodes_clock(tmp_path: Path) -> None:
     before_ns = time.monotonic_ns()
-    marked = Marked(tmp_path / "marks", "sleep", "60")
+    marked = Marked(tmp_path / "marks", tmp_path / "log", "sleep", "60")
     try:
         until(lambda: len(marked.rows()) >= 3, "three marks")
         rows = marked.rows()
@@ -92,10 +93,10 @@ def test_readings_lie_around_a_sleep_and_on_this_nodes_clock(tmp_path: Path) -> 
 
 
 def test_the_command_keeps_process_and_name_and_its_exit_code(tmp_path: Path) -> None:
-    quick = Marked(tmp_path / "quick", "sh", "-c", "exit 7")
+    quick = Marked(tmp_path / "quick", tmp_path / "log", "sh", "-c", "exit 7")
     assert quick.process.wait(LONGEST_S) == 7
     quick.end()
-    marked = Marked(tmp_path / "marks", "sleep", "60")
+    marked = Marked(tmp_path / "marks", tmp_path / "log", "sleep", "60")
     try:
         marker = marked.marker()
         assert marker.ppid() == marked.process.pid
@@ -120,16 +121,22 @@ def test_the_command_outlives_the_mark_process(marked: Marked) -> None:
 
 
 def test_a_file_that_cannot_be_written_costs_the_marks_only(tmp_path: Path) -> None:
-    marked = Marked(tmp_path / "nowhere" / "marks", "sh", "-c", "sleep 0.5; exit 3")
+    marked = Marked(tmp_path / "nowhere" / "marks", tmp_path / "log", "sh", "-c", "sleep 0.5; exit 3")
     assert marked.process.wait(LONGEST_S) == 3
     marked.end()
 
 
 def test_a_command_that_is_not_there_is_told(tmp_path: Path) -> None:
-    marked = Marked(tmp_path / "marks", "no-such-command")
-    _, words = marked.process.communicate(timeout=LONGEST_S)
-    assert marked.process.returncode == 127
-    assert "cannot run no-such-command" in words
+    marked = Marked(tmp_path / "marks", tmp_path / "log", "no-such-command")
+    assert marked.process.wait(LONGEST_S) == 127
+    assert "cannot run no-such-command" in (tmp_path / "log").read_text()
+
+
+def test_what_the_command_writes_is_at_the_end_of_its_log(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("before\n")
+    marked = Marked(tmp_path / "marks", tmp_path / "log", "sh", "-c", "echo out; echo err >&2")
+    assert marked.process.wait(LONGEST_S) == 0
+    assert (tmp_path / "log").read_text() == "before\nout\nerr\n"
 
 
 def test_marks_cost_less_than_a_thousandth_of_a_core(marked: Marked) -> None:

@@ -99,7 +99,7 @@ def test_ten_thousand_users_all_end_ok(protocol: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("protocol", ["http", "grpc"])
+@pytest.mark.parametrize("protocol", ["http", pytest.param("grpc", marks=pytest.mark.long)])
 def test_memory_does_not_grow_with_the_requests_that_were_sent(protocol: str) -> None:
     found, _ = scale.long(protocol, 300_000)
     assert found.n_ok == found.n > 20_000  # how many there are is a matter of the machine

@@ -23,7 +23,6 @@ from tests.golden.driving import MS, REPLY_BYTES, S, numbers, plan_of, run_worke
 ROOT = Path(__file__).parents[2]
 LENGTH_NS = 2 * S
 WINDOW_NS = S // 10
-N_TRIES = 3
 QUIET_P99_NS = 5 * MS
 """Send lag beyond which the host was not quiet: four workers, a server and the test share its cores."""
 
@@ -108,24 +107,21 @@ def change_of(planned: Int64s, sent: Int64s, length_ns: int = LENGTH_NS) -> tupl
 
 
 @pytest.mark.slow
+@pytest.mark.serial
 def test_four_workers_together_send_what_one_does(tmp_path: Path) -> None:
     # nothing due in the last tenth, so that a late send still falls into the span
     plan = plan_of(clustered(4, 300.0, LENGTH_NS - WINDOW_NS).tolist(), LENGTH_NS)
-    lags_ns = []
-    for attempt in range(N_TRIES):
-        one = sent_by_one(plan, tmp_path / f"one-{attempt}")
-        four = sent_by_processes(4, plan, tmp_path / f"four-{attempt}")
-        for rows in (one, four):
-            assert rows["request_id"].tolist() == plan.seq.tolist()
-            assert rows["scheduled_ns"].tolist() == plan.offset_ns.tolist()
-        pairs = [(plan.offset_ns, one), (plan.offset_ns, four), (one["sent_ns"], four)]
-        changes = [change_of(planned, rows["sent_ns"]) for planned, rows in pairs]
-        if all(change <= limit for change, limit in changes):
-            return
-        lags_ns += [float(np.quantile(rows["sent_ns"] - plan.offset_ns, 0.99)) for rows in (one, four)]
-    if min(lags_ns) > QUIET_P99_NS:
-        pytest.skip(f"the host stalled in each try: send lag p99 {lags_ns} ns")
-    pytest.fail(f"changes of dispersion and their limits: {changes}; send lag p99 {lags_ns} ns")
+    one = sent_by_one(plan, tmp_path / "one")
+    four = sent_by_processes(4, plan, tmp_path / "four")
+    for rows in (one, four):
+        assert rows["request_id"].tolist() == plan.seq.tolist()
+        assert rows["scheduled_ns"].tolist() == plan.offset_ns.tolist()
+    lags_ns = [float(np.quantile(rows["sent_ns"] - plan.offset_ns, 0.99)) for rows in (one, four)]
+    if max(lags_ns) > QUIET_P99_NS:
+        pytest.skip(f"a quiet host: here the send lag p99 was {lags_ns} ns")
+    for planned, rows in ((plan.offset_ns, one), (plan.offset_ns, four), (one["sent_ns"], four)):
+        change, limit = change_of(planned, rows["sent_ns"])
+        assert change <= limit
 
 
 def test_neither_a_part_nor_independent_draws_have_the_dispersion_of_the_whole() -> None:

@@ -53,7 +53,7 @@ def test_a_check_of_two_seeds_says_what_the_server_keeps(tmp_path: Path, promise
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGKILL, marks=pytest.mark.long), signal.SIGTERM])
 def test_a_check_that_is_cut_off_leaves_no_verdict(joined: Bench, number: signal.Signals) -> None:
     path = joined.write({**MAPPING, "promises": {"response": "p(50)<1500ms"}})
     copy = joined.folder / "copy.xml"

@@ -123,10 +123,7 @@ def _derived(kind: str, folder: Path, planting: dict[str, str]) -> dict[str, lis
     return found
 
 
-ONE_OF_EACH_PLACE = (
-    "records dropped", "stall", "sleepy loop", "busy loop", "drift", "users held", "statistics lost", "ids lost",
-    "in flight", "marks lost",
-)  # fmt: skip
+ONE_OF_EACH_PLACE = ("records dropped", "stall", "busy loop", "ids lost", "in flight")
 """Of the faults planted into a run; the others are long."""
 
 

@@ -34,7 +34,14 @@ def pair(planted: Path) -> Iterator[Pair]:
             yield made
 
 
-@pytest.mark.parametrize("name", [name for name, fault in FAULTS.items() if fault.run == "two nodes"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.long] if name == "late answers" else [])
+        for name, fault in FAULTS.items()
+        if fault.run == "two nodes"
+    ],
+)
 def test_a_fault_planted_into_a_clock_fails_its_checks(
     alone: Bench, pair: Pair, planted: Path, name: str
 ) -> None:

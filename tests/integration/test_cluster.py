@@ -164,6 +164,7 @@ def test_users_of_locust_on_three_hosts_meet_at_one_master_and_their_rows_are_on
     site.cluster.wait_until_clean()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.beside
 def test_a_users_data_reaches_clients_that_do_not_see_its_disk(
@@ -267,6 +268,7 @@ def test_two_servers_on_two_hosts_share_a_burst_and_each_request_is_joined_on_it
     site.cluster.wait_until_clean()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.beside
 def test_a_server_on_each_node_shares_the_plan_once_the_nodes_say_how_many_there_are(
@@ -439,6 +441,7 @@ def _stopped(process: psutil.Process) -> Iterator[None]:
         process.send_signal(signal.SIGCONT)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_killed_a_clients_worker_and_the_agent_of_the_servers_node_cost_what_they_had_not_written(
     site: Site, bench: Bench

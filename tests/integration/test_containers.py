@@ -45,7 +45,7 @@ def path_with(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["namespaces", "podman"])
+@pytest.mark.parametrize("kind", [pytest.param("namespaces", marks=pytest.mark.long), "podman"])
 def test_batches_of_a_server_in_a_container_are_recorded_as_of_any_other(
     alone: Bench, tmp_path: Path, kind: Kind
 ) -> None:
@@ -158,7 +158,7 @@ def test_a_library_that_needs_a_newer_glibc_ends_every_program_so_the_server_is_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("wanted", ["auto", "required"])
+@pytest.mark.parametrize("wanted", [pytest.param("auto", marks=pytest.mark.long), "required"])
 def test_a_run_whose_container_refuses_the_library_says_so_or_ends_before_its_load(
     alone: Bench, tmp_path: Path, wanted: str
 ) -> None:

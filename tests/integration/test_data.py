@@ -143,7 +143,12 @@ def ended_well(bench: Bench, mapping: dict[str, Any]) -> tuple[RunStore, dict[st
 
 
 @pytest.mark.parametrize(
-    ("protocol", "n_workers"), [pytest.param("http", 1, marks=pytest.mark.long), ("http", 5), ("grpc", 2)]
+    ("protocol", "n_workers"),
+    [
+        pytest.param("http", 1, marks=pytest.mark.long),
+        ("http", 5),
+        pytest.param("grpc", 2, marks=pytest.mark.long),
+    ],
 )
 def test_the_server_sees_the_entries_of_the_data_however_many_workers_send(
     joined: Bench, tmp_path: Path, protocol: str, n_workers: int

@@ -50,6 +50,7 @@ def _assert_good(store: RunStore) -> None:
     assert store.verify() == []
 
 
+@pytest.mark.long
 def test_ray_start_makes_a_cluster_that_asks_for_its_token_and_hinders_no_run(
     site: Cluster, tmp_path: Path
 ) -> None:

@@ -119,7 +119,7 @@ def test_a_compiled_encoder_gives_the_reference_answer(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("protocol", ["http", "grpc"])
+@pytest.mark.parametrize("protocol", ["http", pytest.param("grpc", marks=pytest.mark.long)])
 def test_a_run_of_an_encoder_checks_every_reply_and_says_what_its_weights_are(
     joined: Bench, protocol: str
 ) -> None:

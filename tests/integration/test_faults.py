@@ -18,11 +18,11 @@ pytestmark = pytest.mark.beside
 @pytest.mark.parametrize(
     "cell",
     [
-        "nothing/happens/load",
-        "stub/kill/set-up",
+        pytest.param("nothing/happens/load", marks=pytest.mark.long),
+        pytest.param("stub/kill/set-up", marks=pytest.mark.long),
         "tritonserver/kill/load",
         "scratch-folder/delete/load",
-        "terminal/SIGINT/exit",
+        pytest.param("terminal/SIGINT/exit", marks=pytest.mark.long),
     ],
 )
 def test_a_run_that_meets_a_fault_ends_as_it_should(cell: str, tmp_path: Path) -> None:

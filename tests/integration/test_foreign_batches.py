@@ -292,7 +292,10 @@ def test_answers_from_the_response_cache_have_no_batch_and_are_said_to(joined: B
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("cached", "n_variants"), [(("tokenize", "classify"), 4), (("classify",), 60)])
+@pytest.mark.parametrize(
+    ("cached", "n_variants"),
+    [pytest.param(("tokenize", "classify"), 4, marks=pytest.mark.long), (("classify",), 60)],
+)
 def test_steps_that_the_response_cache_answers_are_counted_and_have_no_batch(
     joined: Bench, tmp_path: Path, cached: tuple[str, ...], n_variants: int
 ) -> None:
@@ -323,6 +326,7 @@ def test_steps_that_the_response_cache_answers_are_counted_and_have_no_batch(
     assert not any(one["rule"] == "network grows" for one in summary["findings"])
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_server_that_is_killed_leaves_the_batches_that_it_told_of(joined: Bench, tmp_path: Path) -> None:
     models = tmp_path / "models"
@@ -344,6 +348,7 @@ def test_a_server_that_is_killed_leaves_the_batches_that_it_told_of(joined: Benc
     joined.wait_until_gone()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_run_whose_driver_was_killed_is_resumed_with_its_batches(joined: Bench, tmp_path: Path) -> None:
     models = tmp_path / "models"

@@ -155,6 +155,7 @@ def test_whole_phases_have_every_kernel_and_each_in_its_batch(alone: Bench, tmp_
     alone.wait_until_gone()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_duty_has_kernels_in_its_windows_alone(alone: Bench, tmp_path: Path) -> None:
     seen = run(alone, tmp_path, duty="200ms/500ms")
@@ -174,6 +175,7 @@ def test_a_duty_has_kernels_in_its_windows_alone(alone: Bench, tmp_path: Path) -
     alone.wait_until_gone()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.single
 @pytest.mark.skipif(shutil.which("nsys") is None, reason="nsys is not installed")
@@ -188,6 +190,7 @@ def test_beside_nsys_that_does_not_trace_cuda_kernels_are_recorded_too(alone: Be
     alone.wait_until_gone()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.beside
 def test_a_run_whose_driver_was_killed_is_resumed_with_its_kernels(alone: Bench, tmp_path: Path) -> None:

@@ -49,10 +49,10 @@ def _interrupted(live: Live, name: str = "SIGINT") -> None:
 @pytest.mark.parametrize(
     ("moment", "number"),
     [
-        ("starting Ray", signal.SIGINT),
+        pytest.param("starting Ray", signal.SIGINT, marks=pytest.mark.long),
         ("starting Triton", signal.SIGINT),
         ("Ray's own", signal.SIGTERM),
-        ("Ray's own", signal.SIGHUP),
+        pytest.param("Ray's own", signal.SIGHUP, marks=pytest.mark.long),
     ],
 )
 def test_a_signal_before_the_load_leaves_an_aborted_run_without_rows(

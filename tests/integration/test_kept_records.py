@@ -121,6 +121,7 @@ def test_a_node_without_room_for_its_records_loses_none_once_the_run_is_resumed(
     assert set(planned_rows(home)["outcome"]) == {"ok"}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_keeper_that_is_killed_costs_no_row_once_the_run_is_resumed(alone: Bench) -> None:
     kept = alone.folder / "kept"

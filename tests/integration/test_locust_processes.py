@@ -472,12 +472,18 @@ def over(**_):
 """
 
 
+_BLOCKING: dict[tuple[str, str], list[pytest.MarkDecorator]] = {
+    ("by itself", "task"): [], ("stopped", "on_start"): [pytest.mark.slow],
+    ("driver gone", "test_stop"): [pytest.mark.slow],
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("ending", "place"),
     [
-        # one of them here, the rest in the slow suite
+        # one of them here, one of each ending and place in the slow suite, the rest in the longest
         pytest.param(
-            ending, place, marks=[pytest.mark.slow] if (ending, place) != ("by itself", "task") else []
+            ending, place, marks=_BLOCKING.get((ending, place), [pytest.mark.slow, pytest.mark.long])
         )
         for ending in ("by itself", "stopped", "driver gone")
         for place in ("on_start", "task", "test_stop")

@@ -182,6 +182,7 @@ def test_locusts_files_and_logs_lie_in_the_run_directory(joined: Bench) -> None:
     joined.wait_until_gone()
 
 
+@pytest.mark.long
 def test_a_killed_worker_names_users_and_rows_and_the_run_is_invalid(joined: Bench) -> None:
     live = under_load(joined, mapping_of(joined.folder, PLAIN, seconds=5))
     user_processes(joined)[0].kill()

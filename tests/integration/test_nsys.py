@@ -244,10 +244,10 @@ class UserLaunch:
 
     def __init__(self, tools: NsysTools, name: str) -> None:
         self._command = ["env", f"TMPDIR={tempfile.gettempdir()}", str(tools.nsys), "launch", "--trace=osrt"]
-        self._command += [f"--session-new={name}", "--wait=all"]
+        self._command += [f"--session-new={name}", "--wait=all", "--show-output=false"]
 
-    def launch_prefix(self, has_gpu: bool) -> list[str]:
-        del has_gpu
+    def launch_prefix(self, has_gpu: bool, output: Path) -> list[str]:
+        del has_gpu, output
         return self._command
 
 
@@ -382,6 +382,7 @@ def test_a_run_of_three_phases_has_calls_of_each_and_none_outside(real: NsysTool
     joined.wait_until_gone()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_run_under_an_nsys_that_hangs_ends_with_its_phases_unprofiled(
     real: NsysTools, alone: Bench, tmp_path: Path
@@ -403,7 +404,7 @@ def test_a_run_under_an_nsys_that_hangs_ends_with_its_phases_unprofiled(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("on_failure", ["keep", "restart"])
+@pytest.mark.parametrize("on_failure", [pytest.param("keep", marks=pytest.mark.long), "restart"])
 def test_a_run_whose_nsys_is_killed_goes_on_as_the_scenario_says(
     real: NsysTools, joined: Bench, on_failure: str
 ) -> None:

@@ -148,6 +148,7 @@ def test_a_store_killed_in_the_middle_leaves_the_run_whole_here_and_resume_bring
             assert store.read("requests").equals(rows)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_driver_killed_under_load_left_there_what_it_had_and_is_resumed_by_its_address(
     alone: Bench, known: ObjectStore
@@ -175,7 +176,7 @@ def test_a_driver_killed_under_load_left_there_what_it_had_and_is_resumed_by_its
 @pytest.mark.parametrize(
     ("moment", "told"),
     [
-        ("the load", "aborted run: "),
+        pytest.param("the load", "aborted run: ", marks=pytest.mark.long),
         ("joining and judging", "sealed, without join and report: squall analyze "),
     ],
 )
@@ -205,6 +206,7 @@ def test_ctrl_c_tells_at_last_where_the_run_lies_there(
     assert RunStore.open(address).has_file("report.html")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_ctrl_c_while_a_run_is_brought_there_leaves_it_here_and_says_how_to_go_on(
     alone: Bench, known: ObjectStore

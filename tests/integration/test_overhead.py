@@ -101,6 +101,7 @@ def test_pairs_around_a_real_triton(joined: Bench) -> None:
     joined.wait_until_gone()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.single
 def test_a_pair_with_nsys(alone: Bench) -> None:
@@ -118,6 +119,7 @@ def test_a_pair_with_nsys(alone: Bench) -> None:
     alone.wait_until_gone()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.beside
 def test_ctrl_c_keeps_and_evaluates_what_was_measured(joined: Bench) -> None:

@@ -125,7 +125,7 @@ def _entries(mapping: dict[str, Any]) -> Any:
     return scenario_from_mapping(mapping, "test").server_entries()
 
 
-@pytest.mark.parametrize("protocol", ["http", "grpc"])
+@pytest.mark.parametrize("protocol", ["http", pytest.param("grpc", marks=pytest.mark.long)])
 def test_what_a_killed_worker_had_is_sent_by_the_others_each_arrival_once(
     joined: Bench, record: Record, protocol: str
 ) -> None:
@@ -197,6 +197,7 @@ def test_without_its_driver_every_worker_ends_by_its_lease(joined: Bench, record
     joined.wait_until_gone()
 
 
+@pytest.mark.long
 def test_a_killed_driver_leaves_no_arrival_sent_twice_and_resume_brings_the_rest(
     joined: Bench, record: Record
 ) -> None:

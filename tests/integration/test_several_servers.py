@@ -61,6 +61,7 @@ def test_two_servers_share_one_schedule_and_each_request_is_joined_on_its_own(jo
     assert {path.name for path in (store.run_dir / "logs").iterdir()} >= {"server-0.log", "server-1.log"}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_one_seed_sends_the_same_arrivals_to_one_server_and_to_two(joined: Bench, tmp_path: Path) -> None:
     found = {}
@@ -108,6 +109,7 @@ def test_a_server_that_dies_takes_its_own_requests_and_no_others(joined: Bench, 
     assert "server-1 was not there" in store.manifest.reasons[0]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_what_two_servers_of_a_killed_driver_recorded_is_gathered_by_resume(alone: Bench) -> None:
     mapping = scenario_mapping(servers={"count": 2})

@@ -87,7 +87,7 @@ def run_of_caller(joined: Bench, folder: Path) -> tuple[RunStore, dict[str, Any]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("passes_id", [True, False])
+@pytest.mark.parametrize("passes_id", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_model_that_another_asks_is_a_step_beside_the_path(
     joined: Bench, tmp_path: Path, passes_id: bool
 ) -> None:
@@ -115,6 +115,7 @@ def test_a_model_that_another_asks_is_a_step_beside_the_path(
     assert Counter(row["join_level"] for row in rows_of(store, "joined")) == {"exact": n}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_decoupled_model_that_another_asks_is_told_and_is_a_step(joined: Bench, tmp_path: Path) -> None:
     """Its execution returns at once; its work, and so its answer, come later, still within the one that asks."""

@@ -138,6 +138,7 @@ def test_a_sweep_whose_server_is_dead_stops_after_three_runs_and_goes_on_later(j
     assert lines[-1]["state"] in ("done", "invalid")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_what_a_killed_run_of_a_sweep_left_is_gathered_when_the_sweep_goes_on(joined: Bench) -> None:
     assert joined.ray_tmp is not None

@@ -73,6 +73,7 @@ def terminal(alone: Bench) -> Iterator[Terminal]:
         found.process.wait()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_ctrl_c_typed_at_moving_bars_seals_the_run_and_leaves_nothing(
     alone: Bench, terminal: Terminal

@@ -39,7 +39,7 @@ def outcomes_of(bench: Bench) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("protocol", ["http", "grpc"])
+@pytest.mark.parametrize("protocol", [pytest.param("http", marks=pytest.mark.long), "grpc"])
 def test_a_run_over_mutual_tls_counts_what_the_server_counts(
     joined: Bench, authority: Authority, protocol: str
 ) -> None:

@@ -139,6 +139,7 @@ def _wait_until_gone(bench: Bench, pair: Pair) -> None:
         wait_until(lambda: not pair.far.scratch_folders(), 20, "no scratch folder on the second node")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_clock_hours_apart_is_known_within_its_bound_and_every_row_lies_on_the_run_clock(
     bench: Bench, pair: Pair, capsys: pytest.CaptureFixture[str]
@@ -189,6 +190,7 @@ def test_a_clock_hours_apart_is_known_within_its_bound_and_every_row_lies_on_the
     _wait_until_gone(bench, pair)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.single
 def test_a_killed_agent_of_the_second_node_leaves_its_workers_and_their_rows(

@@ -53,6 +53,7 @@ def _outcomes(bench: Bench) -> list[str]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_rays_own_processes_killed_under_load_cost_nothing(alone: Bench) -> None:
     live = alone.start_run(_run_of(4))
@@ -69,8 +70,15 @@ def test_rays_own_processes_killed_under_load_cost_nothing(alone: Bench) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-@pytest.mark.parametrize("name", _RAYS)
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        # each once here, the rest in the longest suite
+        pytest.param(name, number, marks=[pytest.mark.long] if number == other else [])
+        for name, other in zip(_RAYS, (signal.SIGSTOP, signal.SIGKILL), strict=True)
+        for number in (signal.SIGKILL, signal.SIGSTOP)
+    ],
+)
 def test_one_of_them_killed_or_stopped_costs_nothing_and_ctrl_c_is_obeyed(
     alone: Bench, name: str, number: signal.Signals
 ) -> None:
@@ -138,6 +146,7 @@ def test_a_full_shared_memory_costs_no_row(alone: Bench) -> None:
     alone.wait_until_gone()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_what_a_killed_driver_left_is_kept_and_resume_seals_it(alone: Bench) -> None:
     live = alone.start_run(_run_of(30))

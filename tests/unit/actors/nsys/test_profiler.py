@@ -22,6 +22,7 @@ OF_2022 = frozenset(
         "--osrt-backtrace-threshold",
         "--cuda-graph-trace",
         "--wait",
+        "--show-output",
     )
 )
 OF_2025 = OF_2022 | {"--cuda-event-trace", "--cuda-flush-interval"}
@@ -39,7 +40,7 @@ def session_of(folder: Path, options: frozenset[str] = OF_2022, **profile: Any) 
 
 def options_of(session: NsysSession, has_gpu: bool = True) -> dict[str, str]:
     """nsys's own options in the launch prefix."""
-    prefix = session.launch_prefix(has_gpu)
+    prefix = session.launch_prefix(has_gpu, Path("server.log"))
     own = prefix[prefix.index("launch") + 1 : prefix.index("-I") - 1]
     return dict(option.split("=", 1) for option in own)
 
@@ -58,7 +59,7 @@ def test_cuda_is_left_out_where_there_is_no_gpu(tmp_path: Path) -> None:
     assert options["--trace"] == "nvtx,osrt"
     assert not [name for name in options if name.startswith("--cuda")]
     with pytest.raises(ClusterError, match="asks for cuda alone"):
-        session_of(tmp_path, trace=["cuda"]).launch_prefix(has_gpu=False)
+        session_of(tmp_path, trace=["cuda"]).launch_prefix(has_gpu=False, output=tmp_path / "log")
 
 
 def test_thresholds_of_os_runtime_calls_go_with_their_trace(tmp_path: Path) -> None:
@@ -72,22 +73,27 @@ def test_options_that_a_version_does_not_take_are_left_out(tmp_path: Path) -> No
     assert options_of(session_of(tmp_path, OF_2023))["--sample"] == "none"
 
 
+def test_the_output_of_the_server_does_not_go_through_nsys(tmp_path: Path) -> None:
+    """Its launcher would start a process before it makes the semaphore that its agent opens."""
+    assert options_of(session_of(tmp_path))["--show-output"] == "false"
+
+
 @pytest.mark.parametrize(
     ("threshold", "sleep_ns"), [("1us", 200_000), ("100us", 200_000), ("1ms", 2_000_000)]
 )
 def test_clock_marks_sleep_longer_than_the_threshold(tmp_path: Path, threshold: str, sleep_ns: int) -> None:
     session = session_of(tmp_path, osrt_threshold=threshold)
-    prefix = session.launch_prefix(has_gpu=False)
+    prefix = session.launch_prefix(has_gpu=False, output=tmp_path / "log")
     marker = prefix[prefix.index(nsys_marker.__file__) :]
     assert marker[1:3] == [str(session.marks), str(sleep_ns)]
-    assert marker[-1] == "--"
+    assert marker[-2:] == [str(tmp_path / "log"), "--"]
 
 
 def test_what_nsys_writes_lies_in_a_folder_of_its_owner(tmp_path: Path) -> None:
     session = session_of(tmp_path)
     assert stat.S_IMODE((tmp_path / "nsys-0").stat().st_mode) == 0o700
     assert session.env["TMPDIR"] == str(tmp_path / "nsys-0")
-    assert f"TMPDIR={tmp_path / 'nsys-0'}" in session.launch_prefix(has_gpu=False)
+    assert f"TMPDIR={tmp_path / 'nsys-0'}" in session.launch_prefix(has_gpu=False, output=tmp_path / "log")
 
 
 def test_nothing_of_our_environment_but_paths_reaches_nsys(
