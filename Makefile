@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 BEHIND := nice -n 10
 UNIT := -n 2 --dist loadfile --no-loadscope-reorder tests/contract tests/unit
 REAL := tests/golden tests/integration
-BESIDE := -n 4 --dist worksteal $(REAL)
+BESIDE := --dist worksteal $(REAL)
 SINGLE := tests/integration
 
 # $(call part,NAME,ARGUMENTS,BEFORE): a part of the suite. A test that fails fails it; nothing is run again to pass.
@@ -30,7 +30,8 @@ test test-slow test-long test-all: export PYTHONDONTWRITEBYTECODE =
 test test-slow test-long test-all: export OPENBLAS_NUM_THREADS = 1
 
 # Lanes at once, then what is measured, alone and one by one. Real runs mostly wait, so that there are more of them at once than
-# cores, those of the engine among them: where one waits out a process that was stopped, the others have the cores. What starts
+# cores, those of the engine among them: where one waits out a process that was stopped, the others have the cores; of the longer
+# ones of `test-slow` one less, so that no server is starved for seconds. What starts
 # nsys, which may fail beside another of its kind, has a lane in which it goes one by one. The lanes of the unit tests and of nsys
 # print at their end.
 test: export SQUALL_SKIPPED = build/skipped
@@ -61,7 +62,7 @@ lane-single: $(READY)
 	$(call aside,single,$(call part,single,-m "not slow and single" $(SINGLE)))
 
 lane-real: $(READY)
-	$(call part,beside,-m "not slow and not serial and not single" $(BESIDE))
+	$(call part,beside,-n 4 -m "not slow and not serial and not single" $(BESIDE))
 
 # What `make test` leaves out, in the same way.
 test-slow: $(READY)
@@ -77,7 +78,7 @@ lane-slow-single: $(READY)
 	$(call aside,slow-single,$(call part,slow-single,-m "slow and single and not long" $(SINGLE)))
 
 lane-slow-real: $(READY)
-	$(call part,slow-beside,-m "slow and not serial and not single and not long" $(BESIDE))
+	$(call part,slow-beside,-n 3 -m "slow and not serial and not single and not long" $(BESIDE))
 
 test-all: export SQUALL_LONGEST_FAULT_S ?= 120
 test-all: test types test-slow test-long asan
@@ -97,7 +98,7 @@ lane-long-single: $(READY)
 	$(call aside,long-single,$(call part,long-single,-m "long and single" $(SINGLE)))
 
 lane-long-real: $(READY)
-	$(call part,long-beside,-m "long and not serial and not single" $(BESIDE))
+	$(call part,long-beside,-n 3 -m "long and not serial and not single" $(BESIDE))
 
 # The C lane and what leads it everywhere, under ASan, LSan and UBSan; in one line that it is left out where there are none.
 asan: $(READY)
