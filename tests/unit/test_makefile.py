@@ -21,6 +21,9 @@ case "$1" in
 esac
 """
 
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in ("PYTHON", "PYTHONPATH")}
+"""`make PYTHON=… test` gives its word on."""
+
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 
 
@@ -49,7 +52,7 @@ def add_python(folder: Path, name: str, version: str, install: int = 0) -> None:
 
 def make_demo(clone: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["make", "demo", *arguments], cwd=clone, env={**os.environ, "PATH": str(clone / "bin"), "MAKEFLAGS": ""},
+        ["make", "demo", *arguments], cwd=clone, env={**ENVIRONMENT, "PATH": str(clone / "bin"), "MAKEFLAGS": ""},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
 

@@ -109,6 +109,7 @@ def test_a_repeated_export_has_each_event_so_many_times(tmp_path: Path) -> None:
     assert {table: tuple(2 * n for n in tied) for table, tied in counts[0].items()} == counts[1]
 
 
+@pytest.mark.slow
 def test_a_step_is_measured_in_a_process_of_its_own(big: RunStore) -> None:
     cost = measured(RUN_STEPS["bare"], big.run_dir, GIB, 7)
     assert (cost.rows, cost.failure) == (7, "")

@@ -146,6 +146,7 @@ def test_how_often_a_server_is_called_slower() -> None:
                 assert n_slow >= 0.8 * n_runs
 
 
+@pytest.mark.slow
 def test_least_in_flight_lets_all_four_keep_their_promises(tmp_path: Path) -> None:
     runs, verdicts = judged(tmp_path, "least-in-flight", 2)
     assert BROKEN not in verdicts

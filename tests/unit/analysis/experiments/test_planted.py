@@ -43,6 +43,7 @@ def hold_drift(n: int, most: int) -> None:
     assert sum(", more than cells differ by; best by p95" in answer(one) for one in fixed) >= n - most
 
 
+@pytest.mark.slow
 def test_a_drift_makes_a_fixed_order_see_a_difference_and_blocks_see_none() -> None:
     hold_drift(20, MOST_OF_20)
 

@@ -31,7 +31,10 @@ def windows(parent: Path, batcher: Batcher) -> dict[float, list[Finding]]:
     return found
 
 
-@pytest.mark.parametrize("name", BATCHERS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(one, marks=[pytest.mark.slow] if "with a long way" in one else []) for one in BATCHERS],
+)
 def test_beyond_the_edge_the_diagnosis_is_one_and_states_the_ceiling(name: str, tmp_path: Path) -> None:
     batcher = BATCHERS[name]
     found = windows(tmp_path, batcher)
@@ -57,6 +60,7 @@ def test_beyond_the_edge_the_diagnosis_is_one_and_states_the_ceiling(name: str, 
     assert f"What saturates it: {saturates}" in worst.claim
 
 
+@pytest.mark.slow
 def test_a_model_that_computes_on_a_node_without_cpu_to_spare_is_not_given_an_instance(
     tmp_path: Path,
 ) -> None:

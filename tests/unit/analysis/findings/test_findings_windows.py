@@ -106,6 +106,7 @@ def test_few_batches_in_windows_are_said(tmp_path: Path) -> None:
     assert any("batches lie in windows, fewer than 30" in reason for reason in body.confidence_reasons)
 
 
+@pytest.mark.slow
 def test_without_a_report_of_nsys_small_grids_are_told_by_the_gpu_that_the_library_names(
     tmp_path: Path,
 ) -> None:

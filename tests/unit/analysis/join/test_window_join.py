@@ -53,6 +53,7 @@ def check_sums(store: RunStore) -> None:
     assert sum(own) == sum(row["kernel_ns"] for row in costs.values() if row["tie"] == "range")
 
 
+@pytest.mark.slow
 @settings(max_examples=4)
 @given(shape=shapes(), on_ms=st.integers(2, 80), pause_ms=st.integers(1, 60))
 def test_any_run_in_windows_is_joined_as_loops_join_it(

@@ -145,6 +145,7 @@ def every_kind(parent: Path) -> tuple[RunStore, RunMetrics]:
     return store, run_metrics(store)
 
 
+@pytest.mark.slow
 def test_figures_of_a_run_with_every_kind_of_server_are_what_loops_find(
     every_kind: tuple[RunStore, RunMetrics],
 ) -> None:

@@ -52,6 +52,7 @@ def test_figures_of_any_run_in_windows_are_what_loops_find(
         check_run(store, found, reference(store))
 
 
+@pytest.mark.slow
 def test_figures_of_every_kind_of_server_in_windows_are_what_loops_find(tmp_path: Path) -> None:
     features = frozenset(FEATURES) - {"closed_loop", "partial_profile"}
     shape = Shape(seed=3, n_requests=90, servers=STYLES, n_instances=2, n_nodes=3, features=features)

@@ -232,6 +232,7 @@ def test_a_stray_instant_makes_no_days_of_windows_and_is_noted(tmp_path: Path) -
     ]
 
 
+@pytest.mark.slow
 def test_a_summary_notes_what_windows_leave_out(tmp_path: Path) -> None:
     run = synthesise(rate_hz=50)
     run.tables["requests"]["done_ns"][5] += 48 * 3600 * S

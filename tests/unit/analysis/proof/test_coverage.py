@@ -50,6 +50,7 @@ def test_a_run_that_holds_too_few_bursts_gets_no_interval(case: QueueCase, q: fl
     assert independent.covered < 0.50
 
 
+@pytest.mark.slow
 def test_bursty_arrivals_get_intervals_that_cover_in_a_long_run() -> None:
     own, independent = covered(BURSTY, 12, 100_000, 0.95)
     assert own.given >= least(0.98, 12)
@@ -57,6 +58,7 @@ def test_bursty_arrivals_get_intervals_that_cover_in_a_long_run() -> None:
     assert independent.covered < 0.50
 
 
+@pytest.mark.slow
 def test_runs_together_cover_where_the_mean_of_their_quantiles_does_not() -> None:
     runs_ns = BURSTIER.runs_ns(np.random.default_rng(2), 250, 2_000).reshape(25, 10, 2_000)
     truth_ns = BURSTIER.quantile_ns(0.95)

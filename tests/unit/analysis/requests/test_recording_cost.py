@@ -104,6 +104,7 @@ def held(seeds: range, n_periods: int, effect: float) -> tuple[list[bool], list[
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("effect", [1.0, 1.1])
 def test_intervals_hold_the_truth_about_as_often_as_they_say(effect: float) -> None:
     """Of 40 runs: fewer than the 0.1 % point of a binomial count with 95 % would tell of an interval too narrow."""

@@ -135,6 +135,7 @@ def test_requests_in_flight_are_those_of_a_sweep(made: list[tuple[int, int]]) ->
     assert found.streams_mean_count == pytest.approx(sum(end - begin for begin, end in spans) / end_ns)
 
 
+@pytest.mark.slow
 def test_quantiles_known_in_theory_are_inside_their_intervals() -> None:
     """Waits uniform in 0 to 100 ms, gaps exponential of mean 10 ms: of 60 runs 95 % of the intervals hold the truth.
 

@@ -73,6 +73,7 @@ def test_analysis_of_a_run_left_on_three_nodes_is_that_of_the_run_gathered(tmp_p
     assert [name for name, rows in left.items() if not found[name].equals(rows)] == []
 
 
+@pytest.mark.slow
 def test_a_node_that_is_gone_is_named_with_what_it_has(tmp_path: Path) -> None:
     store = left_on_nodes(tmp_path)
     (tmp_path / "node-1").rename(tmp_path / "far")

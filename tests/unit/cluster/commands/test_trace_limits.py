@@ -52,6 +52,7 @@ def test_a_trace_longer_than_memory_is_not_made(tmp_path: Path) -> None:
     assert not (tmp_path / "out.csv").exists()
 
 
+@pytest.mark.slow
 def test_two_arrivals_half_a_lifetime_apart_are_described(tmp_path: Path) -> None:
     """The bootstrap of 32 years in blocks of 300 s took 11 GB."""
     (tmp_path / "far.csv").write_text("timestamp\n0\n1000000000\n")

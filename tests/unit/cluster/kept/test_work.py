@@ -77,7 +77,11 @@ def n_done(colleagues: dict[str, Colleague], table: str) -> dict[str, int]:
     return {node: sum(name == table for name, _ in one.done) for node, one in colleagues.items()}
 
 
-@pytest.mark.parametrize("workers_here", [(), (1,)], ids=["all on nodes", "some requests here"])
+@pytest.mark.parametrize(
+    "workers_here",
+    [pytest.param((), marks=pytest.mark.slow), (1,)],
+    ids=["all on nodes", "some requests here"],
+)
 def test_rows_are_those_of_the_run_worked_on_in_one_place(
     tmp_path: Path, workers_here: Sequence[int]
 ) -> None:
@@ -131,6 +135,7 @@ def test_steps_are_made_where_their_requests_lie(tmp_path: Path) -> None:
     assert {table for table, _ in one.done} == {"joined", "steps"}
 
 
+@pytest.mark.slow
 def test_requests_that_stand_on_two_nodes_are_joined_together_here(tmp_path: Path) -> None:
     store = planted(tmp_path, n_twice=7)
     report = write_joined(opened(store))
@@ -183,6 +188,7 @@ def test_a_node_that_dies_leaves_what_was_and_nothing_half_written_counts(tmp_pa
     assert not list((tmp_path / "kept").rglob(".scratch-*"))
 
 
+@pytest.mark.slow
 def test_an_analysis_that_was_killed_as_it_put_a_table_in_place_leaves_no_table(tmp_path: Path) -> None:
     store = planted(tmp_path, workers_here=(1,))
     set_to_work(store)

@@ -405,6 +405,7 @@ def test_the_level_of_many_sources_has_the_variance_of_theory_at_two_windows(n_s
         assert misses_variance(means, variance * 2)  # half as many sources
 
 
+@pytest.mark.slow
 def test_a_pareto_source_has_the_variance_of_theory_and_so_its_hurst_index() -> None:
     """H = (3 - α)/2: the variance over w falls as w^(2H-2) once w is many sojourns."""
     windows = (8.0, 64.0)

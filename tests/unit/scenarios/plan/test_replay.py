@@ -311,7 +311,10 @@ def test_the_parts_of_a_file_do_not_show(
 
 
 @pytest.mark.parametrize("n_draws", [16, pytest.param(40, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize(
+    "config",
+    [pytest.param(one, marks=[pytest.mark.slow] if at % 3 else []) for at, one in enumerate(CONFIGS)],
+)
 @pytest.mark.parametrize("is_looped", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_expected_counts_are_the_mean_of_what_is_drawn(
     trace: Path, config: dict[str, Any], is_looped: bool, n_draws: int

@@ -81,6 +81,7 @@ def test_nasa_counts_are_expanded_at_the_start_of_their_second() -> None:
     assert part.stamp_ns.tolist() == expected
 
 
+@pytest.mark.slow
 def test_servegen_draws_what_its_rates_promise() -> None:
     path = trace_file("servegen_client_windows_day1.csv.gz")
     part = read_trace(path, TraceOptions(model="mm-image"))

@@ -49,6 +49,7 @@ def n_found(shape: Shape, n_comparisons: int, n: int) -> int:
     return found
 
 
+@pytest.mark.slow
 def test_a_server_compared_with_itself_is_seldom_called_different() -> None:
     # Twelve of a chance of 5 % at most: four or more have one of 0.2 %.
     assert max(n_alarms(Shape(0.8), 12, 1_000)) <= 3

@@ -90,6 +90,7 @@ def test_launches_that_came_quicker_are_named_and_kernels_are_the_same(
     assert any("launch idle" in one for one in causes(found))
 
 
+@pytest.mark.slow
 def test_kernels_are_told_as_added_gone_and_by_calls(tmp_path: Path) -> None:
     a, b = sides(tmp_path, Phase("m", (Op(5.0), Op(5.0))), Phase("m", (Op(5.0), Op(5.0), Op(5.0), Op(9.0))))
     found = evaluate("a", "b", pair_runs(a, b))

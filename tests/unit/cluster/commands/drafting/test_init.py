@@ -73,9 +73,16 @@ FEW = {"kind": "uniform", "low": 1, "high": 8}
 SHAPES = [(), (4,), (-1,), (3, -1, -1), (-1, -1), (-1, 3, 512, 512), (2, 3, 4)]
 
 
-@pytest.mark.parametrize("datatype", [*DATATYPE_BYTES, "BYTES"])
-@pytest.mark.parametrize("dims", SHAPES, ids=str)
-@pytest.mark.parametrize("rows", [0, 8])
+@pytest.mark.parametrize(
+    ("rows", "dims", "datatype"),
+    [
+        # a third of them here, each datatype and each shape among them, the rest in the slow suite
+        pytest.param(rows, dims, datatype, marks=[] if (at + number + kind) % 3 == 0 else [pytest.mark.slow])
+        for at, rows in enumerate((0, 8))
+        for number, dims in enumerate(SHAPES)
+        for kind, datatype in enumerate((*DATATYPE_BYTES, "BYTES"))
+    ],
+)
 def test_a_model_of_any_datatype_and_shape_is_a_scenario_of_commented_keys(
     datatype: str, dims: tuple[int, ...], rows: int
 ) -> None:
