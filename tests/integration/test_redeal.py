@@ -166,9 +166,10 @@ def test_a_worker_that_stands_still_beyond_its_lease_sends_nothing_when_it_goes_
     assert live.end() == 3, live.lines
     rows = judged(joined.store(), mapping, record.arrived())
     assert "ok" in rows["outcome"][rows["worker"] == 1]
-    assert any(
-        "worker 1 on node-0 is lost: its lease ran out" in loss for loss in joined.store().manifest.losses
-    )
+    # the one, or what a busy host's driver sees first
+    ends = ("its lease ran out", "it did not renew its lease")
+    told = [f"worker 1 on node-0 is lost: {end}" for end in ends]
+    assert any(one in loss for one in told for loss in joined.store().manifest.losses)
     joined.wait_until_gone()
 
 
