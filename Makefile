@@ -8,7 +8,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # Unit tests fill the time in which real runs wait, and take little of theirs.
 BEHIND := nice -n 10
-UNIT := -n 2 --dist loadfile --no-loadscope-reorder tests/contract tests/unit
+# They are many and short: two processes by folder, about as long, cost less than workers that report each test.
+FINDINGS := tests/unit/analysis/findings
+ANALYSIS := tests/unit/analysis --ignore=$(FINDINGS)
+UNIT := tests/contract $(FINDINGS) $(filter-out %/analysis %/conftest.py,$(wildcard tests/unit/[a-z]*))
 REAL := tests/golden tests/integration
 BESIDE := --dist worksteal $(REAL)
 SINGLE := tests/integration
@@ -16,7 +19,7 @@ SINGLE := tests/integration
 # $(call part,NAME,ARGUMENTS,BEFORE): a part of the suite. A test that fails fails it; nothing is run again to pass.
 part = $(3) $(BIN)/pytest -o cache_dir=build/tests/$(1) --durations=10 $(2)
 
-.PHONY: demo test test-skipped lane-pure lane-single lane-real test-slow lane-slow-pure lane-slow-single lane-slow-real test-long \
+.PHONY: demo test test-skipped lane-pure lane-analysis lane-single lane-real test-slow lane-slow-pure lane-slow-single lane-slow-real test-long \
 	lane-long-pure lane-long-single lane-long-real test-all asan bench lint \
 	types docs clean
 
@@ -38,7 +41,7 @@ test: export SQUALL_SKIPPED = build/skipped
 test: lint
 	@mkdir -p build && : >build/skipped
 	@failed=0; \
-	$(MAKE) --no-print-directory -j 3 --keep-going lane-pure lane-single lane-real || failed=1; \
+	$(MAKE) --no-print-directory -j 4 --keep-going lane-pure lane-analysis lane-single lane-real || failed=1; \
 	$(call part,serial,-m "not slow and serial" $(REAL)) || failed=1; \
 	exit $$failed
 
@@ -56,7 +59,10 @@ test-skipped: $(READY)
 aside = @mkdir -p build; { $(2); } >build/$(1).log 2>&1; ended=$$?; cat build/$(1).log; exit $$ended
 
 lane-pure: $(READY)
-	$(call aside,unit,$(call part,unit,-m "not slow" $(UNIT),$(BEHIND)))
+	$(call aside,unit,$(call part,unit,-q -m "not slow" $(UNIT),$(BEHIND)))
+
+lane-analysis: $(READY)
+	$(call aside,analysis,$(call part,analysis,-q -m "not slow" $(ANALYSIS),$(BEHIND)))
 
 lane-single: $(READY)
 	$(call aside,single,$(call part,single,-m "not slow and single" $(SINGLE)))

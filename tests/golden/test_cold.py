@@ -229,6 +229,7 @@ def test_sizes_that_come_for_the_first_time_far_apart_are_stretches_of_their_own
     assert p95_ns(found) < 300 * MS
 
 
+@pytest.mark.slow
 def test_of_several_seeds_the_cold_one_is_named(tmp_path: Path) -> None:
     promises = {"response": ["p(95)<10ms"]}
     runs = []

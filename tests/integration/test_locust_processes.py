@@ -473,7 +473,7 @@ def over(**_):
 
 
 _BLOCKING: dict[tuple[str, str], list[pytest.MarkDecorator]] = {
-    ("by itself", "task"): [], ("stopped", "on_start"): [pytest.mark.slow],
+    ("by itself", "task"): [pytest.mark.slow], ("stopped", "on_start"): [pytest.mark.slow],
     ("driver gone", "test_stop"): [pytest.mark.slow],
 }  # fmt: skip
 
@@ -481,7 +481,7 @@ _BLOCKING: dict[tuple[str, str], list[pytest.MarkDecorator]] = {
 @pytest.mark.parametrize(
     ("ending", "place"),
     [
-        # one of them here, one of each ending and place in the slow suite, the rest in the longest
+        # one of each ending and place in the slow suite, the rest in the longest
         pytest.param(
             ending, place, marks=_BLOCKING.get((ending, place), [pytest.mark.slow, pytest.mark.long])
         )

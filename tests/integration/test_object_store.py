@@ -234,9 +234,14 @@ def test_ctrl_c_while_a_run_is_brought_there_leaves_it_here_and_says_how_to_go_o
 @pytest.mark.parametrize(
     ("address", "secret", "reason"),
     [
-        (ADDRESS, "another secret", "access is denied"),
+        pytest.param(ADDRESS, "another secret", "access is denied", marks=pytest.mark.slow),
         ("s3://nobodys/runs", None, "there is no such bucket"),
-        ("s3://Key:Secret@bucket/runs", None, "object storage is named as s3://BUCKET/PREFIX"),
+        pytest.param(
+            "s3://Key:Secret@bucket/runs",
+            None,
+            "object storage is named as s3://BUCKET/PREFIX",
+            marks=pytest.mark.slow,
+        ),
         ("gs://bucket/runs", None, "object storage is known as s3://BUCKET/PREFIX alone"),
     ],
 )
@@ -253,6 +258,7 @@ def test_what_cannot_be_written_there_is_one_line_before_anything_starts(
     assert not list(alone.folder.glob("runs/*"))
 
 
+@pytest.mark.slow
 def test_what_cannot_be_read_there_is_one_line(known: ObjectStore, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"s3://loads/none is not a run directory: .*no such file") as caught:
         RunStore.open(f"s3://{BUCKET}/none")
