@@ -54,6 +54,8 @@ def cold_of(summary: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
+@pytest.mark.serial  # which requests are late is told by their times
 def test_a_model_that_sleeps_at_sizes_it_has_not_seen_is_cold_on_the_screen_the_promise_and_first_of_the_findings(
     joined: Bench, tmp_path: Path
 ) -> None:
