@@ -42,10 +42,9 @@ FROM recordings WHERE end_ns > start_ns
 """
 
 _KEY = "server, instance, instance_device, batch_id"
-WHOLE = f"""(recorded_by <> 'library' OR ({_KEY}) IN (SELECT ({_KEY}) FROM batch_costs WHERE tie = 'range')
+_WHOLE = f"""(recorded_by <> 'library' OR ({_KEY}) IN (SELECT ({_KEY}) FROM batch_costs WHERE tie = 'range')
     OR (batch_id IS NULL AND server NOT IN (SELECT server FROM batch_costs WHERE tie = 'window')))"""
-"""SQL, of a row of operations beside `batch_costs`: no edge of a window cuts what it belongs to. Operations that the
-library recorded and time alone ties are never so."""
+"""No edge of a window cuts what it belongs to. What the library recorded and time alone ties is never so."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +92,30 @@ class Windows:
         start, end = np.maximum(self.start_ns, first_ns), np.minimum(self.end_ns, last_ns)
         is_there = start < end
         return tuple(zip(start[is_there].tolist(), end[is_there].tolist(), strict=True))
+
+
+def whole(connection: duckdb.DuckDBPyConnection, starts_ns: Iterable[int], has_windows: bool) -> str:
+    """SQL, of a row of operations beside `batch_costs`: no edge of what was recorded cuts the batch that it belongs to.
+
+    `starts_ns`: of the measured phases, on the run clock. A report holds a phase: of a batch that began before it, in a
+    phase that was not recorded, it has the rest, and its costs nothing. `has_windows`: there is a table `recordings`.
+    """
+    edges = " OR ".join(f"(start_ns < {at_ns} AND end_ns > {at_ns})" for at_ns in starts_ns) or "false"
+    cut = connection.execute(
+        f"SELECT {_KEY} FROM batch_costs WHERE kernel_ns IS NULL AND ({edges})"
+    ).fetchall()  # one an instance and phase at most
+    of_cut = " OR ".join(
+        f"(batch_id = {batch} AND server = {_text(server)} AND instance = {_text(instance)}"
+        f" AND instance_device = {device})"
+        for server, instance, device, batch in cut
+    )
+    of_report = f"(batch_id IS NULL OR NOT ({of_cut}))" if cut else "true"
+    return f"{of_report} AND {_WHOLE}" if has_windows else of_report
+
+
+def _text(value: str) -> str:
+    """As a text of SQL."""
+    return "'" + value.replace("'", "''") + "'"
 
 
 def library_windows(store: RunStore) -> dict[str, Windows]:

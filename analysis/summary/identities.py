@@ -19,13 +19,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from squall.analysis.clocks.timeline import measure_spans
 from squall.analysis.locust.figures import sum_slack_ns
 from squall.analysis.locust.named_rows import RowsByName
 from squall.analysis.locust.statistics import is_aggregate, unreported
 from squall.analysis.locust.user_watch import count_in_all
 from squall.analysis.locust.users import is_locust_load
 from squall.analysis.recorded import TABLE as WINDOWS
-from squall.analysis.recorded import WHOLE
+from squall.analysis.recorded import whole
 from squall.analysis.requests.requests import Requests, model_names, server_names, together
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
 from squall.analysis.storage.store import RunStore
@@ -291,12 +292,13 @@ def cost_identities(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTE
             stated.append(Identity("batch costs", meaning, n_recorded, n_batches, n_batches))
         if "kernels" in there:
             in_windows = store.has(WINDOWS)
-            query = f"{_KERNELS} AND {WHOLE}" if in_windows else _KERNELS
+            starts_ns = [span.start_ns for span in measure_spans(store.manifest)]
+            query = f"{_KERNELS} AND {whole(connection, starts_ns, in_windows)}"
             ((all_ns,),) = connection.execute(query).fetchall()
             of_windows = " that a window holds" if in_windows else ""
             meaning = (
-                f"ns of kernels in `batch_costs` = ns of the kernels that bear a batch{of_windows}, each counted "
-                "once"
+                f"ns of kernels in `batch_costs` = ns of the kernels that bear a batch{of_windows} and did not begin "
+                "before what was recorded, each counted once"
             )
             stated.append(Identity("kernel time", meaning, int(kernel_ns), int(all_ns), int(all_ns)))
     return stated

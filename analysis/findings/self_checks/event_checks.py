@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.findings.self_checks.self_check import SelfCheck, at_least, at_most
 from squall.analysis.recorded import TABLE as WINDOWS
-from squall.analysis.recorded import WHOLE
+from squall.analysis.recorded import whole
 from squall.analysis.tables.nsys import DEVICE_TABLES, EVENT_TABLES
 
 if TYPE_CHECKING:
@@ -35,17 +36,17 @@ class _Operations:
 
 
 def event_checks(
-    connection: duckdb.DuckDBPyConnection, tables: Sequence[str], has_costs: bool, phases: Sequence[str],
+    connection: duckdb.DuckDBPyConnection, tables: Sequence[str], has_costs: bool, phases: Sequence[RunPhase],
     decoupled: Sequence[tuple[str, str]] = (),
 ) -> list[SelfCheck]:  # fmt: skip
     """Checks over the views `tables`, and `batch_costs` where `has_costs`. `phases`: those that are measured.
 
-    Of what the kernel library recorded in windows, operations of batches that an edge cuts do not count. Where a model
+    Operations of batches that an edge of a recorded window or phase cuts do not count. Where a model
     of `decoupled`, of server and name, executed, none of its operations are tied, nor do all say whose they are: how
     many are tied is not assessed.
     """
     is_tied = has_costs and not _have_executed(connection, decoupled)
-    of_whole = WHOLE if has_costs and WINDOWS in tables else "true"
+    of_whole = whole(connection, (one.start_ns for one in phases), WINDOWS in tables) if has_costs else "true"
     counted = {table: _count(connection, table, of_whole) for table in DEVICE_TABLES if table in tables}
     broken: dict[str, int] = {table: one.n_broken for table, one in counted.items()}
     calls = None
@@ -63,7 +64,7 @@ def event_checks(
             [one.by_process for one in counted.values()],
             calls,
             is_tied,
-            phases,
+            [one.name for one in phases],
             WINDOWS in tables,
         ),
         _kernel_sums(connection, counted.get("kernels"), has_costs),

@@ -52,7 +52,7 @@ def checks_over(
 ) -> list[SelfCheck]:
     """All self-checks over the views `tables`, of TABLES."""
     has = set(tables)
-    phases = [span.name for span in measure_spans(store.manifest)]
+    phases = measure_spans(store.manifest)
     facts = store.manifest.servers.items()
     is_locust = is_locust_load(store.manifest)  # whose workers count users that are not asleep
     decoupled = [(server, model) for server, one in facts for model in one.decoupled]

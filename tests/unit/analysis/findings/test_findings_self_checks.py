@@ -95,6 +95,20 @@ def test_a_fault_is_found_by_its_check(
     assert name.split(" of a ")[0] in unmet(checks_over(*copied, store, None))
 
 
+@pytest.mark.parametrize(("before_ns", "is_met"), [(1, True), (0, False)])
+def test_of_a_batch_that_began_before_the_phase_the_report_has_the_rest_and_its_costs_nothing(
+    before_ns: int, is_met: bool, store: RunStore, copied: tuple[duckdb.DuckDBPyConnection, list[str]]
+) -> None:
+    """As that of a warm-up which the measured phase follows at once; one that began with it is whole."""
+    start_ns = store.manifest.phases[0].start_ns
+    unknown = ", ".join(f"{name} = NULL" for name in ("n_kernels", "kernel_ns", "n_copies"))
+    began = f"start_ns = {start_ns - before_ns}, end_ns = {start_ns + 5_000}"
+    copied[0].execute(
+        f"UPDATE batch_costs SET phase = 'warmup', {began}, {unknown} WHERE batch_id = 3 AND phase = 'burst'"
+    )
+    assert ("kernel sums" not in unmet(checks_over(*copied, store, None))) == is_met
+
+
 @pytest.mark.parametrize(("process", "expected"), [("300", 1.0), ("NULL", 0.5)])
 def test_operations_of_a_process_without_batches_need_no_tie(
     process: str, expected: float, store: RunStore, copied: tuple[duckdb.DuckDBPyConnection, list[str]]
