@@ -137,7 +137,8 @@ def podman(folder: Path, kind: Kind, instead: Path | None = None, **environment:
     options = ["--backend-directory", str(home.backends)] if home.backends else []
     triton = _TRITON.format(binary=shlex.quote(str(home.binary)), options=shlex.join(options))
     own = {
-        "PATH": f"/usr/local/bin:{os.environ['PATH']}",  # by which the Python that Triton embeds finds its packages
+        # by which the Python that Triton embeds finds its packages
+        "PATH": f"/usr/local/bin:{Path(sys.executable).parent}:{os.environ['PATH']}",
         "LD_LIBRARY_PATH": ":".join(map(str, home.library_dirs)),
         "PYTHONPATH": os.pathsep.join(model_folders()),
         **environment,

@@ -94,7 +94,7 @@ def test_what_python_warns_of_is_no_matter_here(tmp_path: Path) -> None:
         (b"x = '\xe9'\n", "'utf-8' codec can't decode byte 0xe9"),
         (b"# coding: klingon\n", "SyntaxError: unknown encoding: klingon"),
         (b"x = " + b"(" * 300 + b")" * 300 + b"\n", "SyntaxError: too many nested parentheses"),
-        (b"x = " + b"-" * 100_000 + b"1\n", "locustfile.py: MemoryError: nested too deep"),
+        (b"x = " + b"-" * 100_000 + b"1\n", "locustfile.py: MemoryError: "),  # 3.11 says no more
     ],
 )
 def test_what_is_no_python_is_told_in_its_own_words_with_the_line(
