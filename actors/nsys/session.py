@@ -138,8 +138,9 @@ class NsysSession:
         """
         assert self.is_ours, "somebody else launched it"
         traces = self.traces(has_gpu)
-        wanted = {"--sample": "none", "--cpuctxsw": "none", "--backtrace": "none", "--wait": "all"}
-        wanted["--show-output"] = "false"
+        wanted = {
+            "--sample": "none", "--cpuctxsw": "none", "--backtrace": "none", "--wait": "all", "--show-output": "false",
+        }  # fmt: skip
         if "osrt" in traces:
             wanted |= {
                 "--osrt-threshold": str(self._profile.osrt_threshold_ns),

@@ -64,11 +64,12 @@ def _refuse_no_python(name: str, source: bytes) -> None:
         with warnings.catch_warnings(action="ignore"):  # they are for whoever runs it
             compile(source, name, "exec", dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        # ValueError: null bytes, as some versions call them; the last two: nested too deep
+        # ValueError: null bytes, before Python 3.11.4; the last two: nested too deep, in the words of each version
         line = " ".join((error.text or "").split()) if isinstance(error, SyntaxError) else ""
         where = f" ({line[:MOST_SHOWN]})" if line else ""
-        said = str(error) or "nested too deep"
-        raise ScenarioError(f"load.locust.file: {name}: {type(error).__name__}: {said}{where}") from error
+        kind = "SyntaxError" if isinstance(error, ValueError) else type(error).__name__
+        said = "nested too deep" if isinstance(error, RecursionError | MemoryError) else str(error)
+        raise ScenarioError(f"load.locust.file: {name}: {kind}: {said}{where}") from error
 
 
 def _files_of(path: Path) -> Iterator[Path]:

@@ -267,7 +267,7 @@ def test_a_disk_that_fills_while_joining_is_said_in_one_line_and_resume_finishes
 
 @pytest.mark.long
 @pytest.mark.slow
-@pytest.mark.parametrize("title", [pytest.param("NodeAgent", marks=pytest.mark.long), "LoadWorker"])
+@pytest.mark.parametrize("title", ["NodeAgent", "LoadWorker"])
 def test_a_process_that_is_stopped_before_the_load_ends_the_run_in_one_line_and_is_not_left(
     alone: Alone, title: str
 ) -> None:

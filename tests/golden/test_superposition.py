@@ -116,12 +116,13 @@ def test_four_workers_together_send_what_one_does(tmp_path: Path) -> None:
     for rows in (one, four):
         assert rows["request_id"].tolist() == plan.seq.tolist()
         assert rows["scheduled_ns"].tolist() == plan.offset_ns.tolist()
+    pairs = [(plan.offset_ns, one), (plan.offset_ns, four), (one["sent_ns"], four)]
+    changes = [change_of(planned, rows["sent_ns"]) for planned, rows in pairs]
     lags_ns = [float(np.quantile(rows["sent_ns"] - plan.offset_ns, 0.99)) for rows in (one, four)]
-    if max(lags_ns) > QUIET_P99_NS:
+    is_alike = all(change <= limit for change, limit in changes)
+    if not is_alike and max(lags_ns) > QUIET_P99_NS:
         pytest.skip(f"a quiet host: here the send lag p99 was {lags_ns} ns")
-    for planned, rows in ((plan.offset_ns, one), (plan.offset_ns, four), (one["sent_ns"], four)):
-        change, limit = change_of(planned, rows["sent_ns"])
-        assert change <= limit
+    assert is_alike, (changes, lags_ns)
 
 
 def test_neither_a_part_nor_independent_draws_have_the_dispersion_of_the_whole() -> None:
