@@ -21,7 +21,7 @@ import numpy as np
 
 from squall.analysis.arrays import Bools, Int64s
 from squall.analysis.clocks.timeline import phase_spans
-from squall.analysis.storage.query import attach
+from squall.analysis.storage.query import attach, literal
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables import relations
 from squall.analysis.tables.collected import ProfiledPhase
@@ -105,17 +105,12 @@ def whole(connection: duckdb.DuckDBPyConnection, starts_ns: Iterable[int], has_w
         f"SELECT {_KEY} FROM batch_costs WHERE kernel_ns IS NULL AND ({edges})"
     ).fetchall()  # one an instance and phase at most
     of_cut = " OR ".join(
-        f"(batch_id = {batch} AND server = {_text(server)} AND instance = {_text(instance)}"
+        f"(batch_id = {batch} AND server = {literal(server)} AND instance = {literal(instance)}"
         f" AND instance_device = {device})"
         for server, instance, device, batch in cut
     )
     of_report = f"(batch_id IS NULL OR NOT ({of_cut}))" if cut else "true"
     return f"{of_report} AND {_WHOLE}" if has_windows else of_report
-
-
-def _text(value: str) -> str:
-    """As a text of SQL."""
-    return "'" + value.replace("'", "''") + "'"
 
 
 def library_windows(store: RunStore) -> dict[str, Windows]:

@@ -6,12 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from squall.analysis.findings.finding import Evidence, Finding, Rows, Scope
-from squall.analysis.findings.rows import link, literal
+from squall.analysis.findings.rows import link
 from squall.analysis.findings.rules.confidence import Confidence, RunState, weigh_run
 from squall.analysis.findings.rules.rule import RowLink
 from squall.analysis.findings.rules.shares import LATENCY
 from squall.analysis.requests.cold import BATCHES, DRIFT, RESPONSES, ColdFigures
 from squall.analysis.requests.cold_words import advice_text, cold_text
+from squall.analysis.storage.query import literal
 from squall.analysis.wording import count_text, duration_text, share_text
 
 if TYPE_CHECKING:

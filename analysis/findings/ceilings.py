@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from squall.analysis.findings.rows import literal
 from squall.analysis.findings.rules.shares import Key
 from squall.analysis.metrics.measures import instance_key
+from squall.analysis.storage.query import literal
 from squall.analysis.tables.manifest import Manifest
 from squall.analysis.wording import count_text, duration_text, rate_text
 

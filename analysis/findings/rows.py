@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from squall.analysis.findings.finding import Rows, Scope
 from squall.analysis.findings.rules.rule import RowLink
+from squall.analysis.storage.query import literal
 
 if TYPE_CHECKING:
     import duckdb
@@ -36,8 +37,3 @@ def link(connection: duckdb.DuckDBPyConnection, where: str, rows: RowLink) -> Ro
     ).fetchall()
     worst = tuple(dict(zip(rows.shown, row, strict=True)) for row in found)
     return Rows(rows.table, where, f"{rows.order} DESC", worst)
-
-
-def literal(text: str) -> str:
-    """`text` as an SQL string."""
-    return "'" + text.replace("'", "''") + "'"

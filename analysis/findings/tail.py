@@ -20,11 +20,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from squall.analysis.findings.finding import Evidence, Finding, Rows, Scope
-from squall.analysis.findings.rows import N_WORST, literal
+from squall.analysis.findings.rows import N_WORST
 from squall.analysis.findings.rules.confidence import Confidence, RunState, weigh_run
 from squall.analysis.findings.rules.shares import BODY_PARTS, LATENCY
 from squall.analysis.findings.sent import Sent
 from squall.analysis.statistics.latency import smallest_n
+from squall.analysis.storage.query import literal
 from squall.analysis.wording import count_text, duration_text, share_text
 
 if TYPE_CHECKING:

@@ -6,13 +6,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from squall.analysis.findings.finding import UNASSESSED, Finding, Scope, make_finding
-from squall.analysis.findings.rows import link, literal
+from squall.analysis.findings.rows import link
 from squall.analysis.findings.rules.classifier import classify
 from squall.analysis.findings.rules.confidence import RunState
 from squall.analysis.findings.rules.rule import Rule
 from squall.analysis.findings.rules.window_rules import REFUSED, UNSERVED
 from squall.analysis.findings.sent import Sent, SentRequests, sent_measures
 from squall.analysis.metrics.figures.request_figures import IS_ANSWERED, IS_UNSERVED
+from squall.analysis.storage.query import literal
 from squall.analysis.wording import count_text
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from squall.analysis.join.server_parts import PHASE_MEANS, SECOND_MEANS, SERVED_
 from squall.analysis.recorded import add_windows
 from squall.analysis.steps.children import find_children
 from squall.analysis.storage.places.place import home_of
-from squall.analysis.storage.query import attach_copy, connect
+from squall.analysis.storage.query import attach_copy, connect, literal
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables import relations
 from squall.analysis.tables.columns import NO_DEVICE
@@ -177,7 +177,7 @@ def write_sources(store: RunStore, folder: Path, rows_per_slice: int, memory_lim
         sources = Sources(folder, id_spans(connection, "requests", rows_per_slice))
         for relation, query in files.items():
             _write(connection, sources.path(relation), query)
-        stepped = f"read_parquet({_literal(sources.path(relations.STEPPED))})"
+        stepped = f"read_parquet({literal(str(sources.path(relations.STEPPED)))})"
         sources = replace(sources, step_spans=id_spans(connection, stepped, rows_per_slice))
         if is_here or n_repeated(connection, "requests"):
             return sources
@@ -216,7 +216,7 @@ def _add_children(connection: duckdb.DuckDBPyConnection, manifest: Manifest | No
 def _write(connection: duckdb.DuckDBPyConnection, path: Path, query: str) -> None:
     """Small row groups: a slice reads a narrow stretch of executions and members."""
     how = "FORMAT parquet, COMPRESSION snappy, PARQUET_VERSION v2, ROW_GROUP_SIZE 20480"
-    connection.execute(f"COPY ({query}) TO {_literal(path)} ({how})")
+    connection.execute(f"COPY ({query}) TO {literal(str(path))} ({how})")
 
 
 def _add_server_gpus(connection: duckdb.DuckDBPyConnection, servers: Mapping[str, ServerFacts]) -> None:
@@ -226,11 +226,6 @@ def _add_server_gpus(connection: duckdb.DuckDBPyConnection, servers: Mapping[str
         own = [*enumerate(facts.gpus), *((NO_DEVICE, uuid) for uuid in facts.gpus if len(facts.gpus) == 1)]
         for device, uuid in own:
             connection.execute("INSERT INTO server_gpus VALUES ($1, $2, $3)", [server, device, uuid])
-
-
-def _literal(path: Path) -> str:
-    """As a text of SQL."""
-    return "'" + str(path).replace("'", "''") + "'"
 
 
 def _add_clocks(connection: duckdb.DuckDBPyConnection, nodes: Mapping[str, NodeFacts]) -> None:

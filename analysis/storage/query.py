@@ -42,6 +42,11 @@ class Spread(Protocol):
     ) -> list[Answer]: ...
 
 
+def literal(text: str) -> str:
+    """`text` as an SQL string."""
+    return "'" + text.replace("'", "''") + "'"
+
+
 def in_turn(function: Callable[[Partition], Answer], partitions: Sequence[Partition], /) -> list[Answer]:
     """The `Spread` of this process alone: one partition after the other."""
     return [function(partition) for partition in partitions]
@@ -140,9 +145,10 @@ def attach_copy(
         for home, parts in enumerate(homes)
         if parts
     ]
-    copy = "'" + str(path).replace("'", "''") + "'"
     how = "FORMAT parquet, PARQUET_VERSION v2, ROW_GROUP_SIZE 122880"
-    connection.execute(f"COPY ({' UNION ALL '.join(rows)} ORDER BY {columns[0]}) TO {copy} ({how})")
+    connection.execute(
+        f"COPY ({' UNION ALL '.join(rows)} ORDER BY {columns[0]}) TO {literal(str(path))} ({how})"
+    )
     connection.execute(f"CREATE VIEW {table} AS FROM {read_parquet([path])}")
 
 

@@ -16,9 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from squall.analysis.findings.rows import literal
 from squall.analysis.join.counts import Accounting, Part
-from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
+from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect, literal
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables import relations
 

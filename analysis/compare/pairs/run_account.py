@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from squall.analysis.clocks.timeline import measure_spans
 from squall.analysis.findings.rules.shares import BODY_PARTS, LATENCY
 from squall.analysis.findings.tail import TAIL_PARTS, part_columns, whole_parts
-from squall.analysis.storage.query import connect
+from squall.analysis.storage.query import connect, literal
 from squall.analysis.storage.store import RunStore
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def run_account(store: RunStore) -> RunAccount:
 
 
 def _own(phases: Sequence[str]) -> str:
-    named = ", ".join("'" + phase.replace("'", "''") + "'" for phase in phases)
+    named = ", ".join(map(literal, phases))
     return f"phase IN ({named}) AND outcome = 'ok'"
 
 
@@ -154,7 +154,7 @@ def _recorded(
     connection: duckdb.DuckDBPyConnection, phases: Sequence[str], has_kernels: bool
 ) -> tuple[RecordedSums, ...]:
     """Of batches with operations on the GPU. A batch is counted where its kernels are known, even where it has none."""
-    named = ", ".join("'" + phase.replace("'", "''") + "'" for phase in phases)
+    named = ", ".join(map(literal, phases))
     own = f"phase IN ({named}) AND tie <> 'none' AND n_kernels IS NOT NULL AND n_kernels + coalesce(n_copies, 0) > 0"
     sums = connection.execute(
         f"""SELECT model, rows, count(*), sum(end_ns - start_ns)::DOUBLE, sum(kernel_busy_ns)::DOUBLE,
