@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-import os
+import random
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from squall.cluster.node.spills import NodeFile, Spills
 from squall.cluster.remote.spawn import Handle
 from squall.scenarios.errors import ClusterError
 
-CONTENT = os.urandom(25_000)
+CONTENT = random.Random(1).randbytes(25_000)
 TABLE = pa.table({"request_id": list(range(5_000))})
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import random
 import zlib
 from collections.abc import Callable
 from functools import partial
@@ -28,7 +28,7 @@ from squall.scenarios.config.records import RecordsConfig
 from squall.scenarios.errors import ClusterError, LostActor, StoreError
 
 S = 1_000_000_000
-CONTENT = os.urandom(10_500)
+CONTENT = random.Random(1).randbytes(10_500)
 PATH = "spill/requests-0.arrows"
 
 
