@@ -20,6 +20,9 @@ among those who ran meanwhile as their CPU time is. Beside it stands what the hy
 stolen from the node that falls on the server. `taken` is what it lacked by others, over that and what it had: 0.5
 means that it got half of the CPU it could have used.
 
+A hypervisor calls it stolen, too, when a virtual core that slept takes its time to wake, and the kernel counts that
+time as idle as well. So only what the cores were neither idle nor used counts as taken by other guests.
+
 **Consequence**: of the time of requests in flight the share that the lack explains, of each sample, weighed by how
 many were in flight:
 
@@ -266,11 +269,12 @@ def cpu_lines(found: Sequence[CpuShares], manifest: Manifest) -> list[str]:
 
 def _shares(rows: pa.Table, node: str, phase: str, in_flight: InFlight | None, limits: Limits) -> CpuShares:
     wall_ns = _sum(rows, "interval_ns")
-    cores = {
-        name: _sum(rows, f"{name}_ns") / wall_ns if wall_ns else 0.0
+    had = {
+        name: float(_steal(rows).sum()) if name == STEAL else _sum(rows, f"{name}_ns")
         for name in (*GROUPS, STEAL, "idle")
         if rows.column(f"{name}_ns").null_count < rows.num_rows
     }
+    cores = {name: each_ns / wall_ns if wall_ns else 0.0 for name, each_ns in had.items()}
     n_cores = int(_numbers(rows, "n_cores").max(initial=0))
     found = CpuShares(
         node, phase, rows.num_rows, n_cores, cores,
@@ -374,9 +378,16 @@ def _full(rows: pa.Table) -> Floats:
     return np.clip(np.where(np.isnan(idlest), busy, idlest), 0.0, 1.0)
 
 
+def _steal(rows: pa.Table) -> Floats:
+    """CPU time that other guests had of the node: what was stolen, as far as its cores were not idle meanwhile."""
+    used = np.sum([_numbers(rows, f"{name}_ns") for name in (*GROUPS, "idle")], axis=0)
+    left = _numbers(rows, "interval_ns") * _numbers(rows, "n_cores") - used
+    return np.clip(left, 0.0, _numbers(rows, "steal_ns"))
+
+
 def _stolen(rows: pa.Table, had: Floats) -> Floats:
     """Of the CPU time stolen from the node what falls on the server: as much as of the time that was not."""
-    steal, idle = _numbers(rows, "steal_ns"), _numbers(rows, "idle_ns")
+    steal, idle = _steal(rows), _numbers(rows, "idle_ns")
     busy = np.maximum(had, _numbers(rows, "interval_ns") * _numbers(rows, "n_cores") - steal - idle)
     return np.divide(steal * had, busy, out=np.zeros_like(had), where=busy > 0)
 
