@@ -276,13 +276,18 @@ _KERNELS = "SELECT coalesce(sum(end_ns - start_ns), 0) FROM kernels WHERE batch_
 _COSTS = """
 SELECT count(*) FILTER (source <> 'trace'), coalesce(sum(kernel_ns) FILTER (tie = 'range'), 0) FROM batch_costs
 """
+_RANGES = """
+SELECT count(*) FILTER (ranges.clock_ns BETWEEN batches.start_ns AND batches.end_ns), count(*)
+FROM nvtx AS ranges JOIN batches USING (server, instance, instance_device, batch_id)
+WHERE batches.recorded_by = 'model' AND ranges.clock_ns IS NOT NULL
+"""
 
 
 def cost_identities(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> list[Identity]:
     """The identities between `batch_costs` and the tables that it is made of; none without it."""
     if not store.has("batch_costs"):
         return []
-    there = [table for table in ("batches", "kernels") if store.has(table)]
+    there = [table for table in ("batches", "kernels", "nvtx") if store.has(table)]
     stated = []
     with connect(store, ["batch_costs", *there], memory_limit_bytes) as connection:
         ((n_recorded, kernel_ns),) = connection.execute(_COSTS).fetchall()
@@ -290,6 +295,11 @@ def cost_identities(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTE
             ((n_batches,),) = connection.execute("SELECT count(*) FROM batches").fetchall()
             meaning = "rows of `batch_costs` by a record = batches that were recorded"
             stated.append(Identity("batch costs", meaning, n_recorded, n_batches, n_batches))
+        if "batches" in there and "nvtx" in there:
+            ((n_within, n_ranges),) = connection.execute(_RANGES).fetchall()
+            meaning = "ranges that opened while their batch was executed = ranges of recorded batches"
+            if n_ranges:
+                stated.append(Identity("ranges", meaning, n_within, n_ranges, n_ranges))
         if "kernels" in there:
             in_windows = store.has(WINDOWS)
             starts_ns = [span.start_ns for span in measure_spans(store.manifest)]

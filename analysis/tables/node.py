@@ -227,7 +227,10 @@ TABLES = (
                 "CPU time of the run's other parts: driver, agent, observer, nsys, the Ray it started",
             ),
             ns("others_ns", "CPU time of all else, the kernel's own threads and interrupts included"),
-            ns("steal_ns", "CPU time that the hypervisor calls stolen; in part idle, too, where virtual cores wake slowly"),
+            ns(
+                "steal_ns",
+                "CPU time that the hypervisor calls stolen; idle as well where virtual cores wake slowly",
+            ),
             ns("idle_ns", "CPU time idle, waiting for a disk included"),
             ns(
                 "server_wait_ns",

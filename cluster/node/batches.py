@@ -24,12 +24,13 @@ def read_batches(folder: Path, labels: Mapping[str, str], losses: list[str]) -> 
 
     `labels`: run, node, server, model and version of every row; of a file in MODEL/VERSION/ these two are its own,
     where a server has several models that record. A line cut off by the server's end, and records the model could
-    not write, are told in `losses`. Batches of requests that were tried before the load are left out, and not counted.
+    not write, are told in `losses`. Batches of requests that were tried before the load are left out; the others keep
+    their ids, which the ranges of nsys bear, too.
     """
     for path in sorted([*folder.glob("*.jsonl"), *folder.glob("*/*/*.jsonl")]):
         if path.parent != folder:
             labels = {**labels, "model": path.parts[-3], "version": path.parts[-2]}
-        (instance, device), rows, n_lost, n_cut, n_tried = _of_name(path.stem), [], 0, 0, 0
+        (instance, device), rows, n_lost, n_cut = _of_name(path.stem), [], 0, 0
         with path.open(encoding="utf-8") as lines:
             for line in lines:
                 record = _parse(line)
@@ -40,10 +41,8 @@ def read_batches(folder: Path, labels: Mapping[str, str], losses: list[str]) -> 
                 else:
                     n_lost = max(n_lost, record.get("lost", 0))
                     row = _row(record, labels, instance, device)
-                    if row["request_ids"] and min(row["request_ids"]) >= LEAST_TRIAL_ID:
-                        n_tried += 1
-                    else:
-                        rows.append({**row, "batch_id": row["batch_id"] - n_tried})
+                    if not row["request_ids"] or min(row["request_ids"]) < LEAST_TRIAL_ID:
+                        rows.append(row)
                 if len(rows) == _ROWS_A_TABLE:
                     yield _table(rows)
                     rows = []

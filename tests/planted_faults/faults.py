@@ -55,6 +55,14 @@ def _drop_records(module: Module) -> None:
     _around(module.Recorder, "_write")(lambda old, self, buffer, n_rows: old(self, buffer, n_rows - 1))
 
 
+def _renumbered(module: Module) -> None:
+    def row(old: Any, *arguments: Any) -> dict[str, Any]:
+        found: dict[str, Any] = old(*arguments)
+        return {**found, "batch_id": found["batch_id"] - 1}
+
+    _around(module, "_row")(row)
+
+
 def _double_records(module: Module) -> None:
     def write(old: Any, self: Any, data: Any) -> bool:
         if "scheduled_ns" in data.column_names:
@@ -445,6 +453,10 @@ FAULTS = {
     "ranges lost": Fault(
         "squall.analysis.nsys.tables", "the report holds nothing of every tenth batch",
         _in_events("every", _without_some_batches), ("batches profiled",), "nsys",
+    ),
+    "batches renumbered": Fault(
+        "squall.cluster.node.batches", "each batch bears the number of the one before it", _renumbered, ("ranges",),
+        "nsys",
     ),
     "marks lost": Fault(
         "squall.analysis.nsys.clock", "no sleep and no range marks the clock of the report", _without_marks,

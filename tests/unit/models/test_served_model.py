@@ -18,6 +18,7 @@ import pytest
 from squall.cluster.node.batches import read_batches
 from squall.models.export.repositories import graph_sizes
 from squall.models.heads import forward
+from squall.models.payload import ID_DIGITS, LEAST_TRIAL_ID
 from squall.models.reference import TOLERANCE
 from squall.models.repository import ComputeConfig, ServingConfig, write_repository
 from squall.models.spec import HEADS
@@ -190,6 +191,17 @@ def test_instances_of_one_name_on_two_gpus_record_apart(backend: Any, tmp_path: 
     again = backend._Record(str(tmp_path), "m_0_0", 1)
     assert again.next_batch_id == 1, "it goes on with its own"
     again.close()
+
+
+def test_a_batch_keeps_the_id_that_its_range_bears_where_a_request_was_tried_before_the_load(
+    backend: Any, tmp_path: Path
+) -> None:
+    record = backend._Record(str(tmp_path), "m_0_0", -1)
+    for batch_id, number in enumerate((LEAST_TRIAL_ID, 0, 1)):
+        record.add(batch_id, batch_id, 9, 1, [f"{number:0{ID_DIGITS}d}"])
+    record.close()
+    (table,) = read_batches(tmp_path, {"run": "r"}, [])
+    assert [(row["batch_id"], row["request_ids"]) for row in table.to_pylist()] == [(1, [0]), (2, [1])]
 
 
 def test_a_second_process_of_one_name_and_device_is_an_instance_of_its_own(
