@@ -84,7 +84,7 @@ def scenario_mapping(**changes: Any) -> dict[str, Any]:
                 "arrivals": {"kind": "envelope", "preset": "nasa-flash-crowd", "bin": "34ms",
                     "rate": "150/s"},
             },
-            {"name": "drain", "kind": "drain", "duration": "1500ms"},
+            {"name": "drain", "kind": "drain", "duration": "5s"},
         ],
         "profile": {"nsys": "off", "nvml": "off"},
         **changes,

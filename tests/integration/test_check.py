@@ -21,7 +21,7 @@ MAPPING = {
     "clients": {"workers_per_node": 1, "timeout": "2s"},
     "phases": [
         {"name": "main", "kind": "measure", "duration": "2s", "arrivals": {"kind": "poisson", "rate": "60/s"}},
-        {"name": "end", "kind": "drain", "duration": "500ms"},
+        {"name": "end", "kind": "drain", "duration": "5s"},
     ],
 }  # fmt: skip
 

@@ -50,7 +50,7 @@ def scenario(folder: Path, model: str, rate_hz: float = 150, **profile: Any) -> 
     mapping["phases"] = [
         {"name": "burst", "kind": "measure", "duration": "2s",
             "arrivals": {"kind": "gamma", "rate": f"{rate_hz:g}/s", "cv": 2}},
-        {"name": "drain", "kind": "drain", "duration": "2s"},
+        {"name": "drain", "kind": "drain", "duration": "10s"},
     ]  # fmt: skip
     return mapping
 

@@ -31,7 +31,7 @@ def test_a_search_that_is_resumed_while_it_goes_on_is_refused_and_the_first_is_n
         "duration": "12s",
         "arrivals": {"kind": "poisson", "rate": "60/s"},
     }
-    drain = {"name": "end", "kind": "drain", "duration": "2s"}
+    drain = {"name": "end", "kind": "drain", "duration": "5s"}
     # so long that a second squall has started by then on a busy host too
     promised = {**MAPPING, "promises": {"response": "p(50)<1500ms"}, "phases": [load, drain]}
     with NullProcess("--service=constant:3ms") as null:

@@ -99,7 +99,7 @@ class Watched:
             phases=[
                 {"name": "main", "kind": "measure", "duration": f"{seconds}s",
                  "arrivals": {"kind": "poisson", "rate": "40/s"}},
-                {"name": "drain", "kind": "drain", "duration": "2s"},
+                {"name": "drain", "kind": "drain", "duration": "5s"},
             ],
         )  # fmt: skip
 

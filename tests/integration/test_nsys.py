@@ -358,7 +358,7 @@ def three_phases(**profile: Any) -> dict[str, Any]:
     phases = [phase("warmup", "warmup", "3s")]
     for name in PHASES:
         phases += [phase(name, "measure", "3s"), phase(f"after-{name}", "warmup", "5s")]
-    phases.append({"name": "drain", "kind": "drain", "duration": "500ms"})
+    phases.append({"name": "drain", "kind": "drain", "duration": "5s"})
     profile = {"nsys": "required", "nvml": "off", "osrt_threshold": "20us", **profile}
     return scenario_mapping(phases=phases, profile=profile)
 

@@ -212,6 +212,9 @@ def test_requests_given_up_by_the_client_may_or_may_not_have_been_served(summary
     success = next(one for one in summary.identities if one.name == "triton success")
     assert success.most - success.least == 3  # the three timeouts
     assert success.found == success.most
+    executions = next(one for one in summary.identities if one.name == "executions")
+    assert executions.most - executions.least == 3  # they may be executed after the last sample
+    assert executions.found == executions.least
 
 
 def lose_batch(run: SyntheticRun) -> None:
