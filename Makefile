@@ -33,10 +33,9 @@ test test-slow test-long test-all: export PYTHONDONTWRITEBYTECODE =
 test test-slow test-long test-all: export OPENBLAS_NUM_THREADS = 1
 
 # Lanes at once, then what is measured, alone and one by one. Real runs mostly wait, so that there are more of them at once than
-# cores, those of the engine among them: where one waits out a process that was stopped, the others have the cores; of the longer
-# ones of `test-slow` one less, so that no server is starved for seconds. What starts
-# nsys, which may fail beside another of its kind, has a lane in which it goes one by one. The lanes of the unit tests and of nsys
-# print at their end.
+# cores, those of the engine among them: where one waits out a process that was stopped, the others have the cores; a fourth would
+# starve servers for seconds, and end no sooner than the unit tests do. What starts nsys, which may fail beside another of its kind,
+# has a lane in which it goes one by one. The lanes of the unit tests and of nsys print at their end.
 test: export SQUALL_SKIPPED = build/skipped
 test: lint
 	@mkdir -p build && : >build/skipped
@@ -68,7 +67,7 @@ lane-single: $(READY)
 	$(call aside,single,$(call part,single,-m "not slow and single" $(SINGLE)))
 
 lane-real: $(READY)
-	$(call part,beside,-n 4 -m "not slow and not serial and not single" $(BESIDE))
+	$(call part,beside,-n 3 -m "not slow and not serial and not single" $(BESIDE))
 
 # What `make test` leaves out, in the same way.
 test-slow: $(READY)

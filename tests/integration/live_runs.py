@@ -73,7 +73,7 @@ def scenario_mapping(**changes: Any) -> dict[str, Any]:
             "queue_delay": "1ms",
             "settings": {"width": 16, "layers": 1, "sequence": 2, "classes": 2},
         },
-        "clients": {"workers_per_node": 2, "timeout": "2s", "rows": {"kind": "uniform", "low": 1, "high": 4}},
+        "clients": {"workers_per_node": 2, "timeout": "10s", "rows": {"kind": "uniform", "low": 1, "high": 4}},
         "phases": [
             {
                 "name": "warmup", "kind": "warmup", "duration": "500ms",
@@ -84,7 +84,7 @@ def scenario_mapping(**changes: Any) -> dict[str, Any]:
                 "arrivals": {"kind": "envelope", "preset": "nasa-flash-crowd", "bin": "34ms",
                     "rate": "150/s"},
             },
-            {"name": "drain", "kind": "drain", "duration": "5s"},
+            {"name": "drain", "kind": "drain", "duration": "15s"},
         ],
         "profile": {"nsys": "off", "nvml": "off"},
         **changes,

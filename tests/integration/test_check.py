@@ -18,10 +18,10 @@ from tests.null_process import NullProcess
 
 MAPPING = {
     "name": "held", "seed": 3, "model": {"name": "linear_head"},
-    "clients": {"workers_per_node": 1, "timeout": "2s"},
+    "clients": {"workers_per_node": 1, "timeout": "10s"},
     "phases": [
         {"name": "main", "kind": "measure", "duration": "2s", "arrivals": {"kind": "poisson", "rate": "60/s"}},
-        {"name": "end", "kind": "drain", "duration": "5s"},
+        {"name": "end", "kind": "drain", "duration": "15s"},
     ],
 }  # fmt: skip
 

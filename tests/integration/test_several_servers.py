@@ -35,7 +35,7 @@ def planned_alone(store: RunStore, rows: dict[str, Any]) -> None:
 def test_two_servers_share_one_schedule_and_each_request_is_joined_on_its_own(joined: Bench) -> None:
     mapping = scenario_mapping(
         servers=[{"weight": 3}, {}],
-        clients={"workers_per_node": 2, "timeout": "2s", "routing": {"kind": "weighted"}, "deal": "hash"},
+        clients={"workers_per_node": 2, "timeout": "10s", "routing": {"kind": "weighted"}, "deal": "hash"},
     )
     live = joined.start_run(mapping, "--json")
     assert live.end() in (0, 3), live.lines
@@ -91,7 +91,7 @@ def test_a_server_that_dies_takes_its_own_requests_and_no_others(joined: Bench, 
         mapping = scenario_mapping(
             model={"name": "linear_head"},
             servers=[{"url": f"http://127.0.0.1:{one.ports['http']}"} for one in (first, second)],
-            clients={"workers_per_node": 2, "timeout": "2s", "routing": {"kind": kind}},
+            clients={"workers_per_node": 2, "timeout": "10s", "routing": {"kind": kind}},
         )
         live = joined.start_run(mapping)
         joined.wait_for_phase("burst", 0.7)

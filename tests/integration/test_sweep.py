@@ -28,7 +28,7 @@ def experiment(folder: Path, null: NullProcess, measured: str = "1500ms", **chan
     scenario = {
         **SCENARIO,
         "server": {"url": f"http://127.0.0.1:{null.ports['http']}"},
-        "clients": {"workers_per_node": 1, "timeout": "2s"},
+        "clients": {"workers_per_node": 1, "timeout": "10s"},
         "phases": [
             {**warm, "duration": "500ms"},
             {**burst, "duration": measured},
