@@ -24,7 +24,7 @@ SCENARIO: dict[str, Any] = {
     "phases": [
         {"name": "warm", "kind": "warmup", "duration": "1s", "arrivals": POISSON},
         {"name": "burst", "kind": "measure", "duration": "2s", "arrivals": POISSON},
-        {"name": "end", "kind": "drain", "duration": "15s"},
+        {"name": "end", "kind": "drain", "duration": "1s"},
     ],
 }  # fmt: skip
 MATRIX = {"model.max_batch_size": [1, 8], "model.queue_delay": ["0s", "5ms"]}
