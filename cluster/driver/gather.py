@@ -248,7 +248,9 @@ class Collection:
         self.notes += losses
         self._clocks = nodes.clocks()
         known = self._store.manifest
-        load_ns = (self._phases[0].start_ns, self._phases[-1].end_ns)
+        start_ns, end_ns = self._phases[0].start_ns, self._phases[-1].end_ns
+        now_ns = time.monotonic_ns() + self._anchor_ns  # a drain may have ended early
+        load_ns = (start_ns, max(start_ns, min(end_ns, now_ns)))
         described = {
             label: with_clock(known.nodes[label], clock, load_ns) for label, clock in self._clocks.items()
         }
