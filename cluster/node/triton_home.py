@@ -223,7 +223,7 @@ def _python_library_dirs(python: str) -> tuple[Path, ...]:
     """Folders of libpython for the Python backend's stub. Raises TargetError where there is none."""
     name = f"libpython{python}.so.1.0"
     own = Path(sysconfig.get_config_var("LIBDIR") or "/nonexistent")
-    if (own / name).exists():
+    if os.path.exists(own / name):  # not in a folder that is not ours to look into, either
         return (own,)
     if ctypes.util.find_library(f"python{python}"):
         return ()

@@ -34,7 +34,7 @@ def settle(recorder: Recorder) -> None:
     """Flushes and waits until the writer has given the buffer back."""
     wanted = max(1, recorder._free.qsize())
     recorder.flush()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while recorder._free.qsize() < wanted:
         assert time.monotonic() < deadline
         time.sleep(0.001)
