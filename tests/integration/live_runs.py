@@ -42,6 +42,7 @@ MET_ON_A_BUSY_MACHINE = (
     "ok share",
     "unsent",
     "sent early",
+    "clock bound",
     "lost records",
 )
 """Checks of a run that do not depend on how much the tests' other processes disturb the workers."""

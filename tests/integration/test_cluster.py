@@ -194,6 +194,7 @@ def test_a_users_data_reaches_clients_that_do_not_see_its_disk(
     site.cluster.wait_until_clean()
 
 
+@pytest.mark.beside
 def test_a_burst_from_three_nodes_is_sent_whole_on_one_clock_and_joined_to_its_batches(
     site: Site, bench: Bench
 ) -> None:
@@ -207,8 +208,6 @@ def test_a_burst_from_three_nodes_is_sent_whole_on_one_clock_and_joined_to_its_b
     rows, start_ns = planned_rows(store), store.manifest.start_ns
     assert start_ns is not None
 
-    assert store.manifest.verdict is not None
-    assert {one.name: one.is_met for one in store.manifest.verdict.checks}["clock bound"]
     bound_ns = max(facts.clock_error_ns or 0 for facts in store.manifest.nodes.values())
     assert 0 < bound_ns < np.median(np.array(rows["done_ns"]) - np.array(rows["sent_ns"])) / 10
     _assert_clocks_true(store)
