@@ -380,9 +380,9 @@ def _full(rows: pa.Table) -> Floats:
 
 def _steal(rows: pa.Table) -> Floats:
     """CPU time that other guests had of the node: what was stolen, as far as its cores were not idle meanwhile."""
-    used = np.sum([_numbers(rows, f"{name}_ns") for name in (*GROUPS, "idle")], axis=0)
+    used: Floats = np.sum([_numbers(rows, f"{name}_ns") for name in (*GROUPS, "idle")], axis=0)
     left = _numbers(rows, "interval_ns") * _numbers(rows, "n_cores") - used
-    return np.clip(left, 0.0, _numbers(rows, "steal_ns"))
+    return np.minimum(np.maximum(left, 0.0), _numbers(rows, "steal_ns"))
 
 
 def _stolen(rows: pa.Table, had: Floats) -> Floats:
