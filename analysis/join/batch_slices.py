@@ -27,7 +27,7 @@ import numpy as np
 from squall.analysis.clocks.timeline import phase_spans
 from squall.analysis.join.executions import TRACE, add_executions
 from squall.analysis.recorded import add_windows
-from squall.analysis.storage.query import attach
+from squall.analysis.storage.query import attach, literal
 from squall.analysis.storage.row_groups import RowGroup, read_columns, row_groups
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables import relations
@@ -105,7 +105,7 @@ COPY (
             FROM recorded_windows) v ON v.server = e.server AND e.start_ns >= v.opens_ns
         WINDOW of_server AS (PARTITION BY e.server ORDER BY start_ns, end_ns, e.batch_id))
     ORDER BY server, start_ns
-) TO '{path}' (FORMAT parquet, ROW_GROUP_SIZE 20480)
+) TO {path} (FORMAT parquet, ROW_GROUP_SIZE 20480)
 """
 _SLICES = f"""
 SELECT server, part, CASE WHEN NOT bool_or(tie = '{WINDOW}') THEN [min(batch_id), max(batch_id)] END,
@@ -157,7 +157,7 @@ def plan_slices(
     _insert(connection, relations.COUNTS, [(*key, n) for key, n in _counts(groups).items()])
     connection.execute(relations.WEIGHTS.table(_WEIGHTS))
     n_events = max(min(memory_limit_bytes // 2 // EVENT_BYTES, MOST_EVENTS), 1)
-    sliced = _SLICED.format(path=str(path).replace("'", "''"), trace=TRACE, by_library=_BY_LIBRARY)
+    sliced = _SLICED.format(path=literal(str(path)), trace=TRACE, by_library=_BY_LIBRARY)
     connection.execute(sliced, {"n_events": n_events})
     slices = connection.execute(_SLICES, {"path": str(path)}).fetchall()
     return [

@@ -34,7 +34,7 @@ from squall.analysis.arrays import Bools, Floats, Int64s
 from squall.analysis.clocks.timeline import RunPhase, phase_spans
 from squall.analysis.requests.requests import Requests
 from squall.analysis.statistics.latency import Quantile, quantiles
-from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
+from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect, literal
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest
 from squall.scenarios.units import NS_PER_S
@@ -447,7 +447,7 @@ def _executions(
     models: frozenset[tuple[str, str]],
 ) -> _Executions | None:
     """By the first source that has any in the phase; None where none is of use."""
-    told = ", ".join(f"('{_sql(server)}', '{_sql(model)}')" for server, model in sorted(models))
+    told = ", ".join(f"({literal(server)}, {literal(model)})" for server, model in sorted(models))
     own = f"(server, model) IN ({told})" if models else "true"
     views = {
         BATCHES: ("batch_costs", _OF_BATCHES.format(own)),
@@ -799,7 +799,3 @@ def _advice(
         is_lower=rate_hz is not None and last is not None and rate_hz < warm_hz,
         sizes_count=executions.sizes_count if executions is not None and executions.source == BATCHES else 0,
     )
-
-
-def _sql(text: str) -> str:
-    return text.replace("'", "''")
