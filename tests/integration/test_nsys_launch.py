@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,17 @@ _ANSWERS = """#!/bin/sh
 [ "$1" = --version ] && echo "NVIDIA Nsight Systems version 2024.1.1.1" && exit 0
 [ "$1" = launch ] && [ "$2" != --help ] && echo "cannot create the agent" && exit 7
 exit 0
+"""
+
+_LOSES_ITS_AGENT_ONCE = """#!/bin/sh
+[ "$1" = --version ] && echo "NVIDIA Nsight Systems version 2024.1.1.1" && exit 0
+[ "$1" = launch ] && [ "$2" != --help ] || exit 0
+shift
+while [ "${1#--}" != "$1" ]; do shift; done
+[ -e "$0.lost" ] && exec "$@"
+: > "$0.lost"
+echo "Connection to the Agent lost."
+exec sleep 600
 """
 
 
@@ -47,6 +59,12 @@ def test_a_server_that_nsys_does_not_launch_is_started_without_it(agent: NodeAge
     assert "cannot create the agent" in reason
     assert agent.profiler_facts() == NsysFacts()
     assert agent.heartbeat() == []
+
+
+def test_a_launch_that_loses_nsyss_agent_is_made_once_more_at_once(agent: NodeAgent) -> None:
+    Path(os.environ["SQUALL_NSYS"]).write_text(_LOSES_ITS_AGENT_ONCE)
+    assert agent.start_server(_scenario(nsys="required"), with_nsys=True).server_version
+    assert agent.why_without_nsys() is None
 
 
 def test_a_required_nsys_that_does_not_launch_ends_the_run(agent: NodeAgent) -> None:

@@ -157,7 +157,7 @@ FAULTS: dict[str, tuple[list[str], Mapping[str, tuple[str, str]]]] = {
         ["--fault=close:1"],
         {
             "http": ("transport_error", "the server closed the connection"),
-            "grpc": ("transport_error", "Stream removed (Socket closed)"),
+            "grpc": ("transport_error", "Stream removed"),  # (Socket closed), or (sendmsg: Broken pipe (32))
         },
     ),
     "full": (
@@ -182,7 +182,7 @@ def test_what_a_failing_server_does_is_the_outcome_that_squalls_own_client_says(
             sent = hold_to_events(job, result)
             outcome, detail = wanted[protocol]
             assert {one.outcome for one in sent} == {outcome}
-            assert all(one.detail == detail or not detail for one in sent), sent
+            assert all(one.detail.startswith(detail) for one in sent), sent
             if outcome == "timeout":
                 assert all(event["response_time"] >= 200 for event in result.events)
 
