@@ -34,6 +34,8 @@ _REPLY_S = 0.5
 _SILENT_COUNT = 10
 """Heartbeats, one a second, that a worker may miss: Locust's own 3 end a load where a busy host starves one for 4 s.
 That one has ended its process tells."""
+_SILENT_AT_END_COUNT = 1
+"""Where the load is to end at once: a worker that is gone would be waited for longer than its end may take."""
 _LOOPBACK = "127.0.0.1"
 _ENVIRONMENT = re.compile(r'(?<=File ")/[^"]*?(?=/lib/python3)')
 _OURS = re.compile(r'(?<=File ")/[^"]*/(?=actors/locust/)')
@@ -115,6 +117,8 @@ class MasterRole:
         """Ends the load at once."""
         self._environment.stop_timeout = 0.0
         self._stops = True
+        for client in self._runner.clients.all:
+            client.heartbeat = min(client.heartbeat, _SILENT_AT_END_COUNT)
         gevent.spawn(self._end)
 
     def _run(self, start_ns: int) -> None:

@@ -39,6 +39,13 @@ class Telling(Protocol):
     def facts(self) -> dict[str, Any]: ...
 
 
+@runtime_checkable
+class Late(Protocol):
+    """A source that counts what happened up to so long after others have seen it; its last sample waits for that."""
+
+    late_s: float
+
+
 class Sampler:
     """Calls a source at absolute multiples of `interval_ns`, from `start` to `stop`, in a thread of its own.
 
@@ -135,6 +142,8 @@ class Sampler:
             n_over = max(0, self._clock.monotonic_ns() - due_ns) // self._interval_ns
             self._cost["n_skipped"] += n_over
             due_ns += (1 + n_over) * self._interval_ns
+        if isinstance(self._source, Late):
+            threading.Event().wait(self._source.late_s)
         self._tick(begun_ns, is_last=True)
 
     def _tick(self, begun_ns: int, is_last: bool = False) -> None:

@@ -38,6 +38,8 @@ class TritonSource:
     """
 
     table = "triton_samples"
+    late_s = 0.2
+    """Triton counts a request once its answer has left: on a busy host 24 ms after its client had it."""
 
     def __init__(
         self,

@@ -231,7 +231,10 @@ def test_where_the_scenario_says_so_a_lost_worker_ends_the_load(joined: Bench) -
     user_processes(joined)[0].kill()
     assert live.end() == 3, live.lines
     assert any("the load stops, as clients.on_client_loss says" in line for line in live.lines)
-    assert len(joined.store().manifest.losses) == 1
+    manifest = joined.store().manifest
+    assert len(manifest.losses) == 1
+    assert manifest.locust is not None
+    assert manifest.locust.is_whole, "the master has ended by itself, and said what it counted"
     joined.wait_until_gone()
 
 

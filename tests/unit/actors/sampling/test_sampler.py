@@ -214,3 +214,25 @@ def test_samplers_that_hang_take_no_longer_together_than_one(together: Any, most
     together(samplers, clock)
     assert [sampler.given_s for sampler in samplers] == [[most_s], [most_s - 1], [0.0]]
     assert all(sampler.calls == ["halt"] * (together is stop_all) for sampler in samplers)
+
+
+class _CountsLate:
+    table = "host_samples"
+    late_s = 0.05
+
+    def __init__(self) -> None:
+        self.calls: list[int] = []
+
+    def sample(self, now_ns: int) -> list[dict[str, Any]]:
+        self.calls.append(now_ns)
+        return []
+
+
+def test_the_last_sample_of_what_counts_late_waits_for_it(tmp_path: Path) -> None:
+    source, clock = _CountsLate(), SystemClock()
+    sampler = Sampler(source, LABELS, 3600 * 10**9, tmp_path / "s", clock)
+    sampler.start()
+    ended_ns = clock.monotonic_ns()
+    sampler.stop()
+    assert len(source.calls) == 2
+    assert source.calls[1] >= ended_ns + 50_000_000
