@@ -207,6 +207,7 @@ def test_users_of_a_closed_loop_ask_several_models_of_a_server_that_runs_already
     (tmp_path / "triton").mkdir()
     try:
         url = server.start().url
+        del mapping["models"][2]["repository"]
         store = run_of(joined, mapping | {"server": {"url": url}})
     finally:
         server.stop()
