@@ -97,8 +97,8 @@ def test_of_two_tritons_one_that_is_gone_or_hangs_costs_its_own_requests(
     ]
     server.send_signal(fault)
     code = live.end()
-    # one that does not answer had all that it was to be sent: its failures are figures of a run that is VALID
-    assert code == 3 or (code == 0 and fault == signal.SIGSTOP), live.lines
+    # one that does not answer had all that it was to be sent: a run that is VALID, and has more failures than expected
+    assert code == 3 or (code == 99 and fault == signal.SIGSTOP), live.lines
     store = bench.store()
     assert set(_outcomes(store)) == LOADERS
     late = ends_by_server(store, 4 * S)

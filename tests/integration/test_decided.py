@@ -26,6 +26,7 @@ MAPPING: dict[str, Any] = {
         {"name": "more", "kind": "measure", "duration": "15s", "arrivals": ARRIVALS},
         {"name": "end", "kind": "drain", "duration": "3s"},
     ],
+    "expect": {"failures": 0.1},
 }  # fmt: skip
 ABORTING = {"threshold": "p(95)<250ms", "abortOnFail": True}
 TIMEOUT_S = 180
