@@ -139,7 +139,7 @@ def test_a_full_shared_memory_costs_no_row(alone: Bench) -> None:
             )
         )  # fmt: skip
     alone.wait_for_phase("burst", 1)
-    fill(Path(f"/proc/{live.process.pid}/root/dev/shm"))
+    fill(Path("/proc", str(live.process.pid), "root", "dev", "shm"))
     assert live.end() in (0, 3), live.lines
     assert_whole(alone.store())
     assert not {"lost", "unsent"} & set(_outcomes(alone))
