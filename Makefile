@@ -21,7 +21,7 @@ part = $(3) $(BIN)/pytest -o cache_dir=build/tests/$(1) --durations=10 $(2)
 
 .PHONY: demo test test-skipped lane-pure lane-analysis lane-single lane-real test-slow lane-slow-pure lane-slow-single lane-slow-real test-long \
 	lane-long-pure lane-long-single lane-long-real test-all asan bench lint \
-	types docs clean
+	types docs hashes clean
 
 demo: $(READY)
 	$(BIN)/squall demo
@@ -77,10 +77,10 @@ test-slow: $(READY)
 	exit $$failed
 
 lane-slow-pure: $(READY)
-	$(call aside,slow-unit,$(call part,slow-unit,-m "slow and not long" -n 2 --dist worksteal tests/contract tests/unit,$(BEHIND)))
+	$(call aside,slow-unit,$(call part,slow-unit,-m "slow and not long and not single" -n 2 --dist worksteal tests/contract tests/unit,$(BEHIND)))
 
 lane-slow-single: $(READY)
-	$(call aside,slow-single,$(call part,slow-single,-m "slow and single and not long" $(SINGLE)))
+	$(call aside,slow-single,$(call part,slow-single,-m "slow and single and not long" tests/contract $(SINGLE)))
 
 lane-slow-real: $(READY)
 	$(call part,slow-beside,-n 3 -m "slow and not serial and not single and not long" $(BESIDE))
@@ -130,7 +130,14 @@ docs: $(READY)
 	$(BIN)/python -m docs.make.gallery
 	$(BIN)/python -m docs.make.experiments
 
-$(READY): pyproject.toml setup.py constraints.txt $(wildcard actors/native/* actors/inject/*.[ch])
+# The wheels of constraints.txt as their index has them; asks it.
+hashes: $(READY)
+	@mkdir -p build
+	$(BIN)/python -m docs.make.hashes >build/requirements.txt
+	@mv build/requirements.txt .
+
+# By hashes, and squall itself without asking any index: not even what builds it is another than was tested.
+$(READY): pyproject.toml setup.py requirements.txt $(wildcard actors/native/* actors/inject/*.[ch])
 	@if [ -x $(BIN)/python ] && ! $(BIN)/python $(NEW_ENOUGH); then \
 	  echo "make: $(VENV) is of a Python below 3.11, it is made anew" >&2; rm -rf $(VENV); \
 	fi
@@ -141,11 +148,13 @@ $(READY): pyproject.toml setup.py constraints.txt $(wildcard actors/native/* act
 	@[ -x $(BIN)/python ] || is_new=1; \
 	if command -v uv >/dev/null 2>&1; then \
 	  { [ -z "$$is_new" ] || uv venv --quiet --python $(PYTHON) $(VENV); } && \
-	  uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev]'; \
+	  set -- uv pip install --quiet --python $(BIN)/python; \
 	else \
 	  { [ -z "$$is_new" ] || $(PYTHON) -m venv $(VENV); } && \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'; \
-	fi || { [ -z "$$is_new" ] || rm -rf $(VENV); exit 1; }
+	  set -- $(BIN)/python -m pip install --quiet --disable-pip-version-check; \
+	fi && \
+	"$$@" --require-hashes --requirement requirements.txt && \
+	"$$@" --no-deps --no-build-isolation --editable . || { [ -z "$$is_new" ] || rm -rf $(VENV); exit 1; }
 	@touch $@
 
 clean:

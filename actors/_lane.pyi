@@ -32,7 +32,7 @@ class Lane:
     def park_http(self, fd: int, owner: object, target: int) -> None: ...
     def park_grpc(
         self, fd: int, owner: object, block: bytes, heads: list[bytes], trailers: list[bytes],
-        state: tuple[int, int, int], stream_window: int, frame_bytes: int, n_most_streams: int, target: int,
+        state: tuple[int, int, int, int], stream_window: int, frame_bytes: int, n_most_streams: int, target: int,
         unsent: bytes = b"",
     ) -> None: ...  # fmt: skip
     def set_between(self, base: bytes, flips: bytes) -> None: ...

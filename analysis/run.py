@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from squall.analysis.schema import TABLES
+from squall.analysis.shown import html_text
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, open_connection
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary_file import Summary
@@ -119,10 +119,10 @@ class Run:
 
     def _repr_html_(self) -> str:
         verdict = self.verdict
-        reasons = "".join(f"<li>{escape(reason)}</li>" for reason in verdict.reasons)
+        reasons = "".join(f"<li>{html_text(reason)}</li>" for reason in verdict.reasons)
         return (
-            f"<p><b>{escape(self.name)}</b> {escape(verdict.status)}</p>"
-            f"{f'<ul>{reasons}</ul>' if reasons else ''}<p>{escape(', '.join(self.tables))}</p>"
+            f"<p><b>{html_text(self.name)}</b> {html_text(verdict.status)}</p>"
+            f"{f'<ul>{reasons}</ul>' if reasons else ''}<p>{html_text(', '.join(self.tables))}</p>"
         )
 
     def _columns(self, name: str) -> list[str]:

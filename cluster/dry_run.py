@@ -124,12 +124,13 @@ def dry_run(scenario: Scenario, ray_address: str | None, interrupts: Interrupts)
     facts = describe_plan(plan)
     refuse_empty(facts)
     addresses = server_addresses(scenario)
-    endpoints = [
-        attach(scenario.models_at(f"server-{number}"), one, access_of(scenario, one))
-        for number, one in enumerate(entries or ())
-        if one.url is not None and may_be_asked(scenario, number, one)
-    ]
-    refuse_no_answers(scenario)
+    with interrupts.allowed():
+        endpoints = [
+            attach(scenario.models_at(f"server-{number}"), one, access_of(scenario, one))
+            for number, one in enumerate(entries or ())
+            if one.url is not None and may_be_asked(scenario, number, one)
+        ]
+    refuse_no_answers(scenario, is_rehearsed=True)
     by_model: Sequence[Codes] = ()
     if isinstance(plan, LocustPlan):
         for endpoint in endpoints:
@@ -150,11 +151,36 @@ def dry_run(scenario: Scenario, ray_address: str | None, interrupts: Interrupts)
         plan=_plan_facts(plan, facts),
         servers=_servers(plan, placement),
         clients=_clients(scenario, plan, placement, specs),
-        note="; ".join(filter(None, [placement.note, *trace_notes(scenario)])),
+        note="; ".join(filter(None, [placement.note, *trace_notes(scenario), *_code_notes(scenario)])),
         data=None if scenario.several is not None else data.get(scenario.model.name),
         data_by_model=data if scenario.several is not None else {},
         models=_models(scenario, plan, [seat.name for seat in placement.servers]),
     )
+
+
+def _code_notes(scenario: Scenario) -> list[str]:
+    """Of all code of others that a run would run, and of models that it would unload."""
+    servers, models = scenario.server_entries() or (scenario.server,), scenario.each_model()
+    named = [] if scenario.load is None else [scenario.load.locust.file]
+    checks = [one.clients.check for one in models]
+    named += [check.function for check in checks if check is not None and check.function is not None]
+    notes = [f"{one}: its code is not run" for one in named]
+    notes += [
+        f"image {one.image}: is not run; in a run it has the network and the shared memory of its node"
+        for one in servers
+        if one.image is not None
+    ]
+    notes += [
+        f"repository {one.model.repository}: the code of its models is not run"
+        for one in models
+        if one.model.repository is not None and scenario.is_started
+    ]
+    notes += [
+        f"{one.url}: {', '.join(one.control.unload)} would be unloaded"
+        for one in servers
+        if one.control is not None and one.control.unload
+    ]
+    return list(dict.fromkeys(notes))
 
 
 def _spec(one: Scenario, endpoints: Sequence[Endpoint], is_elsewhere: bool) -> ModelSpec | None:

@@ -1,4 +1,4 @@
-"""Where the command `squall` begins and ends: Ctrl-C is one line also before and after it can be handled in order."""
+"""Where the command `squall` begins and ends: a signal is one line also before and after it can be handled in order."""
 
 from __future__ import annotations
 
@@ -12,30 +12,39 @@ from squall.actors.process.own_python import leave_out_pandas
 
 ORDERLY = frozenset({"run", "demo", "doctor", "selftest", "analyze"})
 """Commands that take the signals themselves as soon as there is something to end in order."""
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def main() -> None:
     """`squall.cluster.cli.main`, whose imports take a while, and the end of the process, when all has
     been said."""
-    signal.signal(signal.SIGINT, _end_now)
+    for number in _SIGNALS:
+        signal.signal(number, _end_now)
     end_without_destructors()
     leave_out_pandas()
     from squall.cluster.cli import is_interruption
     from squall.cluster.cli import main as run
 
     if not ORDERLY & set(sys.argv[1:2]):
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number in _SIGNALS:
+            signal.signal(number, signal.default_int_handler)  # KeyboardInterrupt, of whichever signal
     try:
         run()
     except BaseException as error:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _end_signals()
         if is_interruption(error):
             end_at_once(
                 1
             )  # Python would end by the signal once it broke into an import, whatever was made of it
         raise
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # exit handlers would end in a traceback
+        _end_signals()
+
+
+def _end_signals() -> None:
+    """Exit handlers would end in a traceback; one that hangs ends by SIGTERM."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _end_now(number: int, _frame: FrameType | None) -> None:

@@ -10,9 +10,11 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from squall.analysis.storage.beneath import new_file
 from squall.analysis.storage.held_folder import sole_holder
 from squall.analysis.storage.home import refuse_address
-from squall.analysis.storage.part import error_reason, open_for_write, write_atomically
+from squall.analysis.storage.intact import content_errors_of
+from squall.analysis.storage.part import error_reason, write_atomically
 from squall.analysis.storage.store import RunStore
 from squall.cluster.draining import Draining
 from squall.cluster.driver.run import RunResult
@@ -118,7 +120,7 @@ def gather_broken_off(folder: Path, screen: Screen, interrupts: Interrupts) -> N
                 continue
             screen.step(f"{run_dir.name} was broken off: what it left is gathered")
             busy = ClusterError("it is being written by a squall that still runs")
-            with sole_holder(run_dir, busy):
+            with sole_holder(run_dir, busy), content_errors_of(run_dir.name):
                 resume_run(run_dir, interrupts)
         except SquallError as error:
             screen.step(f"{run_dir.name}: {error}")
@@ -132,6 +134,6 @@ def write_text(path: Path, text: str) -> None:
 def write_bytes(path: Path, content: bytes) -> None:
     """The whole file or none. Raises StoreError."""
     try:
-        write_atomically(path, content, open_for_write)
+        write_atomically(path, content, new_file)
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error_reason(error)}") from error

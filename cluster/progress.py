@@ -74,14 +74,17 @@ class Screen:
     def missing(self, what: str, reason: str, mend: str) -> None:
         """One line on a collector that is not there."""
         self._console.print(
-            Text.assemble(("squall ", "dim"), (f"without {what}", "yellow"), escaped(f": {reason}; {mend}"))
+            Text.assemble(
+                ("squall ", "dim"), (escaped(f"without {what}"), "yellow"), escaped(f": {reason}; {mend}")
+            )
         )
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
             self._bars = Progress(
-                TextColumn("{task.description:>8}"), BarColumn(bar_width=24),
-                TimeRemainingColumn(compact=True), TextColumn("{task.fields[live]}"), console=self._console,
+                TextColumn("{task.description:>8}", markup=False), BarColumn(bar_width=24),
+                TimeRemainingColumn(compact=True), TextColumn("{task.fields[live]}", markup=False),
+                console=self._console,
                 redirect_stdout=False, redirect_stderr=False,  # our console writes to sys.stderr: it would feed itself
             )  # fmt: skip
             self._bars.start()
@@ -108,7 +111,7 @@ class Screen:
         for each in spans:
             if each.name not in self._tasks and each.start_ns <= at_ns:
                 total = (each.end_ns - each.start_ns) / NS_PER_S
-                self._tasks[each.name] = self._bars.add_task(each.name, total=total, live="")
+                self._tasks[each.name] = self._bars.add_task(escaped(each.name), total=total, live="")
             if each.name in self._tasks:
                 done = min(at_ns, each.end_ns) - each.start_ns
                 fields = {"live": live} if each is span else {}

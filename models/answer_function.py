@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib
 import sys
@@ -20,6 +21,7 @@ from squall.models.payload import NUMPY, read_tensor, write_tensor
 from squall.models.reference import Kind, Request, comparable
 from squall.models.spec import ModelSpec, TensorSpec
 from squall.scenarios.errors import ScenarioError
+from squall.scenarios.foreign_text import printable
 
 Arrays = Mapping[str, NDArray[Any]]
 _MOST_CHARACTERS = 300
@@ -45,12 +47,8 @@ def load_function(name: str) -> AnswerFunction:
 
     What it prints goes to stderr. Raises ScenarioError of one line where the module cannot be imported or has none.
     """
-    where = f"clients.check.function: {name}"
-    place, _, attribute = name.rpartition(":")
-    try:
-        source = Path(place).read_bytes() if place.endswith(".py") else None
-    except OSError as error:
-        raise ScenarioError(f"{where}: cannot be read: {error.strerror or error}") from error
+    where, place, attribute = _parts(name)
+    source = _source(Path(place), where) if place.endswith(".py") else None
     try:
         with redirect_stdout(sys.stderr):
             module = importlib.import_module(place) if source is None else _module_of(Path(place), source)
@@ -63,6 +61,65 @@ def load_function(name: str) -> AnswerFunction:
     file = getattr(module, "__file__", None)
     sha256 = hashlib.sha256(Path(file).read_bytes()).hexdigest() if file and Path(file).is_file() else None
     return AnswerFunction(name, call, sha256)
+
+
+def refuse_no_function(name: str) -> None:
+    """Raises ScenarioError where `load_function` would find no file, or none that gives something this name. No code
+    of it is run; what a compiled module has is not known."""
+    where, place, attribute = _parts(name)
+    path = Path(place) if place.endswith(".py") else _module_file(place, where)
+    if path is None:
+        return
+    source = _source(path, where)
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: nested too deep
+        raise ScenarioError(f"{where}: cannot be imported: {_said(error)}") from error
+    if not any(_names(node, attribute) for node in ast.walk(tree)):
+        raise ScenarioError(f"{where}: {place} has no function {attribute}")
+
+
+def _parts(name: str) -> tuple[str, str, str]:
+    """What an error begins with, the file or module, the function."""
+    place, _, attribute = name.rpartition(":")
+    return f"clients.check.function: {name}", place, attribute
+
+
+def _source(path: Path, where: str) -> bytes:
+    try:
+        if path.exists() and not path.is_file():  # a pipe would be waited for
+            raise ScenarioError(f"{where}: cannot be read: it is no file")
+        return path.read_bytes()
+    except OSError as error:
+        raise ScenarioError(f"{where}: cannot be read: {error.strerror or error}") from error
+
+
+def _module_file(module: str, where: str) -> Path | None:
+    """The file of a module, which is looked for as Python does, but that no package above it is imported; None of one
+    that has no source."""
+    path: list[str] | None = None
+    origin: str | None = None
+    name = ""
+    for part in module.split("."):
+        name = f"{name}.{part}".lstrip(".")
+        specs = (finder.find_spec(name, path) for finder in sys.meta_path)
+        try:
+            spec = next((one for one in specs if one is not None), None)
+        except KeyError:  # a folder without __init__.py in one of its kind: Python asks the imported one
+            return None
+        if spec is None:
+            raise ScenarioError(f"{where}: cannot be imported: no module named {name}")
+        path, origin = list(spec.submodule_search_locations or ()), spec.origin
+    return Path(origin) if origin is not None and origin.endswith(".py") else None
+
+
+def _names(node: ast.AST, name: str) -> bool:
+    """Whether it may bind `name`: as a definition, an import, or what is assigned to."""
+    if isinstance(node, ast.Name):
+        return node.id == name and isinstance(node.ctx, ast.Store)
+    if isinstance(node, ast.alias):
+        return (node.asname or node.name) in (name, "*")
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name == name
 
 
 def function_answers(
@@ -172,5 +229,8 @@ def _said(error: BaseException) -> str:
     """In one line: its kind, its text, and where it was raised."""
     frames = traceback.extract_tb(error.__traceback__)
     at = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
-    text = " ".join(str(error).split())[:_MOST_CHARACTERS]
+    try:
+        text = printable(str(error))[:_MOST_CHARACTERS]
+    except Exception:  # of an exception of the user's own
+        text = ""
     return f"{type(error).__name__}: {text}{at}" if text else f"{type(error).__name__}{at}"

@@ -31,6 +31,8 @@ _NAMELESS = ("text", "npy", "images")
 """Formats of one column, which is that of the only input."""
 _EXACT_KINDS = {"BOOL": "b", "BYTES": "O"}
 _BF16_INFINITY = 0x7F80
+_MOST_UNSEEN = 2**20
+"""Elements of a cell that is read before its shape is looked at."""
 
 
 class Fitting:
@@ -85,6 +87,15 @@ class Fitting:
                     f" {', '.join(data.names) or 'none'}; {_mend(data, data_key)}"
                 )
         self._of_name = {tensor.name: tensor for tensor in spec.inputs}
+
+    def refuse_large(self) -> None:
+        """Raises ScenarioError for a column that states a large shape which the model does not take."""
+        for name, column in self._columns.items():
+            if prod(self._data.shapes.get(column, ())) > _MOST_UNSEEN:
+                try:
+                    _shape_as(self._of_name[name], self._data.shapes[column], self._shapes.get(name))
+                except ValueError as error:
+                    raise self._data.fault(0, f"{_named(name, column)} {error}") from error
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -168,6 +179,7 @@ def requests(data: Data, fitting: Fitting, codes: NDArray[np.int64]) -> Iterator
     A request of several rows has the entries from its own on, and after the last the first again. Holds as many entries
     at a time as a request has rows, and those at the begin of the data that its last requests need.
     """
+    fitting.refuse_large()  # before an entry is read
     rows, firsts = kinds_of(codes)
     n = data.n_entries
     order = np.lexsort((rows, firsts))
@@ -282,12 +294,17 @@ def _rounded_to_bf16(array: NDArray[np.generic]) -> Array:
 
 def _shaped(array: Array, tensor: TensorSpec, stated: tuple[int, ...] | None) -> Array:
     """As it is where it has the dims; a flat one in row-major order."""
-    dims, shape = tensor.dims, array.shape
+    return array.reshape(_shape_as(tensor, array.shape, stated))
+
+
+def _shape_as(tensor: TensorSpec, shape: tuple[int, ...], stated: tuple[int, ...] | None) -> tuple[int, ...]:
+    """That an array of `shape` has as this input. Raises ValueError where it has not the dims."""
+    dims = tensor.dims
     if len(shape) == len(dims) and all(dim in (-1, size) for dim, size in zip(dims, shape, strict=True)):
-        return array
-    if array.ndim > 1:
+        return shape
+    if len(shape) > 1:
         raise ValueError(f"has the shape {list(shape)}, and its dims are {list(dims)}")
-    return array.reshape(_filled(dims, stated, array.size))
+    return _filled(dims, stated, prod(shape))
 
 
 def _filled(dims: tuple[int, ...], stated: tuple[int, ...] | None, n_elements: int) -> tuple[int, ...]:

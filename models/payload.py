@@ -62,6 +62,23 @@ _SAID_AS = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}
 """Kinds of numpy that numbers of a JSON have, by that of the datatype: 3 is a number of FP32 too, 1.5 none of INT32."""
 
 
+LARGEST_OPEN_REPLY_BYTES = 64 << 20
+"""Of a reply whose outputs have no fixed size, where a scenario says nothing."""
+_LEAST_LARGEST_BYTES = 16 << 20
+_MOST_LARGEST_BYTES = 1 << 30  # whatever a server says of its own outputs
+_MIB = 1 << 20
+
+
+def largest_reply_bytes(spec: ModelSpec, is_binary: bool) -> int:
+    """What a reply of the model can have, with room, in whole MiB; as text, in JSON, a number takes up to 6 times its
+    bytes."""
+    n_bytes = spec.reply_bytes(max(1, spec.max_batch_size))
+    if n_bytes is None:
+        return LARGEST_OPEN_REPLY_BYTES
+    with_room = _LEAST_LARGEST_BYTES + (2 if is_binary else 8) * n_bytes
+    return min(-(-with_room // _MIB) * _MIB, _MOST_LARGEST_BYTES)
+
+
 class Place(NamedTuple):
     """The bytes of a tensor in a shared memory region, instead of in the message."""
 
@@ -223,10 +240,15 @@ def read_json_data(datatype: str, data: Sequence[Any]) -> bytes:
     if datatype not in NUMPY:
         raise ValueError(f"{datatype} is no datatype of JSON")
     dtype = np.dtype(NUMPY[datatype])
-    found = np.array(data)
+    flat = (
+        np.array(data, object).ravel().tolist()
+    )  # else one long text among numbers makes each of them as long
+    if not {type(one) for one in flat} <= {bool, int, float}:
+        raise ValueError(f"not only numbers are said of {datatype}")
+    found = np.array(flat)
     if found.size and found.dtype.kind not in _SAID_AS[dtype.kind]:
         raise ValueError(f"{found.dtype} is not said of {datatype}")
-    return write_tensor(np.array(data, dtype))
+    return write_tensor(np.array(flat, dtype))
 
 
 def _json_data(name: str, array: NDArray[np.generic]) -> list[Any]:

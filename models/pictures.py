@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 """Pillow's name of a picture with so many channels."""
+_FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF")
+"""Those of the suffixes that are taken for pictures. Pillow tells by content and starts programs for others: for EPS
+Ghostscript, by its name on the PATH."""
 _WIDE = {"I": "whole numbers of more than 8 bits", "F": "floats"}
 """By the first letter of Pillow's mode: pictures of which it cuts all that is above 255."""
 
@@ -29,12 +32,12 @@ def decoded(data: bytes, dims: tuple[int, ...]) -> NDArray[np.uint8]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(io.BytesIO(data)) as image:
+            with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
                 if image.mode[0] in _WIDE:
                     raise ValueError(f"its pixels are {_WIDE[image.mode[0]]}, not 0 to 255")
                 pixels = np.asarray(image.convert(_MODES[n_channels]))
     except UnidentifiedImageError as error:
-        raise ValueError("is no picture that can be read: no format that Pillow knows") from error
+        raise ValueError(f"is no picture that can be read: none of {', '.join(_FORMATS)}") from error
     except (OSError, ValueError, Image.DecompressionBombWarning) as error:
         raise ValueError(f"is no picture that can be read: {' '.join(str(error).split())[:120]}") from error
     except Image.DecompressionBombError as error:

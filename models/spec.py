@@ -17,6 +17,7 @@ DATATYPE_BYTES = {
 """Bytes an element of each fixed-size datatype of the KServe v2 protocol; BYTES has no fixed size."""
 FIRST_TOKEN = 5
 """Of those that squall makes for encoders: smaller ones are special (of XLM-RoBERTa: begin, padding, end, unknown)."""
+_MOST_DIGITS = 20  # of 64 bits
 _DRAWN = "drawn."
 """Before the name of an input in a parameter of its model's configuration: `drawn.input_ids`, "5 30521"."""
 
@@ -144,7 +145,8 @@ def _as_drawn(tensor: TensorSpec, config: Mapping[str, Any]) -> TensorSpec:
     """With what the configuration says of it; what is no range is another's parameter."""
     said = (config.get("parameters") or {}).get(f"{_DRAWN}{tensor.name}") or {}
     ends = str(said.get("string_value", "")).split()
-    if len(ends) != 2 or not all(map(str.isdecimal, ends)) or int(ends[0]) > int(ends[1]):
+    is_range = len(ends) == 2 and all(one.isdecimal() and len(one) < _MOST_DIGITS for one in ends)
+    if not is_range or int(ends[0]) > int(ends[1]):
         return tensor
     return replace(tensor, drawn=(int(ends[0]), int(ends[1])))
 

@@ -1,13 +1,57 @@
-"""Text that another program wrote, as it may be printed and kept: no control characters, no secret of ours."""
+"""Text that another program wrote, as it may be read, printed and kept: names that are one component of a path, JSON
+within bounds, no control characters, no secret of ours."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
+from typing import Any, NoReturn
 
 LEFT_OUT = "[left out]"
 _LEAST_SECRET_CHARACTERS = 4  # shorter values, such as "1", are no secrets, and stand in many texts
 _REFERENCE = re.compile(r"\$\{\w+\}")
+_MOST_DIGITS = 40
+"""Of a whole number: seeds of 128 bits have 39."""
+_COMPONENT = re.compile(r"[^\x00-\x1f\x7f/\\\ud800-\udfff]{1,255}")
+
+
+def is_component(name: object) -> bool:
+    """Whether `name` is a text that can be one component of a path, and leads to nothing but what bears it: no
+    separator, no control character, neither `.` nor `..`."""
+    return isinstance(name, str) and _COMPONENT.fullmatch(name) is not None and name not in (".", "..")
+
+
+def is_beneath(name: object) -> bool:
+    """Whether `name` is a relative path of such components, as `tables/requests/part-00000.parquet`."""
+    return isinstance(name, str) and all(is_component(one) for one in name.split("/"))
+
+
+def json_of(content: bytes | str) -> Any:
+    """JSON that another program wrote. Raises ValueError, with one line, for what is none: also for one that is nested
+    without end, for numbers that no float holds (`1e999`, `NaN`) or of more than 40 digits,
+    and for text that is no UTF-8."""
+    try:
+        return json.loads(content, parse_constant=_refuse, parse_int=_whole, parse_float=_finite)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _refuse(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no number of JSON")
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > _MOST_DIGITS:
+        raise ValueError("a number has too many digits")
+    return int(digits)
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if value in (float("inf"), float("-inf")):
+        raise ValueError(f"{digits[:20]} is beyond what a number can be")
+    return value
 
 
 def printable(text: str) -> str:

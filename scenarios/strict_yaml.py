@@ -66,6 +66,8 @@ def parse_yaml(text: str, origin: str) -> Any:
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
         problem = " ".join((error.problem or error.context or "not YAML").split())
         raise ScenarioError(f"{origin}: {place}{problem}") from error
+    except RecursionError as error:
+        raise ScenarioError(f"{origin}: lists and mappings are nested too deep") from error
     except (yaml.YAMLError, ValueError) as error:
         raise ScenarioError(f"{origin}: {' '.join(str(error).split())}") from error
 

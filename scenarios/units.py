@@ -105,6 +105,14 @@ def parse_size(value: object) -> int:
     return _whole(number * _BYTES_PER_UNIT[unit.lower()], value, "byte")
 
 
+def format_size(size_bytes: int) -> str:
+    """Shortest text that `parse_size` reads back as exactly `size_bytes`."""
+    for unit, one in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size_bytes and size_bytes % one == 0:
+            return f"{size_bytes // one} {unit}"
+    return f"{size_bytes} B"
+
+
 def parse_bandwidth(value: object) -> int:
     """Bytes per second of `"50 MB/s"` or `"10MiB/s"`, exact. Raises ValueError as `parse_size`."""
     if isinstance(value, int) and not isinstance(value, bool) and value == 0:

@@ -7,6 +7,7 @@ import contextlib
 import gzip
 import json
 import os
+import re
 import socket
 import struct
 import sys
@@ -56,7 +57,7 @@ class DriftingClock:
 Kind = Literal[
     "answer", "rejected", "error", "bad_request", "hang", "reset_mid_reply", "close", "malformed", "wrong_id",
     "short_tensor", "oversized", "bytewise", "connection_close", "garbage_after", "answer_twice", "eof_body",
-    "http_1_0", "error_200", "huge_head",
+    "http_1_0", "error_200", "huge_head", "upgrade", "json_below_0", "json_too_long", "json_digits",
 ]  # fmt: skip
 """What the stub does with a request:
 
@@ -77,6 +78,8 @@ eof_body          an answer without a length, ended by the end of the connection
 http_1_0          the same from a server of HTTP/1.0
 error_200         an error object with status 200
 huge_head         the answer with 2 MB of one header before it
+upgrade           101, as if another protocol had been asked for
+json_below_0 json_too_long json_digits the answer, its JSON of -5 bytes, of more than there are, of 5,000 digits
 """
 
 
@@ -257,8 +260,15 @@ class StubTriton(LoopbackServer[Seen]):
             "http_1_0": lambda: _without_length(answer, b"1.0"),
             "error_200": lambda: _error(200, "stub: in words only"),
             "huge_head": lambda: _answer(request_id, size, f"X-Trace: {'x' * 2_000_000}\r\n"),
+            "upgrade": lambda: b"HTTP/1.1 101 Other\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n",
+            "json_below_0": lambda: _JSON_BYTES.sub(b"\\1-5", answer),
+            "json_too_long": lambda: _JSON_BYTES.sub(b"\\g<1>100000", answer),
+            "json_digits": lambda: _JSON_BYTES.sub(b"\\g<1>" + 5_000 * b"9", answer),
         }
         return made[kind]() if kind in made else answer
+
+
+_JSON_BYTES = re.compile(rb"(Inference-Header-Content-Length: )\d+")
 
 
 async def wait_for(service_s: float) -> None:

@@ -23,7 +23,7 @@ GrpcKind = Literal[
     "answer", "rejected", "error", "bad_request", "trailers_only", "hang", "rst_stream", "goaway", "goaway_graceful",
     "reset", "close", "malformed", "wrong_id", "short_tensor", "oversized", "bytewise", "no_status", "split_headers",
     "padded", "ping_first", "compressed", "no_message", "two_messages", "half_message", "not_grpc", "answer_twice",
-    "huge_headers", "cut", "cut_close",
+    "huge_headers", "cut", "cut_close", "flood",
 ]  # fmt: skip
 """What the stub does with a request:
 
@@ -51,6 +51,7 @@ not_grpc          status 502 and HTML, as a proxy without its server answers
 answer_twice      the answer two times on the same stream
 huge_headers      HEADERS and CONTINUATION with 2 MB of one header before the answer; ends the connection
 cut cut_close     HEADERS and two messages, then RST_STREAM, and the end of the connection
+flood             20,000 PINGs and SETTINGS, and no reply
 """
 
 _EVERY_STREAM = (1 << 31) - 1
@@ -291,6 +292,9 @@ class _Connection:
     async def _do(self, behaviour: GrpcBehaviour, stream: int, request_id: int) -> None:
         kind = behaviour.kind
         if kind == "hang":
+            await self._stub.halt.wait()
+        elif kind == "flood":
+            await self._write(10_000 * (http2.frame(http2.PING, 0, 0, b"8 bytes!") + http2.settings({})))
             await self._stub.halt.wait()
         elif kind == "rst_stream":
             await self._write(http2.rst_stream(stream, behaviour.code))

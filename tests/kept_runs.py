@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -46,6 +47,7 @@ def leave_on_nodes(
     stores = {}
     for node, folder in folders.items():
         (folder / node / "tables").mkdir(parents=True)
+        (folder / node / "owner.json").write_text(json.dumps({"run": store.run}))
         stores[node] = RunStore(folder / node, Manifest(run=store.run), {})
     for table in (name for name in whole.tables() if not TABLES[name].is_derived):
         for part in whole.parts(table):

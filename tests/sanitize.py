@@ -27,7 +27,8 @@ FOLDER = ROOT / "build" / "asan"
 LIBRARY = FOLDER / "_lane.abi3.so"
 TESTS = (
     "tests/unit/actors/load/test_lane_refusals.py", "tests/unit/actors/load/test_lane_rests.py",
-    "tests/unit/actors/load/test_lane_writes.py", "tests/golden/test_lane.py", "tests/golden/test_closed_loop.py",
+    "tests/unit/actors/load/test_lane_writes.py", "tests/unit/actors/load/test_lane_floods.py",
+    "tests/golden/test_lane.py", "tests/golden/test_closed_loop.py",
     "tests/golden/test_fuzz.py", "tests/golden/test_several_servers.py", "tests/unit/actors/load/test_choice.py",
     "tests/unit/actors/messages/test_packed.py", "tests/golden/test_long_requests.py",
     "tests/unit/actors/sequences", "tests/golden/test_sequence_turns.py",

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Final, Literal
 
 from squall.actors.inject.ring_file import RingError, RingFile
+from squall.actors.spill import bounded
+from squall.scenarios.foreign_file import plain_opener
 
 ID_BYTES: Final = 128
 """A longer request id is cut to so many bytes."""
@@ -167,7 +169,7 @@ def recorded_batches(file: Path) -> Iterator[RecordedBatch | CutOff]:
 
     Raises OSError alone: of whatever bytes `file` has, so many are batches as come before the first that are none.
     """
-    with file.open("rb") as stream:
+    with open(file, "rb", opener=plain_opener) as stream:
         n_left = os.fstat(stream.fileno()).st_size
         offset = 0
         while head := stream.read(_FRAME.size):
@@ -207,10 +209,10 @@ def _batch(frame: bytes) -> RecordedBatch | None:
     ids = _ids(frame, at + n_model + n_instance, n_ids)
     if ids is None:
         return None
+    model_name, instance_name = (bounded(one.decode(errors="replace")) for one in (model, instance))
     return RecordedBatch(
-        pid, thread, model.decode(errors="replace"), version, instance.decode(errors="replace"), device,
-        start, compute_start, compute_end, end, rows, n_requests, n_failed, ids,
-        _WRITERS[writer],
+        pid, thread, model_name, version, instance_name, device, start, compute_start, compute_end, end, rows,
+        n_requests, n_failed, ids, _WRITERS[writer],
     )  # fmt: skip
 
 

@@ -10,16 +10,21 @@ import ctypes
 import mmap
 import os
 import platform
+import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from squall.actors.inject.ring_file import RingError, RingFile
+from squall.scenarios.foreign_file import plain_opener
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -27,6 +32,10 @@ MAGIC = b"sqkern1\0"
 HEADER_BYTES = 4096
 RECORD_BYTES = 80
 _TEXT_BYTES = 512
+_MOST_BYTES = 2**31
+_MOST_NAME_BYTES = 4096
+"""As names.c has it."""
+_MANGLED = re.compile(r"_Z[\w.$]+", re.ASCII)
 _FUTEX = {"x86_64": 202, "aarch64": 98}
 _FUTEX_WAKE = 1
 
@@ -280,7 +289,7 @@ def _check(header: Array, n_bytes: int, path: Path) -> None:
     if sizes != (HEADER_BYTES, RECORD_BYTES):
         raise RingError(f"{path}: a ring of another version of the kernel library")
     n_slots = int(header["n_slots"][0])
-    if not 0 < n_slots <= (n_bytes - HEADER_BYTES) // RECORD_BYTES:
+    if not 0 < n_slots <= min(n_bytes - HEADER_BYTES, _MOST_BYTES) // RECORD_BYTES:
         raise RingError(f"{path}: {n_slots} records do not fit {n_bytes} bytes")
 
 
@@ -305,13 +314,16 @@ class Names:
 
     def learn(self, rows: Array) -> None:
         """Takes in NAME records ((n,) of the layout _NAME), in their order."""
+        whole: dict[int, str] = {}
         for row in rows:
-            number, offset, n_bytes = int(row["id"]), int(row["offset"]), int(row["n_bytes"])
+            number, offset = int(row["id"]), int(row["offset"])
+            n_bytes = min(int(row["n_bytes"]), _MOST_NAME_BYTES)
             part = self._parts.setdefault(number, bytearray())
             del part[offset:]
-            part += row["text"].tobytes()[: n_bytes - offset]
+            part += row["text"].tobytes()[: max(n_bytes - offset, 0)]
             if len(part) >= n_bytes:
-                self.texts[number] = demangled(self._parts.pop(number).decode(errors="replace"))
+                whole[number] = self._parts.pop(number).decode(errors="replace")
+        self.texts.update(zip(whole, demangled(tuple(whole.values())), strict=True))
 
 
 @dataclass(frozen=True)
@@ -355,26 +367,41 @@ def activities(data: bytes, names: Names) -> Activities:
 def recorded_activities(path: Path, n_records: int = 1 << 18) -> Iterator[Activities]:
     """The records of a file of drained pieces one after another, `n_records` at a time. A cut last record is left."""
     names = Names()
-    with path.open("rb") as file:
+    with open(path, "rb", opener=plain_opener) as file:
         while data := file.read(n_records * RECORD_BYTES):
             whole = len(data) - len(data) % RECORD_BYTES
             if whole:
                 yield activities(data[:whole], names)
 
 
-def demangled(name: str) -> str:
-    """A C++ name as its author wrote it, where libstdc++ is there to tell; else as it is."""
-    if not name.startswith("_Z"):
-        return name
-    try:
-        library = ctypes.CDLL("libstdc++.so.6")
-    except OSError:
-        return name
-    library.__cxa_demangle.restype = ctypes.c_void_p
-    status = ctypes.c_int()
-    found = library.__cxa_demangle(name.encode(), None, None, ctypes.byref(status))
-    if not found or status.value:
-        return name
-    text = ctypes.string_at(found).decode(errors="replace")
-    ctypes.CDLL(None).free(ctypes.c_void_p(found))
-    return text
+_DEMANGLE = """
+import ctypes, resource, sys
+resource.setrlimit(resource.RLIMIT_AS, (2**28, 2**28))
+resource.setrlimit(resource.RLIMIT_CPU, (2, 2))
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+demangle = ctypes.CDLL("libstdc++.so.6").__cxa_demangle
+demangle.restype, libc, status = ctypes.c_void_p, ctypes.CDLL(None), ctypes.c_int()
+for name in sys.stdin.buffer.read().split():
+    found = ctypes.c_void_p(demangle(name, None, None, ctypes.byref(status)))
+    text = name if status.value else ctypes.string_at(found, libc.strnlen(found, MOST))
+    sys.stdout.buffer.write(text + b"\\n")
+    sys.stdout.buffer.flush()
+    libc.free(found)
+"""
+
+
+@lru_cache(maxsize=64)
+def demangled(names: tuple[str, ...]) -> tuple[str, ...]:
+    """C++ names as their author wrote them, where libstdc++ is there to tell; any other as it is.
+
+    In a process apart, with limits: a short name may stand for a text without end, and names are a server's. Where one
+    ends that process, those behind it stay as they are.
+    """
+    mangled = [name for name in names if _MANGLED.fullmatch(name)]
+    if not mangled:
+        return names
+    command = [sys.executable, "-I", "-S", "-c", _DEMANGLE.replace("MOST", str(16 * _MOST_NAME_BYTES))]
+    done = subprocess.run(command, input="\n".join(mangled).encode(), capture_output=True, check=False)
+    lines = done.stdout.decode(errors="replace").split("\n")[:-1]
+    texts = dict(zip(mangled, lines, strict=False))
+    return tuple(texts.get(name, name) for name in names)

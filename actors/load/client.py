@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from squall.actors.net.spread import Spread
+from squall.scenarios.units import format_size
 
 
 class Exchange(Protocol):
@@ -23,6 +24,17 @@ class Exchange(Protocol):
 
 OnFailure = Callable[[int, int, int, str], None]
 """Called with token, sent_ns, first_ns (-1 if not reached) and why, when the transport failed the request."""
+
+
+LARGEST_HEAD_BYTES = 65_536
+"""A head over HTTP that is longer is no reply of an inference server's: it is told, and its connection cut. So is what
+is no body behind it: trailers, extensions of chunks."""
+TOO_LARGE = "the reply is larger than"
+
+
+def too_large(largest_bytes: int) -> str:
+    """Why a request fails whose reply is longer than that."""
+    return f"{TOO_LARGE} {format_size(largest_bytes)}: clients.largest_reply allows more"
 
 
 OnResponse = Callable[[int, int, bytes], bool]

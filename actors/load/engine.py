@@ -18,7 +18,7 @@ import numpy as np
 from squall.actors.clock import Clock
 from squall.actors.lease.lease import Lease
 from squall.actors.load.choice import Chooser
-from squall.actors.load.client import Client, Exchange
+from squall.actors.load.client import TOO_LARGE, Client, Exchange
 from squall.actors.load.lane import Flight, Lane
 from squall.actors.load.pacing import NEVER_NS, Due, Pacing
 from squall.actors.load.recorder import NEVER, Recorder
@@ -389,7 +389,7 @@ class Engine:
 
     def on_failure(self, token: int, sent_ns: int, first_ns: int, why: str) -> None:
         """The client's callback for a request that the transport failed."""
-        outcome = "bad_reply" if why.startswith("malformed") else "transport_error"
+        outcome = "bad_reply" if why.startswith(("malformed", TOO_LARGE)) else "transport_error"
         self._record_failure(token, sent_ns, first_ns, outcome, why)
 
     def _record_failure(self, token: int, sent_ns: int, first_ns: int, outcome: str, why: str) -> None:

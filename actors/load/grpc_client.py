@@ -17,6 +17,7 @@ from squall.actors.net.loop import Loop
 from squall.actors.net.spread import PATIENCE_NS, Spread, is_own
 from squall.actors.net.stream import Route, SocketStream, words
 from squall.actors.sequences.pins import Pins
+from squall.models.payload import LARGEST_OPEN_REPLY_BYTES
 
 LentCall = tuple[int, int, int, int, int]
 """at_ns, scheduled_ns, phase, number of the template, index of the user."""
@@ -45,10 +46,11 @@ class GrpcClient:
         readopt: Callable[[list[Any]], None] | None = None,
         target: int = 0,
         on_response: OnResponse | None = None,
+        largest_reply_bytes: int = LARGEST_OPEN_REPLY_BYTES,
     ) -> None:
         """With a `lane`, `target` is the server's number there, `lend` gives up a call of the engine's and tells what
         the lane must know of it, and `readopt` takes back what the lane returns. With `on_response` each call is a
-        stream of responses."""
+        stream of responses, none of which may be longer than `largest_reply_bytes`."""
         self.now = clock.monotonic_ns
         self.on_reply = on_reply
         self.on_failure = on_failure
@@ -57,6 +59,7 @@ class GrpcClient:
         self.by_token: dict[int, GrpcExchange] = {}
         self.lane = lane
         self.target = target
+        self.largest_reply_bytes = largest_reply_bytes
         self._lend = lend
         self._readopt = readopt
         self._loop = loop

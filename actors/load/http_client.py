@@ -9,20 +9,20 @@ from typing import NamedTuple
 import httptools
 
 from squall.actors.clock import Clock
-from squall.actors.load.client import OnFailure, OnResponse
+from squall.actors.load.client import LARGEST_HEAD_BYTES, OnFailure, OnResponse, too_large
 from squall.actors.load.lane import Flight, Lane, Stray
 from squall.actors.messages.http_stream import EVENT_END
+from squall.actors.messages.http_wire import json_length
 from squall.actors.net.loop import Loop
 from squall.actors.net.spread import PATIENCE_NS, Spread, is_own
-from squall.actors.net.stream import CLOSED, LARGEST_JOINED_BYTES, Route, SocketStream, words
+from squall.actors.net.stream import CLOSED, LARGEST_JOINED_BYTES, Route, SocketStream, appended, words
 from squall.actors.sequences.pins import Pins
+from squall.models.payload import LARGEST_OPEN_REPLY_BYTES
 
 _OK = 200
 _HEAD_END = b"\r\n\r\n"
 _MOST_KNOWN_HEADS = 1_024
 """As many as the lane knows, in its order: it is taught each once."""
-_LARGEST_HEAD_BYTES = 65_536
-"""A head that is longer is no reply of an inference server's: it is told, and its connection cut."""
 
 
 class _Request(NamedTuple):
@@ -50,9 +50,8 @@ class HttpExchange:
     """
 
     __slots__ = (
-        "_chunks",
+        "_came",
         "_events",
-        "_has_head",
         "_is_answer",
         "_is_chunked",
         "_is_complete",
@@ -60,7 +59,7 @@ class HttpExchange:
         "_is_framed",
         "_is_spoilt",
         "_is_to_the_end",
-        "_n_fed_bytes",
+        "_n_head_bytes",
         "_new_head",
         "_parser",
         "_pool",
@@ -78,11 +77,11 @@ class HttpExchange:
     def __init__(self, pool: HttpClient) -> None:
         self._pool = pool
         self._parser: httptools.HttpResponseParser | None = None
-        self._chunks: list[bytes] = []
+        self._came: bytes | bytearray = b""  # of the body, or of an event that is not whole
         self._events: list[bytes] = []
         self._is_complete = self._is_fed = self._is_framed = self._is_spoilt = False
-        self._has_head = self._is_answer = self._is_chunked = self._is_to_the_end = False
-        self._n_fed_bytes = 0
+        self._is_answer = self._is_chunked = self._is_to_the_end = False
+        self._n_head_bytes = 0  # that were parsed since the last of a body
         self._new_head = b""
         self.socket: SocketStream | None = None
         self.address = -1
@@ -183,27 +182,30 @@ class HttpExchange:
         """A reply that must be parsed; `head` is the whole head, or shorter than its end where that has not come."""
         self._is_fed = True
         self._is_complete = self._is_framed = self._is_spoilt = False
-        self._has_head = self._is_chunked = self._is_to_the_end = False
-        self._n_fed_bytes = 0
+        self._is_chunked = self._is_to_the_end = False
+        self._n_head_bytes = 0
         self._new_head = head if head.endswith(_HEAD_END) else b""
-        self._chunks = []
+        self._came = b""
         self.status = self.n_json_bytes = 0
         self._parser = httptools.HttpResponseParser(self)
 
     def _feed(self, data: bytes, now_ns: int) -> None:
         assert self._parser is not None
+        self._n_head_bytes += len(data)
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             if not self._is_complete:
                 self._pool.broken(self, f"malformed reply: {error}")
                 return
             self._is_spoilt = True
-        self._n_fed_bytes += len(data)
-        if not self._has_head and self._n_fed_bytes > _LARGEST_HEAD_BYTES:
-            self._pool.broken(self, f"malformed reply: its head is longer than {_LARGEST_HEAD_BYTES} bytes")
+        if self._n_head_bytes > LARGEST_HEAD_BYTES:
+            self._pool.broken(self, f"malformed reply: its head is longer than {LARGEST_HEAD_BYTES} bytes")
             return
         if self._pool.is_streamed and not self._tell_events(now_ns):
+            return
+        if len(self._came) > self._pool.largest_reply_bytes:
+            self._pool.broken(self, too_large(self._pool.largest_reply_bytes))
             return
         # only here, where the parser has taken all of `data`: the next request must not get what follows this reply
         if self._is_complete:
@@ -216,11 +218,12 @@ class HttpExchange:
 
     def _end(self, now_ns: int) -> None:
         self.done_ns = now_ns
-        self.body = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
-        self._chunks = []
+        self.body = bytes(self._came)
+        self._came = b""
         self._parser = None
         self._is_fed = self._is_to_the_end = False
-        if self._new_head and self._is_framed and not self._is_spoilt:
+        is_sound = self._is_framed and not self._is_spoilt and 0 <= self.n_json_bytes <= len(self.body)
+        if self._new_head and is_sound:
             self._pool.remember(self._new_head, _Head(self.status, self.n_json_bytes, len(self.body)))
         assert self.socket is not None
         self._pool.completed(self, not self._is_spoilt and not self.socket.has_unsent)
@@ -236,7 +239,7 @@ class HttpExchange:
             return
         name = name.lower()
         if name == b"inference-header-content-length":
-            self.n_json_bytes = int(value) if value.isdigit() else -1
+            self.n_json_bytes = json_length(value.decode("latin-1"))
         elif name == b"content-length":
             self._is_framed = True
         elif name == b"transfer-encoding":
@@ -246,18 +249,20 @@ class HttpExchange:
         """A body whose length nothing tells lasts to the end of the connection (RFC 9112, 6.3, rule 8)."""
         if not self._is_complete:
             assert self._parser is not None
-            self._has_head = True
             self._is_answer = self._parser.get_status_code() == _OK
             self._is_to_the_end = not (self._is_framed or self._is_chunked)
 
     def on_body(self, body: bytes) -> None:
         if self._is_complete:
             return
-        self._chunks.append(body)
-        if self._pool.is_streamed and self._is_answer:
-            *events, rest = b"".join(self._chunks).split(EVENT_END)
+        self._n_head_bytes = 0
+        n_before = len(self._came)
+        self._came = appended(self._came, body)
+        if not (self._pool.is_streamed and self._is_answer):
+            return
+        if self._came.find(EVENT_END, max(0, n_before + 1 - len(EVENT_END))) >= 0:
+            *events, self._came = bytes(self._came).split(EVENT_END)
             self._events += events
-            self._chunks = [rest]
 
     def on_message_complete(self) -> None:
         if not self._is_complete:
@@ -286,8 +291,10 @@ class HttpClient:
         lane: Lane | None = None,
         target: int = 0,
         on_response: OnResponse | None = None,
+        largest_reply_bytes: int = LARGEST_OPEN_REPLY_BYTES,
     ) -> None:
-        """`target`: the server's number in the `lane`. With `on_response` each reply is a stream of responses."""
+        """`target`: the server's number in the `lane`. With `on_response` each reply is a stream of responses, none of
+        which may be longer than `largest_reply_bytes`."""
         self.now = clock.monotonic_ns
         self.heads: dict[bytes, _Head] = {}
         self.n_write_pauses = 0
@@ -300,6 +307,7 @@ class HttpClient:
         self._lane = lane
         self._on_response = on_response
         self.is_streamed = on_response is not None
+        self.largest_reply_bytes = largest_reply_bytes
         self.target = target
         self._has_begun = False
         # not those parked in the lane; the one used last at its end; any of thousands may break

@@ -71,7 +71,7 @@ class Stray(NamedTuple):
     """A connection that comes back. `lost`: -1, or the errno that ended it, 0 for the end of the stream.
 
     `data` came at `now_ns` and was not looked at; `unsent` is what the socket did not take; `state` is next stream,
-    window and bytes received of a gRPC connection.
+    window, bytes received and frames without use of a gRPC connection.
     """
 
     owner: Owner
@@ -79,7 +79,7 @@ class Stray(NamedTuple):
     data: bytes
     now_ns: int
     unsent: bytes
-    state: tuple[int, int, int]
+    state: tuple[int, int, int, int]
     flights: list[tuple[Any, ...]]
 
 

@@ -14,6 +14,7 @@ import json
 import mmap
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from squall.actors.net.triton_control import PLAIN, Access, Control, ControlError
+from squall.actors.net.triton_models import INSPECTION_S
 from squall.actors.process.sweep import hold, sweep
 from squall.models.payload import Place, n_written, write_tensor
 from squall.models.spec import ModelSpec
@@ -180,7 +182,7 @@ def unregister_all(run: str, url: str, access: Access) -> list[str]:
     """
     notes = []
     try:
-        control = Control(url, access)
+        control = Control(url, access, None, INSPECTION_S)
         try:
             for region in control.ask_json(f"{_SERVER}/status"):
                 name = str(region["name"])
@@ -188,6 +190,8 @@ def unregister_all(run: str, url: str, access: Access) -> list[str]:
                     try:
                         control.ask(f"{_SERVER}/region/{name}/unregister", "POST")
                     except ControlError as error:
+                        if not error.status:
+                            raise
                         notes.append(f"the server at {url} keeps the shared memory region {name}: {error}")
         finally:
             control.close()
@@ -197,14 +201,11 @@ def unregister_all(run: str, url: str, access: Access) -> list[str]:
 
 
 def remove_regions(run: str, folder: Path = FOLDER) -> None:
-    """Removes what workers of a run left on this node, those that were killed or never ran."""
-    remove_named(f"{_PREFIX}{run}-", folder)
-
-
-def remove_named(prefix: str, folder: Path = FOLDER) -> None:
-    """Removes the shared memory whose names begin so, whoever made it."""
-    for path in folder.glob(f"{prefix}*"):
-        path.unlink(missing_ok=True)
+    """Removes what workers of a run left on this node, those that were killed or never ran; nothing of other users."""
+    for path in folder.glob(f"{_PREFIX}{run}-*"):
+        with suppress(FileNotFoundError):
+            if path.lstat().st_uid == os.geteuid():
+                path.unlink()
 
 
 def _make_locked(path: Path) -> int:

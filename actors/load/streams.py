@@ -24,6 +24,8 @@ from squall.scenarios.plan.hashing import mix64
 
 _FIELDS = ("request_id", "index", "t_ns", "response_bytes", "tokens", "is_final", "phase", "target")
 _NONE = -1
+_MOST_RESPONSES = 1 << 18
+"""To one request: a row of each is kept until it ends."""
 _SALT = 0x57  # of what is drawn here, so that it is no draw of the plan's
 
 
@@ -105,6 +107,9 @@ class Streams:
             stream.outcome, stream.detail, n_tokens, stream.is_wrong = judged
         if stream.outcome in ("server_error", "rejected"):  # what Triton says of a failure is no response
             return False
+        if len(stream.responses) >= _MOST_RESPONSES:
+            stream.outcome, stream.detail = "bad_reply", f"it has more than {_MOST_RESPONSES} responses"
+            return True
         stream.responses.append((t_ns, len(message), n_tokens))
         stream.is_hung_up = stream.is_cut_short and len(stream.responses) >= self._rule.cancel_after
         return stream.is_hung_up

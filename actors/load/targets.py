@@ -44,7 +44,16 @@ from squall.actors.messages.template import Layout, Template, TemplateKey
 from squall.actors.messages.value_check import Check
 from squall.actors.net.loop import Loop
 from squall.actors.net.stream import Address, Route, TlsSettings
-from squall.models.payload import GZIP, ID_DIGITS, PLAIN, PREFIX, RequestBody, RequestOptions, encode_body
+from squall.models.payload import (
+    GZIP,
+    ID_DIGITS,
+    PLAIN,
+    PREFIX,
+    RequestBody,
+    RequestOptions,
+    encode_body,
+    largest_reply_bytes,
+)
 from squall.models.spec import ModelSpec
 from squall.scenarios.errors import ClusterError, TargetError
 from squall.scenarios.plan.closed import ClosedPlan
@@ -131,6 +140,7 @@ class Wire:
 
     With `streams` they are answered response by response. `n_between_bytes`: of what each has of its own behind its id,
     over HTTP the parameters among it; requests of which `options` says that they are compressed have none but that.
+    `largest_reply_bytes`: of a reply, or of one of several responses; None: what the models can answer, with room.
     """
 
     protocol: str
@@ -138,6 +148,14 @@ class Wire:
     options: RequestOptions = PLAIN
     streams: StreamRule | None = None
     n_between_bytes: int = 0
+    largest_reply_bytes: int | None = None
+
+    def largest_reply_of(self, target: TargetSettings) -> int:
+        """Bytes of a reply of that server that are taken."""
+        if self.largest_reply_bytes is not None:
+            return self.largest_reply_bytes
+        specs = [spec for spec in target.specs if spec is not None]
+        return max((largest_reply_bytes(spec, self.protocol == "grpc") for spec in specs), default=0)
 
     @property
     def _n_own_bytes(self) -> int:
@@ -327,8 +345,11 @@ def client_of(
     Raises OSError where the host has no address or the files of TLS cannot be used."""
     on_response = engine.on_response if wire.streams is not None else None
     route = route_of(target, wire.protocol, worker, is_one_at_a_time)
+    largest_bytes = wire.largest_reply_of(target)
     if wire.protocol != "grpc":
-        return HttpClient(loop, clock, route, engine.on_reply, engine.on_failure, lane, number, on_response)
+        return HttpClient(
+            loop, clock, route, engine.on_reply, engine.on_failure, lane, number, on_response, largest_bytes
+        )
     return GrpcClient(
         loop,
         clock,
@@ -342,4 +363,5 @@ def client_of(
         engine.readopt,
         number,
         on_response,
+        largest_bytes,
     )

@@ -126,12 +126,21 @@ def _client(request: TrialRequest, loop: Loop, clock: SystemClock, ends: _Ends) 
     wire, target = request.wire, request.target
     route = route_of(target, wire.protocol)
     on_response: Any = ends.on_response if wire.streams is not None else None
+    largest_bytes = wire.largest_reply_of(target)
     if wire.protocol == "grpc":
         return GrpcClient(
             loop, clock, route, target.authority, wire.metadata, ends.on_reply, ends.on_failure,
-            on_response=on_response,
+            on_response=on_response, largest_reply_bytes=largest_bytes,
         )  # fmt: skip
-    return HttpClient(loop, clock, route, ends.on_reply, ends.on_failure, on_response=on_response)
+    return HttpClient(
+        loop,
+        clock,
+        route,
+        ends.on_reply,
+        ends.on_failure,
+        on_response=on_response,
+        largest_reply_bytes=largest_bytes,
+    )
 
 
 class _Alone:

@@ -96,8 +96,8 @@ class WorkerSettings:
     `late_limits`: what is counted of an open loop's requests while they are sent. `made`: how inputs are made;
     `packed`: paths on the worker's node of requests that are encoded already, a file for each model: none is made then.
     `options`: what each request says beside its inputs. `sequences`: requests are of sequences. `streams`: they are
-    answered response by response. `shapes`, `made`, `options` and `check` are those of the first model of the plan,
-    `others` of the next.
+    answered response by response. `largest_reply_bytes`: see `Wire`. `shapes`, `made`, `options` and `check` are those
+    of the first model of the plan, `others` of the next.
     """
 
     run: str
@@ -125,6 +125,7 @@ class WorkerSettings:
     streams: StreamRule | None = None
     sequences: SequenceRule | None = None
     others: tuple[ModelRequests, ...] = ()
+    largest_reply_bytes: int | None = None
 
     @property
     def models(self) -> tuple[ModelRequests, ...]:
@@ -186,7 +187,14 @@ class LoadWorker:
             n_between = n_bytes_of(protocol, parameters)
         elif settings.options.is_gzip:
             self._between = SettlingBytes(settling_of(settings.protocol))
-        self._wire = Wire(settings.protocol, settings.headers, settings.options, settings.streams, n_between)
+        self._wire = Wire(
+            settings.protocol,
+            settings.headers,
+            settings.options,
+            settings.streams,
+            n_between,
+            settings.largest_reply_bytes,
+        )
         self._samples: SpillFile | None = None
         self._kept: list[pa.Table] = []
         self._last_response_ns: list[int] = []

@@ -25,9 +25,13 @@ import squall.actors.process.supervisor
 from squall.actors.locust.settings import LocustSettings
 from squall.actors.process.own_python import own_command, own_environment
 from squall.scenarios.errors import ClusterError, ScenarioError
+from squall.scenarios.foreign_text import json_of
 
 _READY_WITHIN_S = 60.0
 _KILLED_WITHIN_S = 5.0
+_LINE_BYTES = 1 << 20
+_LOG_BYTES = 65_536
+"""Of the end of its log."""
 _OF_A_SIGNAL = 128
 """And the signal's number: the supervisor's exit code."""
 
@@ -82,9 +86,9 @@ class LocustChild:
         """Until its end; what it said by then has been heard when `has_ended` is true."""
         assert self._process.stdout is not None
         with self._process.stdout as lines:
-            for line in lines:
+            while line := lines.readline(_LINE_BYTES):
                 with suppress(ValueError):  # cut off by its end
-                    said = json.loads(line)
+                    said = json_of(line)
                     if "ready" in said or "error" in said:
                         self._said = said
                         self._ready.set()
@@ -113,7 +117,9 @@ class LocustChild:
     def _last_words(self) -> str:
         """The end of its log."""
         with suppress(OSError):
-            lines = self.log.read_text(errors="replace").split("\n")
+            with self.log.open("rb") as log:
+                log.seek(max(0, self.log.stat().st_size - _LOG_BYTES))
+                lines = log.read(_LOG_BYTES).decode(errors="replace").split("\n")
             said = " / ".join(" ".join(line.split()) for line in lines if line.strip())
             return f": {said[-500:]}" if said else ""
         return ""

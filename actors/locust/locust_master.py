@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 import threading
 import time
 from collections.abc import Mapping
@@ -15,6 +15,7 @@ from squall.actors.locust.child import LocustChild
 from squall.actors.locust.settings import ACCOUNT, LocustSettings
 from squall.analysis.tables.locust import AskedUsers, LocustEntry, LocustException, LocustFailure
 from squall.scenarios.errors import ClusterError, LostActor, ScenarioError
+from squall.scenarios.foreign_text import json_of
 from squall.scenarios.units import NS_PER_S
 
 _CONNECTED_WITHIN_S = 60.0
@@ -23,6 +24,8 @@ _END_WITHIN_S = 8.0
 _OVERRUN_S = 20.0
 """After the load's end and the users' time to stop: it hears the last reports for 15 s, then it writes its outputs."""
 _OUTPUTS = ("*.csv", "*.html")
+_MOST_BYTES = 64 * 1024**2
+"""Of one of its files."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,14 @@ class MasterAccount:
     is_whole: bool = False
     files: Mapping[str, bytes] = field(default_factory=dict)
     exit_code: int = 0
+
+
+def _content(path: Path) -> bytes:
+    """Raises OSError for a file that cannot be read, or is larger than what strangers may make of it."""
+    with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_size > _MOST_BYTES:
+            raise OSError(f"{path.name} has more than {_MOST_BYTES:,} bytes")
+        return file.read()
 
 
 class LocustMaster:
@@ -139,10 +150,10 @@ class LocustMaster:
         files: dict[str, bytes] = {}
         if child is not None:
             with suppress(OSError, ValueError):
-                said = json.loads((child.folder / ACCOUNT).read_text())
+                said = json_of(_content(child.folder / ACCOUNT))
             for path in [one for pattern in _OUTPUTS for one in sorted(child.folder.glob(pattern))]:
                 with suppress(OSError):
-                    files[path.name] = Path(path).read_bytes()
+                    files[path.name] = _content(path)
         return MasterAccount(
             version=str(self._ready.get("version", "")),
             user_classes=tuple(self._ready.get("user_classes", ())),

@@ -19,6 +19,8 @@ from locust.util.load_locustfile import load_locustfile
 from squall.actors.locust.settings import LocustSettings
 from squall.scenarios.units import NS_PER_S
 
+_SAID_CHARACTERS = 2_000
+
 
 class BadLocustfile(Exception):
     """It does not load, or holds nothing to run; the text is Python's or Locust's own."""
@@ -82,7 +84,7 @@ def _told(name: str) -> Any:
     except (Exception, SystemExit) as error:
         frames = [one for one in traceback.extract_tb(error.__traceback__) if one.filename.endswith(name)]
         where = f", line {frames[-1].lineno}" if frames else ""
-        said = " ".join(traceback.format_exception_only(error)[-1].split())
+        said = " ".join(traceback.format_exception_only(error)[-1][:_SAID_CHARACTERS].split())
         raise BadLocustfile(f"{name}{where}: {said}") from error
 
 

@@ -10,6 +10,8 @@ import os
 import re
 import socket
 import time
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,11 @@ import gevent.event
 import locust
 import locust.log
 import locust.runners
-from locust.rpc import Message
+from locust.exception import RPCError
+from locust.rpc import Message, zmqrpc
 
 from squall.actors.locust.locustfile import Loaded, fire_init
+from squall.actors.locust.messages import is_sound
 from squall.actors.locust.outputs import Outputs
 from squall.actors.locust.settings import LocustSettings
 from squall.actors.locust.worker_role import ENDED, NOTED, Say, exit_code_of
@@ -37,9 +41,43 @@ That one has ended its process tells."""
 _SILENT_AT_END_COUNT = 1
 """Where the load is to end at once: a worker that is gone would be waited for longer than its end may take."""
 _LOOPBACK = "127.0.0.1"
+_WORKER = re.compile(r"locust-worker-([0-9]{1,6})_")
 _ENVIRONMENT = re.compile(r'(?<=File ")/[^"]*?(?=/lib/python3)')
 _OURS = re.compile(r'(?<=File ")/[^"]*/(?=actors/locust/)')
 """The folders of a node's Python and of squall there, in a traceback."""
+_FAULT_CHARACTERS = 2_000
+_NO_MESSAGE = "a message to the master was left out, as no worker sends it"
+
+
+def _next_message(receive: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """`receive` of a server, which passes over what is no message: Locust would hear no more after some."""
+
+    def received(server: Any) -> Any:
+        while True:
+            try:
+                return receive(server)
+            except RPCError:  # of the socket, not of what came
+                raise
+            except Exception:
+                logging.error("%s: it cannot be read", _NO_MESSAGE)
+
+    return received
+
+
+def _of_workers(handle: Callable[[str, Any], None]) -> Callable[[str, Any], None]:
+    """`handle` of a runner, for what workers of a run send: in their own name, and not to ask for the source of the
+    locustfile, which they have and Locust would tell anybody. What raises there ends no greenlet."""
+
+    def handled(client_id: str, msg: Any) -> None:
+        if msg.type == "locustfile" or msg.node_id != client_id or not is_sound(msg.type, msg.data):
+            logging.error("%s: %.100r", _NO_MESSAGE, msg.type)
+            return
+        try:
+            handle(client_id, msg)
+        except Exception:
+            logging.error("%s: %s", _NO_MESSAGE, traceback.format_exc()[-_FAULT_CHARACTERS:])
+
+    return handled
 
 
 class MasterRole:
@@ -58,7 +96,9 @@ class MasterRole:
         self._asked: tuple[int, float] | None = None
         self._start_ns = 0
         locust.runners.HEARTBEAT_LIVENESS = _SILENT_COUNT
+        zmqrpc.Server.recv_from_client = _next_message(zmqrpc.Server.recv_from_client)
         self._runner = runner = environment.create_master_runner(settings.address, 0)
+        runner.handle_message = _of_workers(runner.handle_message)
         runner.register_message(ENDED, self._take_last_report)
         note = runner.log_exception
         runner.log_exception = lambda node, words, trace: note(
@@ -166,7 +206,10 @@ class MasterRole:
 
     def _take_last_report(self, environment: Any, msg: Any) -> None:
         del environment
-        self._reported.add(int(msg.data["worker"]))
+        worker = msg.data["worker"]
+        if worker not in range(self._settings.n_workers):  # whoever reaches the port may say anything
+            return
+        self._reported.add(int(worker))
         self._runner.server.send_to_client(Message(NOTED, None, msg.node_id))
         if not self._awaits_reports():
             gevent.spawn(self._end)  # user code has ended the load
@@ -185,9 +228,11 @@ class MasterRole:
         self._environment.events.quit.fire(exit_code=self._environment.process_exit_code or 0)
 
     def _note_missing(self) -> None:
-        """Workers that have gone silent; Locust's ids are the names of their processes, and something behind `_`."""
-        names = [client.id.rpartition("_")[0] for client in self._runner.clients.missing]
-        self._missing |= {int(name.rpartition("-")[2]) for name in names}
+        """Workers that have gone silent; Locust's ids are the names of their processes, and something behind `_`. A
+        stranger who connects may have any."""
+        found = [_WORKER.match(str(client.id)) for client in self._runner.clients.missing]
+        numbers = {int(one[1]) for one in found if one is not None}
+        self._missing |= {number for number in numbers if number < self._settings.n_workers}
 
     def _awaits_reports(self) -> bool:
         """Of a worker that has neither made its last nor gone silent."""

@@ -42,6 +42,7 @@ class LocustSettings:
     headers: Mapping[str, str] = field(default_factory=dict)
     timeout_ns: int = 5 * NS_PER_S
     late_ns: int = LATE_NS
+    largest_reply_bytes: int | None = None
 
     @property
     def is_master(self) -> bool:

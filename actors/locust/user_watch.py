@@ -16,6 +16,8 @@ from typing import Any
 
 from squall.scenarios.units import NS_PER_S
 
+_DEATH_CHARACTERS = 500
+
 
 @dataclass
 class _User:
@@ -77,7 +79,7 @@ class UserWatch:
             yield
         except Exception as error:
             self._n_died += 1
-            self.first_death = self.first_death or f"{type(error).__name__}: {error}"
+            self.first_death = self.first_death or f"{type(error).__name__}: {error}"[:_DEATH_CHARACTERS]
             raise
         finally:
             del self._users[me]

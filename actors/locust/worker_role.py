@@ -60,7 +60,7 @@ class WorkerRole:
         )
         environment.squall = Handed(
             settings.targets, settings.models, settings.seed, self._rows.next_id, settings.headers,
-            settings.timeout_ns, settings.worker,
+            settings.timeout_ns, settings.worker, settings.largest_reply_bytes,
         )  # fmt: skip
         _account_for(self._watch)
         self._gc_watch = GcWatch()

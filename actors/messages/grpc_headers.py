@@ -13,6 +13,7 @@ from squall.actors.net.http2 import ProtocolFault
 
 _MOST_KNOWN_BLOCKS = 64
 _LARGEST_TABLE_BYTES = 4_096
+_MOST_STATUS_DIGITS = 9
 
 
 class Fields(NamedTuple):
@@ -45,10 +46,14 @@ class HeaderBlocks:
         self._encoder = hpack.Encoder()
         self._decoder = hpack.Decoder()
         self._n_encoded = 0
+        self._table_sizes: list[int] = []  # the smallest and the last since the block before; RFC 7541, 4.2
         self._known: dict[bytes, Fields] = {}
 
     def encode(self) -> bytes:
         """The request's headers: literal at first, from the second time on all in the table, so that they repeat."""
+        for n_bytes in self._table_sizes:
+            self._encoder.header_table_size = n_bytes
+        self._table_sizes = []
         block: bytes = self._encoder.encode(self._headers)
         self._n_encoded += 1
         if self._n_encoded > 1:
@@ -59,7 +64,8 @@ class HeaderBlocks:
 
     def resize(self, table_bytes: int) -> None:
         """The server's limit for the table of our headers."""
-        self._encoder.header_table_size = min(table_bytes, _LARGEST_TABLE_BYTES)
+        n_bytes = min(table_bytes, _LARGEST_TABLE_BYTES)
+        self._table_sizes = sorted({min([n_bytes, *self._table_sizes]), n_bytes})
         self.steady, self._n_encoded = None, 0
 
     def known(self, said: Fields) -> list[bytes]:
@@ -80,14 +86,23 @@ class HeaderBlocks:
         try:
             headers = dict(self._decoder.decode(block, raw=True))
             fields = Fields(
-                int(headers.get(b":status", b"-1")),
-                int(headers.get(b"grpc-status", b"-1")),
+                _status(headers.get(b":status", b"-1")),
+                _status(headers.get(b"grpc-status", b"-1")),
                 headers.get(b"grpc-message", b"").decode(errors="replace"),
             )
-        except (hpack.HPACKError, ValueError) as error:
+        except hpack.HPACKError as error:  # its text may hold an address in memory
+            raise ProtocolFault(f"headers that cannot be read: {type(error).__name__}") from error
+        except ValueError as error:
             raise ProtocolFault(f"headers that cannot be read: {error}") from error
         if (tuple(table.dynamic_entries), table.maxsize) != before:
             self._known.clear()
         elif len(self._known) < _MOST_KNOWN_BLOCKS:
             self._known[block] = fields
         return fields
+
+
+def _status(digits: bytes) -> int:
+    """Raises ValueError for what no status is."""
+    if len(digits) > _MOST_STATUS_DIGITS:
+        raise ValueError(f"a status of {len(digits)} digits")
+    return int(digits)

@@ -17,6 +17,7 @@ from squall.actors.net import protobuf
 from squall.actors.net.protobuf import BrokenMessage
 
 _OK, _HTTP_OK = 0, 200
+_MOST_TOKENS = 1 << 32  # more is a shape that no response has
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class GrpcStreamTemplate(GrpcTemplate):
             return Response("bad_reply", NO_ID)
         why = fault_of(self.spec, -1, outputs)
         if why:
-            return Response("bad_reply", why)
+            return Response("bad_reply", one_line(why))
         wrong = ""
         if self._is_checked(wire_id):
             wrong = self._wrong(index, outputs, raw or [None] * len(outputs))
@@ -77,5 +78,8 @@ def streamed(unary: GrpcTemplate, tokens: str | None) -> GrpcStreamTemplate:
 
 
 def tokens_of(outputs: list[Output], name: str | None) -> int:
-    """Elements of the output of that name; -1 where none is named."""
-    return -1 if name is None else sum(prod(one.shape) for one in outputs if one.name == name)
+    """Elements of the output of that name; -1 where none is named, or its shape is none."""
+    if name is None:
+        return -1
+    n_tokens = sum(prod(one.shape) for one in outputs if one.name == name)
+    return n_tokens if 0 <= n_tokens <= _MOST_TOKENS else -1

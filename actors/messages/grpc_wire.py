@@ -35,6 +35,7 @@ MESSAGE_HEAD = struct.Struct(">BL")
 """In front of each message: whether it is compressed, and its length."""
 _OK, _RESOURCE_EXHAUSTED, _UNAVAILABLE = 0, 8, 14
 _HTTP_OK = 200
+_MOST_DIMS = 64  # of numpy's arrays
 
 
 class Reply(Protocol):
@@ -47,7 +48,7 @@ class Reply(Protocol):
     body: bytes
 
 
-def message_end(body: bytes, at: int) -> int | None:
+def message_end(body: bytes | bytearray, at: int) -> int | None:
     """The offset behind the message whose prefix is at `at`; None where it is not whole."""
     if len(body) < at + MESSAGE_HEAD.size:
         return None
@@ -90,7 +91,7 @@ class GrpcTemplate(Template):
             outputs = [output._replace(n_bytes=None) for output in outputs]
         why = fault_of(self.spec, self.rows, outputs)
         if why:
-            return "bad_reply", why
+            return "bad_reply", one_line(why)
         # up to the first raw tensor: with one output, all but its data
         prefix, _, suffix = body[: None if self.slots else raw_at + MESSAGE_HEAD.size].partition(wire_id)
         if (self.slots or (len(outputs) == 1 and raw_at)) and wire_id not in suffix:
@@ -162,6 +163,8 @@ def _read_output(message: bytes) -> tuple[str, str, tuple[int, ...]]:
             datatype = protobuf.as_bytes(value)
         elif number == 3:
             shape += protobuf.read_numbers(value)
+            if len(shape) > _MOST_DIMS:
+                raise BrokenMessage(f"an output has more than {_MOST_DIMS} dimensions")
     return name.decode(errors="replace"), datatype.decode(errors="replace"), tuple(shape)
 
 

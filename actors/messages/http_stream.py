@@ -70,13 +70,17 @@ class HttpStreamTemplate(HttpTemplate):
 
     def _wrong(self, index: int, said: Mapping[str, Any]) -> str:
         """What is wrong with the values of the response at that place, which has every output."""
-        assert isinstance(self.check, StreamCheck)
+        check = self.check
+        assert isinstance(check, StreamCheck)
 
         def arrays(check: ValueCheck) -> Mapping[str, NDArray[Any]]:
             covered = [one for one in self.spec.outputs if check.covers(one.name)]
             return {one.name: _array(said[one.name], check.shape_of(one.name)) for one in covered}
 
-        return one_line(self.check.fault_of(index, arrays))
+        try:
+            return one_line(check.fault_of(index, arrays))
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:  # of what is no tensor's data
+            return one_line(f"response {index + 1} cannot be compared: {error}")
 
 
 def http_stream_template(
@@ -142,8 +146,11 @@ def _values(name: str, datatype: str, array: NDArray[np.generic]) -> Any:
 
 
 def _array(value: Any, shape: tuple[int, ...]) -> NDArray[Any]:
-    """An output as JSON has it, a value or a flat list of them, in that shape where it has as many elements."""
+    """An output as JSON has it, a value or a flat list of them, in that shape where it has as many elements.
+    Raises ValueError for what is neither numbers nor texts."""
     values = value if isinstance(value, list) else [value]
     is_text = bool(values) and isinstance(values[0], str)
+    if not is_text and not set(map(type, values)) <= {bool, int, float}:
+        raise ValueError("it has not only numbers")
     array = objects([one.encode() for one in values]) if is_text else np.array(values)
     return array.reshape(shape) if array.size == prod(shape) else array

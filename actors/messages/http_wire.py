@@ -26,6 +26,7 @@ from squall.models.payload import GZIP, PREFIX, RequestBody, read_json_data, rea
 from squall.models.spec import ModelSpec
 
 _UNAVAILABLE = 503
+_MOST_LENGTH_DIGITS = 18
 _OK = 200
 
 
@@ -65,13 +66,13 @@ class HttpTemplate(Template):
             reply_id = content["id"]
             outputs = [_output_of(item) for item in content["outputs"]]
             is_carried = len(described) != len(reply.body) or any("data" in one for one in content["outputs"])
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             return "bad_reply", "the reply's JSON is not that of an inference"
         if reply_id != wire_id.decode():
             return "bad_reply", NO_ID
         why = fault_of(self.spec, self.rows, outputs)
         if why:
-            return "bad_reply", why
+            return "bad_reply", one_line(why)
         if self.slots and is_carried:
             return "bad_reply", NOT_IN_SLOT
         if self.is_json and not self.slots:
@@ -90,13 +91,15 @@ class HttpTemplate(Template):
         data = []
         for output, item in zip(outputs, items, strict=True):
             if "data" not in item:
-                return "bad_reply", f"output {output.name} is not in the JSON, where it was asked for"
+                return "bad_reply", one_line(
+                    f"output {output.name} is not in the JSON, where it was asked for"
+                )
             try:
                 data.append(read_json_data(output.datatype, item["data"]))
                 read_tensor(output.datatype, output.shape, data[-1])
-            except (ValueError, TypeError, OverflowError):
+            except (ValueError, TypeError, OverflowError, RecursionError):
                 what = f"{output.datatype} {list(output.shape)}"
-                return "bad_reply", f"output {output.name} has not the data of {what} in the JSON"
+                return "bad_reply", one_line(f"output {output.name} has not the data of {what} in the JSON")
         return self._judge_values(outputs, data) if is_checked else ("ok", "")
 
 
@@ -112,10 +115,15 @@ def _split(tensors: bytes, outputs: Sequence[Output]) -> list[bytes | None]:
 
 
 def _output_of(item: Mapping[str, Any]) -> Output:
-    """Raises KeyError, TypeError or ValueError for what is no description of a tensor."""
+    """Raises KeyError, TypeError, ValueError, AttributeError or OverflowError for what describes no tensor."""
     n_bytes = item.get("parameters", {}).get("binary_data_size")
     shape = tuple(int(size) for size in item["shape"])
     return Output(str(item["name"]), str(item["datatype"]), shape, None if n_bytes is None else int(n_bytes))
+
+
+def json_length(value: str) -> int:
+    """Of a reply, as its `Inference-Header-Content-Length` says; -1 where that makes no sense."""
+    return int(value) if value.isascii() and value.isdigit() and len(value) <= _MOST_LENGTH_DIGITS else -1
 
 
 def read_outputs(n_json_bytes: int, body: bytes) -> dict[str, NDArray[np.generic]]:

@@ -153,7 +153,7 @@ def arrays_of(
             raise ValueError(f"output {output.name} is not binary, its values cannot be compared")
         try:
             arrays[output.name] = read_tensor(output.datatype, output.shape, part)
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             raise ValueError(f"output {output.name} cannot be read: {error}") from error
     return arrays
 
@@ -170,7 +170,7 @@ def fault_of(spec: ModelSpec, rows: int, outputs: Sequence[Output]) -> str:
         output = next(output for output in outputs if output.name == tensor.name)
         dims = (rows, *tensor.dims) if spec.is_batched else tensor.dims
         fits = len(output.shape) == len(dims) and all(
-            dim in (-1, size) for dim, size in zip(dims, output.shape, strict=True)
+            size >= 0 and dim in (-1, size) for dim, size in zip(dims, output.shape, strict=True)
         )
         if output.datatype != tensor.datatype or not fits:
             return (

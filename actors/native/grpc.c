@@ -96,6 +96,11 @@ static void put_message(Conn *conn, const struct iovec *parts, int n_parts, int6
   }
 }
 
+/* A frame was of use to a call, or we have sent one. */
+static void goes_on(Conn *conn) {
+  if (conn->n_idle > 0) conn->n_idle = 0;
+}
+
 void send_grpc(Lane *lane, Conn *conn, int32_t number) {
   Request *request = new_request(lane);
   take_due(lane, request, number);
@@ -106,6 +111,8 @@ void send_grpc(Lane *lane, Conn *conn, int32_t number) {
   keep_stream(lane, conn, request);
   int64_t n_bytes = template->n_bytes;
   conn->window -= n_bytes;
+  goes_on(conn);
+  conn->n_idle -= FRAMES_PER_CALL + n_bytes / BYTES_PER_FRAME;
   char head[FRAME_HEAD];
   frame_head(head, conn->block.n, HEADERS, END_HEADERS, request->stream);
   put(conn, head, FRAME_HEAD);
@@ -152,6 +159,7 @@ static int on_frame(Lane *lane, Conn *conn, const char *frame, Py_ssize_t n, int
   int kind = (uint8_t)frame[3], flags = (uint8_t)frame[4];
   uint32_t stream = u32(frame + 5) & 0x7FFFFFFF;
   const char *payload = frame + FRAME_HEAD;
+  if (++conn->n_idle > MOST_IDLE_FRAMES) return 0; /* which says so */
   if (kind == WINDOW_UPDATE && n == 4) {
     int64_t increment = u32(payload) & 0x7FFFFFFF;
     if (stream) return stream < conn->next_stream && stream & 1; /* requests are wholly sent: they need no room */
@@ -160,6 +168,8 @@ static int on_frame(Lane *lane, Conn *conn, const char *frame, Py_ssize_t n, int
     return 1;
   }
   if (kind == PING && n == 8 && !stream && !(flags & ACK)) {
+    if (!conn->n_pieces) conn->n_acks = 0;
+    if (++conn->n_acks > MOST_ACKS) return 0;
     char head[FRAME_HEAD];
     frame_head(head, 8, PING, ACK, 0);
     put(conn, head, FRAME_HEAD);
@@ -175,6 +185,7 @@ static int on_frame(Lane *lane, Conn *conn, const char *frame, Py_ssize_t n, int
       layout->n_reply < 0)
     return 0;
   if (kind == HEADERS && flags == END_HEADERS && !request->has_head && is_known(&conn->heads, payload, n)) {
+    goes_on(conn);
     request->has_head = 1;
     request->first_ns = at_ns;
     return 1;
@@ -184,6 +195,7 @@ static int on_frame(Lane *lane, Conn *conn, const char *frame, Py_ssize_t n, int
     if (!request->n_got ? n < n_start || !is_layout(layout, request, payload)
                         : request->n_got + n > layout->n_reply)
       return 0;
+    if (n) goes_on(conn);
     request->n_got += n;
     conn->n_received += n;
     if (conn->n_received >= GIVE_BACK_BYTES) {
@@ -198,6 +210,7 @@ static int on_frame(Lane *lane, Conn *conn, const char *frame, Py_ssize_t n, int
   }
   if (kind == HEADERS && flags == (END_HEADERS | END_STREAM) && request->has_head &&
       request->n_got == layout->n_reply && is_known(&conn->trailers, payload, n)) {
+    goes_on(conn);
     record(lane, request, at_ns, request->n_got);
     if (lane->sequences) pass_turn(lane, request->sequence);
     int32_t user = request->user;

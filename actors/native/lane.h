@@ -60,6 +60,10 @@
 #define MOST_LENGTHS 64
 #define MOST_OTHERS (1LL << 30)
 #define MOST_STREAMS ((1LL << 32) - 1)
+#define MOST_IDLE_FRAMES 1000 /* these four as in squall.actors.load.grpc_connection */
+#define FRAMES_PER_CALL 4
+#define BYTES_PER_FRAME 512
+#define MOST_ACKS 65536
 enum { HTTP, GRPC };
 enum { PLANNED, LEAST_IN_FLIGHT, TWO_CHOICES }; /* as squall.actors.load.choice.RULES */
 enum { FRAME_HEAD = 9, DATA = 0, HEADERS = 1, PING = 6, WINDOW_UPDATE = 8 };
@@ -158,6 +162,8 @@ typedef struct Conn {
   Bytes block;
   Blocks heads, trailers;
   int64_t window, stream_window, frame_bytes, n_received, next_stream, n_most_streams, n_streams;
+  int64_t n_idle;      /* frames in a row that are of no use to a call, below 0 what our sends allow besides */
+  int64_t n_acks;      /* since all was written */
   Request **slots;     /* by stream / 2, modulo their number */
   uint32_t n_slots;
   Request *unstamped;

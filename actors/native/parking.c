@@ -43,9 +43,10 @@ static PyObject *released(Lane *lane, Conn *conn) {
   unwatch(lane, conn);
   PyObject *out = NULL;
   if (!rc)
-    out = Py_BuildValue("(Oiy#LN(LLL)O)", conn->owner, conn->lost, conn->rx.data ? conn->rx.data : "", conn->rx.n,
+    out = Py_BuildValue("(Oiy#LN(LLLL)O)", conn->owner, conn->lost, conn->rx.data ? conn->rx.data : "", conn->rx.n,
                         (long long)conn->now_ns, unsent(conn),
-                        (long long)conn->next_stream, (long long)conn->window, (long long)conn->n_received, requests);
+                        (long long)conn->next_stream, (long long)conn->window, (long long)conn->n_received,
+                        (long long)conn->n_idle, requests);
   Py_XDECREF(requests);
   free_conn(lane, conn);
   return out;
@@ -166,7 +167,7 @@ static void read_blocks(Blocks *blocks, PyObject *list) {
 }
 
 const char park_grpc_doc[] =
-    "park_grpc(fd, owner, block, heads, trailers, (next_stream, window, n_received), stream_window, frame_bytes, "
+    "park_grpc(fd, owner, block, heads, trailers, (next_stream, window, n_received, n_idle), stream_window, frame_bytes, "
     "n_most_streams, target, unsent=b'')\n\nTakes a connection to that server without calls; `block` is every request's header block, `heads` and "
     "`trailers` are blocks that say HTTP 200 and gRPC status 0, `unsent` is what its full socket did not take.";
 PyObject *Lane_park_grpc(Lane *lane, PyObject *args) {
@@ -174,9 +175,9 @@ PyObject *Lane_park_grpc(Lane *lane, PyObject *args) {
   PyObject *owner, *heads, *trailers;
   const char *block, *unsent = NULL;
   Py_ssize_t n_block, n_unsent = 0;
-  long long next_stream, window, n_received, stream_window, frame_bytes, n_most;
-  if (!PyArg_ParseTuple(args, "iOy#OO(LLL)LLLi|y#", &fd, &owner, &block, &n_block, &heads, &trailers, &next_stream,
-                        &window, &n_received, &stream_window, &frame_bytes, &n_most, &target, &unsent,
+  long long next_stream, window, n_received, n_idle, stream_window, frame_bytes, n_most;
+  if (!PyArg_ParseTuple(args, "iOy#OO(LLLL)LLLi|y#", &fd, &owner, &block, &n_block, &heads, &trailers, &next_stream,
+                        &window, &n_received, &n_idle, &stream_window, &frame_bytes, &n_most, &target, &unsent,
                         &n_unsent))
     return NULL;
   if (!may_park(lane, fd, GRPC, target) || !are_blocks("heads", heads) || !are_blocks("trailers", trailers) ||
@@ -184,6 +185,7 @@ PyObject *Lane_park_grpc(Lane *lane, PyObject *args) {
       !is_within("the next stream", next_stream, 1, LARGEST_STREAM) ||
       !is_within("the connection's window", window, 0, LARGEST_WINDOW) ||
       !is_within("bytes received", n_received, 0, LARGEST_WINDOW) ||
+      !is_within("frames without use", n_idle, -LATEST_NS, MOST_IDLE_FRAMES) ||
       !is_within("a stream's window", stream_window, 0, LARGEST_WINDOW) ||
       !is_within("bytes of a frame", frame_bytes, LARGEST_BLOCK, (1 << 24) - 1) ||
       !is_within("the most streams", n_most, 0, MOST_STREAMS))
@@ -197,6 +199,7 @@ PyObject *Lane_park_grpc(Lane *lane, PyObject *args) {
   conn->next_stream = next_stream;
   conn->window = window;
   conn->n_received = n_received;
+  conn->n_idle = n_idle;
   conn->stream_window = stream_window;
   conn->frame_bytes = frame_bytes;
   conn->n_most_streams = n_most;

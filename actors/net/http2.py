@@ -115,6 +115,14 @@ def split_frames(data: bytes, largest_bytes: int) -> Iterator[Frame]:
         yield Frame(kind, flags, stream & 0x7FFF_FFFF, data[at - n_bytes : at])
 
 
+def n_needed(data: bytes | bytearray) -> int:
+    """Length that `data`, which begins with a frame and does not hold it whole, must reach for more to be known."""
+    if len(data) < HEAD_BYTES:
+        return HEAD_BYTES
+    high, low, *_ = _HEAD.unpack_from(data)
+    return HEAD_BYTES + int(high << 8 | low)
+
+
 def unpadded(frame: Frame) -> bytes:
     """The payload of a DATA or HEADERS frame without padding and priority. Raises ProtocolFault."""
     start, end = 0, len(frame.payload)

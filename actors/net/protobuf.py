@@ -10,6 +10,9 @@ from collections.abc import Iterable, Iterator
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _U64 = (1 << 64) - 1
+_MOST_FIELDS = 2_048
+_MOST_NUMBERS = 1_000
+"""Of one repeated field: dimensions of a shape."""
 
 
 class BrokenMessage(ValueError):
@@ -68,9 +71,13 @@ def read_varint(message: bytes, at: int) -> tuple[int, int]:
 
 
 def read_fields(message: bytes) -> Iterator[tuple[int, int | bytes, int]]:
-    """(number, value, offset behind it) of each field; value is bytes but for varints. Raises BrokenMessage."""
-    at = 0
+    """(number, value, offset behind it) of each field; value is bytes but for varints. Raises BrokenMessage, also for
+    more fields than any message of the protocol has: each costs many times its bytes."""
+    at = n_fields = 0
     while at < len(message):
+        n_fields += 1
+        if n_fields > _MOST_FIELDS:
+            raise BrokenMessage(f"the protobuf message has more than {_MOST_FIELDS} fields")
         tag, at = read_varint(message, at)
         kind = tag & 7
         if kind == VARINT:
@@ -97,6 +104,8 @@ def read_numbers(value: int | bytes) -> list[int]:
     while at < len(value):
         number, at = read_varint(value, at)
         numbers.append(_signed(number))
+        if len(numbers) > _MOST_NUMBERS:
+            raise BrokenMessage(f"a protobuf field has more than {_MOST_NUMBERS} numbers")
     return numbers
 
 

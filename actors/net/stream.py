@@ -11,7 +11,7 @@ import ssl
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from typing import Protocol
 
 from squall.actors.net.loop import READABLE, WRITABLE, Loop
@@ -23,6 +23,8 @@ lie."""
 _READ_BYTES = 65_536
 _MOST_PARTS = 256
 """Pieces that one system call writes."""
+_MOST_READS = 16
+"""Of one TLS connection before others are looked at."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,15 @@ class Route:
     tls_name: str | None = None
     others: tuple[Address, ...] = ()
     is_one_at_a_time: bool = False
+
+
+def appended(before: bytes | bytearray, more: bytes) -> bytes | bytearray:
+    """Both, the first of which is the caller's to give up. However many follow, each byte is copied a few times."""
+    if not before:
+        return more
+    joined = bytearray(before) if isinstance(before, bytes) else before
+    joined += more
+    return joined
 
 
 class Owner(Protocol):
@@ -335,10 +346,14 @@ class SocketStream:
             self._lose(CLOSED)
 
     def _on_ready_tls(self, _: int) -> None:
-        """Reads until TLS has nothing more: a record that is decrypted already makes no descriptor readable."""
+        """Reads until TLS has nothing more: a record that is decrypted already makes no descriptor readable. Of a
+        server that writes without end others get their turn meanwhile."""
         if self._unsent:  # whatever came may be what a write waited for
             self._flush()
-        while self._owner is not None:
+        assert isinstance(self._sock, ssl.SSLSocket)
+        for n_reads in count():
+            if self._owner is None or (n_reads >= _MOST_READS and not self._sock.pending()):
+                return
             try:
                 data = self._recv(_READ_BYTES)
             except (BlockingIOError, ssl.SSLWantReadError):

@@ -135,7 +135,8 @@ def remove_leftovers(
     ended.
     """
     for path in memory.glob(f"{region_prefix(folder)}*"):
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # gone meanwhile, or another user's
+            path.unlink()
     with contextlib.suppress(OSError):
         since_s = since_s or Path(folder, _STARTED).stat().st_mtime
         _remove_semaphores(memory, since_s, ended)

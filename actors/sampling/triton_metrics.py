@@ -28,6 +28,11 @@ _LABEL = re.compile(r'[ \t]*([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\.)*)"[ \t]*
 _ESCAPE = re.compile(r"\\(.)")
 _ESCAPED = {"n": "\n", '"': '"', "\\": "\\"}
 
+_LINE_CHARACTERS = 65_536
+_CACHED_CHARACTERS = 1_024
+_MOST_COUNT = 2**53
+"""Beyond it a number of Prometheus, which is a float, counts no more."""
+
 _PREFIX = "nv_inference_"
 _FAILURE = "nv_inference_request_failure"
 _PENDING = "nv_inference_pending_request_count"
@@ -61,10 +66,12 @@ def parse_metrics(text: str) -> Iterator[Series]:
     """Every series of the text in its order, comments left out. Raises MetricsError."""
     for line in text.split("\n"):
         line = line.rstrip("\r")
+        if len(line) > _LINE_CHARACTERS:
+            raise MetricsError(f"the metrics have a line of more than {_LINE_CHARACTERS:,} characters")
         if not line or line[0] == "#":
             continue
         head, _, value = line.rpartition(" ")
-        known = _series(head)
+        known = (_series if len(head) <= _CACHED_CHARACTERS else _series.__wrapped__)(head)
         try:
             if known is None:  # a time stamp or an exemplar follows the value
                 found = _LONG_SERIES.fullmatch(line)
@@ -100,10 +107,13 @@ def model_counters(text: str) -> dict[tuple[str, str], ModelCounters]:
             continue
         reason = labels.get("reason")
         model.counters[f"{name} {reason}" if reason else name] += round(value)
+    for model in found.values():
+        if any(abs(count) > _MOST_COUNT for count in (*model.counters.values(), model.pending_count or 0)):
+            raise MetricsError(f"the metrics count more than {_MOST_COUNT:,}")
     return dict(found)
 
 
-@lru_cache(maxsize=65_536)  # these texts stay the same from scrape to scrape
+@lru_cache(maxsize=16_384)  # these texts stay the same from scrape to scrape
 def _series(text: str) -> tuple[str, Mapping[str, str]] | None:
     """Name and labels of `name{label="value",…}`; None for any other text."""
     found = _SERIES.fullmatch(text)

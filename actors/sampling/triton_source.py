@@ -18,6 +18,7 @@ from squall.actors.sampling.triton_metrics import (
     failure_key,
     model_counters,
 )
+from squall.scenarios.foreign_text import is_component
 
 Row = dict[str, Any]
 Key = tuple[str, str]
@@ -26,6 +27,7 @@ Totals = Mapping[str, int]
 
 _METRICS = "/metrics"
 _BATCHES = "batches of "
+_MOST_VERSIONS = 10_000
 _REASON_COLUMNS = {reason: f"failure_{reason.lower()}_count" for reason in FAILURE_REASONS}
 
 
@@ -75,6 +77,8 @@ class TritonSource:
         Raises OSError, KeyError or ValueError where the server gives no statistics: the next row covers the gap.
         """
         statistics = self._read_statistics()
+        if len(self._known | statistics.keys()) > _MOST_VERSIONS:
+            raise ValueError(f"the server has told of more than {_MOST_VERSIONS:,} versions of models")
         metrics = self._read_metrics()
         then_ns, self._then_ns = self._then_ns, now_ns
         before, self._statistics = self._statistics, statistics
@@ -140,9 +144,12 @@ class TritonSource:
 
     def _read_statistics(self) -> dict[Key, Totals]:
         """Counters of each wanted version that is loaded now; one that is unloaded is not among them."""
+        told = self._control.ask_json(STATISTICS)["model_stats"]
+        if not all(is_component(item["name"]) and is_component(str(item["version"])) for item in told):
+            raise ValueError("the server gave statistics of a model that has no name")
         return {
             (item["name"], str(item["version"])): _totals(item)
-            for item in self._control.ask_json(STATISTICS)["model_stats"]
+            for item in told
             if self._with_others or self._models is None or item["name"] in self._models
         }
 

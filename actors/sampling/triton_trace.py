@@ -14,6 +14,7 @@ server runs, or `FILE` alone at its end. Names and request ids are written as th
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,8 +23,11 @@ from typing import Any
 import pyarrow as pa
 
 from squall.actors.net.triton_control import PLAIN, Access, Control, ControlError
+from squall.actors.spill import bounded
 from squall.analysis.schema import arrow_schema
 from squall.models.payload import ID_DIGITS
+from squall.scenarios.foreign_file import plain_opener
+from squall.scenarios.foreign_text import json_of
 
 TABLE = "triton_traces"
 TRACE = "trace"
@@ -36,7 +40,9 @@ _VERSION = re.compile(r"(\d+)\.(\d+)\.\d+([-.+a-z].*)?")
 _SETTING = "/v2/trace/setting"
 _ON, _OFF = "TIMESTAMPS", "OFF"
 
+_FOUND_CHARACTERS = 100
 _PIECE_BYTES = 1 << 20
+_MOST_RECORD_BYTES = 16 << 20
 _ROWS_A_TABLE = 20_000
 _RECORD_START = b',{"id":'
 _BETWEEN = re.compile(r'(?<=\}),(?=\{"id":)')
@@ -138,14 +144,13 @@ class TraceSwitch:
         body = json.dumps({"trace_level": [level]}).encode()
         answer = self._control.ask(_SETTING, "POST", body)
         try:
-            setting = json.loads(answer)
+            setting = json_of(answer)
             levels, rate = setting["trace_level"], setting["trace_rate"]
         except (ValueError, KeyError, TypeError) as error:
             raise ControlError(f"{_SETTING} gave no trace setting") from error
         if levels != [level] or (level == _ON and str(rate) != "1"):
-            raise ControlError(
-                f"the server traces level {levels} at rate {rate}, not {level} of every request"
-            )
+            found = f"level {levels} at rate {rate}"[:_FOUND_CHARACTERS]
+            raise ControlError(f"the server traces {found}, not {level} of every request")
 
 
 def read_traces(files: Iterable[Path], labels: Mapping[str, str], losses: list[str]) -> Iterator[pa.Table]:
@@ -197,8 +202,8 @@ def _traces(file: Path, losses: list[str]) -> Iterator[dict[str, Any]]:
 
 def _is_whole(file: Path) -> bool:
     """Whether Triton has finished the file."""
-    with file.open("rb") as data:
-        data.seek(max(0, file.stat().st_size - len(b"}]}]")))
+    with open(file, "rb", opener=plain_opener) as data:
+        data.seek(max(0, data.seek(0, os.SEEK_END) - len(b"}]}]")))
         return _has_end(data.read().removeprefix(b"["))
 
 
@@ -210,12 +215,14 @@ def _has_end(text: bytes) -> bool:
 
 def _pieces(file: Path) -> Iterator[str]:
     """Whole records, separated by commas, about 1 MiB at a time; the last piece of a file that was cut off ends in a
-    part of one."""
-    with file.open("rb") as data:
+    part of one, and so does one of 16 MiB in which none begins."""
+    with open(file, "rb", opener=plain_opener) as data:
         left = data.read(1).replace(b"[", b"")
         while chunk := data.read(_PIECE_BYTES):
             left += chunk
             cut = left.rfind(_RECORD_START)
+            if cut <= 0 and len(left) > _MOST_RECORD_BYTES:
+                cut = len(left)
             if cut > 0:
                 yield left[:cut].decode(errors="replace")
                 left = left[cut + 1 :]
@@ -229,14 +236,14 @@ def _records(piece: str) -> tuple[list[dict[str, Any]], int]:
     quick."""
     try:
         found, n_bad = _DECODER.decode(f"[{piece}]"), 0
-    except ValueError:
+    except (ValueError, RecursionError):
         found, n_bad = [], 0
         for part in _BETWEEN.split(piece):
             try:
                 record, end = _DECODER.raw_decode(part)
                 found.append(record)
                 n_bad += end < len(part.rstrip(","))  # behind it, the beginning of one that was cut off
-            except ValueError:
+            except (ValueError, RecursionError):
                 n_bad += 1
     records = [record for record in found if _is_record(record)]
     return records, n_bad + len(found) - len(records)
@@ -244,7 +251,7 @@ def _records(piece: str) -> tuple[list[dict[str, Any]], int]:
 
 def _is_record(found: Any) -> bool:
     """Whether it is an object with an id whose instants are instants."""
-    if type(found) is not dict or not _is_int64(found.get("id")):
+    if type(found) is not dict or not _is_int64(found.get("id")) or not _is_int64(found.get("parent_id", 0)):
         return False
     stamps = found.get("timestamps")
     if type(stamps) is not list:
@@ -273,8 +280,8 @@ def _take(trace: dict[str, Any], record: Mapping[str, Any]) -> None:
         is_ours = len(text) == ID_DIGITS and text.isascii() and text.isdigit()
         trace["request_id"] = int(text) if is_ours else None
         trace["parent_trace_id"] = record.get("parent_id")
-        trace["model"] = str(record["model_name"])
-        trace["version"] = str(record.get("model_version", ""))
+        trace["model"] = bounded(str(record["model_name"]))
+        trace["version"] = bounded(str(record.get("model_version", "")))
     for stamp in record.get("timestamps") or ():
         name, t_ns = stamp["name"], stamp["ns"]
         for column in _FIRST.get(name, ()):

@@ -42,7 +42,7 @@ class OneServer:
                 try:
                     with closing(Control(self._url, self._access)) as control:
                         self._known[name] = self._asked(control, name)
-                except (ControlError, ValueError, KeyError) as error:
+                except (ControlError, ValueError, KeyError, TypeError, AttributeError) as error:
                     reason = getattr(error, "reason", "") or str(error)
                     of = f"of model {name!r} " if name is not None else ""
                     raise TargetError(f"{self._url} says nothing {of}that squall reads: {reason}") from error

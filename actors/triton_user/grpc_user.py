@@ -13,6 +13,7 @@ from grpc.experimental import gevent as grpc_gevent
 from locust import User
 from locust.exception import CatchResponseError, StopTest
 
+from squall.actors.load.client import too_large
 from squall.actors.messages.grpc_wire import (
     MESSAGE_HEAD,
     PATH,
@@ -29,7 +30,6 @@ from squall.models.spec import ModelSpec
 from squall.scenarios.errors import TargetError
 
 _OPTIONS = {
-    "grpc.max_receive_message_length": -1,
     "grpc.max_send_message_length": -1,
     "grpc.enable_retries": 0,
     "grpc.enable_http_proxy": 0,
@@ -44,6 +44,10 @@ _NOT_THE_SERVER = (
     "dns resolution", "ping timeout", "keepalive", "empty address list", "network is unreachable", "no route to host",
 )  # fmt: skip
 """Words of gRPC's library (1.85) about a call that no server answered: its status is that of one that refuses."""
+_LARGEST_INT = (1 << 31) - 1
+"""Of the library's options."""
+_TOO_LARGE = ("CLIENT: Received message larger than max", "Decompressed message larger than max")
+"""Words of that library about a reply beyond our limit; a server says SERVER where a request is beyond its own."""
 
 
 class TritonGrpcUser(User):
@@ -106,15 +110,15 @@ class GrpcTriton(Triton[GrpcTemplate]):
         self._metadata = tuple(headers.items())
         self._timeout_s = shared.timeout_s
 
-    def _exchange(self, target: int, template: GrpcTemplate, wire_id: bytes) -> Exchange:
-        call = _call(self._servers.targets[target].grpc, self._named)
+    def _exchange(self, target: int, template: GrpcTemplate, wire_id: bytes, largest_bytes: int) -> Exchange:
+        call = _call(self._servers.targets[target].grpc, self._named, largest_bytes)
         message = template.head[MESSAGE_HEAD.size :] + wire_id + template.tail
         sent_ns = monotonic_ns()
         try:
             answer = call(message, timeout=self._timeout_s, metadata=self._metadata)
             done_ns = monotonic_ns()
         except grpc.RpcError as error:
-            return _failed(sent_ns, monotonic_ns(), error)
+            return _failed(sent_ns, monotonic_ns(), error, largest_bytes)
         if answer is None:  # a call that ended well without a whole message
             return Exchange(sent_ns, done_ns, "", "", GrpcReply(200, 0, "", b""), 0)
         reply = GrpcReply(200, 0, "", MESSAGE_HEAD.pack(0, len(answer)) + answer)
@@ -125,11 +129,13 @@ class GrpcTriton(Triton[GrpcTemplate]):
         return read_outputs(reply.body)
 
 
-def _failed(sent_ns: int, done_ns: int, error: Any) -> Exchange:
+def _failed(sent_ns: int, done_ns: int, error: Any, largest_bytes: int) -> Exchange:
     """A call without an answer: the judge is told what the server said, if it did."""
     code, said = error.code(), error.details() or ""
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return Exchange(sent_ns, done_ns, "timeout", NO_REPLY, None, 0)
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED and any(one in said for one in _TOO_LARGE):
+        return Exchange(sent_ns, done_ns, "bad_reply", too_large(largest_bytes), None, 0)
     if said.startswith("Received http2 header with status"):
         return Exchange(sent_ns, done_ns, "server_error", one_line(said), None, 0)
     is_refused = code is grpc.StatusCode.UNAVAILABLE
@@ -141,13 +147,18 @@ def _failed(sent_ns: int, done_ns: int, error: Any) -> Exchange:
 
 
 @cache
-def _call(address: str, named: str) -> Callable[..., bytes | None]:
-    """ModelInfer of that server, bytes in and out; `named`: how its authority is told where another than its address.
+def _call(address: str, named: str, largest_bytes: int) -> Callable[..., bytes | None]:
+    """ModelInfer of that server, bytes in and out; `named`: how its authority is told where another than its address;
+    `largest_bytes`: of a reply, the same for all models of a run.
 
     gRPC waits for gevent from the first on.
     """
     _under_gevent()
-    options = {**_OPTIONS, **({"grpc.default_authority": named} if named else {})}
+    options = {
+        **_OPTIONS,
+        "grpc.max_receive_message_length": min(largest_bytes, _LARGEST_INT),
+        **({"grpc.default_authority": named} if named else {}),
+    }
     channel = grpc.insecure_channel(address, tuple(options.items()))
     call: Callable[..., bytes | None] = channel.unary_unary(PATH)
     return call

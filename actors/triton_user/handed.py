@@ -43,7 +43,8 @@ class UserModel:
 class Handed:
     """All that a `TritonUser` needs: servers, models (in the order of `UserTarget.specs`), the seed of the payloads,
     headers of every request, and `next_id`, which gives ids unique in the run. `first_target`: server of the first user
-    of the process, modulo their number; each user takes the next one."""
+    of the process, modulo their number; each user takes the next one. `largest_reply_bytes`: that a user reads; None:
+    what the models can answer, with room."""
 
     targets: tuple[UserTarget, ...]
     models: tuple[UserModel, ...]
@@ -52,6 +53,7 @@ class Handed:
     headers: Mapping[str, str] = field(default_factory=dict)
     timeout_ns: int = 5 * NS_PER_S
     first_target: int = 0
+    largest_reply_bytes: int | None = None
 
 
 class Sent(NamedTuple):

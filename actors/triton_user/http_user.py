@@ -16,7 +16,8 @@ from locust import FastHttpUser
 from locust.contrib.fasthttp import insecure_ssl_context_factory
 from locust.exception import CatchResponseError, StopTest
 
-from squall.actors.messages.http_wire import HttpTemplate, http_template, read_outputs
+from squall.actors.load.client import LARGEST_HEAD_BYTES, TOO_LARGE, too_large
+from squall.actors.messages.http_wire import HttpTemplate, http_template, json_length, read_outputs
 from squall.actors.net.stream import CLOSED, LARGEST_JOINED_BYTES, words
 from squall.actors.net.triton_control import authority
 from squall.actors.triton_user.caller_inputs import Arrays
@@ -88,7 +89,7 @@ class HttpTriton(Triton[HttpTemplate]):
         self._loop = get_hub().loop
         self._pools: dict[int, ConnectionPool] = {}
 
-    def _exchange(self, target: int, template: HttpTemplate, wire_id: bytes) -> Exchange:
+    def _exchange(self, target: int, template: HttpTemplate, wire_id: bytes, largest_bytes: int) -> Exchange:
         pool = self._pools.get(target)
         if pool is None:
             pool = self._pools[target] = self._pool_of(target)
@@ -116,7 +117,7 @@ class HttpTriton(Triton[HttpTemplate]):
             except BaseException:
                 pool.release_socket(socket)
                 raise
-            response = HTTPSocketPoolResponse(socket, pool, block_size=_RECEIVED_BYTES, method="POST")
+            response = _Response(socket, pool, largest_bytes)
             body = response.read()
             done_ns = monotonic_ns()
         except Timeout as error:
@@ -132,7 +133,8 @@ class HttpTriton(Triton[HttpTemplate]):
             if str(error).startswith(_CUT):
                 detail = CLOSED
             else:
-                outcome, detail = "bad_reply", f"malformed reply: {error}"
+                why = str(error)
+                outcome, detail = "bad_reply", why if why.startswith(TOO_LARGE) else f"malformed reply: {why}"
         except OSError as error:
             done_ns = monotonic_ns()
             detail = words(error)
@@ -156,6 +158,27 @@ class HttpTriton(Triton[HttpTemplate]):
             return _Pool(host, port, host, port, **limits)
         factory = user.ssl_context_factory or (insecure_ssl_context_factory if user.insecure else None)
         return _TlsPool(host, port, host, port, insecure=user.insecure, ssl_context_factory=factory, **limits)
+
+
+class _Response(HTTPSocketPoolResponse):
+    """A reply that is read no further than `largest_bytes` of its body; HTTPParseError is raised beyond, and for a head
+    or trailers without end."""
+
+    _n_head_bytes = 0
+
+    def __init__(self, sock: Any, pool: ConnectionPool, largest_bytes: int) -> None:
+        self._largest_bytes = largest_bytes  # first: the head is read when it is made
+        super().__init__(sock, pool, block_size=_RECEIVED_BYTES, method="POST")
+
+    def feed(self, data: str | bytes) -> None:
+        n_before = len(self._body_buffer)
+        super().feed(data)
+        n_bytes = len(self._body_buffer)
+        if n_bytes > self._largest_bytes:
+            raise HTTPParseError(too_large(self._largest_bytes))
+        self._n_head_bytes = 0 if n_bytes > n_before else self._n_head_bytes + len(data)
+        if self._n_head_bytes > LARGEST_HEAD_BYTES:
+            raise HTTPParseError(f"its head is longer than {LARGEST_HEAD_BYTES} bytes")
 
 
 class _Pool(ConnectionPool):
@@ -184,4 +207,4 @@ def _n_json_bytes(response: HTTPSocketPoolResponse) -> int:
     value = response.get("inference-header-content-length")
     if value is None:
         return 0
-    return int(value) if isinstance(value, str) and value.isdigit() else -1
+    return json_length(value) if isinstance(value, str) else -1

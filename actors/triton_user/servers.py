@@ -8,6 +8,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 
 from squall.actors.triton_user.handed import Handed, UserModel, UserTarget
+from squall.models.payload import largest_reply_bytes
 from squall.models.spec import ModelSpec
 
 Ask = Callable[[str | None], tuple[UserModel, ModelSpec]]
@@ -17,19 +18,21 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 class Servers:
     """Models by number, the same at each target. With `ask` there is one target, which is asked for each model that is
-    not known yet."""
+    not known yet. `largest_reply_bytes`: as in `Handed`."""
 
     def __init__(
         self,
         targets: tuple[UserTarget, ...],
         models: tuple[UserModel, ...] = (),
         ask: Ask | None = None,
+        largest_reply_bytes: int | None = None,
     ) -> None:
         assert len(targets) == 1 or (targets and ask is None)
         self.targets = targets
         self.models = list(models)
         self._specs = [list(target.specs) for target in targets]
         self._ask = ask
+        self._largest_reply_bytes = largest_reply_bytes
         self._numbers = {model.name: number for number, model in enumerate(models)}
         self._only: int | None = None
         self._next: dict[int, Iterator[int]] = {}
@@ -50,7 +53,7 @@ class Servers:
             }
             stated = {name: tuple(shapes[name]) for name in open_names - drawn if name in shapes}
             models.append(replace(model, shapes={**stated, **model.shapes}))
-        return cls(handed.targets, tuple(models))
+        return cls(handed.targets, tuple(models), largest_reply_bytes=handed.largest_reply_bytes)
 
     def number_of(self, name: str | None) -> int:
         """That of the model of that name, None: of the only one.
@@ -90,6 +93,13 @@ class Servers:
                 raise ValueError(f"infer: no server has model {self.models[model].name}")
             self._next[model] = itertools.cycle(serving)
         return next(self._next[model])
+
+    def largest_reply_of(self, target: int, is_binary: bool) -> int:
+        """Bytes of a reply of that target that are taken; as `Wire.largest_reply_of`, of the models known by now."""
+        if self._largest_reply_bytes is not None:
+            return self._largest_reply_bytes
+        specs = [spec for spec in self._specs[target] if spec is not None]
+        return max((largest_reply_bytes(spec, is_binary) for spec in specs), default=0)
 
     def spec_of(self, target: int, model: int) -> ModelSpec:
         """Of a model that the target serves."""

@@ -54,7 +54,7 @@ class Triton(ABC, Generic[AnyTemplate]):
         self._made = shared.payloads.made
         self._own = target
         self._failure = failure
-        self._places: dict[str | None, tuple[int, int]] = {}
+        self._places: dict[str | None, tuple[int, int, int]] = {}
 
     def infer(
         self,
@@ -77,8 +77,10 @@ class Triton(ABC, Generic[AnyTemplate]):
         place = self._places.get(model)
         if place is None:
             number = self._servers.number_of(model)
-            place = self._places[model] = (self._servers.target_for(number, self._own), number)
-        target, number = place
+            target = self._servers.target_for(number, self._own)
+            largest_bytes = self._servers.largest_reply_of(target, self.request_type == "grpc")
+            place = self._places[model] = (target, number, largest_bytes)
+        target, number, largest_bytes = place
         if inputs is None:
             if variant is None:
                 variant = random.randrange(self._servers.models[number].n_variants)
@@ -92,7 +94,9 @@ class Triton(ABC, Generic[AnyTemplate]):
         request_id = self._shared.next_id()
         wire_id = encode_id(request_id)
         start = time.time()
-        sent_ns, done_ns, outcome, detail, reply, n_bytes = self._exchange(target, template, wire_id)
+        sent_ns, done_ns, outcome, detail, reply, n_bytes = self._exchange(
+            target, template, wire_id, largest_bytes
+        )
         if not outcome:
             outcome, detail = template.judge(reply, wire_id)
         answer = Answer(request_id, outcome, detail, done_ns - sent_ns, self._read, reply)
@@ -112,8 +116,8 @@ class Triton(ABC, Generic[AnyTemplate]):
         return answer
 
     @abstractmethod
-    def _exchange(self, target: int, template: AnyTemplate, wire_id: bytes) -> Exchange:
-        """Sends the request and waits for the whole reply."""
+    def _exchange(self, target: int, template: AnyTemplate, wire_id: bytes, largest_bytes: int) -> Exchange:
+        """Sends the request and waits for the whole reply; one that is larger is a `bad_reply`, and not read on."""
 
     @staticmethod
     @abstractmethod

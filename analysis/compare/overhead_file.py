@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +9,10 @@ from typing import Any
 
 from squall.analysis.compare.run_figures import Reading
 from squall.analysis.record import from_json
+from squall.analysis.storage.beneath import read_plain
 from squall.analysis.tables.document import to_json
 from squall.scenarios.errors import AnalysisError
+from squall.scenarios.foreign_text import is_component, json_of
 
 OVERHEAD_FILE = "overhead.json"
 
@@ -83,8 +84,13 @@ class Overhead:
 
     @classmethod
     def from_json(cls, found: object) -> Overhead:
-        """The evaluation that the file holds. Raises AnalysisError where it is none, or lacks a key."""
-        return from_json(cls, found)
+        """The evaluation that the file holds. Raises AnalysisError where it is none, or lacks a key, and where a run
+        is no name of a folder beside it, or is there twice."""
+        read = from_json(cls, found)
+        names = [one.run for one in read.runs if one.run]
+        if not all(map(is_component, names)) or len(set(names)) < len(names):
+            raise AnalysisError(f"{OVERHEAD_FILE} names runs that squall did not name")
+        return read
 
 
 def find_overhead(run_dir: Path) -> Overhead | None:
@@ -92,7 +98,7 @@ def find_overhead(run_dir: Path) -> Overhead | None:
     or of a version that lacks a key."""
     path = run_dir.resolve().parent / OVERHEAD_FILE
     try:
-        found = Overhead.from_json(json.loads(path.read_text(encoding="utf-8")))
+        found = Overhead.from_json(json_of(read_plain(path)))
     except (OSError, ValueError, AnalysisError):
         return None
     return found if any(one.run == run_dir.resolve().name for one in found.runs) else None

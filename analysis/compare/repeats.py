@@ -11,7 +11,9 @@ from squall.analysis.clocks.timeline import measure_spans
 from squall.analysis.compare.overhead_file import find_overhead
 from squall.analysis.requests.requests import Labels, Requests, is_open_load, together
 from squall.analysis.statistics.latency import LEAST_RUNS, Quantile, pooled_quantile
+from squall.analysis.storage.intact import require_intact
 from squall.analysis.storage.store import RunStore
+from squall.scenarios.errors import StoreError
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,9 @@ def repeats_of(run_dir: Path) -> list[Path]:
     if own not in alike or len(alike) < 2:
         return []
     runs = [run_dir.parent / one.run for one in alike]
+    for path in runs:
+        if path.is_symlink():
+            raise StoreError(f"{path} is a link, which squall makes none of: remove it")
     digests = {path: RunStore.open(path).manifest.scenario_digest for path in runs}
     return [path for path in runs if digests[path] == digests[run_dir]]
 
@@ -93,7 +98,9 @@ class _Latencies:
 
 
 def _latencies(path: Path, phases: Sequence[str]) -> _Latencies:
-    measured = Requests.read(RunStore.open(path)).in_phases(phases)
+    store = RunStore.open(path)
+    require_intact(store)
+    measured = Requests.read(store).in_phases(phases)
     phase = Labels(measured.phase.codes.copy(), measured.phase.words)
     return _Latencies(phase, measured.latency_ns, ~measured.is_ok)
 

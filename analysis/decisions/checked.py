@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,13 +9,13 @@ from xml.etree import ElementTree
 
 from squall.analysis.decisions.figures import BROKEN, INVALID, KEPT, UNDECIDED, PromiseFigures, worst_verdict
 from squall.analysis.decisions.over_seeds import PromiseDecision, SeedPromise, decide
+from squall.analysis.shown import escaped_lines, markdown_row, markdown_text
 from squall.analysis.tables.document import to_json
 from squall.analysis.wording import share_text
 
 SCHEMA_VERSION = 1
 UNFINISHED = "unfinished"
 """Seeds are still to run: no verdict yet, whatever those before them say."""
-_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass(frozen=True)
@@ -128,16 +127,14 @@ def decision_text(one: PromiseDecision) -> str:
 
 def markdown(checked: Checked) -> str:
     """For a job's summary."""
-    rows = [
-        f"| {_cell(one.promise)} | {one.verdict} | {_cell(decision_text(one))} |" for one in checked.promises
-    ]
-    runs = [f"| {one.seed} | {_cell(one.run)} | {one.status} | {_kept_text(one)} |" for one in checked.runs]
-    head = f"## {_cell(checked.scenario)}: {checked.verdict}"
+    rows = [markdown_row((one.promise, one.verdict, decision_text(one))) for one in checked.promises]
+    runs = [markdown_row((str(one.seed), one.run, one.status, _kept_text(one))) for one in checked.runs]
+    head = f"## {markdown_text(checked.scenario)}: {checked.verdict}"
     return "\n".join(
         [
-            head, "", f"{checked.seeds_text}, scenario digest `{checked.scenario_digest[:12]}`.", "",
+            head, "", f"{checked.seeds_text}, scenario digest {markdown_text(checked.scenario_digest[:12])}.", "",
             "| promise | verdict | evidence |", "|---|---|---|", *rows, "",
-            *map(_cell, failed_lines(checked)), "",
+            *map(markdown_text, failed_lines(checked)), "",
             "| seed | run | status | promises met |", "|---|---|---|---|", *runs, "",
         ]
     )  # fmt: skip
@@ -160,7 +157,7 @@ def junit(checked: Checked) -> str:
         "time": f"{seconds:.3f}",
     }
     root = ElementTree.Element("testsuites", counts)
-    suite = ElementTree.SubElement(root, "testsuite", {"name": _xml(checked.scenario), **counts})
+    suite = ElementTree.SubElement(root, "testsuite", {"name": checked.scenario, **counts})
     for one in checked.promises:
         phase = one.runs[0].figures.phase
         name = {
@@ -175,22 +172,22 @@ def junit(checked: Checked) -> str:
         seeds = [f"seed {run.seed}, {run.run}: {run.figures.verdict}" for run in one.runs]
         if one.verdict == UNFINISHED:
             message, seeds = f"{checked.seeds_text}: {message}", []
-        told = {"type": one.verdict, "message": _xml(message)}
-        ElementTree.SubElement(case, tag, told).text = _xml("\n".join(seeds))
+        told = {"type": one.verdict, "message": message}
+        ElementTree.SubElement(case, tag, told).text = "\n".join(seeds)
     if failed:
         case = _case(suite, {"classname": checked.scenario, "name": "run"}, 0)
-        told = {"type": BROKEN, "message": _xml(failed[0])}
-        ElementTree.SubElement(case, "failure", told).text = _xml("\n".join(failed))
+        told = {"type": BROKEN, "message": failed[0]}
+        ElementTree.SubElement(case, "failure", told).text = "\n".join(failed)
     if not checked.promises:
         case = _case(suite, {"classname": checked.scenario, "name": "runs"}, seconds)
         message = checked.seeds_text if checked.verdict == UNFINISHED else "a run has no requests"
         ElementTree.SubElement(case, "error", {"type": checked.verdict, "message": message})
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ElementTree.tostring(root, encoding="unicode")}\n'
+    text = escaped_lines(ElementTree.tostring(root, encoding="unicode"))
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
 
 
 def _case(suite: ElementTree.Element, names: dict[str, str], seconds: float) -> ElementTree.Element:
-    own = {name: _xml(value) for name, value in names.items()}
-    return ElementTree.SubElement(suite, "testcase", {**own, "time": f"{seconds:.3f}"})
+    return ElementTree.SubElement(suite, "testcase", {**names, "time": f"{seconds:.3f}"})
 
 
 def _kept_text(one: CheckedRun) -> str:
@@ -198,14 +195,3 @@ def _kept_text(one: CheckedRun) -> str:
         return "run again"
     broken = sum(own.verdict == BROKEN for own in one.promises)
     return f"{sum(own.verdict == KEPT for own in one.promises)} of {len(one.promises)}, {broken} broken"
-
-
-def _cell(text: str) -> str:
-    """Text within a table of Markdown: nothing in it is a tag or a new column."""
-    flat = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return flat.replace("|", "\\|")
-
-
-def _xml(text: str) -> str:
-    """Without characters that XML cannot hold."""
-    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)

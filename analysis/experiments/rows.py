@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+
+from squall.analysis.record import from_json
+from squall.scenarios.errors import AnalysisError
+from squall.scenarios.foreign_text import is_component
 
 DONE, INVALID, FAILED = "done", "invalid", "failed"
 """Outcomes: a VALID run; one that is not; one that raised."""
@@ -81,8 +84,10 @@ class RunRow:
         return self.outcome == DONE and not self.is_replaced
 
 
-def row_from_json(found: Mapping[str, Any]) -> RunRow:
-    """The row that `to_json` made a mapping of. Raises KeyError and TypeError for another mapping."""
-    figures = dict(found["figures"])
-    figures["infinite"] = tuple(figures["infinite"])
-    return RunRow(**{**found, "figures": Figures(**figures)})
+def row_from_json(found: object) -> RunRow:
+    """The row that `to_json` made a mapping of. Raises AnalysisError for anything else, and for a run that is no name
+    of a folder."""
+    row = from_json(RunRow, found)
+    if row.run and not is_component(row.run):
+        raise AnalysisError("run: is no name of a folder")
+    return row

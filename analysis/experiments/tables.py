@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
 
@@ -22,6 +23,8 @@ _RUN_TYPES: dict[str, pa.DataType] = {
     "site": pa.string(), "host": pa.string(),
 }  # fmt: skip
 Factors = Sequence[str]
+_FORMULA = r"\A[=+\-@\t\r]"
+"""How a text begins that a spreadsheet takes for a formula."""
 
 
 def runs_table(sweep: Sweep, factors: Factors) -> pa.Table:
@@ -80,7 +83,10 @@ def as_parquet(table: pa.Table) -> bytes:
 
 
 def as_csv(table: pa.Table) -> bytes:
-    """The file's bytes, with a line of heads."""
+    """The file's bytes, with a line of heads; in front of a text that a spreadsheet would compute stands a `'`."""
+    for at, field in enumerate(table.schema):
+        if pa.types.is_string(field.type):
+            table = table.set_column(at, field, pc.replace_substring_regex(table[at], _FORMULA, r"'\0"))
     sink = io.BytesIO()
     pcsv.write_csv(table, sink)
     return sink.getvalue()

@@ -27,6 +27,7 @@ import numpy as np
 from squall.analysis.clocks.timeline import phase_spans
 from squall.analysis.join.executions import TRACE, add_executions
 from squall.analysis.recorded import add_windows
+from squall.analysis.storage.places.duckdb_files import read_parquet
 from squall.analysis.storage.query import attach, literal
 from squall.analysis.storage.row_groups import RowGroup, read_columns, row_groups
 from squall.analysis.storage.store import RunStore
@@ -110,7 +111,7 @@ COPY (
 _SLICES = f"""
 SELECT server, part, CASE WHEN NOT bool_or(tie = '{WINDOW}') THEN [min(batch_id), max(batch_id)] END,
     min(coalesce(range_start_ns, start_ns - {SLACK_NS})), max(coalesce(range_end_ns, end_ns + {SLACK_NS}))
-FROM read_parquet($path) GROUP BY server, part ORDER BY server, part
+FROM {{file}} GROUP BY server, part ORDER BY server, part
 """
 
 
@@ -159,7 +160,7 @@ def plan_slices(
     n_events = max(min(memory_limit_bytes // 2 // EVENT_BYTES, MOST_EVENTS), 1)
     sliced = _SLICED.format(path=literal(str(path)), trace=TRACE, by_library=_BY_LIBRARY)
     connection.execute(sliced, {"n_events": n_events})
-    slices = connection.execute(_SLICES, {"path": str(path)}).fetchall()
+    slices = connection.execute(_SLICES.format(file=read_parquet([path]))).fetchall()
     return [
         BatchSlice(
             store.run, path, number, server, part,

@@ -21,6 +21,7 @@ from squall.analysis.join.named_ids import id_spans, n_repeated
 from squall.analysis.join.server_parts import PHASE_MEANS, SECOND_MEANS, SERVED_SUMS, TRACES, TRITON_SUMS
 from squall.analysis.recorded import add_windows
 from squall.analysis.steps.children import find_children
+from squall.analysis.storage.places.duckdb_files import read_parquet
 from squall.analysis.storage.places.place import home_of
 from squall.analysis.storage.query import attach_copy, connect, literal
 from squall.analysis.storage.store import RunStore
@@ -177,7 +178,7 @@ def write_sources(store: RunStore, folder: Path, rows_per_slice: int, memory_lim
         sources = Sources(folder, id_spans(connection, "requests", rows_per_slice))
         for relation, query in files.items():
             _write(connection, sources.path(relation), query)
-        stepped = f"read_parquet({literal(str(sources.path(relations.STEPPED)))})"
+        stepped = read_parquet([sources.path(relations.STEPPED)])
         sources = replace(sources, step_spans=id_spans(connection, stepped, rows_per_slice))
         if is_here or n_repeated(connection, "requests"):
             return sources

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+
+from squall.analysis.nsys.allowed import UUID
 from squall.analysis.nsys.report import NsysReport
 from squall.analysis.occupancy import DeviceLimits, limits_of
+from squall.analysis.storage.places.place import metadata_of
 from squall.analysis.storage.store import RunStore
 from squall.scenarios.errors import AnalysisError
 
-_GPUS = """
+_MOST_ROWS = 1024
+"""Of a report: GPUs of a node. A larger table is none that nsys wrote, and is not read."""
+_GPUS = f"""
 SELECT uuid, smCount, maxWarpsPerSm, maxRegistersPerSm, maxShmemPerSm, maxBlocksPerSm, computeMajor
-FROM TARGET_INFO_GPU ORDER BY id
+FROM TARGET_INFO_GPU WHERE regexp_full_match(uuid, $uuid) ORDER BY id LIMIT {_MOST_ROWS}
 """
 
 
@@ -31,12 +37,14 @@ def _by_nsys(store: RunStore) -> dict[str, DeviceLimits]:
     found: dict[str, DeviceLimits] = {}
     for path in sorted(store.folder("nsys").glob("**/TARGET_INFO_GPU.parquet")):
         try:
+            if metadata_of(path).num_rows > _MOST_ROWS:
+                continue
             with NsysReport(path.parent).connect() as connection:
-                rows = connection.execute(_GPUS).fetchall()
-        except AnalysisError:
+                rows = connection.execute(_GPUS, {"uuid": UUID.pattern}).fetchall()
+        except (AnalysisError, OSError, pa.ArrowException):
             continue  # a report that cannot be read says nothing of its GPUs
         for uuid, *limits in rows:
-            if uuid and None not in limits:
+            if None not in limits:
                 name = (
                     uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
                 )  # NVML writes GPU- before it

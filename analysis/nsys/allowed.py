@@ -36,7 +36,7 @@ rest is unnamed."""
 
 _VERSION = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6}){0,3}")
 _LABEL = re.compile(r"[A-Za-z0-9_ ()+,.-]{1,128}")
-_UUID = re.compile(r"(GPU-|MIG-)?[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+UUID = re.compile(r"(GPU-|MIG-)?[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 @dataclass(frozen=True)
@@ -119,8 +119,8 @@ ALLOWED: dict[str, AllowedTable] = {
         strings={"textId": OUR_TEXT}, only={"eventType": frozenset({PUSH_POP, START_END})},
     ),
     "ThreadNames": AllowedTable(("nameId", "globalTid"), strings={"nameId": THREAD}, of_event_threads=True),
-    "TARGET_INFO_GPU": AllowedTable(_GPU_NUMBERS, {"name": _LABEL, "chipName": _LABEL, "uuid": _UUID}),
-    "TARGET_INFO_CUDA_DEVICE": AllowedTable(("gpuId", "cudaId", "pid"), {"uuid": _UUID}),
+    "TARGET_INFO_GPU": AllowedTable(_GPU_NUMBERS, {"name": _LABEL, "chipName": _LABEL, "uuid": UUID}),
+    "TARGET_INFO_CUDA_DEVICE": AllowedTable(("gpuId", "cudaId", "pid"), {"uuid": UUID}),
     "TARGET_INFO_SESSION_START_TIME": AllowedTable(("utcEpochNs",)),
     **dict.fromkeys(META, _META),
     **dict.fromkeys(

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from squall.analysis.nsys.allowed import ALLOWED, KERNEL, META, STRINGS, AllowedTable
+from squall.analysis.storage.places.duckdb_files import read_parquet
 from squall.scenarios.errors import AnalysisError
 
 if TYPE_CHECKING:
@@ -111,9 +112,7 @@ class NsysReport:
             for kind, columns in (("BIGINT", allowed.numbers), ("VARCHAR", allowed.texts))
             for column in columns
         ]
-        if found:
-            connection.read_parquet(str(self._folder / f"{name}.parquet")).create_view(f"raw_{name}")
-        source = f'"raw_{name}"' if found else "(SELECT 1 WHERE false)"
+        source = read_parquet([self._folder / f"{name}.parquet"]) if found else "(SELECT 1 WHERE false)"
         connection.execute(f'CREATE VIEW "{name}" AS SELECT {", ".join(columns)} FROM {source}')
 
     def strings(self) -> dict[int, str]:

@@ -21,6 +21,7 @@ ROWS_AT_A_TIME = 25_000
 _VALUES_AT_A_TIME = 12_000
 """SQLite's values are taken as Python objects of 32 bytes: these stay in a core's second-level cache until they are in
 an array. At 25,000 rows of a kernel table the same took 1.7 times the CPU time (2 cores of 512 KiB, 2026-11-22)."""
+_MOST_VALUE_BYTES = 16 * 1024**2
 _KNOWN = {"StringIds", "TARGET_INFO_SESSION_START_TIME", "META_DATA_EXPORT", "EXPORT_META_DATA"}
 
 
@@ -64,15 +65,20 @@ class SqliteExport:
     def __init__(self, path: Path) -> None:
         self._file = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
         self._file.text_factory = lambda raw: raw.decode("utf-8", "replace")
+        self._file.execute("PRAGMA trusted_schema = OFF")  # its own SQL, were there any, reaches nothing
+        self._file.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_VALUE_BYTES)
+        self._most_rows = path.stat().st_size
 
     def close(self) -> None:
         self._file.close()
 
     def tables(self) -> tuple[str, ...]:
-        query = "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
+        query = "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0 ORDER BY name"
         return tuple(name for (name,) in self._file.execute(query))
 
     def columns(self, table: str) -> tuple[str, ...]:
+        if table not in self.tables():  # a view, or what a module computes
+            return ()
         return tuple(row[1] for row in self._file.execute(f"PRAGMA table_info({_quoted(table)})"))
 
     def read(self, table: str, numbers: Sequence[str], texts: Sequence[str]) -> Iterator[pa.Table]:
@@ -81,9 +87,18 @@ class SqliteExport:
         cursor = self._file.execute(f"SELECT {selected} FROM {_quoted(table)}")
         n_rows = max(_VALUES_AT_A_TIME // len(names), 1)
         fetched = iter(lambda: cursor.fetchmany(n_rows), [])
-        pieces = (_as_table(table, numbers, texts, rows) for rows in fetched)
+        pieces = (_as_table(table, numbers, texts, rows) for rows in self._counted(fetched))
         while joined := list(islice(pieces, -(-ROWS_AT_A_TIME // n_rows))):
             yield pa.concat_tables(joined).combine_chunks()
+
+    def _counted(self, fetched: Iterator[list[tuple[Any, ...]]]) -> Iterator[list[tuple[Any, ...]]]:
+        """Raises AnalysisError at more rows than the file has bytes: pages may name each other in circles."""
+        n_rows = 0
+        for rows in fetched:
+            n_rows += len(rows)
+            if n_rows > self._most_rows:
+                raise AnalysisError("the nsys export has more rows than bytes: it is broken")
+            yield rows
 
 
 class ParquetExport:

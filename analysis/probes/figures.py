@@ -7,7 +7,6 @@ under the profiler, as its own table does.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,8 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from squall.analysis.storage.intact import require_intact
 from squall.analysis.storage.store import RunStore
 from squall.scenarios.errors import AnalysisError
+from squall.scenarios.foreign_text import json_of
 from squall.scenarios.published.probe import BASE, STAGES, WHOLE
 from squall.scenarios.units import NS_PER_S
 
@@ -39,7 +40,8 @@ def probe_figures(run_dir: Path) -> dict[str, RowFigures]:
         raise AnalysisError(f"{store.where} is not the run of a probe")
     if not store.is_sealed or store.manifest.status not in ("VALID", "INVALID"):
         raise AnalysisError(f"{store.where} was broken off, and has no figures")
-    facts = json.loads(store.read_text(FILE))["facts"]
+    require_intact(store)
+    facts = json_of(store.read_text(FILE))["facts"]
     if probe["kind"] == "operator":
         rows = store.read("probe_calls") if store.has("probe_calls") else None
         return operator_figures(rows, probe["sizes"], facts["left_out"], facts["no_kernels"])

@@ -21,7 +21,7 @@ from squall.analysis.storage.store import RunStore
 if TYPE_CHECKING:
     import duckdb
 
-GEMM = re.compile(r"gemm|gemv|nvjet|xmma|wgmma|cutlass|cublas|triton_tem_\w*mm", re.IGNORECASE)
+GEMM = re.compile(r"gemm|gemv|nvjet|xmma|wgmma|cutlass|cublas|triton_tem_\w{0,200}mm", re.IGNORECASE)
 """Names of matrix products: cuBLAS (nvjet_… on Hopper and later), CUTLASS, TensorRT (…xmma…), Inductor's templates."""
 NO_GEMM = re.compile(
     r"splitk_?reduce|flash|fmha|softmax|layer_?norm|conv(?!ert)|fprop|dgrad|wgrad", re.IGNORECASE

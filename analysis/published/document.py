@@ -19,6 +19,7 @@ from squall.analysis.published.sentences import (
 from squall.analysis.published.tables import cycles_table, figure_tables, other_parts_table
 from squall.analysis.published.values import VALID, WHAT_COUNTS
 from squall.analysis.render.decision_page import DecisionTable
+from squall.analysis.shown import markdown_row, markdown_text
 from squall.analysis.wording import names_text
 
 _HEAD = """# Published experiments, run again
@@ -39,22 +40,18 @@ def experiments_document(reproductions: Sequence[Evaluated]) -> str:
     """The whole text, a section for each experiment in the order given."""
     if not reproductions:
         return f"{_HEAD}\n{_NONE}"
-    overview = _markdown(_overview(reproductions))
-    return "\n".join([_HEAD, f"{WHAT_COUNTS}\n", overview, *(_section(one) for one in reproductions)])
-
-
-def _overview(reproductions: Sequence[Evaluated]) -> DecisionTable:
-    rows = tuple(
-        (
-            f"[{one.published.name}](#{_anchor(_title(one))})",
-            one.published.title,
-            one.host,
-            one.date,
-            f"{REHEARSAL} {answer(one)}" if one.is_small else answer(one),
-        )
-        for one in reproductions
+    return "\n".join(
+        [_HEAD, f"{WHAT_COUNTS}\n", _overview(reproductions), *(_section(one) for one in reproductions)]
     )
-    return DecisionTable("", ("experiment", "of", "ran on", "date", "found"), rows)
+
+
+def _overview(reproductions: Sequence[Evaluated]) -> str:
+    lines = [markdown_row(("experiment", "of", "ran on", "date", "found")), f"| ---{' | ---:' * 4} |"]
+    for one in reproductions:
+        link = f"[{markdown_text(one.published.name)}](#{_anchor(_title(one))})"
+        found = f"{REHEARSAL} {answer(one)}" if one.is_small else answer(one)
+        lines.append(f"| {link} {markdown_row((one.published.title, one.host, one.date, found))}")
+    return "\n".join(lines) + "\n"
 
 
 def _title(found: Evaluated) -> str:
@@ -69,28 +66,28 @@ def _anchor(title: str) -> str:
 def _section(found: Evaluated) -> str:
     article = found.published.article
     parts = [
-        f"## {_plain(_title(found))}\n",
+        f"## {markdown_text(_title(found))}\n",
         *([f"**{REHEARSAL}**\n"] if found.is_small else []),
-        f"**{answer(found)}.**\n",
-        f"- {_plain(published_text(found))}",
-        *(f"- {_plain(note)}" for note in article.notes),
-        f"- Ran on: {_plain(found.host)}, {found.date}, by `{found.command}`.",
-        f"- {verdicts_text(found)}.{_invalid_text(found)}\n",
+        f"**{markdown_text(answer(found))}.**\n",
+        f"- {markdown_text(published_text(found))}",
+        *(f"- {markdown_text(note)}" for note in article.notes),
+        f"- Ran on: {markdown_text(found.host)}, {markdown_text(found.date)}, by {markdown_text(found.command)}.",
+        f"- {markdown_text(verdicts_text(found))}.{_invalid_text(found)}\n",
     ]
     for table in [*figure_tables(found), other_parts_table(found)]:
         if table is not None:
             parts += [
-                f"### {_plain(table.title)}\n",
-                *([f"{_plain(table.note)}\n"] if table.note else []),
+                f"### {markdown_text(table.title)}\n",
+                *([f"{markdown_text(table.note)}\n"] if table.note else []),
                 _markdown(table),
             ]
     parts += _orderings(found.orderings)
     if found.claims:
-        parts += ["### Claims\n", *(f"- {_plain(claim_text(one))}" for one in found.claims), ""]
+        parts += ["### Claims\n", *(f"- {markdown_text(claim_text(one))}" for one in found.claims), ""]
     table = cycles_table(found)
     if table is not None:
         parts += ["### Little's law\n", _markdown(table)]
-    parts += ["### Why they differ\n", *(f"- {_plain(line)}" for line in reasons(found)), ""]
+    parts += ["### Why they differ\n", *(f"- {markdown_text(line)}" for line in reasons(found)), ""]
     return "\n".join(parts)
 
 
@@ -105,7 +102,8 @@ def _invalid_text(found: Evaluated) -> str:
             name = f"{run.row} ({run.part})" if is_of_one else run.part
             rows += [name] if name not in rows else []
     return "".join(
-        f" {_plain(names_text(rows))}: {_plain(reason).rstrip('.')}." for reason, rows in rows_of.items()
+        f" {markdown_text(names_text(rows))}: {markdown_text(reason).rstrip('.')}."
+        for reason, rows in rows_of.items()
     )
 
 
@@ -114,7 +112,7 @@ def _orderings(orderings: Sequence[Ordering]) -> list[str]:
         return []
     lines = ["### Orderings\n"]
     for word in WORDS:
-        lines += [f"- {_plain(ordering_text(one))}" for one in orderings if one.word == word]
+        lines += [f"- {markdown_text(ordering_text(one))}" for one in orderings if one.word == word]
     return [*lines, ""]
 
 
@@ -122,13 +120,4 @@ def _markdown(table: DecisionTable) -> str:
     """A table of Markdown; numbers to the right."""
     ends = ["---", *("---:" if len(table.heads) > 1 else "---" for _ in table.heads[1:])]
     rows = [table.heads, ends, *table.rows]
-    return "\n".join(f"| {' | '.join(_cell(cell) for cell in row)} |" for row in rows) + "\n"
-
-
-def _cell(text: str) -> str:
-    return _plain(text).replace("|", "\\|")
-
-
-def _plain(text: str) -> str:
-    """As Markdown shows it, whatever a run said."""
-    return text.replace("\u00a0", " ").replace("\n", " ").replace("<", "&lt;")
+    return "\n".join(map(markdown_row, rows)) + "\n"

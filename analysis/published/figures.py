@@ -17,6 +17,7 @@ from squall.analysis.metrics.records import GpuMetrics, RunMetrics
 from squall.analysis.published.device_figures import device_figures
 from squall.analysis.published.little import CLIENT_BOUND
 from squall.analysis.requests.closed_loop import UserFigures
+from squall.analysis.storage.intact import require_intact
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary_file import Summary
 from squall.analysis.verdict.user_checks import LATE_CHECK, USERS_CHECK
@@ -30,8 +31,10 @@ Figures = dict[str, float | str]
 
 
 def figures_of_run(run_dir: Path) -> Figures:
-    """Figures of a sealed run, by name. Raises StoreError where there is no summary of this version of squall."""
+    """Figures of a sealed run, by name. Raises StoreError where the run is not what squall writes, or has no summary of
+    this version of it."""
     store = RunStore.open(run_dir)
+    require_intact(store, derived_too=True)
     summary = Summary.read(store)
     measure = summary.measure
     return {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from html import escape
 
 from squall.analysis.published.evaluated import Evaluated
 from squall.analysis.published.little import OURS, PUBLISHED
@@ -213,4 +212,4 @@ def _tick(name: str, width: int) -> str:
     lines = textwrap.wrap(name, width, break_long_words=False)
     if len(lines) > _TICK_LINES:
         lines = [*lines[: _TICK_LINES - 1], f"{lines[_TICK_LINES - 1]} …"]
-    return "<br>".join(escape(line) for line in lines)
+    return "\n".join(lines)

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from squall.analysis.compare.overhead import LABELS, percent
 from squall.analysis.compare.overhead_file import Change, Changes, Overhead, RunEntry
+from squall.analysis.shown import markdown_row, markdown_text
 from squall.analysis.statistics.paired import LEAST_PAIRS
 from squall.analysis.wording import duration_text, rate_text
 
@@ -36,18 +37,24 @@ def render(evaluation: Overhead, folder: str) -> RenderableType:
 def page(evaluation: Overhead, title: str) -> str:
     """The evaluation as Markdown: sentences, changes by phase, and the figures of every run."""
     lines = [
-        f"# {title}", "", f"{evaluation.n_pairs} of {evaluation.n_pairs_planned} pairs are whole.", ""
+        f"# {markdown_text(title)}", "", f"{evaluation.n_pairs} of {evaluation.n_pairs_planned} pairs are whole.", ""
     ]  # fmt: skip
-    lines += [f"- {line}" for line in evaluation.sentences]
+    lines += [f"- {markdown_text(line)}" for line in evaluation.sentences]
     for name, changes in _scopes(evaluation):
-        lines += ["", f"## {name}", "", "| figure | change | 95 % interval | |", "|---|---|---|---|"]
-        lines += [f"| {' | '.join(_cells(metric, one)[:4])} |" for metric, one in changes.items()]
+        lines += [
+            "",
+            f"## {markdown_text(name)}",
+            "",
+            "| figure | change | 95 % interval | |",
+            "|---|---|---|---|",
+        ]
+        lines += [markdown_row(_cells(metric, one)) for metric, one in changes.items()]
     lines += ["", "## Runs", "", "| run | pair | profilers | status | p50 | p95 | p99 | throughput |"]
     lines += ["|---|---|---|---|---|---|---|---|", *(_run_line(one) for one in evaluation.runs)]
     left_out, notes = evaluation.left_out, evaluation.notes
     if left_out or notes:
-        lines += ["", "## Notes", "", *(f"- left out: {line}" for line in left_out)]
-        lines += [f"- {line}" for line in notes]
+        lines += ["", "## Notes", "", *(f"- left out: {markdown_text(line)}" for line in left_out)]
+        lines += [f"- {markdown_text(line)}" for line in notes]
     return "\n".join(lines) + "\n"
 
 
@@ -97,4 +104,4 @@ def _run_line(one: RunEntry) -> str:
         *(duration_text(value(metric)) for metric in ("p50_ns", "p95_ns", "p99_ns")),
         rate_text(value("throughput_hz")),
     ]  # fmt: skip
-    return f"| {' | '.join(cells)} |"
+    return markdown_row(cells)

@@ -5,10 +5,10 @@ Times are seconds from the agreed start, latencies ms, shares per cent: the unit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -49,6 +49,10 @@ class Series:
     x: list[float]
     y: list[float | None]
 
+    def with_texts(self, change: Callable[[str], str]) -> Self:
+        """See `Plot.with_texts`."""
+        return replace(self, name=change(self.name))
+
 
 @dataclass(frozen=True)
 class Points(Series):
@@ -60,6 +64,10 @@ class Points(Series):
     x_low: list[float | None] = field(default_factory=list)
     x_high: list[float | None] = field(default_factory=list)
     labels: tuple[str, ...] = ()
+
+    def with_texts(self, change: Callable[[str], str]) -> Self:
+        """See `Plot.with_texts`."""
+        return replace(super().with_texts(change), labels=tuple(map(change, self.labels)))
 
 
 @dataclass(frozen=True)
@@ -82,6 +90,20 @@ class Plot:
     x_ticks: tuple[str, ...] = ()
     measured: tuple[tuple[str, float, float], ...] = ()
     section: str = ""
+
+    def with_texts(self, change: Callable[[str], str]) -> Plot:
+        """The plot with `change` of each of its texts, as what draws it takes them."""
+        return replace(
+            self,
+            title=change(self.title),
+            x_label=change(self.x_label),
+            y_label=change(self.y_label),
+            series=tuple(one.with_texts(change) for one in self.series),
+            note=change(self.note),
+            absent=change(self.absent),
+            x_ticks=tuple(map(change, self.x_ticks)),
+            measured=tuple((change(name), start_s, end_s) for name, start_s, end_s in self.measured),
+        )
 
 
 def bin_ns_for(span_ns: int) -> int:

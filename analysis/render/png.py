@@ -11,6 +11,9 @@ from typing import Any
 from squall.analysis.render.plots_data import Plot, Series
 from squall.analysis.render.report import COLOURS, REFERENCE_COLOUR
 from squall.analysis.render.trace_plots import Band, Styled
+from squall.analysis.shown import escaped_lines
+from squall.analysis.storage.beneath import read_plain
+from squall.analysis.storage.part import error_reason
 from squall.scenarios.errors import AnalysisError
 
 SUFFIXES = (".png", ".svg")
@@ -21,14 +24,17 @@ NOTE_CHARS = 88
 GRID_COLOUR = "#e6e8eb"
 FEW_DECADES = 1_000  # below it an axis of powers of ten alone has too few numbers
 DASHES = ("-", ":", "--", "-.")
+_MOST_SETTINGS_BYTES = 1024**2
 
 
 def write_png(path: Path, plots: Sequence[Plot], title: str = "") -> Path:
     """Draws the plots two in a row into `path`, 1400 px wide, as PNG or SVG by its suffix. Returns the path.
 
-    The same plots give the same bytes. Raises AnalysisError for another suffix and without a plot.
+    The same plots give the same bytes. Raises AnalysisError for another suffix, without a plot, and where the working
+    folder has a `matplotlibrc` that is no file of text.
     """
-    from matplotlib import rc_context
+    _refuse_settings_that_are_no_text()
+    from matplotlib import rc_context, rcdefaults, rcParams
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -45,17 +51,36 @@ def write_png(path: Path, plots: Sequence[Plot], title: str = "") -> Path:
         "axes.labelcolor": "#1f2328",
         "svg.hashsalt": "squall",
         "svg.fonttype": "none",
+        "text.parse_math": False,  # a dollar in a name is a dollar
     }
-    with rc_context(style):
+    with rc_context():
+        rcdefaults()  # else a matplotlibrc in the working folder, which others may have made, could have LaTeX run
+        rcParams.update(style)
         height_px = n_rows * ROW_PX + head_px
         layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12, wspace=0.03, hspace=0.04)
         figure = Figure(figsize=(WIDTH_PX / DPI, height_px / DPI), dpi=DPI, layout=layout)
         if title:
-            figure.suptitle(title, x=0.012, ha="left", fontsize=14, fontweight="bold")
+            figure.suptitle(escaped_lines(title), x=0.012, ha="left", fontsize=14, fontweight="bold")
         for place, plot in enumerate(plots):
-            _draw(figure.add_subplot(n_rows, n_columns, place + 1), plot)
+            _draw(figure.add_subplot(n_rows, n_columns, place + 1), plot.with_texts(escaped_lines))
         figure.savefig(path, metadata={"Date": None} if path.suffix.lower() == ".svg" else None)
     return path
+
+
+def _refuse_settings_that_are_no_text() -> None:
+    """Matplotlib opens them when it is imported: it waits at a pipe."""
+    path = Path("matplotlibrc")
+    if not path.exists() or path.is_dir():  # which it passes over
+        return
+    try:
+        if "".join(read_plain(path, _MOST_SETTINGS_BYTES).decode().split()).isprintable():
+            return
+        reason = "it has control characters"  # which matplotlib would print
+    except UnicodeDecodeError:
+        reason = "it is no UTF-8"
+    except OSError as error:
+        reason = error_reason(error)
+    raise AnalysisError(f"{path.absolute()}: {reason}, and matplotlib would read it: remove it")
 
 
 def _draw(axes: Any, plot: Plot) -> None:

@@ -30,6 +30,7 @@ from squall.analysis.render.promise_lines import breach_lines, decided_line, val
 from squall.analysis.render.trace_plots import Band, Styled
 from squall.analysis.requests.cold_words import cold_lines
 from squall.analysis.schema import TABLES
+from squall.analysis.shown import escaped_lines, html_text
 from squall.analysis.statistics.latency import Quantile
 from squall.analysis.storage.intact import refuse_probe
 from squall.analysis.storage.store import RunStore
@@ -123,12 +124,17 @@ def render_page(template: str, plots: Sequence[Plot], **values: object) -> str:
 def _environment() -> Environment:
     """Kept for the next page: a template takes longer to compile than to fill in."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    def shown(value: object) -> object:
+        return escaped_lines(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
     environment = Environment(
         loader=PackageLoader("squall.analysis.render", "."),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
+        finalize=shown,
     )
     environment.filters |= {
         "straggler": straggler_text,
@@ -165,6 +171,7 @@ def plot_html(plot: Plot, number: int) -> str:
     """The plot as a `div` with its script, `number` its place on the page, where plotly.js must be."""
     import plotly.graph_objects as go
 
+    plot = plot.with_texts(html_text)
     figure = go.Figure([trace for i, series in enumerate(plot.series) for trace in _traces(plot, series, i)])
     axis = {"gridcolor": "#e6e8eb", "linecolor": "#8a9099", "ticks": "outside", "zeroline": False}
     figure.update_layout(

@@ -49,6 +49,8 @@ _OWN_LIMITS = ("Too many open files", "Cannot assign requested address")
 _ALONE_RATIO = 0.95
 """Of the failures: a server, or a model, of several that has so many of them, and fewer of the requests, is named as
 the one that failed. The others may have a stray one."""
+MOST_DETAIL = 500
+"""Characters that are kept of a detail: a run of others may have any."""
 _MOST_GROUPS = 2
 _MOST_CHARACTERS = 60
 _DEFAULT_ALLOWED = 0.01
@@ -259,7 +261,7 @@ def _groups(measured: Requests) -> list[Group]:
 
 def _group(outcome: str, detail: str, n: int) -> Group:
     is_own = outcome == "transport_error" and any(words in detail for words in _OWN_LIMITS)
-    return Group(CLIENT if is_own else _KINDS[outcome], outcome, detail, n)
+    return Group(CLIENT if is_own else _KINDS[outcome], outcome, detail[:MOST_DETAIL], n)
 
 
 def _commonest(groups: Sequence[Group]) -> list[Group]:

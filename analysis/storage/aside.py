@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 _ASIDE, _DONE = ".resumed-", ".done-"
@@ -13,17 +14,20 @@ def aside_of(run_dir: Path, table: str) -> Path:
     return run_dir / f"{_ASIDE}{table}"
 
 
-def put_back(run_dir: Path) -> None:
+def put_back(run_dir: Path, tables: Iterable[str]) -> None:
     """Makes the tables what they were before an attempt that was broken off. Raises OSError."""
-    for aside in run_dir.glob(f"{_ASIDE}*"):
-        current = run_dir / "tables" / aside.name.removeprefix(_ASIDE)
-        shutil.rmtree(current, ignore_errors=True)
-        aside.rename(current)
+    for table in tables:  # no other name: of `.resumed-..` the place is `tables/..`, the run itself
+        aside, current = aside_of(run_dir, table), run_dir / "tables" / table
+        if aside.is_dir():
+            shutil.rmtree(current, ignore_errors=True)
+            aside.rename(current)
 
 
-def drop_aside(run_dir: Path) -> None:
+def drop_aside(run_dir: Path, tables: Iterable[str]) -> None:
     """The tables have all of it that stays. Renamed first: half of it must never be put back. Raises OSError."""
-    for aside in run_dir.glob(f"{_ASIDE}*"):
-        aside.rename(run_dir / f"{_DONE}{aside.name.removeprefix(_ASIDE)}")
-    for done in run_dir.glob(f"{_DONE}*"):
-        shutil.rmtree(done, ignore_errors=True)
+    done = {table: run_dir / f"{_DONE}{table}" for table in tables}
+    for table, path in done.items():
+        if aside_of(run_dir, table).is_dir():
+            aside_of(run_dir, table).rename(path)
+    for path in done.values():
+        shutil.rmtree(path, ignore_errors=True)

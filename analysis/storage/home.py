@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
+from shlex import quote
 
+from squall.analysis.storage.held_folder import held_folder, sweep_folders
 from squall.analysis.storage.manifest_file import MANIFEST, read_document
 from squall.analysis.storage.part import error_reason
+from squall.analysis.storage.places.mirror import is_of_run
 from squall.analysis.storage.places.place import fetch, is_address, place_at
 from squall.analysis.storage.store import RunStore
 from squall.scenarios.errors import ScenarioError, StoreError
+from squall.scenarios.foreign_text import escaped
 
 HERE = Path("runs")
 """Folder for a run that goes to object storage, until it is there."""
+_SCRATCH = ".scratch-"
 
 
 def refuse_address(out: Path | str) -> None:
@@ -32,6 +38,8 @@ def home_of(run: str) -> Path:
         read_document(Path(run))
         return Path(run)
     manifest, _ = read_document(place)
+    if not manifest.run:
+        raise StoreError(f"{run} has a manifest that squall did not write: it names no run")
     folder = HERE / manifest.run
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -41,37 +49,83 @@ def home_of(run: str) -> Path:
 
 
 def bring_home(run: str, folder: Path) -> None:
-    """Copies a run of object storage to `folder`, which `home_of` says, unless it lies there. Raises `StoreError`."""
+    """Copies a run of object storage to `folder`, which `home_of` says, unless it lies there. A process that is killed
+    leaves what the next one removes, or goes on with.
+
+    Raises `StoreError`, also where anything else lies there: what is in the folder is sent, and removed.
+    """
     place = place_at(run)
-    if place is None or (folder / MANIFEST).exists():  # made here, and never sent as a whole: it has all
+    if place is None:
+        return
+    digest = hashlib.sha256(place.address.encode()).hexdigest()[:16]
+    brought = folder / f".brought-{digest}"  # at first all of the run, then a mark that it came from there
+    if (folder / MANIFEST).exists():  # never sent as a whole: it has all
+        here, there = read_document(folder)[0], read_document(place)[0]
+        is_from_there = here.copied_to == place.address or brought.is_dir()
+        if not is_from_there or (here.run, here.started_ns) != (there.run, there.started_ns):
+            raise StoreError(f"{folder} has another run than {place.address}: move it away")
         return
     try:
-        names = [name for name in place.sizes() if name != MANIFEST]
-        for name in [*names, MANIFEST]:  # so that a copy which has one is whole
-            fetch(place, name, folder / name)
+        if not (brought / MANIFEST).exists():
+            if not all(path == brought or path.name.startswith(_SCRATCH) for path in folder.iterdir()):
+                raise StoreError(f"{folder} has files of something else than {place.address}: move it away")
+            sweep_folders(folder)
+            names = [name for name in place.sizes() if is_of_run(name)]
+            with held_folder(_SCRATCH, folder) as scratch:
+                incoming = scratch / brought.name
+                for name in names:
+                    fetch(place, name, incoming / name)
+                for name in ("tables", "nsys", "logs"):
+                    (incoming / name).mkdir(parents=True, exist_ok=True)
+                incoming.rename(brought)
+        for path in sorted(brought.iterdir(), key=lambda path: path.name == MANIFEST):
+            path.rename(folder / path.name)  # the manifest last: a copy which has one is whole
     except OSError as error:
         raise StoreError(f"cannot bring {run} to {folder}: {error_reason(error)}") from error
-    for name in ("tables", "nsys", "logs"):
-        (folder / name).mkdir(exist_ok=True)
 
 
 def is_to_be_sent(store: RunStore) -> bool:
     """Whether it is a run in a folder here that is to lie in object storage, sealed and without a lack."""
-    known = store.manifest
-    return bool(known.copied_to) and store.is_sealed and known.unfinished is None
+    return bool(store.manifest.copied_to) and _is_whole(store)
 
 
-def send_away(store: RunStore) -> str:
-    """Brings a run that is sealed and lacks nothing to the object storage it is to lie in, if any; where it lies then.
+def _is_whole(store: RunStore) -> bool:
+    return store.is_sealed and store.manifest.unfinished is None
+
+
+def send_away(store: RunStore, address: str) -> str:
+    """Brings a run that is sealed and lacks nothing to `address`, which the user named; where it lies then. Without
+    one it stays.
 
     Raises `StoreError`: it is whole in its folder then.
     """
-    return store.send() if is_to_be_sent(store) else store.where
+    if not address or not _is_whole(store):
+        return store.where
+    try:
+        return store.send(address)
+    except StoreError as error:
+        told = f"the run is whole in {store.run_dir}: {sending_command(store)} brings it there"
+        raise StoreError(f"{error}; {told}") from error
 
 
 def unsent_text(store: RunStore) -> str:
     """Where a sealed run lies when `send_away` was broken off, and how to go on; for a screen."""
-    address = store.manifest.copied_to
+    address = escaped(store.manifest.copied_to)
     if address and (store.run_dir / MANIFEST).exists():  # which goes first once all is there
-        return f"not all of it is in {address}: squall resume {store.run_dir} brings it there"
+        return f"not all of it is in {address}: {sending_command(store)} brings it there"
     return f"the run is whole: {address or store.run_dir}"
+
+
+def sending_command(store: RunStore) -> str:
+    """What brings a run of this folder to the object storage that its manifest names: a user decides, no manifest."""
+    return f"squall resume {quote(escaped(str(store.run_dir)))} --out {quote(_parent_of(store))}"
+
+
+def _parent_of(store: RunStore) -> str:
+    """Where the folder of the run lies there, if its manifest says one, for a screen."""
+    parent, _, name = store.manifest.copied_to.rpartition("/")
+    try:
+        is_one = place_at(parent) is not None and name == store.run
+    except StoreError:
+        is_one = False
+    return escaped(parent) if is_one else "s3://BUCKET/PREFIX"

@@ -7,11 +7,13 @@ manifest names them. What a manifest does not name is nobody's: whoever makes th
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from squall.analysis.storage.beneath import read_plain, refuse_ways_out
 from squall.analysis.storage.part import error_reason
 from squall.analysis.storage.places.local_folder import LocalFolder
 from squall.analysis.storage.places.place import FarPart, Place, fetch
@@ -19,21 +21,29 @@ from squall.analysis.storage.workplace import Order, Workplace, work_there
 from squall.analysis.tables.manifest import Manifest
 from squall.analysis.tables.sealed import SealedFile, SealedTable
 from squall.scenarios.errors import StoreError
+from squall.scenarios.foreign_text import escaped, json_of
+
+OWNER, MOST_OWNER_BYTES = "owner.json", 65_536
+"""Says in a folder of records whose they are: `squall.cluster.node.scratch` writes it."""
 
 
 class KeptParts:
     """Those that the manifest names, and those that are added before the seal.
 
     A file is named `node-1/tables/requests/part-00000.parquet`: a name no other node has. Folders that are on this
-    machine are read as they are; `reach` says how others are.
+    machine, and marked as this run's, are read as they are, and only read: that a manifest names them is no reason to
+    remove something there. `reach` says how others are.
     """
 
     def __init__(self, manifest: Manifest) -> None:
+        self.run = manifest.run
         self.folders = manifest.kept
         """The folder of the run on each node."""
         self.workplaces: dict[str, Workplace] = {}
         """Nodes that work on their own records."""
         self._places: dict[str, Place] = {}
+        self._reached: set[str] = set()
+        """Those of `reach`."""
         self._made: dict[str, list[SealedFile]] = {}
         """Parts of derived tables that the manifest does not name yet."""
         self._files: dict[str, list[SealedFile]] = {
@@ -45,6 +55,7 @@ class KeptParts:
         """From now on the folder of each of these nodes is read through its place, and slices of what lies there are
         made by its workplace, if it has one."""
         self._places.update(places)
+        self._reached.update(places)
         self.workplaces.update(workplaces or {})
 
     def add(self, table: str, files: Iterable[SealedFile]) -> None:
@@ -115,9 +126,9 @@ class KeptParts:
 
     def _remove(self, files: Iterable[SealedFile]) -> None:
         for file in files:
-            if (place := self._place_of(file.node)) is not None:
+            if file.node in self._reached:
                 with suppress(OSError):  # it is swept when the table is made again
-                    place.remove(file.path)
+                    self._places[file.node].remove(file.path)
 
     def added_to(self, table: str, entry: SealedTable) -> SealedTable:
         """What a sealed manifest states of the table whose parts here are `entry`."""
@@ -136,15 +147,26 @@ class KeptParts:
     def _place_of(self, node: str) -> Place | None:
         if node not in self._places and (folder := self.folders.get(node)):
             root = Path(folder)
-            if (root / node / "tables").is_dir():
+            if self._is_marked(root / node) and (root / node / "tables").is_dir():
+                refuse_ways_out(root / node)
                 self._places[node] = LocalFolder(root)
         return self._places.get(node)
+
+    def _is_marked(self, own: Path) -> bool:
+        """Whether a folder says itself that it is of this run, and is this user's: the manifest may say anything."""
+        try:
+            said = json_of(read_plain(own / OWNER, MOST_OWNER_BYTES))
+            return (
+                own.lstat().st_uid == os.geteuid() and isinstance(said, dict) and said.get("run") == self.run
+            )
+        except (OSError, ValueError):
+            return False
 
     def _told(self, node: str) -> str:
         """What is missing without a node."""
         tables = self._rows_of(node)
         what = ", ".join(f"{rows} rows of {name}" for name, rows in tables.items())
-        folder = self.folders.get(node, "")
+        folder = escaped(self.folders.get(node, ""))
         return f"{node} is not reached, which keeps {what} in {folder}"
 
     def _rows_of(self, node: str) -> dict[str, int]:

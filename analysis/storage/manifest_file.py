@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from squall.analysis.schema import SCHEMA_VERSION
+from squall.analysis.storage.beneath import read_plain
 from squall.analysis.storage.part import error_reason
 from squall.analysis.storage.places.local_folder import LocalFolder
 from squall.analysis.storage.places.place import Place, read_bytes
@@ -16,8 +16,11 @@ from squall.analysis.tables.document import to_json
 from squall.analysis.tables.manifest import OWN_FIELDS, READ_VERSIONS, SEALED, Manifest, read_manifest
 from squall.analysis.tables.sealed import SealedVerdict
 from squall.scenarios.errors import StoreError
+from squall.scenarios.foreign_text import escaped, json_of
 
 MANIFEST = "manifest.json"
+_MOST_BYTES = 64 * 1024**2
+"""2,500 times that of a small run: large ones have thousands of workers and clock tracks."""
 
 
 def read_document(lies: Path | Place) -> tuple[Manifest, Mapping[str, Any]]:
@@ -27,7 +30,12 @@ def read_document(lies: Path | Place) -> tuple[Manifest, Mapping[str, Any]]:
     """
     place = LocalFolder(lies) if isinstance(lies, Path) else lies
     try:
-        document = json.loads(read_bytes(place, MANIFEST))
+        content = (
+            read_plain(lies / MANIFEST, _MOST_BYTES)
+            if isinstance(lies, Path)
+            else read_bytes(place, MANIFEST, _MOST_BYTES)
+        )
+        document = json_of(content)
     except (OSError, ValueError) as error:
         reason = error_reason(error) if isinstance(error, OSError) else f"{MANIFEST} is not JSON"
         raise StoreError(f"{place.address} is not a run directory: {reason}") from error
@@ -48,9 +56,9 @@ def foreign_version(path: str, manifest: Mapping[str, Any]) -> str:
     version, versions = manifest.get("schema_version"), manifest.get("versions")
     own = versions.get("squall") if isinstance(versions, Mapping) else None
     age = "newer" if isinstance(version, int) and version > SCHEMA_VERSION else "older"
-    writer = f"the {age} squall that wrote it{f' ({own})' if own else ''}"
+    writer = f"the {age} squall that wrote it{f' ({escaped(str(own))})' if own else ''}"
     return (
-        f"{path} has tables of schema version {version}; this squall reads version {SCHEMA_VERSION}: "
+        f"{path} has tables of schema version {escaped(str(version))}; this squall reads version {SCHEMA_VERSION}: "
         f"analyze it with {writer}, or run again"
     )
 

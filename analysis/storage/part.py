@@ -1,7 +1,7 @@
 """One Parquet part being written, and the file operations that a run directory rests on.
 
-A part bears `.open` behind its name until its footer is on the disk, so that nothing reads a torn file
-as whole.
+A part has a name that nobody can foresee, with `.open` at its end, until its footer is on the disk: nothing reads a
+torn file as whole, and nothing is written through what lies in a folder of somebody else.
 """
 
 from __future__ import annotations
@@ -19,17 +19,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from squall.analysis.schema import TABLES, arrow_schema
+from squall.analysis.storage.beneath import new_file, passing_name
 from squall.analysis.storage.places.place import Part, bytes_of, metadata_of, name_of, sha256_of
 from squall.analysis.tables.sealed import SealedFile, SealedTable
 from squall.scenarios.errors import SchemaMismatch, StoreError
 
 FileOpener = Callable[[Path], BinaryIO]
-"""Opens the file at a path, new and empty, for binary writing. Handed in so that a test can fill the disk."""
-
-
-def open_for_write(path: Path) -> BinaryIO:
-    """The file at `path`, new and empty, for binary writing."""
-    return open(path, "wb")
+"""Makes the file at a path, where nothing may lie yet, for binary writing. Handed in so that a test can fill the
+disk."""
 
 
 def _encodings(schema: pa.Schema) -> dict[str, Any]:
@@ -56,7 +53,7 @@ class OpenPart:
     def __init__(self, path: Path, table: str, open_file: FileOpener) -> None:
         self.n_rows = 0
         self.path = path
-        self._open_path = path.with_name(path.name + ".open")
+        self._open_path = passing_name(path, ".open")
         self._file = open_file(self._open_path)
         try:
             schema = arrow_schema(table)
@@ -96,7 +93,7 @@ class NewParts:
 
     table: str
     folder: Path
-    open_file: FileOpener = open_for_write
+    open_file: FileOpener = new_file
     made: str = ""
     """Where parts lie in several folders, a word that the names of those made together have, and no others."""
 
@@ -205,7 +202,7 @@ def _is_text(type_: pa.DataType) -> bool:
 
 def write_atomically(path: Path, content: bytes, open_file: FileOpener) -> None:
     """Puts `content` at `path`: the old file or the whole new one, at every instant. Raises OSError."""
-    temporary = path.with_name(path.name + ".new")
+    temporary = passing_name(path, ".new")
     try:
         with open_file(temporary) as file:
             file.write(content)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from shlex import quote
 from tempfile import TemporaryDirectory, gettempdir
 from typing import Protocol, TypeVar
 
@@ -182,9 +183,8 @@ def is_full_disk(words: str) -> bool:
 
 def full_disk(where: str) -> str:
     """What a full disk under the run directory ends an analysis with."""
-    return (
-        f"cannot write to {where}: no space left on device; with room, squall analyze {where} makes it again"
-    )
+    again = f"squall analyze {quote(where)}"
+    return f"cannot write to {where}: no space left on device; with room, {again} makes it again"
 
 
 @contextmanager

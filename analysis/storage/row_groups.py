@@ -79,13 +79,16 @@ def read_columns(
     """
     texts = texts or {}
     pieces: dict[str, list[NDArray[Any]]] = {name: [np.zeros(0, np.int64)] for name in (*numbers, *texts)}
+    known = {
+        name: {word: place for place, word in reversed([*enumerate(words)])} for name, words in texts.items()
+    }
     for path, own in groupby(groups, key=lambda group: group.path):
         with _errors_of(path), parquet_file(path) as file:
             table = file.read_row_groups([group.number for group in own], columns=[*numbers, *texts])
         for name in numbers:
             pieces[name] += [_whole(chunk) for chunk in table.column(name).chunks]
         for name, words in texts.items():
-            pieces[name] += [_places(chunk, words) for chunk in table.column(name).chunks]
+            pieces[name] += [_places(chunk, words, known[name]) for chunk in table.column(name).chunks]
     return {name: np.concatenate(found) for name, found in pieces.items()}
 
 
@@ -126,8 +129,12 @@ def _whole(chunk: pa.Array) -> NDArray[np.int64]:
     return np.asarray((chunk.fill_null(NULL) if chunk.null_count else chunk).to_numpy())
 
 
-def _places(chunk: pa.DictionaryArray, words: list[str]) -> NDArray[Any]:
+def _places(chunk: pa.DictionaryArray, words: list[str], known: dict[str, int]) -> NDArray[Any]:
+    """Of each row the place of its text in `words`, as `known` has it: new ones are added to both."""
     own = chunk.dictionary.to_pylist()
-    words += [word for word in own if word not in words]
-    place = np.array([words.index(word) for word in own] or [0], np.int32)
+    for word in own:
+        if word not in known:
+            known[word] = len(words)
+            words.append(word)
+    place = np.array([known[word] for word in own] or [0], np.int32)
     return np.asarray(place[chunk.indices.to_numpy()])

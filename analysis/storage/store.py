@@ -17,14 +17,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import pyarrow as pa
@@ -32,6 +34,7 @@ import pyarrow.compute as pc
 
 from squall.analysis.schema import SCHEMA_VERSION, TABLES
 from squall.analysis.storage.aside import aside_of, drop_aside, put_back
+from squall.analysis.storage.beneath import new_file, refuse_ways_out
 from squall.analysis.storage.far_run import FarRun
 from squall.analysis.storage.kept_parts import KeptParts
 from squall.analysis.storage.manifest_file import (
@@ -50,15 +53,15 @@ from squall.analysis.storage.part import (
     differences,
     error_reason,
     make_unique,
-    open_for_write,
     restore_folder,
     swap_folders,
     table_entry,
     write_atomically,
 )
 from squall.analysis.storage.places.local_folder import LocalFolder
-from squall.analysis.storage.places.mirror import Mirror
+from squall.analysis.storage.places.mirror import Mirror, is_of_run
 from squall.analysis.storage.places.place import (
+    FarPart,
     Part,
     Place,
     bytes_of,
@@ -66,16 +69,24 @@ from squall.analysis.storage.places.place import (
     place_at,
     read_bytes,
     rows_of,
+    sha256_of,
 )
-from squall.analysis.tables.manifest import OPEN, SEALED, Manifest
+from squall.analysis.tables.manifest import OPEN, SEALED, Manifest, is_sealed_whole
 from squall.analysis.tables.sealed import SealedFile, SealedTable, SealedVerdict, Unfinished
 from squall.scenarios.errors import MissingTable, Sealed, StoreError
+from squall.scenarios.foreign_text import escaped, is_beneath
 
 PART_ROWS = 1_000_000
 """Rows after which a part is closed and the next begun."""
 RESERVE_BYTES = 256 * 1024
 """Real bytes held back on the disk: several times the manifest of a large run."""
 RESERVE = ".reserve"
+_PASSING = re.compile(
+    r"\.(reserve|fetched)|\.(new|old|resumed|done|scratch|spill|brought)-.*|[0-9a-f]{16}-.*\.(new|open)"
+)
+"""What squall leaves in a run directory beside the run when it is killed."""
+_DERIVED = ("summary.json", "report.html")
+"""Files that are made of the tables, beside the derived ones."""
 _BY = "request_id"
 
 
@@ -87,7 +98,7 @@ class RunStore:
         path: Path,
         manifest: Manifest,
         document: Mapping[str, Any],
-        file_opener: FileOpener = open_for_write,
+        file_opener: FileOpener = new_file,
         far: FarRun | None = None,
     ) -> None:
         """`document`: the manifest as it stands on the disk, with what this version does not know. `far`: where the
@@ -109,7 +120,7 @@ class RunStore:
         name: str,
         now_utc_ns: int,
         manifest: Manifest,
-        file_opener: FileOpener = open_for_write,
+        file_opener: FileOpener = new_file,
     ) -> RunStore:
         """A new, open run directory `<name>-<YYYYMMDDTHHMMSSZ>-<4 hex>` under `parent`, made if need be.
 
@@ -129,7 +140,7 @@ class RunStore:
         return store
 
     @classmethod
-    def open(cls, path: Path | str, file_opener: FileOpener = open_for_write) -> RunStore:
+    def open(cls, path: Path | str, file_opener: FileOpener = new_file) -> RunStore:
         """The run directory at `path`, which may be an address such as `s3://bucket/prefix/RUN`, sealed or not. Raises
         `StoreError` if it is not one.
 
@@ -137,6 +148,7 @@ class RunStore:
         """
         place = place_at(str(path))
         if place is None:
+            refuse_ways_out(Path(path))
             manifest, document = read_document(Path(path))
             return cls(Path(path), manifest, document, file_opener)
         manifest, document = read_document(place)
@@ -302,7 +314,9 @@ class RunStore:
         try:
             return read_bytes(place, name).decode()
         except (OSError, UnicodeDecodeError) as error:
-            raise StoreError(f"{self.where}/{name} cannot be read: squall analyze {self.where}") from error
+            raise StoreError(
+                f"{self.where}/{name} cannot be read: squall analyze {quote(self.where)}"
+            ) from error
 
     def has_file(self, name: str) -> bool:
         """Whether a file such as `report.html` is there."""
@@ -353,7 +367,9 @@ class RunStore:
             raise StoreError(f"{table} is not a derived table: raw tables are never rewritten")
         self.refuse_earlier()
         if self._far is not None and not self.is_sealed:
-            raise StoreError(f"{self.where} is not sealed: squall resume {self.where} finishes it first")
+            raise StoreError(
+                f"{self.where} is not sealed: squall resume {quote(self.where)} finishes it first"
+            )
         new, current, old = (self.run_dir / name for name in _folders(table))
         try:
             restore_folder(current, old)
@@ -406,7 +422,7 @@ class RunStore:
     def write_text(self, name: str, text: str) -> Path:
         """Writes `summary.json`, `report.html` or another file that can be made again; whole or not."""
         self.refuse_earlier()
-        path = self.run_dir / name
+        path = self._beneath(name)
         try:
             write_atomically(path, text.encode(), self._open_file)
         except OSError as error:
@@ -418,7 +434,7 @@ class RunStore:
 
     def write_file(self, name: str, pieces: Iterable[bytes]) -> Path:
         """Writes a file of another program's, `nsys/server-0/burst/….parquet`, from its pieces; whole or not."""
-        path = self.run_dir / name
+        path = self._beneath(name)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, b"".join(pieces), self._open_file)
@@ -426,6 +442,12 @@ class RunStore:
             raise StoreError(f"cannot write {path}: {error_reason(error)}") from error
         self._copy(name)
         return path
+
+    def _beneath(self, name: str) -> Path:
+        """Where a file of the run lies. Raises StoreError for a name, which others may have chosen, that leads away."""
+        if not is_beneath(name):
+            raise StoreError(f"{escaped(name)} is no name of a file in a run directory")
+        return self.run_dir / name
 
     def seal(
         self, verdict: SealedVerdict, unfinished: Unfinished | None = None, is_broken_off: bool = False
@@ -460,7 +482,7 @@ class RunStore:
         )
         if unfinished is None or not (is_broken_off or self._lost):
             try:
-                drop_aside(self.run_dir)
+                drop_aside(self.run_dir, TABLES)
             except OSError as error:
                 raise StoreError(f"cannot seal {self.run_dir}: {error_reason(error)}") from error
         self._write_manifest(manifest)
@@ -475,21 +497,12 @@ class RunStore:
         known = self._manifest
         if self.is_sealed and known.unfinished is None:
             raise Sealed(f"{self.run_dir} is sealed and whole")
-        manifest = replace(
-            known,
-            state=OPEN,
-            losses=tuple(loss for loss in known.losses if loss not in known.disk_losses),
-            tables=None,
-            verdict=None,
-            disk_losses=(),
-            unfinished=None,
-        )
         self._release_reserve()
         try:
             self._reserve()
-            self._write_manifest(manifest)
+            self._write_manifest(_opened(known))
             self._remove_unfinished()
-            put_back(self.run_dir)
+            put_back(self.run_dir, TABLES)
             for name in self.tables():
                 if TABLES[name].is_derived:
                     shutil.rmtree(self.run_dir / "tables" / name)
@@ -535,24 +548,83 @@ class RunStore:
             raise StoreError(f"cannot write to {place.address}: {error_reason(error)}") from error
         self._mirror = Mirror(self.run_dir, place)
 
-    def send(self) -> str:
-        """Makes the copy at `manifest.copied_to` whole, its manifest last, and removes this folder; the address.
+    def send(self, address: str) -> str:
+        """Makes the copy at `address`, which the user named, whole, its manifest last, and removes what is of the run
+        here; the address.
 
-        Raises `StoreError`, which says how to try again: all is still here then.
+        Where nothing lies there, a manifest that says `open` goes first: by that a sending which was broken off is
+        known. Raises `StoreError`, also where something else lies there: all is still here then.
         """
-        address = self._manifest.copied_to
         place = place_at(address)
-        assert place is not None, "the manifest says where it is copied to"
+        assert place is not None, "it was looked at when it was given"
+        refuse_ways_out(self.run_dir)
         try:
+            has_there = self._refuse_other(place)
+            if self._manifest.copied_to != address:
+                self._write_manifest(replace(self._manifest, copied_to=address))
+            if not has_there:
+                place.write(MANIFEST, self._as_written(_opened(self._manifest))[1])
             (self._mirror or Mirror(self.run_dir, place)).finish(MANIFEST)
         except OSError as error:
-            told = f"cannot write to {address}: {error_reason(error)}"
-            raise StoreError(
-                f"{told}; the run is whole in {self.run_dir}: squall resume {self.run_dir} brings it there"
-            ) from error
+            raise StoreError(f"cannot write to {address}: {error_reason(error)}") from error
         (self.run_dir / MANIFEST).unlink(missing_ok=True)  # first: a folder that is half removed is no run
-        shutil.rmtree(self.run_dir, ignore_errors=True)
+        own = [one for one in self.run_dir.iterdir() if is_of_run(one.name) or _PASSING.fullmatch(one.name)]
+        for path in own:
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+        with suppress(OSError):  # files of a user's stay
+            self.run_dir.rmdir()
         return address
+
+    def _refuse_other(self, place: Place) -> bool:
+        """Whether this run, or a part of it, lies there. Raises StoreError where something else does, OSError."""
+        found = place.sizes()
+        if not found:
+            return False
+        told = "has something else: remove that, or name another place by --out"
+        if MANIFEST in found:
+            there, document = read_document(place)
+            if (there.run, there.started_ns) == (self.run, self._manifest.started_ns):
+                # sealed whole: sent by another process, or all of it there
+                is_settled = self._mirror is None and is_sealed_whole(document)
+                if not is_settled or self._is_alike(there, place, found):
+                    return True
+                told = (
+                    "has this run with other records or logs, and stays as it is: name another place by --out"
+                )
+        raise StoreError(f"{place.address} {told}")
+
+    def _is_alike(self, there: Manifest, place: Place, found: Mapping[str, int]) -> bool:
+        """Whether the sealed run in `place` is this one, file by file, but for what is derived: that can be made again
+        of the rest, by each squall in its way. Raises OSError."""
+
+        def is_raw(name: str) -> bool:
+            """Of a table, or of a file or folder in the run directory."""
+            return name not in _DERIVED and not (name in TABLES and TABLES[name].is_derived)
+
+        def is_same(name: str, size: int) -> bool:
+            path = self.run_dir / name
+            return (
+                path.is_file()
+                and path.stat().st_size == size
+                and sha256_of(path) == sha256_of(FarPart(place, name))
+            )
+
+        mine, theirs = (
+            replace(
+                one,
+                copied_to="",
+                tables={name: entry for name, entry in (one.tables or {}).items() if is_raw(name)},
+            )
+            for one in (self._manifest, there)
+        )
+        return mine == theirs and all(
+            is_same(name, size)
+            for name, size in found.items()
+            if is_of_run(name) and name != MANIFEST and is_raw(name.removeprefix("tables/").split("/")[0])
+        )
 
     def _copy(self, name: str, content: bytes | None = None) -> None:
         if self._mirror is not None:
@@ -583,15 +655,13 @@ class RunStore:
 
     def _remove_unfinished(self) -> None:
         """Removes parts without a footer that a process left behind when it died."""
-        for leftover in (self.run_dir / "tables").glob("*/*.open"):
+        for leftover in (*(self.run_dir / "tables").glob("*/*.open"), *self.run_dir.glob("*.new")):
             leftover.unlink(missing_ok=True)
 
     def _write_manifest(self, manifest: Manifest) -> None:
         path = self.run_dir / MANIFEST
         try:
-            document = changed(self._document, self._manifest, manifest)
-            text = json.dumps(document, indent=2, allow_nan=False)
-            content = text.encode() + b"\n"
+            document, content = self._as_written(manifest)
             if self._far is not None:
                 self._far.write(MANIFEST, content)
             else:
@@ -600,7 +670,12 @@ class RunStore:
             raise StoreError(f"cannot write {self.where}/{MANIFEST}: {error_reason(error)}") from error
         self._copy(MANIFEST, content)
         self._manifest, self._document = manifest, document
-        self._kept.folders = manifest.kept
+        self._kept.run, self._kept.folders = manifest.run, manifest.kept
+
+    def _as_written(self, manifest: Manifest) -> tuple[dict[str, Any], bytes]:
+        """The document that `manifest` is, and its file. Raises TypeError, ValueError."""
+        document = changed(self._document, self._manifest, manifest)
+        return document, json.dumps(document, indent=2, allow_nan=False).encode() + b"\n"
 
     def _reserve(self) -> None:
         # Random bytes: a compressing or sparse file system would hold back nothing for zeros.
@@ -614,6 +689,19 @@ class RunStore:
             (self.run_dir / RESERVE).unlink(missing_ok=True)
         except OSError as error:
             raise StoreError(f"cannot seal {self.run_dir}: {error_reason(error)}") from error
+
+
+def _opened(manifest: Manifest) -> Manifest:
+    """It without what the seal stated."""
+    return replace(
+        manifest,
+        state=OPEN,
+        losses=tuple(loss for loss in manifest.losses if loss not in manifest.disk_losses),
+        tables=None,
+        verdict=None,
+        disk_losses=(),
+        unfinished=None,
+    )
 
 
 def _folders(table: str) -> tuple[str, str, str]:

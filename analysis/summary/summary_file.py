@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from shlex import quote
 from typing import Any
 
 from squall.analysis.clocks.timeline import RunPhase
@@ -37,6 +37,7 @@ from squall.analysis.verdict.gpu_shares import GpuShares
 from squall.analysis.verdict.phase_figures import MeasureFigures, PhaseFigures
 from squall.analysis.verdict.verdict import VerdictFigures
 from squall.scenarios.errors import AnalysisError, StoreError
+from squall.scenarios.foreign_text import json_of
 
 FILE = "summary.json"
 
@@ -115,15 +116,15 @@ class Summary:
     def read(cls, store: RunStore) -> Summary:
         """The summary in a run directory. Raises StoreError, which says what makes it anew: also of one that lacks keys
         of this version."""
-        path = f"{store.where}/{FILE}"
+        path, again = f"{store.where}/{FILE}", f"squall analyze {quote(store.where)}"
         try:
-            found = json.loads(store.read_text(FILE))
+            found = json_of(store.read_text(FILE))
         except ValueError as error:
-            raise StoreError(f"{path} cannot be read: squall analyze {store.where}") from error
+            raise StoreError(f"{path} cannot be read: {again}") from error
         try:
             return cls.from_json(found)
         except AnalysisError as error:
             store.refuse_earlier()
             raise StoreError(
-                f"{path} is not of this version of squall ({error}): squall analyze {store.where} makes it anew"
+                f"{path} is not of this version of squall ({error}): {again} makes it anew"
             ) from error

@@ -7,6 +7,7 @@ are all fields; those marked `LEFT_OUT` or `With` not while they have their defa
 
 from __future__ import annotations
 
+import math
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
@@ -23,6 +24,8 @@ KINDS: dict[type, tuple[str, tuple[type, ...]]] = {
     bool: ("a truth value", (bool,)),
 }
 """What a plain value is called, and what JSON has it as."""
+_MOST_BITS = 64
+"""Of a whole number: seeds alone may have more."""
 
 Section = TypeVar("Section")
 
@@ -152,6 +155,10 @@ def _read(type_: Any, value: Any, where: str, version: int | None) -> Any:
     name, kinds = KINDS[type_]
     if not isinstance(value, kinds) or (isinstance(value, bool) and type_ is not bool):
         raise StoreError(f"{where} is not {name}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise StoreError(f"{where} is not finite")
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS and where != "seed":
+        raise StoreError(f"{where} is not within 64 bits")
     return value
 
 

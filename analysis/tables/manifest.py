@@ -7,7 +7,7 @@ schema version has no key that a later one brought (`Since`): those have their d
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -27,11 +27,14 @@ from squall.analysis.tables.document import LEFT_OUT, Since, read_section
 from squall.analysis.tables.locust import LocustFacts
 from squall.analysis.tables.sealed import SealedTable, SealedVerdict, Unfinished
 from squall.scenarios.errors import StoreError
+from squall.scenarios.foreign_text import escaped, is_beneath, is_component
 
 READ_VERSIONS = (4, SCHEMA_VERSION)
 """Schema versions whose manifests are read. Of version 4, the tables of a sealed run can be read, and no more."""
 
 OPEN, SEALED = "open", "sealed"
+_SHOWN = 100
+"""Characters of a wrong name that are told."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,7 +237,31 @@ def read_manifest(document: Mapping[str, Any]) -> Manifest:
     version = document.get("schema_version", SCHEMA_VERSION)
     if version not in READ_VERSIONS:
         raise StoreError(f"manifests of schema version {version} are not read")
-    return read_section(Manifest, document, version=int(version))
+    manifest = read_section(Manifest, document, version=int(version))
+    for name, is_one in _names(manifest):
+        if not is_one(name):
+            raise StoreError(f"{escaped(name[:_SHOWN])!r} is no name of a file or folder")
+    for table, entry in (manifest.tables or {}).items():
+        for file in entry.files:
+            if file.path.rpartition("/")[0] != "/".join(
+                (*([file.node] if file.node else []), "tables", table)
+            ):
+                raise StoreError(f"{escaped(file.path[:_SHOWN])!r} is no part of {escaped(table[:_SHOWN])}")
+    return manifest
+
+
+def _names(manifest: Manifest) -> Iterator[tuple[str, Callable[[str], bool]]]:
+    """All that becomes a name of a file or folder, each with what it has to be: one component, or a path of them."""
+    own = (manifest.run, *manifest.nodes, *manifest.servers, *manifest.kept, *(manifest.tables or {}))
+    of_nodes = (served.node for served in manifest.servers.values())
+    for name in (*own, *of_nodes, *(worker.node for worker in manifest.workers)):
+        if name:
+            yield name, is_component
+    if manifest.unfinished is not None:
+        yield from ((site, is_beneath) for site in manifest.unfinished.folders)
+    for entry in (manifest.tables or {}).values():
+        yield from ((file.path, is_beneath) for file in entry.files)
+        yield from ((file.node, is_component) for file in entry.files if file.node)
 
 
 def is_sealed_whole(document: Mapping[str, Any]) -> bool:

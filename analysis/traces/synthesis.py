@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from squall.scenarios.arrivals.process import Arrivals
 from squall.scenarios.config.arrivals import SuperposeArrivals
+from squall.scenarios.config.loader import read_mapping
 from squall.scenarios.config.problems import describe_problem
 from squall.scenarios.errors import AnalysisError, ScenarioError
 from squall.scenarios.plan.build import build_arrivals
-from squall.scenarios.strict_yaml import parse_yaml
 from squall.scenarios.traces.parts.part import TracePart
 from squall.scenarios.units import format_duration, parse_duration, parse_rate
 
@@ -65,11 +65,7 @@ def synthesise_file(file: Path, duration: str | None, rate: str | None, seed: in
     """From a YAML file with `arrivals`, as `squall trace fit --snippet` writes it. Raises ScenarioError."""
     if duration is None:
         raise ScenarioError(f"{file}: has no length of its own, add --duration, such as --duration 1h")
-    try:
-        mapping = parse_yaml(file.read_text(encoding="utf-8"), str(file))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ScenarioError(f"{file}: cannot be read: {error}") from error
-    scenario = mapping.get("arrivals") if isinstance(mapping, dict) else None
+    scenario = read_mapping(file, "file of arrivals").get("arrivals")
     if not isinstance(scenario, dict):
         raise ScenarioError(
             f"{file}: has no mapping `arrivals`, write for example arrivals: {{kind: poisson, rate: 5/s}}"

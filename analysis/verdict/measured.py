@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from squall.analysis.arrays import Bools, Int64s
 from squall.analysis.join.counts import JoinCounts
 from squall.analysis.limits import LIMITS
+from squall.analysis.requests.failures import MOST_DETAIL
 from squall.analysis.requests.requests import Requests, together
 from squall.analysis.requests.sequences import RunSequences
 from squall.analysis.statistics.latency import quantiles
@@ -101,7 +102,7 @@ def outcome_figures(measured: Requests) -> OutcomeFigures:
     )
     commonest = np.lexsort((firsts, -counts))[:MOST_DETAILS]
     details = [
-        FailureWords(outcome.words[pair // n_words], detail.words[pair % n_words], n)
+        FailureWords(outcome.words[pair // n_words], detail.words[pair % n_words][:MOST_DETAIL], n)
         for pair, n in zip(pairs[commonest].tolist(), counts[commonest].tolist(), strict=True)
     ]
     n_ok = int(measured.is_ok.sum())

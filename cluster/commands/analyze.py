@@ -46,12 +46,14 @@ def analyze(
 ) -> None:
     """Join, windows, summary and report again, from the run directory alone."""
     from squall.analysis.derive import derive
+    from squall.analysis.storage.intact import content_errors_of
     from squall.analysis.storage.store import RunStore
 
     memory_bytes = _memory_bytes(memory)
     with interruptible() as interrupts:
-        store = RunStore.open(absolute(run_dir))  # a task has another working directory
-        with reaching(ray, store, interrupts) as spread, interrupts.allowed():
+        with interrupts.allowed():
+            store = RunStore.open(absolute(run_dir))  # a task has another working directory
+        with reaching(ray, store, interrupts) as spread, interrupts.allowed(), content_errors_of(store.where):
             summary = derive(
                 store, memory_bytes, spread
             )  # a signal leaves of each table the old or the new one

@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import Path
 
 from squall.cluster.commands.options import JsonOption, OutOption, SeedOption, SetOption
-from squall.cluster.commands.run import changes_of, run_file
+from squall.cluster.commands.run import changes_of, run_once
 
 _LOAD_RATIO = 0.5
 _MANY = 100_000
@@ -20,9 +20,12 @@ def demo(
     as_json: JsonOption = False,
 ) -> None:
     """The bundled scenario on this machine alone: local Ray, embedded Triton, bursty trace. No GPU needed."""
+    from squall.scenarios.config.loader import load_scenario
+
     with resources.as_file(resources.files("squall.scenarios.config").joinpath("demo.yaml")) as path:
         changes = [*_rate(path), *changes_of(overrides, seed, None)]
-        run_file(path, changes, out, None, as_json, ends_by_promises=False)
+        scenario = load_scenario(path, changes)
+    run_once(scenario, out, None, as_json, ends_by_promises=False)
 
 
 def _rate(path: Path) -> list[str]:

@@ -29,6 +29,13 @@ def on_disk(out: _Out) -> _Out:
     return out
 
 
+def _variables(names: list[str] | None) -> list[str]:
+    """All that are allowed."""
+    from squall.cluster.commands.headers import variables_allowed
+
+    return variables_allowed(names or ())
+
+
 OutOption = Annotated[
     str,
     typer.Option(
@@ -51,6 +58,13 @@ SetOption = Annotated[
         "--set", metavar="KEY=VALUE", help="Override a key: phases.burst.arrivals.rate=300/s. Repeatable."
     ),
 ]
+AllowEnvOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-env", metavar="NAME", help="${NAME} of the file may go into headers. Repeatable.",
+        callback=_variables,
+    ),
+]  # fmt: skip
 SeedOption = Annotated[int | None, typer.Option("--seed", help="Seed of the plan and the payloads.")]
 StopWhenDecidedOption = Annotated[
     bool,

@@ -6,15 +6,17 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from squall.analysis.shown import escaped_lines
 from squall.scenarios.foreign_text import kept_headers
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
 
     from squall.analysis.summary.summary_file import Summary
 
@@ -53,10 +55,22 @@ def print_result(result: Mapping[str, Any], render: Callable[[int], RenderableTy
     if as_json:
         typer.echo(json.dumps(result, indent=2))
         return
+    print_screen(render)
+
+
+def print_screen(render: Callable[[int], RenderableType], on_stderr: bool = False) -> None:
+    """Prints what `render` makes of a width; see `print_result`. Square brackets and colons in texts are no markup."""
     from rich.console import Console
 
-    sys.stdout.write(screen_text(Console(highlight=False), render))
-    sys.stdout.flush()
+    console = Console(stderr=on_stderr, markup=False, emoji=False, highlight=False)
+    stream = sys.stderr if on_stderr else sys.stdout
+    stream.write(screen_text(console, render))
+    stream.flush()
+
+
+def say(text: str, on_stderr: bool = False) -> None:
+    """Prints a line, or several, that may hold words of others."""
+    typer.echo(escaped_lines(text), err=on_stderr)
 
 
 def print_summary(summary: Summary | None, where: str, as_json: bool) -> None:
@@ -73,8 +87,20 @@ def print_summary(summary: Summary | None, where: str, as_json: bool) -> None:
 
 
 def screen_text(console: Console, render: Callable[[int], RenderableType]) -> str:
-    """A screen as text, with the colours that `console` has, without blanks behind its lines."""
+    """A screen as text, with the colours that `console` has, without blanks behind its lines; control characters in its
+    content are escaped."""
     width = max(NARROWEST, min(console.width, WIDEST))
     with console.capture() as captured:
-        console.print(render(width), width=width)
+        console.print(_Escaped(render(width)), width=width)
     return _BLANKS.sub("", captured.get())
+
+
+class _Escaped:
+    """What `whole` renders to, where the styles are rich's and the text may be anybody's."""
+
+    def __init__(self, whole: RenderableType) -> None:
+        self._whole = whole
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        for segment in console.render(self._whole, options):
+            yield segment if segment.control else segment._replace(text=escaped_lines(segment.text))

@@ -2,26 +2,48 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from squall.cluster.commands.ending import EXIT_ERROR, EXIT_INVALID, interruptible
 from squall.cluster.commands.options import JsonOption, RayOption, RunArgument
 from squall.cluster.commands.printed import print_summary
-from squall.scenarios.errors import ClusterError
+from squall.scenarios.errors import ClusterError, ScenarioError
 
 
-def resume(run: RunArgument, ray: RayOption = None, as_json: JsonOption = False) -> None:
+def resume(
+    run: RunArgument,
+    ray: RayOption = None,
+    out: Annotated[
+        str | None,
+        typer.Option("--out", metavar="s3://BUCKET/PREFIX", help="Object storage that takes the run then."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
     """Gathers what a broken run left on this machine's disk, and seals the run with it. Needs no Ray.
 
-    What a run left on its nodes by `records.keep` is brought into the run directory: --ray names a Ray that has them.
+    What a run left on its nodes by `records.keep` is brought into the run directory: --ray names a Ray that has them. A
+    run goes to object storage where --out or RUN itself is an address, whatever its manifest says.
     """
     from squall.analysis.storage.held_folder import sole_holder
-    from squall.analysis.storage.home import bring_home, home_of, send_away, unsent_text
+    from squall.analysis.storage.home import (
+        bring_home,
+        home_of,
+        is_to_be_sent,
+        send_away,
+        sending_command,
+        unsent_text,
+    )
+    from squall.analysis.storage.places.place import place_at
     from squall.analysis.storage.store import RunStore
     from squall.cluster.driver.resume import resume_run
     from squall.cluster.kept.home import bring_records
     from squall.cluster.progress import Screen
 
+    parent = place_at(out) if out is not None else None
+    if out is not None and parent is None:
+        raise ScenarioError("--out: name object storage, s3://BUCKET/PREFIX: a run that lies here stays here")
     with interruptible() as interrupts:
         with interrupts.allowed():
             here = home_of(run).resolve()
@@ -29,12 +51,20 @@ def resume(run: RunArgument, ray: RayOption = None, as_json: JsonOption = False)
         with sole_holder(here, busy):
             with interrupts.allowed():
                 bring_home(run, here)
-                bring_records(here, ray)
+                left = bring_records(here, ray)
+            for line in left:
+                Screen().step(line)
             result = resume_run(here, interrupts)
             store = RunStore.open(here)
+            named = place_at(run)
+            address = "" if named is None else named.address
+            if parent is not None:
+                address = f"{parent.address}/{store.run}"
+            if not address and is_to_be_sent(store):
+                Screen().step(f"it stays here: {sending_command(store)} brings it to object storage")
             try:
                 with interrupts.allowed():
-                    where = send_away(store)
+                    where = send_away(store, address)
             except KeyboardInterrupt:
                 Screen().step(unsent_text(store))
                 raise

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from squall.cluster.commands.ending import EXIT_BROKEN, EXIT_INVALID, EXIT_UNDECIDED, interruptible
 from squall.cluster.commands.options import (
+    AllowEnvOption,
     JsonOption,
     OutOption,
     RayOption,
@@ -21,6 +22,9 @@ from squall.cluster.commands.options import (
 from squall.cluster.commands.printed import print_result, print_summary
 from squall.scenarios.errors import ScenarioError
 
+if TYPE_CHECKING:
+    from squall.scenarios.config.scenario import Scenario
+
 _DEFAULT_PAIRS = 3
 
 
@@ -29,6 +33,7 @@ def run(
     out: OutOption = "runs",
     overrides: SetOption = None,
     seed: SeedOption = None,
+    allow_env: AllowEnvOption = None,
     server: ServerOption = None,
     ray: RayOption = None,
     measure_overhead: Annotated[
@@ -55,31 +60,31 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """One run of a scenario, or pairs of them with --measure-overhead."""
-    changes = changes_of(overrides, seed, server, stop_when_decided)
-    if is_dry:
-        _rehearse(scenario, changes, ray, as_json)
-        return
-    if keep_raw_report:
-        changes.append("profile.keep_raw_report=true")
-    if measure_overhead:
-        _measure_overhead(scenario, changes, out, ray, repeat or _DEFAULT_PAIRS, as_json)
-    elif repeat is not None:
+    from squall.scenarios.config.loader import load_scenario
+
+    if repeat is not None and not (measure_overhead or is_dry):
         raise ScenarioError("--repeat: counts the pairs of --measure-overhead, add that")
+    changes = changes_of(overrides, seed, server, stop_when_decided)
+    if keep_raw_report and not is_dry:
+        changes.append("profile.keep_raw_report=true")
+    loaded = load_scenario(scenario, changes, allow_env or ())
+    if is_dry:
+        _rehearse(loaded, ray, as_json)
+    elif measure_overhead:
+        _measure_overhead(loaded, out, ray, repeat or _DEFAULT_PAIRS, as_json)
     else:
-        run_file(scenario, changes, out, ray, as_json)
+        run_once(loaded, out, ray, as_json)
 
 
-def run_file(
-    path: Path, overrides: list[str], out: str, ray: str | None, as_json: bool, ends_by_promises: bool = True
+def run_once(
+    scenario: Scenario, out: str, ray: str | None, as_json: bool, ends_by_promises: bool = True
 ) -> None:
-    """One run of the scenario at `path`; exit code 3 if it is not VALID, and with `ends_by_promises` 99 if a promise is
+    """One run of the scenario; exit code 3 if it is not VALID, and with `ends_by_promises` 99 if a promise is
     broken or more requests failed than `expect.failures` allows, 4 if a promise is undecided."""
     from squall.analysis.decisions.figures import BROKEN
     from squall.analysis.decisions.of_run import unexpected_failures
     from squall.cluster.driver.run import run_scenario
-    from squall.scenarios.config.loader import load_scenario
 
-    scenario = load_scenario(path, overrides)
     with interruptible() as interrupts:
         result = run_scenario(scenario, out, ray, interrupts)
     print_summary(result.summary, result.where, as_json)
@@ -104,24 +109,18 @@ def end_by_promises(verdicts: Sequence[str]) -> None:
         raise typer.Exit({INVALID: EXIT_INVALID, BROKEN: EXIT_BROKEN}.get(verdict, EXIT_UNDECIDED))
 
 
-def _rehearse(path: Path, changes: list[str], ray: str | None, as_json: bool) -> None:
+def _rehearse(scenario: Scenario, ray: str | None, as_json: bool) -> None:
     from squall.cluster.dry_run import dry_run
-    from squall.scenarios.config.loader import load_scenario
 
-    scenario = load_scenario(path, changes)
     with interruptible() as interrupts:
         found = dry_run(scenario, ray, interrupts)
     print_result(found.to_json(), lambda _: "\n".join(found.lines()), as_json)
 
 
-def _measure_overhead(
-    path: Path, overrides: list[str], out: str, ray: str | None, n_pairs: int, as_json: bool
-) -> None:
+def _measure_overhead(scenario: Scenario, out: str, ray: str | None, n_pairs: int, as_json: bool) -> None:
     from squall.analysis.render.overhead_screen import render
     from squall.cluster.commands.overhead import measure_overhead
-    from squall.scenarios.config.loader import load_scenario
 
-    scenario = load_scenario(path, overrides)
     with interruptible() as interrupts:
         result = measure_overhead(scenario, Path(out), ray, interrupts, n_pairs)
     print_result(

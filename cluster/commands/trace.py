@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from squall.cluster.commands.options import RunArgument
-from squall.cluster.commands.printed import print_result
+from squall.cluster.commands.printed import print_result, say
 from squall.scenarios.errors import ScenarioError
 
 if TYPE_CHECKING:
@@ -248,12 +247,17 @@ def from_run(
     to: ToOption = None,
 ) -> None:
     """Turns the load of a recorded run into a trace, with the rows of each request."""
+    from squall.analysis.storage.intact import content_errors_of, require_intact
     from squall.analysis.storage.store import RunStore
     from squall.analysis.traces.capture import trace_of_run
 
     if instant not in ("scheduled", "sent"):
         raise ScenarioError(f"--instant {instant}: must be scheduled or sent")
-    _write(out, to, [trace_of_run(RunStore.open(run_dir), phase or [], instant)])  # type: ignore[arg-type]
+    store = RunStore.open(run_dir)
+    with content_errors_of(store.where):
+        require_intact(store)
+        part = trace_of_run(store, phase or [], instant)  # type: ignore[arg-type]
+    _write(out, to, [part])
 
 
 @trace_app.command("from-log")
@@ -367,7 +371,7 @@ def _write(out: Path, to: str | None, parts: Any) -> None:
     from squall.scenarios.traces.writing import format_for, write_trace
 
     n = write_trace(out, format_for(out, to), parts)
-    typer.echo(f"{out}: {n:,} arrivals")
+    say(f"{out}: {n:,} arrivals")
 
 
 def _draw(plot: Path, part: TracePart, summary: dict[str, Any], title: str) -> None:
@@ -395,4 +399,4 @@ def _write_text(path: Path, text: str) -> None:
 
 
 def _note(text: str) -> None:
-    sys.stderr.write(f"squall {text}\n")
+    say(f"squall {text}", on_stderr=True)

@@ -13,11 +13,15 @@ from functools import partial
 from typing import Any
 
 from squall.analysis.tables.deployed import ControlFacts
+from squall.analysis.wording import names_text
 from squall.cluster.control.repository import Config, Repository
 from squall.scenarios.config.problems import nearest
 from squall.scenarios.config.servers import ControlConfig, LoadSettings
 from squall.scenarios.errors import TargetError
 from squall.scenarios.units import NS_PER_S
+
+_MOST_NAMES, _MOST_TOLD = 1_000, 20
+"""Of models, among which one like it is looked for, and which a message lists."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +45,13 @@ def names_wanted(control: ControlConfig, models: Sequence[str]) -> dict[str, Loa
 
 def refuse_unknown(repository: Repository, names: Sequence[str]) -> None:
     """Raises TargetError for a model that the server's repository has not."""
-    known = sorted({str(one["name"]) for one in repository.index()})
+    known = sorted({one["name"] for one in repository.index()})
     for name in names:
         if name not in known:
-            guess = nearest(name, known)
-            hint = f"did you mean {guess!r}?" if guess else f"it has {', '.join(known) or 'none'}"
+            guess = nearest(name, known[:_MOST_NAMES])
+            hint = (
+                f"did you mean {guess!r}?" if guess else f"it has {names_text(known, _MOST_TOLD) or 'none'}"
+            )
             raise TargetError(
                 f"server.control: {repository.where} has no model {name!r} in its repository, {hint}"
             )
@@ -116,10 +122,14 @@ def _load(repository: Repository, name: str, how: LoadSettings, is_ready: bool) 
 
 
 def changed_config(config: Config, how: LoadSettings) -> Config:
-    """`config` as `how` wants it."""
+    """`config` as `how` wants it. Raises TargetError where the server says its instances oddly."""
     changed = {**config, **how.config}
     if how.instances is not None:
         groups = config.get("instance_group") or [{}]
+        if not isinstance(groups, list) or not all(isinstance(group, dict) for group in groups):
+            raise TargetError(
+                f"the server's configuration of {config.get('name')} has no list of instance groups"
+            )
         changed["instance_group"] = [{**group, "count": how.instances} for group in groups]
     return changed
 

@@ -8,15 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from squall.actors.net.triton_control import Access, Control
+from squall.analysis.storage.beneath import read_plain
 from squall.analysis.tables.deployed import ControlFacts
 from squall.cluster.control.changes import Undo, apply, names_wanted, refuse_unknown, restore
 from squall.cluster.control.repository import Repository
 from squall.cluster.control.watch import ControlWatch, Where
 from squall.scenarios.config.servers import ControlConfig, ServerConfig
 from squall.scenarios.errors import TargetError
+from squall.scenarios.foreign_text import printable
 from squall.scenarios.units import NS_PER_S
 
 _LOGS, _PREFIX = "logs", "control-"
+_MOST_TOLD_BYTES = 1024**2
 
 
 def log_of(run_dir: Path, server: str) -> Path:
@@ -27,9 +30,14 @@ def log_of(run_dir: Path, server: str) -> Path:
 def told_by_watches(run_dir: Path) -> list[str]:
     """That, of each server."""
     files = sorted((run_dir / _LOGS).glob(f"{_PREFIX}*.log"))
-    return [
-        f"{file.stem.removeprefix(_PREFIX)}: {file.read_text(encoding='utf-8').strip()}" for file in files
-    ]
+    return [f"{file.stem.removeprefix(_PREFIX)}: {_told(file)}" for file in files]
+
+
+def _told(log: Path) -> str:
+    try:
+        return printable(read_plain(log, _MOST_TOLD_BYTES).decode(errors="replace"))
+    except OSError as error:
+        return f"{log.name} cannot be read: {error.strerror}"
 
 
 def refuse_control(

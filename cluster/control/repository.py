@@ -7,13 +7,16 @@ from __future__ import annotations
 import json
 import time
 import urllib.parse
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from typing import Any
 
 from squall.actors.net.triton_control import Control, ControlError
+from squall.actors.net.triton_models import MOST_STEPS, index_of, object_of, path_of, step_names
 from squall.scenarios.errors import TargetError
 
 _POLL_S = 0.05
+_LOOKS_S = 5.0
+"""What all looks of one wait may take beside it."""
 _ON_THE_WAY = ("LOADING", "UNLOADING")
 _NOBODY = "squall-asks-for-the-mode"
 _OTHER_MODE = "explicit model load"
@@ -38,41 +41,41 @@ class Repository:
         an explicit server says nothing."""
         self._call(_NOBODY, "unload")
 
-    def index(self) -> list[Mapping[str, Any]]:
-        """Each version of each model with its state. Raises TargetError."""
+    def index(self) -> list[dict[str, Any]]:
+        """Each version of each model with its state, as `index_of`. Raises TargetError."""
         try:
-            found = self._control.ask_json("/v2/repository/index", "POST")
-            return [one for one in found if one["name"]]
-        except (ControlError, KeyError, TypeError) as error:
+            return index_of(self._control)
+        except (ControlError, ValueError) as error:
             raise TargetError(f"{self.where} does not list its models: {error}") from error
 
     def ready(self) -> dict[str, tuple[str, ...]]:
         """Versions that are ready, by model."""
         found: dict[str, tuple[str, ...]] = {}
         for one in self.index():
-            if one.get("state") == "READY":
-                found[one["name"]] = (*found.get(one["name"], ()), str(one.get("version", "")))
+            if one["state"] == "READY":
+                found[one["name"]] = (*found.get(one["name"], ()), one["version"])
         return found
 
     def config(self, name: str) -> Config:
         """Of a model that is ready. Raises TargetError."""
         try:
-            found = self._control.ask_json(f"/v2/models/{urllib.parse.quote(name)}/config")
-        except ControlError as error:
+            return object_of(self._control, f"{path_of(name)}/config")
+        except (ControlError, ValueError) as error:
             raise TargetError(f"{self.where} does not tell the configuration of {name}: {error}") from error
-        if not isinstance(found, dict):
-            raise TargetError(f"{self.where} does not tell the configuration of {name}")
-        return found
 
     def steps(self, name: str) -> tuple[str, ...]:
         """Models that the server loads with an ensemble, each once; empty of another model. Raises TargetError."""
         found = dict[str, None]()
         waiting = [name]
         while waiting:
-            scheduling = self.config(waiting.pop()).get("ensemble_scheduling") or {}
-            steps = [str(one["model_name"]) for one in scheduling.get("step") or ()]
+            try:
+                steps = dict.fromkeys(step_names(self.config(waiting.pop())))
+            except ValueError as error:
+                raise TargetError(f"{self.where}: {error}") from error
             waiting += [one for one in steps if one not in found]
-            found |= dict.fromkeys(steps)
+            found |= steps
+            if len(found) > MOST_STEPS:
+                raise TargetError(f"{self.where}: ensemble {name} has more than {MOST_STEPS:,} steps")
         return tuple(found)
 
     def load(self, name: str, config: Config | None = None) -> int:
@@ -92,16 +95,16 @@ class Repository:
 
     def settle(self, names: Collection[str]) -> None:
         """Waits until none of them is on its way. Raises TargetError where one is for too long."""
-        n_looks = int(self._timeout_s / _POLL_S) + 2
+        n_looks, until_s = int(self._timeout_s / _POLL_S) + 2, time.monotonic() + self._timeout_s + _LOOKS_S
         for left in reversed(range(n_looks)):
             moving = [
                 f"{one['name']} is still {one['state']}"
                 for one in self.index()
-                if one["name"] in names and one.get("state") in _ON_THE_WAY
+                if one["name"] in names and one["state"] in _ON_THE_WAY
             ]
             if not moving:
                 return
-            if not left:
+            if not left or time.monotonic() > until_s:
                 raise TargetError(f"{self.where}: {moving[0]} after {self._timeout_s:g} s")
             self._pause(_POLL_S)
 

@@ -282,7 +282,7 @@ def _settings(
         others=tuple(others),
         rules=Rules(clients.timeout_ns, clients.max_in_flight, phase_timeouts(scenario)),
         n_connections=clients.connections, priority=clients.priority,
-        spill_dir="", late_limits=late_limits(scenario),
+        spill_dir="", late_limits=late_limits(scenario), largest_reply_bytes=clients.largest_reply_bytes,
     )  # fmt: skip
 
 

@@ -410,7 +410,7 @@ class Collection:
                 self._note_kept(label, file)
                 return
             kept = self._kept(file.table)
-            for data in ingest_file(self._store, seen, file, clock, self._phases, kept):
+            for data in ingest_file(self._store, seen, file, clock, self._phases, self.losses, kept):
                 self._note(file.table, label, data)
 
     def _begin_keeping(self) -> None:
@@ -434,6 +434,7 @@ class Collection:
         if taken is None:  # why not was told when it failed
             return
         self._store.keep(file.table, taken.files)
+        self.losses += taken.losses
         if taken.arrivals is not None:
             self._note(file.table, label, taken.arrivals)
 

@@ -13,7 +13,7 @@ from squall.cluster.driver.payloads.packing import Codes, GivenRequests, sendabl
 from squall.cluster.driver.payloads.wires import asked_of, stream_rule
 from squall.cluster.node.endpoint import Endpoint, access_of, attach, headers_of
 from squall.cluster.node.server import free_ports, refuse_no_model
-from squall.models.answer_function import load_function
+from squall.models.answer_function import load_function, refuse_no_function
 from squall.models.made import make_inputs
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.config.servers import ServerConfig
@@ -67,11 +67,12 @@ def check_before_ray(scenario: Scenario, plan: RunPlan, is_local: bool) -> dict[
     return found
 
 
-def refuse_no_answers(scenario: Scenario) -> None:
-    """Raises ScenarioError where the function or the file that knows right answers is not there."""
+def refuse_no_answers(scenario: Scenario, is_rehearsed: bool = False) -> None:
+    """Raises ScenarioError where the function or the file that knows right answers is not there. Of a run that is
+    rehearsed, whose scenario may be another's, no code is run."""
     for check in (one.clients.check for one in scenario.each_model()):
         if check is not None and check.function is not None:
-            load_function(check.function)
+            (refuse_no_function if is_rehearsed else load_function)(check.function)
         if check is not None and check.reference is not None and not Path(check.reference).is_file():
             raise ScenarioError(f"clients.check.reference: {check.reference}: no such file")
 

@@ -6,22 +6,25 @@ It needs no Ray and no server: the run directory, and the scratch folders that t
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from squall.actors.load.engine import BEFORE_ITS_TURN
 from squall.actors.sampling.sampled import FILLED
-from squall.actors.sampling.triton_trace import traces_in
+from squall.actors.sampling.triton_trace import TRACE, traces_in
 from squall.analysis.clocks.timeline import RunPhase, phase_spans
 from squall.analysis.clocks.track import ClockTrack
 from squall.analysis.derive import derive, is_derived
 from squall.analysis.schema import TABLES
+from squall.analysis.storage.beneath import refuse_ways_out
 from squall.analysis.storage.held_folder import sole_holder
+from squall.analysis.storage.home import sending_command
 from squall.analysis.storage.intact import require_intact
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary_file import Summary
@@ -41,18 +44,19 @@ from squall.cluster.driver.run import LOAD_STOPS, RunResult
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.node.agent import FIRST_SERVER
 from squall.cluster.node.injected.inside import LibrariesInside
-from squall.cluster.node.scratch import folders_of, owner_of
-from squall.cluster.node.server_log import locust_logs, without_own_folders
+from squall.cluster.node.scratch import folders_of
+from squall.cluster.node.server_log import end_of_log, without_own_folders
 from squall.cluster.node.spills import NodeFile, Spills
 from squall.cluster.progress import Screen
 from squall.scenarios.config.loader import scenario_of_run
-from squall.scenarios.errors import ClusterError, SquallError, StoreError
+from squall.scenarios.errors import ClusterError, ScenarioError, SquallError, StoreError
 from squall.scenarios.plan.plan import Plan
 from squall.scenarios.run_plan import RunPlan, plan_run
 from squall.scenarios.units import NS_PER_S
 
 _ENDED_WITHIN_S = 30.0
 _LAST_REPLIES_NS = 2 * NS_PER_S
+_READ_OF_SERVER = ("triton.log", "batches", "recorded", "kernels", "rings", "kernel-rings")
 _NOT_HERE = "is not on this machine"
 _NO_MASTER = "the load ended with the run's driver, and what Locust itself would have said of it is gone"
 _NO_LOAD = "it was broken off before the load began"
@@ -77,8 +81,10 @@ def resume_run(run_dir: Path, interrupts: Interrupts) -> RunResult:
         with interrupts.allowed():
             summary = derive(store) if store.has("requests") else None
     except (KeyboardInterrupt, SquallError):
-        again = "resume" if store.manifest.copied_to else "analyze"  # which brings it there, too
-        screen.step(f"sealed, without join and report: squall {again} {store.run_dir}")
+        again = f"squall analyze {quote(str(store.run_dir))}"
+        if store.manifest.copied_to:
+            again = sending_command(store)
+        screen.step(f"sealed, without join and report: {again}")  # either makes them
         raise
     return RunResult(store.run_dir, summary, status)
 
@@ -127,26 +133,22 @@ class _Resuming:
 
     def look(self) -> None:
         """Finds the folders here, and waits for the end of what still writes to them. Raises ClusterError."""
-        run = self._store.run
         nodes = {label: node.folder or "" for label, node in self._before.nodes.items()}
         folders = self._unfinished.folders if self._unfinished is not None else nodes
-        named = {label: Path(folder) for label, folder in folders.items()}
-        here = {
-            label: path for label, path in named.items() if (owner := owner_of(path)) and owner.run == run
-        }
-        self._folders = {**folders_of(run), **here}
+        self._folders = folders_of(self._store.run, self._store.run_dir, folders)
         for label, folder in self._folders.items():
             told = f"a process of the run still writes to {folder} of {label}: end it, or try again a little later"
             with sole_holder(folder, ClusterError(told), _ENDED_WITHIN_S):
                 self._screen.step(f"found what {label} kept in {folder}")
-        self._find_copies(named)
+            _refuse_ways_out(folder, self._servers())
+        self._find_copies(folders)
         absent = [f"what {label} kept in {path} {_NOT_HERE}" for label, path in self._elsewhere.items()]
         has_here = self._folders or self._copies or (self._unfinished is None and self._store.has("requests"))
         if absent and not has_here:
             raise ClusterError(f"nothing to gather: {'; '.join(absent)}")
         self._losses += absent
 
-    def _find_copies(self, named: Mapping[str, Path]) -> None:
+    def _find_copies(self, named: Mapping[str, str]) -> None:
         """What came from nodes whose folders are not here, and which folders of `named` hold more than that."""
         found = copied_sites(self._store.run_dir)
         copies = {site: path for site, path in found.items() if site not in self._folders}
@@ -160,7 +162,7 @@ class _Resuming:
                 f"found what was fetched from {site}" + ("" if site in whole else ", not all of it")
             )
         left = {site: path for site, path in named.items() if site not in self._folders}
-        self._elsewhere = {site: str(path) for site, path in left.items() if site not in whole}
+        self._elsewhere = {site: path for site, path in left.items() if site not in whole}
 
     def gather(self) -> str:
         """Brings all into the store and seals it; the verdict's status. Raises StoreError."""
@@ -168,6 +170,7 @@ class _Resuming:
             self._store.reopen((), lambda _, rows: rows)
             self._store.seal(SealedVerdict(status="ABORTED", reasons=(_NO_LOAD,)))
             return "ABORTED"
+        self._require_clocks()
         plan = self._plan()
         files = [(label, file) for label in self._folders for file in self._files_of(label)]
         for site, path in self._copies.items():
@@ -190,6 +193,16 @@ class _Resuming:
         here += [name for site in self._copies for name in self._servers_at(site)]
         return rows.filter(pc.invert(pc.is_in(_plain(rows, "server"), pa.array(here, pa.string()))))
 
+    def _require_clocks(self) -> None:
+        """Raises ClusterError where nothing says when rows of a node were: the manifest is not as its run left it."""
+        known = self._before
+        labels = sorted({label_of(site) for site in (*self._folders, *self._copies)})
+        starts = {label for label, node in known.nodes.items() if node.clock_track is not None}
+        lacking = [label for label in labels if label not in starts & known.node_starts_ns.keys()]
+        if known.start_ns is None or lacking:
+            told = f"does not say how the clock of {', '.join(lacking) or 'the run'} goes"
+            raise ClusterError(f"the manifest {told}: nothing can be gathered")
+
     def _plan(self) -> RunPlan | None:
         """As the run made it; None of Locust's load, of which the manifest says all: its file may be another by now.
         Raises ClusterError where it comes out otherwise."""
@@ -197,7 +210,13 @@ class _Resuming:
             return None
         scenario = scenario_of_run(self._before.scenario or {}, str(self._store.run_dir))
         n_servers = len(self._before.servers)
-        plan = plan_run(scenario, scenario.server_entries() or scenario.entries_for(n_servers))
+        try:
+            plan = plan_run(scenario, scenario.server_entries() or scenario.entries_for(n_servers))
+        except ScenarioError as error:  # its text may show what stands in a file that the run names
+            raise ClusterError(
+                "the plan of this run cannot be made again: a file that its scenario names is not there, or is another;"
+                " resume it where it ran"
+            ) from error
         if plan.sha256() != self._before.plan.sha256:
             raise ClusterError(
                 "the plan of this run cannot be made again: resume it with the squall that ran it"
@@ -251,7 +270,7 @@ class _Resuming:
         assert start_ns is not None, "phases are noted with it"
         if isinstance(plan, Plan):
             nodes = [worker.node for worker in manifest.workers]
-            served = manifest.servers
+            served = self._servers()
             names = {"run": self._store.run, "request_kind": next(iter(served.values())).model or ""}
             redeals = redeals_of(manifest.redeals)
             self._ledger = Ledger(plan, names, nodes, start_ns, tuple(served), redeals, model_names(manifest))
@@ -267,9 +286,8 @@ class _Resuming:
                 self._store.write_file(f"nsys/{file.path.partition('/')[2]}", pieces_of(here, file))
             if not file.table:
                 continue
-            for data in ingest_file(
-                self._store, here, file, clocks[label_of(label)], self._phases, self._counted(file.table)
-            ):
+            clock, kept = clocks[label_of(label)], self._counted(file.table)
+            for data in ingest_file(self._store, here, file, clock, self._phases, self._losses, kept):
                 if file.table == "requests":
                     n_rows += len(data)
                     if self._ledger is not None:
@@ -292,12 +310,22 @@ class _Resuming:
     def _keep_log(self) -> None:
         for folder in self._folders.values():
             for name in self._servers():
-                log = folder / name / "triton.log"
-                if log.exists():
-                    text = without_own_folders(log.read_bytes(), folder).decode(errors="replace")
-                    self._store.write_text(f"logs/{name}.log", text)
-            for name, own in locust_logs(Spills(folder, "").spill_dir, folder).items():
-                self._store.write_text(f"logs/{name}", own.decode(errors="replace"))
+                self._keep_text(f"logs/{name}.log", folder / name / "triton.log", folder)
+            for log in sorted((folder / "spill").glob("locust-*.log")):
+                self._keep_text(f"logs/{log.name}", log, folder)
+
+    def _keep_text(self, name: str, log: Path, folder: Path) -> None:
+        """`log` without names of this node's folders; its end, where it is too large to be held."""
+        try:
+            content, n_left_out = end_of_log(log)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self._notes.append(f"{name} cannot be read: {error.strerror}")
+            return
+        if n_left_out:
+            self._notes.append(f"{name} has the end of a log: {n_left_out} bytes before that are left out")
+        self._store.write_text(name, without_own_folders(content, folder).decode(errors="replace"))
 
     def _seal(self) -> str:
         known = self._store.manifest
@@ -348,9 +376,8 @@ class _Resuming:
         """Sealed as unfinished again. Raises StoreError."""
         folders = {label: str(folder) for label, folder in self._folders.items()}
         kept = ", ".join(f"{folder} of {label}" for label, folder in folders.items())
-        told = (
-            f"{error}; the records are kept in {kept}: squall resume {self._store.run_dir} finishes the run"
-        )
+        again = f"squall resume {quote(str(self._store.run_dir))}"
+        told = f"{error}; the records are kept in {kept}: {again} finishes the run"
         unfinished = Unfinished(
             folders=folders, why=dict.fromkeys(folders, str(error)), is_aborted=self._is_aborted
         )
@@ -371,6 +398,24 @@ class _Resuming:
             for name in self._servers():
                 LibrariesInside(folder / name).close(keeps_files=False)
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _refuse_ways_out(folder: Path, servers: Iterable[str]) -> None:
+    """Raises StoreError where something that is read of a scratch folder is no plain file or folder. Of all else in a
+    server's, its temporary folder, sockets and links are its own business."""
+    for own in (folder / name for name in servers):
+        _refuse_way_out(own)
+        for path in (*(own / name for name in _READ_OF_SERVER), *own.glob(f"{TRACE}*")):
+            _refuse_way_out(path)
+            refuse_ways_out(path)
+    for path in (folder / "spill", folder / "reports"):
+        _refuse_way_out(path)
+        refuse_ways_out(path)
+
+
+def _refuse_way_out(path: Path) -> None:
+    if path.is_symlink() or (path.exists() and not (path.is_dir() or path.is_file())):
+        raise StoreError(f"{path} is no file or folder of squall's: remove it")
 
 
 def _plain(rows: pa.Table, column: str) -> pa.ChunkedArray:

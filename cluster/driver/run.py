@@ -13,13 +13,13 @@ import math
 import os
 import platform
 import shutil
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
+from shlex import quote
 
 from squall.actors.clock import utc_minus_monotonic_ns
 from squall.actors.load.trial import try_request
@@ -30,7 +30,7 @@ from squall.analysis.decisions.certainty import Outcome
 from squall.analysis.decisions.figures import BROKEN
 from squall.analysis.decisions.of_run import with_certain_request
 from squall.analysis.derive import derive, is_derived
-from squall.analysis.storage.home import HERE, is_to_be_sent, send_away, unsent_text
+from squall.analysis.storage.home import HERE, is_to_be_sent, send_away, sending_command, unsent_text
 from squall.analysis.storage.places.object_folder import ObjectFolder
 from squall.analysis.storage.places.place import place_at
 from squall.analysis.storage.store import RunStore
@@ -67,7 +67,7 @@ from squall.cluster.kept.keepers import Keepers
 from squall.cluster.node.endpoint import Endpoint
 from squall.cluster.placement import Node, Placement, place
 from squall.cluster.progress import Screen
-from squall.cluster.remote.session import Session
+from squall.cluster.remote.session import Session, say_stuck
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ClusterError, ScenarioError, SquallError, StoreError
 from squall.scenarios.plan.plan import Plan
@@ -141,7 +141,7 @@ def run_scenario(
         except StoreError as error:  # what broke the run off matters more
             screen.step(str(error), "red")
             where = str(store.run_dir)
-        screen.step(f"{told}{where}")  # last: of object storage the folder here has gone
+        screen.step(f"{told}{quote(where)}")  # last: of object storage the folder here has gone
         raise
     else:
         try:
@@ -159,7 +159,7 @@ def _send(store: RunStore, screen: Screen) -> str:
     """Brings a run of object storage there; where the run lies then. Raises StoreError."""
     if is_to_be_sent(store):
         screen.step(f"bringing it to {store.manifest.copied_to}; until all is there it is in {store.run_dir}")
-    return send_away(store)
+    return send_away(store, store.manifest.copied_to)  # which this command was told
 
 
 def _broken_off_text(store: RunStore) -> str:
@@ -336,7 +336,8 @@ class _Run:
 
     def _how_to_finish(self) -> str:
         folders = names_text([f"{folder} of {label}" for label, folder in self._kept_folders().items()])
-        return f"the records are kept in {folders}: squall resume {self._store.run_dir} finishes the run"
+        again = f"squall resume {quote(str(self._store.run_dir))}"
+        return f"the records are kept in {folders}: {again} finishes the run"
 
     def _unfinished(self, is_aborted: bool) -> Unfinished | None:
         """For the seal; None where the run has all that was recorded."""
@@ -417,12 +418,10 @@ class _Run:
     def end_stuck(self, reason: str) -> None:
         """For a thread, while the main one hangs in Ray's library: seals the run, and says where it is and why."""
         self.abort(reason)
-        self._screen.step(f"{_broken_off_text(self._store)}{self._store.run_dir}")
+        self._screen.step(f"{_broken_off_text(self._store)}{quote(str(self._store.run_dir))}")
         if is_to_be_sent(self._store):
-            told = f"squall resume {self._store.run_dir} brings it to {self._store.manifest.copied_to}"
-            self._screen.step(told)
-        sys.stderr.write(f"squall: {reason}\n")
-        sys.stderr.flush()
+            self._screen.step(f"{sending_command(self._store)} brings it there")
+        say_stuck(reason)
 
     def _follow(self) -> None:
         """From the start instant to the last row in the store."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -16,7 +17,7 @@ from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.clocks.track import ClockTrack
 from squall.analysis.schema import TABLES
 from squall.analysis.storage.held_folder import held_folder, sweep_folders
-from squall.analysis.storage.kept_parts import as_kept
+from squall.analysis.storage.kept_parts import OWNER, as_kept
 from squall.analysis.storage.part import NewParts, error_reason, table_entry
 from squall.analysis.storage.places.local_folder import LocalFolder
 from squall.analysis.storage.store import RunStore
@@ -25,6 +26,7 @@ from squall.analysis.tables.manifest import Manifest
 from squall.analysis.tables.sealed import SealedFile
 from squall.cluster.driver.records.ingest import ingest_file
 from squall.cluster.driver.records.node_files import FilesHere
+from squall.cluster.node.scratch import claim, owner_of
 from squall.cluster.node.spills import NodeFile
 from squall.cluster.node.triton_home import cache_dir
 from squall.scenarios.errors import ClusterError
@@ -37,6 +39,7 @@ class Taken:
 
     files: Sequence[SealedFile]
     arrivals: pa.Table | None
+    losses: Sequence[str]
 
 
 class Keeper:
@@ -52,11 +55,16 @@ class Keeper:
         self._sweeping = Lock()
         self._swept: set[Path] = set()
 
-    def begin(self, run: str, node: str) -> str:
-        """Makes the folder of a run and node here; the folder of the run."""
+    def begin(self, run: str, node: str, run_dir: str, place: str) -> str:
+        """Makes the folder of a run and node here, and says in it whose it is; the folder of the run.
+
+        `run_dir`, `place`: see `squall.cluster.node.scratch.claim`.
+        """
         path = self._folder / run / node
         try:
-            path.mkdir(parents=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.mkdir(mode=0o700)
+            claim(path, run, node, run_dir, place)
             (path / "tables").mkdir()
         except OSError as error:
             raise ClusterError(f"{node}: cannot keep records in {path}: {error_reason(error)}") from error
@@ -70,14 +78,15 @@ class Keeper:
         store = self._stores[node]
         before = set(store.path(file.table))
         try:
-            made = ingest_file(store, FilesHere(Path(scratch), node), file, clock, phases)
+            losses: list[str] = []
+            made = ingest_file(store, FilesHere(Path(scratch), node), file, clock, phases, losses)
             arrivals = [_of_ledger(data) for data in made if file.table == "requests"]
             store.flush(file.table)
         except Exception as error:
             raise ClusterError(f"{node}: cannot keep {file.path}: {error}") from error
         parts = [path for path in store.path(file.table) if path not in before]
         entry = table_entry(store.run_dir, parts)
-        return Taken(as_kept(node, entry.files), pa.concat_tables(arrivals) if arrivals else None)
+        return Taken(as_kept(node, entry.files), pa.concat_tables(arrivals) if arrivals else None, losses)
 
     def work(
         self, folder: str, node: str, table: str, made: str, number: int, errand: Errand
@@ -123,16 +132,11 @@ class Keeper:
 
     def remove(self, folder: str, name: str) -> None:
         """See `Place.remove`."""
-        LocalFolder(self._inside(folder)).remove(name)
+        self._file(folder, name).unlink(missing_ok=True)
 
-    def forget(self, run: str, node: str) -> None:
-        """Removes what a node kept of a run."""
-        path = self._folder / run / node
-        shutil.rmtree(path, ignore_errors=True)
-        try:
-            path.parent.rmdir()
-        except OSError:  # another node of this machine keeps some
-            return
+    def forget(self, run: str, node: str, run_dir: str) -> bool:
+        """See `remove_kept_folder`."""
+        return remove_kept_folder(self._folder / run / node, run, node, run_dir)
 
     def _sweep(self, own: Path) -> None:
         """What an earlier process left of its errands goes, before the first of this one: later a folder may be new."""
@@ -154,6 +158,24 @@ class Keeper:
         if not path.is_relative_to(self._folder.resolve()):
             raise ClusterError(f"{folder} is no folder of records")
         return path
+
+
+def remove_kept_folder(path: Path, run: str, node: str, run_dir: str) -> bool:
+    """Removes what a keeper of this user made in `path`, which says that it is of that run; whether it is gone.
+
+    What else lies there stays, and so does a folder that does not say so.
+    """
+    owner = owner_of(path)
+    if owner is None or (owner.run, owner.node, owner.run_dir) != (run, node, run_dir):
+        return not os.path.lexists(path)
+    for made in (*(path / "tables" / table for table in TABLES), *path.glob(".scratch-*")):
+        shutil.rmtree(made, ignore_errors=True)
+    with suppress(OSError):
+        (path / "tables").rmdir()
+        (path / OWNER).unlink()
+        path.rmdir()
+        path.parent.rmdir()  # where no other node of this machine keeps some
+    return not os.path.lexists(path)
 
 
 def _of_ledger(data: pa.Table) -> pa.Table:

@@ -10,6 +10,7 @@ from squall.analysis.storage.store import RunStore
 from squall.cluster.kept.fetched import Fetched
 from squall.cluster.kept.keeper import Keeper
 from squall.cluster.kept.node_folder import NodeFolder
+from squall.cluster.node.scratch import this_place
 from squall.cluster.placement import Node
 from squall.cluster.remote.spawn import Handle, ask_all, end_all, spawn, wait_all
 from squall.scenarios.config.records import RecordsConfig
@@ -32,11 +33,15 @@ class Keepers:
         for label, node in self._nodes.items():
             self._handles[label] = spawn("keeper", node, _THREADS, Keeper, self._config.folder)
         try:
-            asked = {label: one.begin(Keeper.begin, store.run, label) for label, one in self._handles.items()}
+            seen = (str(store.run_dir.resolve()), this_place())
+            asked = {
+                label: one.begin(Keeper.begin, store.run, label, *seen)
+                for label, one in self._handles.items()
+            }
             folders = wait_all(self._handles, asked)
         except ClusterError:
             with suppress(ClusterError):
-                remove_kept(store.run, self._handles)
+                remove_kept(store, self._handles)
             raise
         store.amend(replace(store.manifest, kept=folders))
         self._fetched = _fetched_into(store)
@@ -97,11 +102,15 @@ def _reach(store: RunStore, places: dict[str, NodeFolder]) -> None:
 
 def _root_of(store: RunStore) -> str | None:
     """Folder of records of all runs, as the scenario of the run says."""
-    records = (store.manifest.scenario or {}).get("records") or {}
-    folder: str | None = records.get("folder")
-    return folder
+    records = (store.manifest.scenario or {}).get("records")
+    folder = records.get("folder") if isinstance(records, Mapping) else None
+    return folder if isinstance(folder, str) else None
 
 
-def remove_kept(run: str, keepers: Mapping[str, Handle[Keeper]]) -> None:
-    """Removes what the nodes keep of a run. Raises ClusterError."""
-    wait_all(keepers, {label: keeper.begin(Keeper.forget, run, label) for label, keeper in keepers.items()})
+def remove_kept(store: RunStore, keepers: Mapping[str, Handle[Keeper]]) -> list[str]:
+    """Removes what the nodes keep of a run; the nodes of which something stays. Raises ClusterError."""
+    run_dir = str(store.run_dir.resolve())
+    asked = {
+        label: keeper.begin(Keeper.forget, store.run, label, run_dir) for label, keeper in keepers.items()
+    }
+    return [label for label, is_gone in wait_all(keepers, asked).items() if not is_gone]

@@ -3,7 +3,6 @@ those of the batch library or of the hook in Python models (`squall.cluster.node
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,10 +12,16 @@ from typing import Any
 import pyarrow as pa
 
 from squall.actors.inject.batch_ring import CutOff, RecordedBatch, recorded_batches
+from squall.actors.spill import bounded
 from squall.analysis.schema import NO_DEVICE, arrow_schema
 from squall.models.payload import ID_DIGITS, LEAST_TRIAL_ID
+from squall.scenarios.foreign_file import plain_opener
+from squall.scenarios.foreign_text import json_of, printable
 
 _ROWS_A_TABLE = 20_000
+_MOST_ROWS = 2**31
+_MOST_LINE_BYTES = 2**20
+"""Of a batch of 60,000 requests."""
 
 
 def read_batches(folder: Path, labels: Mapping[str, str], losses: list[str]) -> Iterator[pa.Table]:
@@ -29,15 +34,15 @@ def read_batches(folder: Path, labels: Mapping[str, str], losses: list[str]) -> 
     """
     for path in sorted([*folder.glob("*.jsonl"), *folder.glob("*/*/*.jsonl")]):
         if path.parent != folder:
-            labels = {**labels, "model": path.parts[-3], "version": path.parts[-2]}
+            labels = {**labels, "model": bounded(path.parts[-3]), "version": bounded(path.parts[-2])}
         (instance, device), rows, n_lost, n_cut = _of_name(path.stem), [], 0, 0
-        with path.open(encoding="utf-8") as lines:
-            for line in lines:
+        try:
+            for line in _lines(path):
                 record = _parse(line)
                 if record is None:
                     n_cut += 1
                 elif "instance" in record:
-                    instance, device = record["instance"], record.get("device", device)
+                    instance, device = bounded(record["instance"]), record.get("device", device)
                 else:
                     n_lost = max(n_lost, record.get("lost", 0))
                     row = _row(record, labels, instance, device)
@@ -46,12 +51,13 @@ def read_batches(folder: Path, labels: Mapping[str, str], losses: list[str]) -> 
                 if len(rows) == _ROWS_A_TABLE:
                     yield _table(rows)
                     rows = []
+        except OSError as error:
+            losses.append(f"batches: {printable(path.name)} cannot be read: {error.strerror}")
         if rows:
             yield _table(rows)
         if n_lost or n_cut:
-            losses.append(
-                f"batches: instance {path.stem}: {n_lost} records were not written, {n_cut} lines are cut off"
-            )
+            told = f"{n_lost} records were not written, {n_cut} lines are cut off"
+            losses.append(f"batches: instance {printable(path.stem)}: {told}")
 
 
 def read_recorded(
@@ -65,7 +71,7 @@ def read_recorded(
     """
     rows: list[dict[str, Any]] = []
     n_of: Counter[tuple[str, int]] = Counter()
-    n_before, n_untimed = 0, 0
+    n_before, n_untimed, n_strange = 0, 0, 0
     for batch in (one for path in files for one in recorded_batches(path)):
         if isinstance(batch, CutOff):
             losses.append(f"batches: {batch.n_bytes} bytes of what was recorded are no record")
@@ -75,6 +81,8 @@ def read_recorded(
             n_untimed += 1
         elif start_ns < from_ns:
             n_before += 1
+        elif batch.rows > _MOST_ROWS:
+            n_strange += 1
         else:
             key = batch.instance, batch.device
             rows.append(_recorded_row(batch, labels, (start_ns, end_ns), n_of[key]))
@@ -84,6 +92,8 @@ def read_recorded(
                 rows = []
     if rows:
         yield _table(rows)
+    if n_strange:
+        losses.append(f"batches: {n_strange} of more rows than a batch can have")
     if n_before:
         notes.append(f"batches: {n_before} before the load, such as warm-ups of the model, are left out")
     if n_untimed:
@@ -108,16 +118,41 @@ def _recorded_row(
 
 def _of_name(stem: str) -> tuple[str, int]:
     """Instance and device that the name of a record says; the line before the records says it again."""
-    found = re.fullmatch(r"(.+)\.gpu([0-9]+)", stem)
-    return (stem, NO_DEVICE) if found is None else (found[1], int(found[2]))
+    found = re.fullmatch(r"(.+)\.gpu([0-9]{1,4})", stem)
+    return (bounded(stem), NO_DEVICE) if found is None else (bounded(found[1]), int(found[2]))
 
 
-def _parse(line: str) -> dict[str, Any] | None:
+def _lines(path: Path) -> Iterator[bytes]:
+    """Of a file of a model's, whose code may have put anything there; a longer one than any of ours is cut. Raises
+    OSError."""
+    with open(path, "rb", opener=plain_opener) as file:
+        while line := file.readline(_MOST_LINE_BYTES):
+            yield line
+            while len(line) == _MOST_LINE_BYTES and not line.endswith(b"\n"):
+                line = file.readline(_MOST_LINE_BYTES)
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    """A line as the model writes it; None for any other."""
     try:
-        record = json.loads(line)
+        record = json_of(line)
     except ValueError:
         return None
-    return record if isinstance(record, dict) else None
+    if not isinstance(record, dict):
+        return None
+    if "instance" in record:
+        is_sound = isinstance(record["instance"], str) and is_int64(record.get("device", NO_DEVICE))
+    else:
+        ids = record.get("i")
+        numbers = (*(record.get(name) for name in "bser"), record.get("lost", 0))
+        is_sound = isinstance(ids, list) and all(isinstance(one, str) for one in ids)
+        is_sound = is_sound and all(map(is_int64, numbers))
+    return record if is_sound else None
+
+
+def is_int64(value: object) -> bool:
+    """Whether a value from JSON is a whole number that a table takes."""
+    return type(value) is int and -(2**63) <= value < 2**63
 
 
 def _row(record: Mapping[str, Any], labels: Mapping[str, str], instance: str, device: int) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+import time
 import urllib.parse
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
@@ -13,7 +14,19 @@ from typing import Any
 
 from squall.actors.net.stream import Address, TlsSettings
 from squall.actors.net.triton_control import PLAIN, Access, Control, ControlError, authority
-from squall.actors.net.triton_models import STATISTICS, describe_model, object_of, path_of, ready_models
+from squall.actors.net.triton_models import (
+    INSPECTION_S,
+    MOST_64,
+    MOST_STEPS,
+    STATISTICS,
+    describe_model,
+    index_of,
+    object_of,
+    path_of,
+    ready_models,
+    step_names,
+    whole_of,
+)
 from squall.analysis.tables.deployed import ServingFacts
 from squall.analysis.wording import names_text
 from squall.models.spec import ZOO, ModelSpec, head_of, head_spec, is_decoupled
@@ -29,6 +42,14 @@ _LIVE = "/v2/health/live"
 METRICS = "/metrics"
 _ESCAPED = ", and a Triton that takes a URL as it is written finds no name that a URL escapes: give the model another"
 _CONNECT_S = 1.0
+_CONNECTS_S = 10.0
+"""To all addresses of one name."""
+_MOST_LEVELS = 8
+_MOST_TOLD = 20
+"""Models or versions in one message."""
+_VERSION_CHARACTERS = 64
+Known = dict[str, Mapping[str, Any]]
+"""Configurations that were read, by model."""
 TRITON_GRPC_PORT = 8_001
 """Triton's default; server.grpc_port says another."""
 STATISTICS_API, METRICS_API = "statistics", "metrics"
@@ -205,8 +226,10 @@ def _servers_behind(url: str) -> tuple[str, ...]:
     """See `Endpoint.servers`. An IPv4 and an IPv6 address of one name are taken to be of one server."""
     with suppress(OSError):
         by_family: dict[int, list[str]] = {}
-        found = Address.resolve_all(*authority(url))
+        found, until_s = Address.resolve_all(*authority(url)), time.monotonic() + _CONNECTS_S
         for one in found if len(found) > 1 else ():
+            if time.monotonic() > until_s:
+                break
             with suppress(OSError):
                 socket.create_connection(one.sockaddr[:2], _CONNECT_S).close()  # type: ignore[arg-type]
                 by_family.setdefault(one.family, []).append(str(one))
@@ -232,19 +255,24 @@ def inspect(
     """What the server at `url` says of itself and the models. Raises TargetError where one is not ready, or it refuses
     what a request must know."""
     refused: dict[str, str] = {}
+    known: Known = {}
     try:
-        control = Control(url, access)
+        control = Control(url, access, None, INSPECTION_S)
     except OSError as error:
         raise TargetError(f"no Triton is ready at {url}: {error}") from error
     try:
         not_there = why_not_there(control, refused)
         if not_there is not None:
             raise TargetError(f"no Triton is ready at {url}: {not_there}")
-        found = [_inspect_model(control, url, model, refused) for model in models]
+        found = [_inspect_model(control, url, model, known, refused) for model in models]
         version = _server_version(control, refused)
         statistics = why_not(control, STATISTICS)
         if statistics is not None and statistics.is_refused:
             refused[STATISTICS_API] = str(statistics)
+        behind = {name for one in found for name in (one.served.spec.name, *one.served.steps)}
+        behind -= {one.served.spec.name for one in found if not one.has_config}
+        serving = {name: serving_of(config) for name, config in known.items() if name in behind}
+        decoupled = tuple(sorted(name for name, config in known.items() if is_decoupled(config)))
     except (ControlError, ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, ControlError) and error.is_refused:
             raise TargetError(f"{url} refuses who asks: {error}; {HEADERS_MEND}") from error
@@ -252,11 +280,6 @@ def inspect(
     finally:
         control.close()
     first, *others = (one.served for one in found)
-    configs = {name: config for one in found for name, config in one.configs.items()}
-    decoupled = tuple(sorted(name for name, config in configs.items() if is_decoupled(config)))
-    behind = {name for one in (first, *others) for name in (one.spec.name, *one.steps)}
-    unknown = {one.served.spec.name for one in found if not one.has_config}
-    serving = {name: serving_of(config) for name, config in configs.items() if name in behind - unknown}
     return Endpoint(
         url, access, grpc_port, metrics_url, source, version, first.spec, has_records, first.steps, decoupled,
         tuple(others), refused, serving=serving,
@@ -264,14 +287,14 @@ def inspect(
 
 
 def serving_of(config: Mapping[str, Any]) -> ServingFacts:
-    """What a model's configuration, from Triton as JSON, says of how it is served."""
+    """What a model's configuration, from Triton as JSON, says of how it is served. Raises ValueError, TypeError and
+    AttributeError for one that is none."""
     batcher, groups = config.get("dynamic_batching"), config.get("instance_group") or ()
+    delay_us = None if batcher is None else batcher.get("max_queue_delay_microseconds", 0)
     return ServingFacts(
-        max_batch_size=int(config.get("max_batch_size", 0)),
-        queue_delay_ns=None
-        if batcher is None
-        else int(batcher.get("max_queue_delay_microseconds", 0)) * _NS_PER_US,
-        n_instances=sum(int(one.get("count", 1)) * max(len(one.get("gpus") or ()), 1) for one in groups)
+        max_batch_size=whole_of(config.get("max_batch_size", 0)),
+        queue_delay_ns=None if delay_us is None else whole_of(delay_us, MOST_64 // _NS_PER_US) * _NS_PER_US,
+        n_instances=sum(whole_of(one.get("count", 1)) * max(len(one.get("gpus") or ()), 1) for one in groups)
         or None,
         response_cache=bool((config.get("response_cache") or {}).get("enable")),
     )
@@ -279,18 +302,16 @@ def serving_of(config: Mapping[str, Any]) -> ServingFacts:
 
 @dataclass(frozen=True)
 class _Inspected:
-    """A model under load, and the configurations that were read: its own, its steps', and those of all others there.
-    `has_config`: its own is that of the server, which refused none."""
+    """A model under load. `has_config`: its configuration is that of the server, which did not refuse it."""
 
     served: ServedModel
-    configs: Mapping[str, Mapping[str, Any]]
     has_config: bool
 
 
 def _server_version(control: Control, refused: dict[str, str]) -> str:
     """`unknown` where it is refused, which is noted. Raises ControlError and ValueError as `object_of`."""
     try:
-        return str(object_of(control, "/v2").get("version", "unknown"))
+        return str(object_of(control, "/v2").get("version", "unknown"))[:_VERSION_CHARACTERS]
     except ControlError as error:
         if not error.is_refused:
             raise
@@ -298,9 +319,12 @@ def _server_version(control: Control, refused: dict[str, str]) -> str:
         return "unknown"
 
 
-def _inspect_model(control: Control, url: str, model: ModelConfig, refused: dict[str, str]) -> _Inspected:
-    """What the server says of a model; what it refuses is noted. Raises TargetError where it is not ready,
-    ControlError, ValueError and KeyError as `describe_model`."""
+def _inspect_model(
+    control: Control, url: str, model: ModelConfig, known: Known, refused: dict[str, str]
+) -> _Inspected:
+    """What the server says of a model; its configuration, its steps' and those of all others there are added to
+    `known`, and what it refuses is noted. Raises TargetError where it is not ready, ControlError, ValueError and
+    KeyError as `describe_model`."""
     named = path_of(model.name)
     path = f"{named}/versions/{model.version}" if model.version is not None else named
     not_ready = why_not(control, f"{path}/ready")
@@ -313,14 +337,14 @@ def _inspect_model(control: Control, url: str, model: ModelConfig, refused: dict
         )
     described = describe_model(control, model.name, model.version, LARGEST_BATCH)
     refused |= described.refused
-    config = described.config
+    config = known[model.name] = described.config
     spec = ModelSpec.from_config(config, described.version)
-    steps = _steps(control, config)
-    configs = _configs(control, {model.name: config}, steps)
-    if any(is_decoupled(configs[name]) for name in steps if name in configs):
+    steps = _steps(control, config, known)
+    _add_configs(control, {*steps, *ready_models(control)}, known)
+    if any(is_decoupled(known[name]) for name in steps if name in known):
         spec = replace(spec, is_decoupled=True)  # Triton answers an ensemble so that has such a step
     _refuse_other_sizes(model, spec)
-    return _Inspected(ServedModel(spec, steps), configs, "configuration" not in described.refused)
+    return _Inspected(ServedModel(spec, steps), "configuration" not in described.refused)
 
 
 def _refuse_other_sizes(model: ModelConfig, spec: ModelSpec) -> None:
@@ -364,54 +388,61 @@ def why_not_there(control: Control, refused: dict[str, str] | None = None) -> st
     return None if not_ready.status and why_not(control, _LIVE) is None else str(not_ready)
 
 
-def _steps(control: Control, config: Mapping[str, Any], n_levels: int = 8) -> tuple[str, ...]:
+def _steps(
+    control: Control, config: Mapping[str, Any], known: Known, n_levels: int = _MOST_LEVELS
+) -> tuple[str, ...]:
     """Models at the ends of an ensemble's steps, as often as they are one; of a step that is an ensemble its own. Empty
-    of others."""
+    of others. Each is asked once at most, what it says is added to `known`. Raises ValueError where they are too many
+    to be an ensemble's."""
     found: list[str] = []
-    for step in (config.get("ensemble_scheduling") or {}).get("step") or ():
-        name = str(step["model_name"])
+    for name in step_names(config):
         inner: tuple[str, ...] = ()
         if n_levels:
             try:
-                inner = _steps(control, object_of(control, f"{path_of(name)}/config"), n_levels - 1)
+                if name not in known:
+                    known[name] = object_of(control, f"{path_of(name)}/config")
+                inner = _steps(control, known[name], known, n_levels - 1)
             except ControlError as error:
                 if not error.is_refused:  # else it is taken to be no ensemble
                     raise
         found += inner or (name,)
+        if len(found) > MOST_STEPS:
+            raise ValueError(f"an ensemble ends in more than {MOST_STEPS:,} steps")
     return tuple(found)
 
 
-def _configs(
-    control: Control, known: Mapping[str, Any], steps: Sequence[str]
-) -> dict[str, Mapping[str, Any]]:
-    """Those of `known`, of the steps, and of all others that are ready, which the model may ask. One that does not say
-    is not in it."""
-    configs = dict(known)
-    for name in {*steps, *ready_models(control)} - configs.keys():
-        with suppress(ControlError, ValueError):  # unloaded since
-            configs[name] = object_of(control, f"{path_of(name)}/config")
-    return configs
+def _add_configs(control: Control, names: set[str], known: Known) -> None:
+    """Of the steps, and of all that are ready, which the model may ask. One that does not say is not added. Raises
+    ControlError where the server no longer answers."""
+    for name in names - known.keys():
+        try:
+            known[name] = object_of(control, f"{path_of(name)}/config")
+        except ControlError as error:
+            if not error.status:
+                raise
+        except ValueError:
+            continue
 
 
 def _what_it_has(control: Control, name: str) -> str:
     """What the server has of the model, and other models; for the message where that is not ready. Empty where it does
     not say."""
     try:
-        index = control.ask_json("/v2/repository/index", "POST")
-        own = [one for one in index if one["name"] == name]
-        ready = sorted({one["name"] for one in index if one.get("state") == "READY"} - {name})
-    except (ControlError, KeyError, TypeError, AttributeError):
+        index = index_of(control)
+    except (ControlError, ValueError):
         return ""
-    said = "; ".join(_state(one) for one in own)
-    if any(one.get("state") == "READY" for one in own):
+    own = [one for one in index if one["name"] == name]
+    ready = sorted({one["name"] for one in index if one["state"] == "READY"} - {name})
+    said = "; ".join(_state(one) for one in own[:_MOST_TOLD])
+    if any(one["state"] == "READY" for one in own):
         is_escaped = urllib.parse.quote(name) != name
         return f"; of it, it has {said}{_ESCAPED if is_escaped else ''}"
-    others = f"it has {', '.join(ready)}" if ready else "it has no models that are ready"
+    others = f"it has {names_text(ready, _MOST_TOLD)}" if ready else "it has no models that are ready"
     return f"; the model is known there, but {said}; {others}" if own else f"; {others}"
 
 
 def _state(entry: Mapping[str, Any]) -> str:
     """One entry of the repository index in words: `version 3 READY`, `UNAVAILABLE (why)`."""
-    version = f"version {entry['version']} " if entry.get("version") else ""
-    reason = f" ({entry['reason']})" if entry.get("reason") else ""
-    return f"{version}{entry.get('state') or 'not loaded'}{reason}"
+    version = f"version {entry['version']} " if entry["version"] else ""
+    reason = f" ({entry['reason']})" if entry["reason"] else ""
+    return f"{version}{entry['state'] or 'not loaded'}{reason}"

@@ -14,15 +14,18 @@ import secrets
 import shutil
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from squall.actors.process.sweep import hold, share, sweep
+from squall.actors.process.sweep import hold, is_own_folder, share, sweep
+from squall.analysis.storage.beneath import read_plain
+from squall.analysis.storage.kept_parts import MOST_OWNER_BYTES, OWNER
 from squall.analysis.storage.manifest_file import MANIFEST
 from squall.analysis.tables.manifest import is_sealed_whole
+from squall.scenarios.foreign_text import is_beneath, is_component, json_of
 
 _PREFIX = "squall-tmp-"
-_OWNER = "owner.json"
 _REMOVED_WITHIN_S = 3.0
 _LOOK_EVERY_S = 0.1
 _KEPT_S = 7 * 24 * 3600
@@ -131,16 +134,20 @@ class Owner:
 def claim(folder: Path, run: str, node: str, run_dir: str, place: str) -> Owner:
     """Says in `folder` whose it is. `place`: that of who knows `run_dir`. Raises OSError."""
     owner = Owner(run, node, run_dir, place, secrets.token_hex(16))
-    (folder / _OWNER).write_text(json.dumps(asdict(owner)), encoding="utf-8")
+    (folder / OWNER).write_text(json.dumps(asdict(owner)), encoding="utf-8")
     return owner
 
 
 def owner_of(folder: Path) -> Owner | None:
-    """Whose rows it holds; None where it does not say, or is not there."""
+    """Whose rows it holds; None where it does not say, is not there, or is not this user's alone."""
+    if not is_own_folder(folder):
+        return None
     try:
-        return Owner(**json.loads((folder / _OWNER).read_text(encoding="utf-8")))
+        owner = Owner(**json_of(read_plain(folder / OWNER, MOST_OWNER_BYTES)))
     except (OSError, ValueError, TypeError):
         return None
+    is_text = all(isinstance(one, str) and "\0" not in one for one in vars(owner).values())
+    return owner if is_text and is_component(owner.run) and is_beneath(owner.node) else None
 
 
 def this_place() -> str:
@@ -173,7 +180,9 @@ def is_wanted(folder: Path) -> bool:
         return False
     manifest = Path(owner.run_dir) / MANIFEST
     try:
-        found = json.loads(manifest.read_text(encoding="utf-8"))
+        found = json_of(read_plain(manifest))
+        if not isinstance(found, dict):
+            raise ValueError("it is no manifest")
     except (OSError, ValueError):
         if manifest.parent.is_dir():
             return True
@@ -183,14 +192,29 @@ def is_wanted(folder: Path) -> bool:
     return has_begun and found.get("run") == owner.run and not is_sealed_whole(found)
 
 
-def folders_of(run: str) -> dict[str, Path]:
-    """The folders of the run in this machine's temporary folder, by label of the node."""
+def folders_of(run: str, run_dir: Path, named: Mapping[str, str] | None = None) -> dict[str, Path]:
+    """The folders here of the run in `run_dir`, by site: those in this machine's temporary folder, and of `named`,
+    which somebody else may have written, those that are such folders and say the same themselves."""
     found = {}
     for folder in sorted(Path(tempfile.gettempdir()).glob(f"{_PREFIX}*")):
         owner = owner_of(folder)
-        if owner is not None and owner.run == run:
+        if owner is not None and owner.run == run and _is_for(owner, run_dir):
             found[owner.node] = folder
+    for site, folder in ((site, Path(text)) for site, text in (named or {}).items()):
+        owner = owner_of(folder) if folder.is_absolute() and folder.name.startswith(_PREFIX) else None
+        if owner is not None and (owner.run, owner.node) == (run, site) and _is_for(owner, run_dir):
+            found[site] = folder
     return found
+
+
+def _is_for(owner: Owner, run_dir: Path) -> bool:
+    """Whether `run_dir` is where its rows are to go: not if that directory is here and another one, which may be a copy
+    by somebody else. One that is not here was moved, or is on the driver's machine."""
+    there = Path(owner.run_dir)
+    try:
+        return not there.is_dir() or there.samefile(run_dir)
+    except OSError:
+        return False
 
 
 def sweep_scratch() -> None:

@@ -37,6 +37,7 @@ from squall.models.spec import head_of
 from squall.scenarios.config.models.model import ModelConfig
 from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.errors import TargetError
+from squall.scenarios.foreign_text import is_component
 from squall.scenarios.units import NS_PER_S
 
 LOOPBACK = "127.0.0.1"
@@ -418,8 +419,20 @@ def refuse_no_model(models: Sequence[ModelConfig]) -> None:
         key = "model" if len(models) == 1 else f"models.{model.name}"
         if model.repository is None and model.weights is not None:
             find_weights(model.weights, model.name, head_of(model.name, key).sizes(model.settings, key), key)
-        if model.repository is not None and not (Path(model.repository) / model.name).is_dir():
-            raise TargetError(f"{key}.repository: {model.repository} has no model {model.name!r}")
+        if model.repository is not None and not _holds_model(Path(model.repository), model.name):
+            raise TargetError(
+                f"{key}.repository: {model.repository} has no model {model.name!r}, which is a folder with config.pbtxt"
+                " or versions"
+            )
+
+
+def _holds_model(repository: Path, name: str) -> bool:
+    """Whether a folder of it has the model's configuration or versions: a container sees all of a repository, which is
+    no folder of other things."""
+    folder = repository / name
+    return is_component(name) and (
+        (folder / "config.pbtxt").is_file() or any(one.name.isdecimal() for one in folder.glob("*"))
+    )
 
 
 def _identifier(folder: Path) -> str:

@@ -134,12 +134,12 @@ class Spills:
         """Every spill file, and every file of a scrubbed report (table empty)."""
         spilled = [
             NodeFile(
-                self._below(path), path.stat().st_size, path.name.partition("-")[0].removesuffix(".arrows")
+                self._below(path), path.lstat().st_size, path.name.partition("-")[0].removesuffix(".arrows")
             )
             for path in sorted(self.spill_dir.glob("*.arrows"))
         ]
         reports = [
-            NodeFile(self._below(path), path.stat().st_size, "")
+            NodeFile(self._below(path), path.lstat().st_size, "")
             for path in sorted(self.reports_dir.rglob("*.parquet"))
         ]
         return spilled + reports

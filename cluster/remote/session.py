@@ -20,6 +20,7 @@ from squall.cluster.remote.ray_end import children, end_ray, never_stuck, within
 from squall.cluster.remote.ray_watch import RayWatch
 from squall.cluster.remote.spawn import forget_launchers
 from squall.scenarios.errors import ClusterError
+from squall.scenarios.foreign_text import printable
 
 _OBJECT_STORE_BYTES = 256 * 1024**2
 """Enough for plans and chunks of spill files; Ray would take a third of the memory."""
@@ -62,7 +63,7 @@ class Session:
     ) -> None:
         """`tell_stuck`: see `never_stuck`; without it one line on stderr says why."""
         self._address = address
-        self._tell_stuck = tell_stuck or _say
+        self._tell_stuck = tell_stuck or say_stuck
         self._n_cpus = None if has_tasks else 1
         self._scratch: Scratch | None = None
         self._watch: RayWatch | None = None
@@ -163,8 +164,8 @@ def _hear_no_errors() -> None:
         global_worker.threads_stopped.set()
 
 
-def _say(why: str) -> None:
-    sys.stderr.write(f"squall: {why}\n")
+def say_stuck(why: str) -> None:
+    sys.stderr.write(f"squall: {printable(why)}\n")
     sys.stderr.flush()
 
 

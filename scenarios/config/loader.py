@@ -6,7 +6,9 @@ Every failure is a ScenarioError of one line: file, key path, what stands there,
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import re
+import stat
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,16 +27,22 @@ _Section = TypeVar("_Section", bound=Section)
 
 _IN_PYTHON = "scenario"
 """What an error begins with where no file is at fault."""
+_MOST_BYTES = 2 * 2**20
+"""Of such a file: of a day's curve in seconds that leaves half."""
 MOST_VALUES = 1_000_000
 """Of a scenario file, each use of an alias counted: ten lines of aliases of aliases are billions."""
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
-def load_scenario(path: Path | str, overrides: Sequence[str] = ()) -> Scenario:
+def load_scenario(
+    path: Path | str, overrides: Sequence[str] = (), allow_env: Collection[str] = ()
+) -> Scenario:
     """The scenario in `path`, changed by each `key.path=value` of `overrides` in turn.
 
     A relative trace file, model repository or file of right answers in it is taken from its folder, one in an
     override from the current folder. An override reaches a phase by name (`phases.burst.arrivals.rate=300/s`)
-    or by index (`phases[1]`, `phases.1`); its value is YAML.
+    or by index (`phases[1]`, `phases.1`); its value is YAML. Of the environment the file may ask for the variables
+    that `allow_env` or an override names.
     """
     path = Path(path)
     mapping = file_mapping(path)
@@ -42,7 +50,25 @@ def load_scenario(path: Path | str, overrides: Sequence[str] = ()) -> Scenario:
         apply_override(mapping, override)
     if overrides:
         resolve_paths(mapping, Path.cwd())
-    return scenario_from_mapping(mapping, str(path))
+    scenario = scenario_from_mapping(mapping, str(path))
+    refuse_unnamed(scenario, [*allow_env, *_variables_in(overrides)], str(path))
+    return scenario
+
+
+def refuse_unnamed(scenario: Scenario, allow_env: Collection[str], origin: str) -> None:
+    """Raises ScenarioError for a header with a variable of the environment that the user has not named: whoever wrote
+    the scenario also says to which server it goes."""
+    for key, value in scenario.clients.headers.items():
+        for name in _VARIABLE.findall(value):
+            if name not in allow_env:
+                raise ScenarioError(
+                    f"{origin}: clients.headers.{key} asks for ${{{name}}} of the environment: --allow-env {name}"
+                    " allows it"
+                )
+
+
+def _variables_in(texts: Iterable[str]) -> list[str]:
+    return [name for text in texts for name in _VARIABLE.findall(text)]
 
 
 def scenario_from_text(text: str, origin: str) -> Scenario:
@@ -51,12 +77,15 @@ def scenario_from_text(text: str, origin: str) -> Scenario:
 
 
 def make_scenario(
-    source: Scenario | Mapping[str, Any] | Path | str, values: Mapping[str, object] | None = None
+    source: Scenario | Mapping[str, Any] | Path | str,
+    values: Mapping[str, object] | None = None,
+    allow_env: Collection[str] = (),
 ) -> Scenario:
     """The scenario in the file `source`, or that `source` is or describes, changed by each of `values` in turn.
 
     Keys of `values` are key paths as `load_scenario` takes them, its values Python's: `{"phases.burst.arrivals.rate":
-    "300/s"}`. A relative path in a mapping or in `values` is taken from the current folder.
+    "300/s"}`. A relative path in a mapping or in `values` is taken from the current folder. `allow_env`: as there, of a
+    file alone.
     """
     if isinstance(source, Path | str):
         mapping, origin = file_mapping(Path(source)), str(source)
@@ -72,7 +101,10 @@ def make_scenario(
         set_value(mapping, path, value)
     if values:
         resolve_paths(mapping, Path.cwd())
-    return scenario_from_mapping(mapping, origin)
+    scenario = scenario_from_mapping(mapping, origin)
+    if isinstance(source, Path | str):
+        refuse_unnamed(scenario, [*allow_env, *_variables_in(map(str, (values or {}).values()))], origin)
+    return scenario
 
 
 def file_mapping(path: Path) -> dict[str, Any]:
@@ -84,11 +116,7 @@ def file_mapping(path: Path) -> dict[str, Any]:
 
 def read_mapping(path: Path, what: str) -> dict[str, Any]:
     """The mapping of keys that a file of this kind holds, with no two parts of it shared."""
-    try:
-        value = parse_yaml(_read_text(path, what), str(path))
-    except RecursionError as error:
-        raise ScenarioError(f"{path}: lists and mappings are nested too deep") from error
-    return _as_mapping(value, str(path), what)
+    return _as_mapping(parse_yaml(_read_text(path, what), str(path)), str(path), what)
 
 
 def scenario_from_mapping(mapping: Mapping[str, Any], origin: str) -> Scenario:
@@ -113,13 +141,25 @@ def section_from_mapping(
 
 def _read_text(path: Path, what: str) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        with open(path, "rb", opener=_without_waiting) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ScenarioError(f"{path}: is a pipe or a device, write it to a file")
+            content = file.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
+            raise ScenarioError(
+                f"{path}: has more than {_MOST_BYTES // 2**20} MiB: keep what is long in a trace or a file of data"
+            )
+        return content.decode()
     except FileNotFoundError as error:
         raise ScenarioError(f"{path}: no such {what} file") from error
     except UnicodeDecodeError as error:
         raise ScenarioError(f"{path}: is not UTF-8 text") from error
     except OSError as error:
         raise ScenarioError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _as_mapping(value: object, origin: str, what: str = "scenario") -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from squall.scenarios.config.scenario import Scenario
-from squall.scenarios.config.servers import SERVER_URL
+from squall.scenarios.config.servers import IMAGE, SERVER_URL
 from squall.scenarios.units import digits_text, format_duration, parse_duration
 
 _PLAIN = {
@@ -40,6 +40,7 @@ _PATTERNS = {
     r"^[a-z0-9][a-z0-9-]*$": "must be small letters, digits and hyphens",
     r"^[ -~]*$": "must be printable ASCII",
     r"^[1-9][0-9]*$": "must be a whole number from 1",
+    IMAGE: "must be the name of an image: one word that begins with a letter or a digit",
     SERVER_URL: "must be of the form http://host:port or https://host:port",
 }
 _Location = Sequence[str | int]

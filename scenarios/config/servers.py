@@ -13,6 +13,8 @@ from squall.scenarios.units import NS_PER_S
 
 _HOST = r"(?:\[[0-9A-Fa-f:.]+\]|[^/:\s\[\]]+)"
 SERVER_URL = rf"^(http://{_HOST}:[1-9]\d{{0,4}}|https://{_HOST}(:[1-9]\d{{0,4}})?)/?$"
+IMAGE = r"^[A-Za-z0-9]\S*$"
+"""One word that no runtime takes for an option of its own."""
 LARGEST_PORT = 65_535
 OWN_KEYS = ("url", "image", "runtime", "http_port", "grpc_port", "metrics_port")
 """Of one server alone: entries of `servers` do not take them from `server`."""
@@ -71,7 +73,7 @@ class ServerConfig(Section):
     """The Triton server: started here by default, else one that runs, else a container image."""
 
     url: Annotated[Text, Field(pattern=SERVER_URL)] | None = None
-    image: Text | None = None
+    image: Annotated[Text, Field(pattern=IMAGE)] | None = None
     runtime: Literal["docker", "podman"] | None = None
     listen: Literal["loopback", "cluster"] = "loopback"  # whom a server that squall starts answers
     http_port: Port | None = None

@@ -12,12 +12,15 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from squall.scenarios.data.folders import LARGEST_FILE_BYTES
 from squall.scenarios.data.source import Entry, Source, Wanted, fault
 from squall.scenarios.data.values import array_of, n_elements
 from squall.scenarios.traces.parts.faults import RowFault
 
 ONLY_COLUMN = "array"
 _KINDS = "biufSU"
+_TEXT_BYTES = 128
+"""Of a text, in lists of Python."""
 _SUFFIX = ".npy"
 
 
@@ -45,6 +48,7 @@ class ArraySource(Source):
         if not self._headers:
             raise RowFault(None, "holds no array")
         self.names = tuple(self._headers)
+        self.shapes = {name: header.shape[1:] for name, header in self._headers.items()}
         lengths = {name: header.shape[0] for name, header in self._headers.items()}
         if len(set(lengths.values())) > 1:
             told = ", ".join(f"{name} {n}" for name, n in lengths.items())
@@ -87,11 +91,12 @@ class ArraySource(Source):
 def _header(file: IO[bytes], name: str | None) -> _Header:
     """Of an array at the begin of `file`, which stands at its data then."""
     what = "the array" if name is None else f"array {name!r}"
-    read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     try:
         version = np.lib.format.read_magic(file)
-        shape, is_fortran, dtype = read[version](file)
-    except (ValueError, KeyError) as error:
+        if version != (1, 0):  # headers of 2.0 and 3.0 may have 4 GiB; none of numbers or text needs them
+            raise ValueError(f"its format is {version[0]}.{version[1]}; np.save it again, as 1.0")
+        shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(file)
+    except ValueError as error:
         raise RowFault(None, f"{what} is no array of NumPy's: {' '.join(str(error).split())}") from error
     if dtype.kind not in _KINDS:
         raise RowFault(None, f"{what} is of {dtype}, which no input takes; use numbers, booleans or text")
@@ -99,4 +104,14 @@ def _header(file: IO[bytes], name: str | None) -> _Header:
         raise RowFault(None, f"{what} lies in Fortran's order; save np.ascontiguousarray of it")
     if not shape:
         raise RowFault(None, f"{what} is one number, and its first axis was to be the entries")
-    return _Header(shape, dtype)
+    if min(shape) < 0:
+        raise RowFault(None, f"{what} states the shape {list(shape)}, and no size is below 0")
+    header = _Header(shape, dtype)
+    n_held = n_elements(shape[1:]) * _TEXT_BYTES if dtype.kind in "SU" else 0
+    if max(header.n_row_bytes, n_held) > LARGEST_FILE_BYTES:
+        raise RowFault(
+            None,
+            f"{what} has rows of {list(shape[1:])} {dtype}, and an entry has {LARGEST_FILE_BYTES // 2**30} GiB at most;"
+            " its first axis is to be the entries",
+        )
+    return header

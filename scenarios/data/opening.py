@@ -46,7 +46,7 @@ class Data:
     def __init__(self, config: DataConfig, source: Source, format: DataFormat) -> None:
         self.path = Path(config.path)
         self.format: DataFormat = format
-        self.names = source.names
+        self.names, self.shapes = source.names, source.shapes
         self.n_entries = min(source.n_entries, config.limit or source.n_entries)
         self.state = _state(self.path)
         self._source = source

@@ -48,6 +48,8 @@ class Source(ABC):
 
     names: tuple[str, ...]
     n_entries: int
+    shapes: Mapping[str, tuple[int, ...]] = {}
+    """Of a cell of each column that states it in front of all entries."""
 
     @abstractmethod
     def read(self, wanted: Wanted, names: Collection[str]) -> Iterator[tuple[int, Entry]]:

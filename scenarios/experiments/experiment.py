@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from squall.scenarios.config.loader import (
     file_mapping,
     read_mapping,
+    refuse_unnamed,
     resolve_paths,
     scenario_from_mapping,
     section_from_mapping,
@@ -93,8 +94,9 @@ class Experiment:
         }
 
 
-def load_experiment(path: Path) -> Experiment:
-    """The experiment in a file. A relative path in it is taken from its folder. Raises ScenarioError, one line."""
+def load_experiment(path: Path, allow_env: Collection[str] = ()) -> Experiment:
+    """The experiment in a file. A relative path in it is taken from its folder; `allow_env`: variables of the
+    environment that its headers may ask for. Raises ScenarioError, one line."""
     mapping = read_mapping(path, "experiment")
     stated = section_from_mapping(ExperimentFile, mapping, str(path))
     base = _base(path, stated.scenario)
@@ -107,20 +109,26 @@ def load_experiment(path: Path) -> Experiment:
     labels = [
         ", ".join(f"{short[key]}={value_text(value)}" for key, value in factors.items()) for factors in found
     ]
-    return experiment_of(path, stated, base, dict(zip(labels, found, strict=True)))
+    return experiment_of(path, stated, base, dict(zip(labels, found, strict=True)), allow_env)
 
 
 def experiment_of(
-    path: Path, stated: ExperimentFile, base: dict[str, Any], combinations: Mapping[str, Combination]
+    path: Path,
+    stated: ExperimentFile,
+    base: dict[str, Any],
+    combinations: Mapping[str, Combination],
+    allow_env: Collection[str] = (),
 ) -> Experiment:
     """The experiment of these combinations, by the labels of their cells, whatever `stated` says of a matrix.
 
     `base`: the scenario's mapping, its paths absolute; those of a combination are taken from the folder of `path`.
-    Raises ScenarioError, one line.
+    `allow_env`: as in `load_experiment`. Raises ScenarioError, one line.
     """
     plain = scenario_from_mapping(base, _origin(path, stated.scenario))
     seed = plain.seed if stated.seed is None else stated.seed
     cells = tuple(_cell(path, base, factors, label, seed) for label, factors in combinations.items())
+    for cell in cells:
+        refuse_unnamed(cell.scenario, allow_env, str(path))
     try:
         refuse_as_factor([cell.scenario for cell in cells])
     except ValueError as error:

@@ -14,6 +14,8 @@ from squall.scenarios.errors import ScenarioError
 
 MOST_BYTES = 64 * 2**20
 """Of all of them: they travel to every worker."""
+MOST_SOURCE_BYTES = 2 * 2**20
+"""Of the locustfile itself, which is compiled: that may take 600 bytes of memory for each."""
 _NEVER = {"__pycache__", ".git", ".venv"}
 """Folders that are left out."""
 MOST_SHOWN = 80
@@ -46,15 +48,26 @@ class LocustFiles:
 
 def read_locust_files(config: LocustConfig) -> LocustFiles:
     """Raises ScenarioError for a file that is not there or cannot be read, a locustfile that is no Python, in Python's
-    own words, and for more than `MOST_BYTES`, of which no more is read."""
+    own words, one of more than `MOST_SOURCE_BYTES`, and more than `MOST_BYTES` in all, of which no more is read."""
     path = Path(config.file)
-    folder, contents = path.parent, {path.name: _read(path, "load.locust.file", MOST_BYTES)}
+    source = _read(path, "load.locust.file", MOST_SOURCE_BYTES)
+    if len(source) > MOST_SOURCE_BYTES:
+        raise ScenarioError(
+            f"load.locust.file: {path}: more than {MOST_SOURCE_BYTES // 2**20} MiB of Python; put data, or modules that"
+            " it imports, beside it and name them in load.locust.include"
+        )
+    folder, contents = path.parent, {path.name: source}
     for named in config.include:
         for one in _files_of(Path(named)):
             name = one.relative_to(folder).as_posix()
             if name not in contents:
                 left = MOST_BYTES - sum(map(len, contents.values()))
                 contents[name] = _read(one, "load.locust.include", left)
+                if len(contents[name]) > left:
+                    raise ScenarioError(
+                        f"load.locust.include: more than {MOST_BYTES // 2**20} MiB in all, which every worker would be"
+                        " sent; put data where all nodes see it"
+                    )
     _refuse_no_python(path.name, contents[path.name])
     return LocustFiles(path.name, contents)
 
@@ -90,17 +103,11 @@ def _files_of(path: Path) -> Iterator[Path]:
 
 
 def _read(path: Path, key: str, most_bytes: int) -> bytes:
-    """No more than `most_bytes`. Raises ScenarioError."""
+    """One byte more than `most_bytes` at most. Raises ScenarioError."""
     try:
         if path.exists() and not path.is_file():  # a folder, or a pipe that would be waited for
             raise ScenarioError(f"{key}: {path}: is a {'folder' if path.is_dir() else 'device'}, no file")
         with path.open("rb") as file:
-            content = file.read(most_bytes + 1)
+            return file.read(most_bytes + 1)
     except OSError as error:
         raise ScenarioError(f"{key}: {path}: {error.strerror}") from error
-    if len(content) > most_bytes:
-        raise ScenarioError(
-            f"{key}: more than {MOST_BYTES // 2**20} MiB in all, which every worker would be sent; put data where all"
-            " nodes see it"
-        )
-    return content

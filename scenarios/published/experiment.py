@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -46,6 +46,7 @@ class _Asked:
     is_small: bool
     seed: int | None
     repeats: int | None
+    allow_env: Collection[str]
 
 
 def bundled_names() -> tuple[str, ...]:
@@ -55,16 +56,21 @@ def bundled_names() -> tuple[str, ...]:
 
 
 def load_published(
-    asked: str, is_small: bool = False, seed: int | None = None, repeats: int | None = None
+    asked: str,
+    is_small: bool = False,
+    seed: int | None = None,
+    repeats: int | None = None,
+    allow_env: Collection[str] = (),
 ) -> PublishedExperiment:
     """The experiment of that name, or in the file at that path; `seed`: the first of each part, None: the scenario's;
-    `repeats`: most seeds of a part, None: as many as it says. Raises ScenarioError, one line."""
+    `repeats`: most seeds of a part, None: as many as it says; `allow_env`: as in `load_experiment`. Raises
+    ScenarioError, one line."""
     path = _path_of(asked)
     file = section_from_mapping(PublishedFile, read_mapping(path, "published experiment"), str(path))
     if file.probe is not None:
         probe = probe_from_mapping(file.probe.model_dump(mode="json"), file.small.set if is_small else {})
         return PublishedExperiment(file, path, {}, is_small, probe)
-    asked_for = _Asked(is_small, seed, repeats)
+    asked_for = _Asked(is_small, seed, repeats, allow_env)
     parts = {name: _part(path, file, name, part, asked_for) for name, part in file.parts.items()}
     return PublishedExperiment(file, path, parts, is_small)
 
@@ -108,7 +114,7 @@ def _part(path: Path, file: PublishedFile, name: str, part: PartConfig, asked: _
         for row in file.rows
         if part.rows is None or row.name in part.rows
     }
-    return experiment_of(path, stated, base, cells)
+    return experiment_of(path, stated, base, cells, asked.allow_env)
 
 
 def _in_order(*settings: Settings) -> Settings:

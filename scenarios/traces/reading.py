@@ -8,7 +8,6 @@ Errors are one line: the file, the row (the first line of the file is row 1) and
 
 from __future__ import annotations
 
-import stat
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from squall.scenarios.traces.formats import recognised, record_of
 from squall.scenarios.traces.parts.faults import RowFault
 from squall.scenarios.traces.parts.options import Repair, TraceFormat, TraceOptions, TraceUnit
 from squall.scenarios.traces.parts.part import TracePart, join_parts
+from squall.scenarios.traces.readers.blocks import refuse_streams
 from squall.scenarios.traces.readers.checks import checked_parts
 from squall.scenarios.traces.readers.chunk import Mending, Source
 from squall.scenarios.traces.readers.stamps import Reading
@@ -69,7 +69,7 @@ def open_trace(path: Path, options: TraceOptions = _AS_THEY_ARE) -> TraceReader:
     Raises ScenarioError for a file that is not there, cannot be opened, is empty, or has no column of stamps.
     """
     with _faults_of(path):
-        _refuse_streams(path)
+        refuse_streams(path)
         record = record_of(options.format) if options.format else recognised(path, options.column)
         source = record.read(path, options)
         if options.session is not None and not source.has_sessions:
@@ -80,13 +80,6 @@ def open_trace(path: Path, options: TraceOptions = _AS_THEY_ARE) -> TraceReader:
 def read_trace(path: Path, options: TraceOptions = _AS_THEY_ARE) -> TracePart:
     """The whole trace in numpy arrays. Raises ScenarioError as `open_trace` and its iteration do."""
     return join_parts(list(open_trace(path, options)))
-
-
-def _refuse_streams(path: Path) -> None:
-    """A trace is opened more than once, so that a pipe would block or lose its first rows; OSError passes."""
-    mode = path.stat().st_mode
-    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-        raise RowFault(None, "is a pipe or a device; write it to a file first")
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain
@@ -115,7 +116,7 @@ def _in_order(path: Path, parts: Iterable[TracePart]) -> Iterator[TracePart]:
 def _replacing(path: Path) -> Iterator[IO[bytes]]:
     """A file that takes the name `path` when the block ends, and is gone where it fails."""
     try:
-        with whole_or_not(path) as part, part.open("wb") as file:
+        with whole_or_not(path) as part, part.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -133,7 +134,7 @@ def whole_or_not(path: Path) -> Iterator[Path]:
     target = Path(os.path.realpath(path))
     if os.path.exists(target) and not target.is_file():  # Path.exists raises for a name that is too long
         raise ScenarioError(f"{path}: cannot be written: it is a folder, a device or a pipe; name a file")
-    part = target.with_name(f".{os.getpid()}.part.{target.name}")
+    part = target.with_name(f".{secrets.token_hex(8)}.part.{target.name}")  # which no link can await
     try:
         yield part
         os.replace(part, target)

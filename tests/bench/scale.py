@@ -76,11 +76,11 @@ def held_plan(n: int, within_s: float, length_s: float) -> Plan:
 
 
 def closed_plan(n_users: int, seconds: float, ramp_s: float = 0.0) -> ClosedPlan:
-    """Users without think time that begin over `ramp_s`; then 10 s for the last replies."""
+    """Users without think time that begin over `ramp_s`; then 30 s for the last replies."""
     end_ns = round(seconds * _S)
     return ClosedPlan(
         users=np.arange(n_users, dtype=np.int64), n_users=n_users,
-        spans=(PhaseSpan("m", "measure", 0, end_ns), PhaseSpan("d", "drain", end_ns, end_ns + 10 * _S)),
+        spans=(PhaseSpan("m", "measure", 0, end_ns), PhaseSpan("d", "drain", end_ns, end_ns + 30 * _S)),
         phases=(ClosedPhase(n_users, ConstantThink(), round(ramp_s * _S), ConstantRows()), None),
         n_variants=1, seed=1,
     )  # fmt: skip
@@ -159,17 +159,17 @@ def run_once(protocol: str, null: NullProcess, plan: Plan | ClosedPlan, n_connec
 
 
 def held(protocol: str, n: int) -> Scale:
-    """`n` requests that arrive within a second or two and are answered together some seconds later."""
+    """`n` requests that arrive within a second or two and are answered together, long enough after the last of them."""
     within_s = n / 5_000
-    hold_s = within_s + 2
+    hold_s = within_s + 10
     with NullProcess(f"--service=constant:{round(hold_s * 1_000)}ms") as null:
         return run_once(protocol, null, held_plan(n, within_s, hold_s + 30), 16)
 
 
 def closed(protocol: str, n_users: int) -> Scale:
-    """`n_users` that come within 3 s, wait 3 s for each answer and ask again at once, for 9 s."""
-    with NullProcess("--service=constant:3s") as null:
-        return run_once(protocol, null, closed_plan(n_users, 9.0, ramp_s=3.0), 16)
+    """`n_users` that come within 3 s, wait 10 s for each answer and ask again at once, for 15 s."""
+    with NullProcess("--service=constant:10s") as null:
+        return run_once(protocol, null, closed_plan(n_users, 15.0, ramp_s=3.0), 16)
 
 
 def long(protocol: str, n: int) -> tuple[Scale, float]:

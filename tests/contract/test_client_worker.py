@@ -46,7 +46,7 @@ def length_ns(request: pytest.FixtureRequest) -> int:
     return int(request.param)
 
 
-@pytest.fixture(params=["squall", pytest.param("locust", marks=pytest.mark.slow)])
+@pytest.fixture(params=["squall", pytest.param("locust", marks=[pytest.mark.slow, pytest.mark.single])])
 def bench(request: pytest.FixtureRequest, length_ns: int, tmp_path: Path) -> Iterator[Bench]:
     if request.param != "squall":
         length_ns = max(length_ns, 8 * S)  # its first user may come seconds late on a busy host

@@ -17,7 +17,7 @@ from tests.contract.clients import WIRES, Bench, Wire, bench_of, stub_of
 
 NOW = SystemClock().monotonic_ns
 SENT_NS = 5
-FRESH = {"http": (0, 0, 0), "grpc": (3, 65_535, 0)}
+FRESH = {"http": (0, 0, 0, 0), "grpc": (3, 65_535, 0, 0)}
 """State of a stray; over gRPC with stream 1 begun."""
 
 

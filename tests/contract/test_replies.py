@@ -64,7 +64,7 @@ def test_a_reply_tells_what_it_has_not(http: dict[str, Reply], grpc: dict[str, R
     assert http["error"].held["n_json_bytes"] == 0
     assert grpc["no_status"].held["grpc_status"] == -1
     assert grpc["not_grpc"].held["http_status"] == 502
-    fresh: Any = GrpcExchange(None, 1, 42, 0)  # type: ignore[arg-type]
+    fresh: Any = GrpcExchange(None, 1, 42)  # type: ignore[arg-type]
     assert (fresh.http_status, fresh.grpc_status, fresh.body) == (-1, -1, b"")
     plain = EitherReply(b"")  # of an answer, where a test names no more than its bytes
     whole = {**http["answer"].held, **grpc["answer"].held}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -46,6 +47,7 @@ EXPECTED: dict[GrpcKind, tuple[str, str]] = {
     "close": ("transport_error", CLOSED),
     "malformed": ("bad_reply", "malformed reply: "),
     "huge_headers": ("bad_reply", "malformed reply: its headers are longer than 65535 bytes"),
+    "flood": ("bad_reply", "malformed reply: more than 1000 frames in a row that are of no use to a call"),
     "wrong_id": ("bad_reply", "the reply does not carry the request's id"),
     "short_tensor": ("bad_reply", "output OUTPUT "),
     "oversized": ("bad_reply", "output OUTPUT "),
@@ -55,7 +57,7 @@ EXPECTED: dict[GrpcKind, tuple[str, str]] = {
     "two_messages": ("bad_reply", "the reply's message says "),
     "half_message": ("bad_reply", "the reply's message says "),
 }
-ENDS_THE_CONNECTION: tuple[GrpcKind, ...] = ("goaway", "reset", "close", "malformed", "huge_headers")
+ENDS_THE_CONNECTION: tuple[GrpcKind, ...] = ("goaway", "reset", "close", "malformed", "huge_headers", "flood")
 FIFTH = 5  # every fifth request is served by the behaviour under test
 
 
@@ -94,6 +96,16 @@ def assert_ends(kind: GrpcKind, rows: pa.Table, stub: StubGrpc) -> None:
     assert outcome == EXPECTED[kind][0]
     assert str(detail).startswith(EXPECTED[kind][1])
     assert {outcome for i, (outcome, _) in enumerate(ends) if i % FIFTH} == {"ok"}
+
+
+def test_a_reply_longer_than_allowed_fails_its_own_call(tmp_path: Path) -> None:
+    plan = plan_of([i * 4 * MS for i in range(20)], 10 * S)
+    with StubGrpc(lambda i: GrpcBehaviour("oversized" if i % FIFTH == 0 else "answer"), REPLY_BYTES) as stub:
+        settings = settings_of(tmp_path, stub.port, n_connections=1, protocol="grpc")
+        rows = run_worker(replace(settings, largest_reply_bytes=100_000), plan)
+    ends = list(zip(column(rows, "outcome"), column(rows, "detail"), strict=True))
+    why = "the reply is larger than 100000 B: clients.largest_reply allows more"
+    assert ends == [("bad_reply", why) if i % FIFTH == 0 else ("ok", "") for i in range(20)]
 
 
 def test_the_instants_hold_the_servers_own_service_times(tmp_path: Path) -> None:

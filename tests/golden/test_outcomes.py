@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,7 @@ from tests.golden.driving import (
 
 pytestmark = pytest.mark.usefixtures("way")
 CLOSED = "the server closed the connection"
+NO_JSON = "the reply's Inference-Header-Content-Length is not within its body"
 EXPECTED: dict[Kind, tuple[str, str]] = {
     "answer": ("ok", ""),
     "bytewise": ("ok", ""),
@@ -47,6 +49,10 @@ EXPECTED: dict[Kind, tuple[str, str]] = {
     "http_1_0": ("ok", ""),
     "error_200": ("bad_reply", "status 200 with an error: stub: in words only"),
     "huge_head": ("bad_reply", "malformed reply: its head is longer than 65536 bytes"),
+    "upgrade": ("server_error", "101 "),
+    "json_below_0": ("bad_reply", NO_JSON),
+    "json_too_long": ("bad_reply", NO_JSON),
+    "json_digits": ("bad_reply", NO_JSON),
     "wrong_id": ("bad_reply", "the reply does not carry the request's id"),
     "short_tensor": ("bad_reply", "the reply has 4 tensor bytes, the model's spec says 8"),
     "oversized": ("bad_reply", "the reply has 400008 tensor bytes, the model's spec says 8"),
@@ -79,6 +85,16 @@ def test_a_behaviour_ends_in_its_own_outcome_and_disturbs_no_other_request(
         assert str(detail).startswith("malformed reply: ")
     else:
         assert touched == {EXPECTED[kind]}
+
+
+def test_a_reply_longer_than_allowed_fails_its_own_request(tmp_path: Path) -> None:
+    plan = plan_of([i * 4 * MS for i in range(20)], 10 * S)
+    with mixed("oversized") as stub:
+        settings = replace(settings_of(tmp_path, stub.port), largest_reply_bytes=100_000)
+        rows = run_worker(settings, plan)
+    ends = list(zip(column(rows, "outcome"), column(rows, "detail"), strict=True))
+    why = "the reply is larger than 100000 B: clients.largest_reply allows more"
+    assert ends == [("bad_reply", why) if i % FIFTH == 0 else ("ok", "") for i in range(20)]
 
 
 def test_the_instants_hold_the_servers_own_service_times(tmp_path: Path) -> None:

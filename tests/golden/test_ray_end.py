@@ -21,8 +21,8 @@ ROOT = Path(__file__).parents[2]
 _STUCK = """
 import subprocess, sys, time
 from squall.cluster.remote.ray_end import never_stuck
-from squall.cluster.remote.session import _say
-with never_stuck(0.5, "Ray did not answer", _say):
+from squall.cluster.remote.session import say_stuck
+with never_stuck(0.5, "Ray did not answer", say_stuck):
     child = subprocess.Popen(["sleep", "600"])
     print(child.pid, flush=True)
     while True:  # as a library that gives nothing to Python

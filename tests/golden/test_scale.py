@@ -94,8 +94,7 @@ def test_thousands_of_requests_in_flight_all_end_ok(protocol: str, n: int) -> No
 def test_ten_thousand_users_all_end_ok(protocol: str) -> None:
     if not scale.has_files_for(10_000):
         pytest.skip("the hard limit of open files has no room for 10,000 connections")
-    # the first users' replies come as the last users begin
-    assert_all_held(scale.closed(protocol, 10_000), 10_000, 9_000)
+    assert_all_held(scale.closed(protocol, 10_000), 10_000, 10_000)
 
 
 @pytest.mark.slow

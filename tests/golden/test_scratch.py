@@ -70,7 +70,7 @@ def test_rows_of_a_run_that_is_not_whole_are_kept_until_it_is(dead_owners: Path,
     run_dir = tmp_path / "runs" / "demo"
     run_dir.mkdir(parents=True)
     _with_rows(dead_owners, run_dir, this_place())
-    assert folders_of("demo") == {"node-0": dead_owners}
+    assert folders_of("demo", run_dir) == {"node-0": dead_owners}
     for manifest in (None, {"state": "open"}, {"state": "sealed", "unfinished": {}}):
         if manifest is not None:
             (run_dir / "manifest.json").write_text(json.dumps({"run": "demo", **manifest}))

@@ -85,6 +85,90 @@ def test_a_spill_file_cut_at_any_byte_still_gives_its_whole_batches(
         assert len(found) == n_rows
 
 
+def read_damaged(data: bytes) -> tuple[list[int], list[str]]:
+    """The ids, and what is told of the rest."""
+    losses: list[str] = []
+    tables = list(read_spill(pa.BufferReader(data), "requests", losses))
+    return ids(tables), losses
+
+
+def with_body(stream: bytes, byte: bytes) -> bytes:
+    """A stream of one batch, with every byte of its columns that one."""
+    reader = pa.BufferReader(stream)
+    for message in pa.ipc.MessageReader.open_stream(reader):
+        if message.type == "record batch":
+            start: int = reader.tell() - message.body.size
+            end: int = reader.tell()
+            return stream[:start] + byte * (end - start) + stream[end:]
+    raise AssertionError("no batch")
+
+
+@pytest.mark.parametrize("byte", [b"\x7f", b"\xff"], ids=["too large", "negative"])
+def test_places_beyond_their_words_cost_the_rows_of_their_batch_alone(
+    whole_file: tuple[bytes, list[int]], byte: bytes
+) -> None:
+    data, (first, second, _) = whole_file
+    found = read_damaged(data[:first] + with_body(data[first:second], byte) + data[second:])
+    loss = f"bytes {first} to {second} are damaged or cut off: 0 rows of these could be read"
+    assert found == ([0, 1, 2, 4, 5], [loss])
+
+
+def test_what_a_writer_had_begun_is_told(whole_file: tuple[bytes, list[int]]) -> None:
+    data, (_, second, third) = whole_file
+    loss = f"bytes {second} to {third - 9} are damaged or cut off: 0 rows of these could be read"
+    assert read_damaged(data[:-9]) == ([0, 1, 2, 3], [loss])
+
+
+def test_a_file_of_another_table_has_no_rows(whole_file: tuple[bytes, list[int]]) -> None:
+    data, _ = whole_file
+    losses: list[str] = []
+    assert list(read_spill(pa.BufferReader(data), "batches", losses)) == []
+    assert len(losses) == 3
+
+
+def test_whole_batches_before_a_damaged_one_of_their_stream_are_kept() -> None:
+    word, place = pa.array(["w"]), pa.array([0, 0], pa.int32())
+    batches = [
+        pa.record_batch({"n": pa.array([at, at + 1]), "w": pa.DictionaryArray.from_arrays(place, word)})
+        for at in (0, 2)
+    ]
+    stream = io.BytesIO()
+    with pa.ipc.new_stream(stream, batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    last = stream.getvalue().rindex(bytes(8), 0, -8)  # its places, with their padding
+    data = bytearray(stream.getvalue())
+    data[last : last + 4] = b"\xff" * 4
+    losses: list[str] = []
+    (table,) = read_spill(pa.BufferReader(bytes(data)), losses=losses)
+    assert table["n"].to_pylist() == [0, 1]
+    assert losses == [f"bytes 0 to {len(data)} are damaged or cut off: 2 rows of these could be read"]
+
+
+def test_columns_that_would_grow_beyond_all_bounds_are_not_expanded(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "s.arrows", LABELS, 0, ["m"], *SERVERS)
+    record_rows(recorder, 0, 5_000)
+    assert recorder.close() == []
+    data = (tmp_path / "s.arrows").read_bytes()
+    assert len(read_damaged(data)[0]) == 5_000
+    expanded = (8 * 5_000).to_bytes(8, "little")  # stands before each column of numbers
+    ids_found, losses = read_damaged(data.replace(expanded, (2**30).to_bytes(8, "little"), 1))
+    assert (ids_found, len(losses)) == ([], 1)
+
+
+def test_a_column_that_may_have_no_nulls_has_none(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "s.arrows", LABELS, 0, ["m"], *SERVERS)
+    record_rows(recorder, 0, 3)
+    assert recorder.close() == []
+    (table,) = read(tmp_path / "s.arrows")
+    nulls = pa.nulls(3, pa.int64())
+    place = table.schema.get_field_index("request_id")
+    stream = io.BytesIO()
+    with pa.ipc.new_stream(stream, table.schema) as writer:
+        writer.write_table(table.set_column(place, table.schema.field(place), nulls))
+    assert read_damaged(stream.getvalue())[0] == []
+
+
 class _Disk(io.FileIO):
     """A file on a disk with room for `room` bytes more."""
 

@@ -180,7 +180,8 @@ def test_a_repository_without_the_model_is_named(joined: Bench) -> None:
         model={"name": "absent", "repository": str(joined.folder), "max_batch_size": 8}
     )
     line = _refused(joined, joined.start_run(mapping), 1)
-    assert line == f"squall: model.repository: {joined.folder} has no model 'absent'"
+    why = "has no model 'absent', which is a folder with config.pbtxt or versions"
+    assert line == f"squall: model.repository: {joined.folder} {why}"
 
 
 def test_a_port_that_is_taken_is_named(joined: Bench) -> None:

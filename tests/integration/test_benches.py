@@ -81,6 +81,7 @@ def test_each_kind_of_input_is_answered(protocol: str) -> None:
             assert told["n_requests"] > 10
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize("arrangement", priority.ARRANGEMENTS)
 def test_every_arrangement_of_a_sender_sends_all(arrangement: str) -> None:
     with NullTriton() as server:

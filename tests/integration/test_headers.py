@@ -13,6 +13,7 @@ from tests.null_process import NullProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.beside]
 NAME, SECRET = "X-Api-Key", "s3cr3t-of-the-gateway"
+ALLOWED = ("--allow-env", "GATEWAY_KEY")
 
 
 def files_with(folder: Path, text: str) -> list[Path]:
@@ -35,7 +36,7 @@ def test_a_run_behind_a_gateway_has_its_statistics_and_keeps_no_secret(
         mapping = mapping_for(gateway.port)
         value = "${GATEWAY_KEY}" if is_reference else SECRET
         mapping["clients"]["headers"] = {NAME: value}  # type: ignore[index]
-        live = joined.start_run(mapping, "--json", env={"GATEWAY_KEY": SECRET})
+        live = joined.start_run(mapping, "--json", *ALLOWED, env={"GATEWAY_KEY": SECRET})
         code = live.end()
     assert code in (0, 3), live.error_line()
     store = joined.store()
@@ -53,7 +54,7 @@ def test_what_a_gateway_refuses_is_named_in_one_line_and_the_run_goes_on(joined:
     with NullProcess() as null, Gateway(null.ports["http"], NAME, SECRET, refused) as gateway:
         mapping = mapping_for(gateway.port)
         mapping["clients"]["headers"] = {NAME: "${GATEWAY_KEY}"}  # type: ignore[index]
-        live = joined.start_run(mapping, "--json", env={"GATEWAY_KEY": SECRET})
+        live = joined.start_run(mapping, "--json", *ALLOWED, env={"GATEWAY_KEY": SECRET})
         code = live.end()
     said = "".join(live.lines)
     assert code in (0, 3), live.error_line()
@@ -95,10 +96,11 @@ def test_init_and_perf_take_a_header_and_what_init_writes_runs(joined: Bench, tm
             env=env,
         )
         assert init.end() == 0, init.error_line()
+        assert init.lines[-1] == f"{written} is written: squall run {written} --allow-env GATEWAY_KEY"
         assert SECRET not in written.read_text()
         shorter = ("--set", "phases.warmup.duration=1s", "--set", "phases.measure.duration=2s")
         ray = ("--ray", joined.ray or "", "--out", str(joined.out))
-        run = joined.start("run", str(written), *shorter, *ray, env=env)
+        run = joined.start("run", str(written), *ALLOWED, *shorter, *ray, env=env)
         assert run.end() in (0, 3), run.error_line()
         perf = joined.start(
             "perf", "-m", "linear_head", "-u", f"127.0.0.1:{gateway.port}", "-H", f"{NAME}:{SECRET}",

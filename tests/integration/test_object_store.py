@@ -131,14 +131,21 @@ def test_a_store_killed_in_the_middle_leaves_the_run_whole_here_and_resume_bring
         line = live.error_line()
         assert line.startswith(f"squall: cannot write to {ADDRESS}/{run_dir.name}: "), line
         assert line.endswith(
-            f"the run is whole in runs/{run_dir.name}: squall resume runs/{run_dir.name} brings it there"
+            f"the run is whole in runs/{run_dir.name}: "
+            f"squall resume runs/{run_dir.name} --out {ADDRESS} brings it there"
         )
         store = RunStore.open(run_dir)
         assert store.verify() == []
         rows = store.read("requests")
         assert store.has_file("report.html")
     with object_store(tmp_path / "objects") as server:
-        live = alone.start("resume", f"runs/{run_dir.name}", env=server.environment(), cwd=alone.folder)
+        words = ("resume", f"runs/{run_dir.name}")
+        live = alone.start(*words, env=server.environment(), cwd=alone.folder)
+        assert live.end() in (0, 3), live.lines
+        stays = f"squall resume {run_dir.resolve()} --out {ADDRESS} brings it to object storage"
+        assert any(stays in line for line in live.lines), live.lines
+        assert _here(alone) == [run_dir]
+        live = alone.start(*words, "--out", ADDRESS, env=server.environment(), cwd=alone.folder)
         assert live.end() in (0, 3), live.lines
         assert _here(alone) == []
         with pytest.MonkeyPatch.context() as patch:
@@ -223,9 +230,10 @@ def test_ctrl_c_while_a_run_is_brought_there_leaves_it_here_and_says_how_to_go_o
     (run_dir,) = _here(alone)
     here = f"runs/{run_dir.name}"
     address = f"{ADDRESS}/{run_dir.name}"
-    assert live.lines[-2] == f"squall not all of it is in {address}: squall resume {here} brings it there"
+    told = f"not all of it is in {address}: squall resume {here} --out {ADDRESS} brings it there"
+    assert live.lines[-2] == f"squall {told}"
     assert RunStore.open(run_dir).verify() == []
-    live = alone.start("resume", here, env=known.environment(), cwd=alone.folder)
+    live = alone.start("resume", here, "--out", ADDRESS, env=known.environment(), cwd=alone.folder)
     assert live.end() in (0, 3), live.lines
     assert _here(alone) == []
     assert RunStore.open(address).verify() == []
@@ -271,3 +279,49 @@ def test_what_cannot_be_read_there_is_one_line(known: ObjectStore, tmp_path: Pat
     with pytest.raises(StoreError, match=r"the object store cannot be reached") as caught:
         derive(store)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.slow
+def test_resume_takes_no_folder_of_the_users_that_a_run_in_a_bucket_names(
+    alone: Bench, known: ObjectStore, tmp_path: Path
+) -> None:
+    here = plant(Shape(seed=5, n_requests=50)).write(tmp_path / "made")
+    manifest = here.run_dir / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "run": "precious"}))
+    Mirror(here.run_dir, ObjectFolder(f"{ADDRESS}/evil")).finish("manifest.json")
+    objects = known.objects()
+    file = alone.folder / "runs" / "precious" / "thesis.tex"
+    file.parent.mkdir(parents=True)
+    file.write_text("a user's")
+    live = alone.start("resume", f"{ADDRESS}/evil", env=known.environment(), cwd=alone.folder)
+    assert live.end() == 1, live.lines
+    assert live.error_line().endswith(
+        f"runs/precious has files of something else than {ADDRESS}/evil: move it away"
+    )
+    assert [path.name for path in file.parent.iterdir()] == ["thesis.tex"]
+    assert file.read_text() == "a user's"
+    assert known.objects() == objects
+
+
+@pytest.mark.slow
+def test_a_sealed_run_of_a_bucket_is_resumed_and_sent_once_more(
+    alone: Bench, known: ObjectStore, tmp_path: Path
+) -> None:
+    here = plant(Shape(seed=5, n_requests=50)).write(tmp_path / "made")
+    address = f"{ADDRESS}/{here.run}"
+    Mirror(here.run_dir, ObjectFolder(address)).finish("manifest.json")
+    (alone.folder / "runs" / here.run / ".scratch-dead" / "tables").mkdir(parents=True)  # of a killed one
+    for state in ("to be derived", "as it is there", "with a summary of an older squall"):
+        if state.endswith("older squall"):
+            store = RunStore.open(address)
+            summary = json.loads(store.read_text("summary.json"))
+            store.write_text(
+                "summary.json", json.dumps({key: summary[key] for key in summary if key != "self_checks"})
+            )
+        live = alone.start("resume", address, env=known.environment(), cwd=alone.folder)
+        assert live.end() in (0, 3), live.lines
+        assert _here(alone) == []
+        store = RunStore.open(address)
+        assert store.verify() == []
+        assert store.has_file("report.html")
+        assert "self_checks" in json.loads(store.read_text("summary.json"))

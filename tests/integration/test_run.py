@@ -179,10 +179,11 @@ def test_over_grpc_the_same_identities_hold(joined: Bench) -> None:
         "connections": 2,
         "headers": {"x-token": "${SQUALL_TEST_TOKEN}"},
     }
-    live = joined.start_run(mapping, "--json", env={"SQUALL_TEST_TOKEN": "not-to-be-kept"})
+    allowed = ("--allow-env", "SQUALL_TEST_TOKEN")
+    live = joined.start_run(mapping, "--json", *allowed, env={"SQUALL_TEST_TOKEN": "not-to-be-kept"})
     assert live.end() in (0, 3), live.lines
     store = joined.store()
-    plan = plan_scenario(load_scenario(joined.folder / "scenario.yaml"))
+    plan = plan_scenario(load_scenario(joined.folder / "scenario.yaml", allow_env=allowed))
     outcomes = _texts(store, "requests", "outcome")
     assert outcomes.count("ok") == len(outcomes) == len(plan) > 100
     assert _column(store, "triton_samples", "request_count").sum() == len(plan)

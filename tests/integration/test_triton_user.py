@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -151,7 +154,11 @@ def test_alone_the_server_says_its_only_model_and_ids_count_from_0(
     assert sorted(one["sent"][0] for one in result.events) == list(range(6))
 
 
-LOST_STREAM = ("Stream removed (Socket closed)", "Stream removed (sendmsg: Broken pipe (32))")
+LOST_STREAM = (
+    "Stream removed (Socket closed)",
+    "Stream removed (sendmsg: Broken pipe (32))",
+    "Stream removed (Delayed close due to in-progress write (Socket closed))",
+)
 """As gRPC meets the loss in a read or in a write."""
 FAULTS: dict[str, tuple[list[str], Mapping[str, tuple[str, tuple[str, ...]]]]] = {
     "hang": (["--fault=hang:1"], dict.fromkeys(PROTOCOLS, ("timeout", ("no whole reply within the timeout",)))),
@@ -192,8 +199,8 @@ def test_what_a_failing_server_does_is_the_outcome_that_squalls_own_client_says(
                 assert all(event["response_time"] >= 200 for event in result.events)
 
 
-OTHERWISE = ("garbage_after", "answer_twice", "huge_head")
-"""What Locust's own HTTP library makes of these: bytes behind a reply spoil it, and a head may have any length."""
+OTHERWISE = ("garbage_after", "answer_twice", "upgrade")
+"""What Locust's own HTTP library makes of these: bytes behind a reply spoil it, and another protocol is no reply."""
 
 
 @pytest.mark.slow
@@ -205,6 +212,61 @@ def test_each_way_to_answer_over_http_ends_as_with_squalls_own_client(tmp_path: 
         sent = hold_to_events(job, done(job, tmp_path))
     ends = [(kind, (one.outcome, one.detail)) for kind, one in zip(kinds, sent, strict=True)]
     assert ends == [(kind, EXPECTED[kind]) for kind in kinds]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_reply_longer_than_allowed_is_a_bad_reply(tmp_path: Path, protocol: str) -> None:
+    with NullProcess() as null:
+        target = null_target(null.ports["http"], null.ports["grpc"])
+        job = Job(protocol, [{}], handed=handed_of(target, largest_reply_bytes=10))
+        ((answer,),) = done(job, tmp_path).answers
+    why = "the reply is larger than 10 B: clients.largest_reply allows more"
+    assert (answer["outcome"], answer["detail"]) == ("bad_reply", why)
+
+
+LONG_HEAD = "malformed reply: its head is longer than 65536 bytes"
+ENDLESS = {
+    b"Content-Length: 99999999999\r\n\r\n": "the reply is larger than 1 MiB: clients.largest_reply allows more",
+    b"A: ": LONG_HEAD,
+    b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nA: ": LONG_HEAD,
+}
+"""What is said of a reply that has this behind its first line, and then bytes without end."""
+
+
+def test_a_reply_without_end_is_cut_at_the_limit_and_a_length_that_is_none_has_its_row(
+    tmp_path: Path,
+) -> None:
+    lengths = ["\xb2", "9" * 5_000]
+    n_sent = []
+
+    def serve(listener: socket.socket) -> None:
+        for front in ENDLESS:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65_536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\n" + front)
+                n_sent.append(0)
+                with contextlib.suppress(OSError):
+                    while n_sent[-1] < 1 << 30:
+                        n_sent[-1] += connection.send(b"x" * 65_536)
+        for length in lengths:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65_536)
+                head = f"HTTP/1.1 200 OK\r\nInference-Header-Content-Length: {length}\r\nContent-Length: 2"
+                connection.sendall(head.encode("latin-1") + b"\r\nConnection: close\r\n\r\n{}")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=[listener], daemon=True)
+        thread.start()
+        target = null_target(listener.getsockname()[1], 1)
+        calls: list[dict[str, Any]] = [{}] * (len(ENDLESS) + len(lengths))
+        job = Job("http", calls, handed=handed_of(target, largest_reply_bytes=1 << 20))
+        sent = hold_to_events(job, done(job, tmp_path))
+        thread.join(60)
+    assert [one.outcome for one in sent] == ["bad_reply"] * 5
+    assert [one.detail for one in sent[:3]] == list(ENDLESS.values())
+    assert all(n < 32 << 20 for n in n_sent), "the limit, and what sockets hold"
 
 
 OVER_GRPC = {

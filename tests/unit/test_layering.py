@@ -12,17 +12,23 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("scenarios", "models", "actors", "cluster", "analysis")
 PACKAGES = tuple(f"squall.{folder}" for folder in FOLDERS)
-ERRORS_AND_UNITS = ("squall.scenarios.errors", "squall.scenarios.units")
+EVERYWHERE = (
+    "squall.scenarios.errors",
+    "squall.scenarios.units",
+    "squall.scenarios.foreign_file",
+    "squall.scenarios.foreign_text",
+    "squall.analysis.storage.beneath",
+)
 
 ALLOWED: dict[str, tuple[str, ...]] = {
     "squall.scenarios": (),
     "squall.models": ("squall.scenarios",),
     "squall.models.backend": (),
     "squall.analysis": ("squall.scenarios",),
-    "squall.analysis.schema": (*ERRORS_AND_UNITS, "squall.analysis.tables"),
-    "squall.analysis.tables": (*ERRORS_AND_UNITS, "squall.analysis.tables"),
+    "squall.analysis.schema": (*EVERYWHERE, "squall.analysis.tables"),
+    "squall.analysis.tables": (*EVERYWHERE, "squall.analysis.tables"),
     "squall.analysis.storage.store": (
-        *ERRORS_AND_UNITS,
+        *EVERYWHERE,
         "squall.analysis.schema",
         "squall.analysis.tables",
         "squall.analysis.storage.aside",
@@ -34,38 +40,38 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "squall.analysis.storage.aside": (),
     "squall.analysis.storage.workplace": (
-        *ERRORS_AND_UNITS,
+        *EVERYWHERE,
         "squall.analysis.tables",
         "squall.analysis.storage.part",
     ),
     "squall.analysis.storage.far_run": (
-        *ERRORS_AND_UNITS,
+        *EVERYWHERE,
         "squall.analysis.schema",
         "squall.analysis.tables",
         "squall.analysis.storage.part",
         "squall.analysis.storage.places",
     ),
     "squall.analysis.storage.kept_parts": (
-        *ERRORS_AND_UNITS,
+        *EVERYWHERE,
         "squall.analysis.tables",
         "squall.analysis.storage.part",
         "squall.analysis.storage.places",
         "squall.analysis.storage.workplace",
     ),
     "squall.analysis.storage.manifest_file": (
-        *ERRORS_AND_UNITS,
+        *EVERYWHERE,
         "squall.analysis.schema",
         "squall.analysis.tables",
         "squall.analysis.storage.part",
         "squall.analysis.storage.places",
     ),
     "squall.analysis.storage.part": (
-        *ERRORS_AND_UNITS,
+        *EVERYWHERE,
         "squall.analysis.schema",
         "squall.analysis.tables",
         "squall.analysis.storage.places",
     ),
-    "squall.analysis.storage.places": ERRORS_AND_UNITS,
+    "squall.analysis.storage.places": EVERYWHERE,
     "squall.actors": (
         "squall.scenarios",
         "squall.models.spec",

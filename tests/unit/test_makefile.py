@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ("sh", "make", "rm", "touch", "mkdir", "chmod", "cat")
@@ -36,7 +40,7 @@ def clone(tmp_path: Path) -> Path:
         assert found is not None, tool
         (tmp_path / "bin" / tool).symlink_to(found)
     shutil.copy(ROOT / "Makefile", tmp_path)
-    for name in ("pyproject.toml", "setup.py", "constraints.txt"):
+    for name in ("pyproject.toml", "setup.py", "requirements.txt"):
         (tmp_path / name).touch()
     return tmp_path
 
@@ -100,6 +104,31 @@ def test_an_install_that_fails_leaves_no_half_made_environment(clone: Path) -> N
     assert not (clone / ".venv").exists()
     add_python(clone, "bin/python3", "3.12.3")
     assert make_demo(clone).returncode == 0
+
+
+def test_all_is_installed_by_hashes_and_squall_itself_asks_no_index(clone: Path) -> None:
+    add_python(clone, "bin/python3", "3.12.3")
+    python = clone / "bin/python3"
+    python.write_text(python.read_text().replace("#!/bin/sh\n", '#!/bin/sh\necho "$@" >>asked\n'))
+    assert make_demo(clone).returncode == 0
+    assert [one for one in (clone / "asked").read_text().splitlines() if " install " in one] == [
+        "-m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.txt",
+        "-m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .",
+    ]
+
+
+def test_each_package_that_squall_asks_for_has_hashes_of_the_version_that_was_tested() -> None:
+    pins = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line]
+    entries = (ROOT / "requirements.txt").read_text().replace("\\\n", " ").splitlines()
+    hashed = [one.split() for one in entries if "==" in one]
+    assert [one[0] for one in hashed] == pins
+    assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", own) for one in hashed for own in one[1:])
+    assert min(len(one) for one in hashed) > 1
+    names = {canonicalize_name(one.partition("==")[0]) for one in pins}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    asked = project["project"]["dependencies"] + project["project"]["optional-dependencies"]["dev"]
+    asked += project["build-system"]["requires"]
+    assert {canonicalize_name(Requirement(one).name) for one in asked} <= names
 
 
 def test_an_environment_that_was_there_survives_a_failed_install(clone: Path) -> None:

@@ -18,6 +18,7 @@ from squall.analysis.compare.pairs.run_account import NO_ACCOUNT, RunAccount, ru
 from squall.analysis.compare.run_figures import Reading, run_figures
 from squall.analysis.requests.requests import Requests
 from squall.analysis.statistics.latency import INFINITE_NS, smallest_n
+from squall.analysis.storage.intact import content_errors_of, require_intact
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest
 from squall.scenarios.errors import SquallError
@@ -99,12 +100,14 @@ class SideRun:
 def read_side_run(path: Path) -> SideRun:
     """The run in directory `path`. Never raises for one that is damaged, open or INVALID: it says so."""
     try:
-        store = RunStore.open(path)
-        manifest = store.manifest
-        if manifest.status != "VALID" or manifest.decided is not None:
-            return SideRun(**_head(path, manifest))
-        return _reduced(path, store, manifest)
-    except (SquallError, OSError, KeyError, ValueError) as error:
+        with content_errors_of(path.name):
+            store = RunStore.open(path)
+            manifest = store.manifest
+            if manifest.status != "VALID" or manifest.decided is not None:
+                return SideRun(**_head(path, manifest))
+            require_intact(store, derived_too=True)
+            return _reduced(path, store, manifest)
+    except (SquallError, OSError) as error:
         return SideRun(path.name, path, "", problem=f"cannot be read: {error}")
 
 

@@ -12,6 +12,7 @@ from squall.analysis.compare.pairs.metric_changes import BETTER, WORSE, MetricCh
 from squall.analysis.compare.pairs.side_run import FAILURES
 from squall.analysis.compare.pairs.why import EqualSizes
 from squall.analysis.compare.run_figures import CLIENT_CPU, SERVER_CPU, THROUGHPUT
+from squall.analysis.shown import markdown_row, markdown_text
 from squall.analysis.wording import duration_text, figure_text, share_text
 
 LABELS = {
@@ -233,16 +234,17 @@ def answers_text(found: Comparison) -> str:
 
 def markdown(found: Comparison) -> str:
     """For a job's summary."""
-    rows = [f"| {' | '.join(map(_cell, metric_row(one)))} |" for one in found.changes]
+    rows = [markdown_row(metric_row(one)) for one in found.changes]
     runs = [
-        f"| {one.seed} | {_cell(one.run_a)} | {_cell(one.run_b)} | {one.first} | {_cell(one.left_out or 'counts')} |"
+        markdown_row((str(one.seed), one.run_a, one.run_b, one.first, one.left_out or "counts"))
         for one in found.pairs
     ]
-    differs = [f"- {_cell(one.text)}" for one in found.differs] or ["- nothing in the scenario"]
-    told = [*(f"- {_cell(one)}" for one in (*found.marks, *causes(found), answers_text(found)))]
+    differs = [f"- {markdown_text(one.text)}" for one in found.differs] or ["- nothing in the scenario"]
+    told = [*(f"- {markdown_text(one)}" for one in (*found.marks, *causes(found), answers_text(found)))]
     return "\n".join(
         [
-            f"## {_cell(answer(found))}", "", f"A: `{found.side_a}`, B: `{found.side_b}`.", "",
+            f"## {markdown_text(answer(found))}", "",
+            f"A: {markdown_text(found.side_a)}, B: {markdown_text(found.side_b)}.", "",
             "| figure | A | B | B over A | |", "|---|---|---|---|---|", *rows, "", "What differs:", "", *differs, "",
             *told, "", "| seed | A | B | first | |", "|---|---|---|---|---|", *runs, "",
         ]
@@ -269,9 +271,3 @@ def part_rows(parts: Sequence[MeanChange], whole: MeanChange) -> list[tuple[str,
         )
         for one in (*parts, whole)
     ]  # fmt: skip
-
-
-def _cell(text: str) -> str:
-    """Text within a table of Markdown: nothing in it is a tag or a new column."""
-    flat = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return flat.replace("|", "\\|")

@@ -5,9 +5,11 @@ A file is named by an address that stays true for the life of the process: `squa
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from os import SEEK_CUR, SEEK_END, SEEK_SET
+from pathlib import Path
 from threading import Lock, local
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +27,17 @@ _numbers: dict[Place, int] = {}
 
 
 def read_parquet(parts: Iterable[Part]) -> str:
-    """SQL that reads the parts as one table; far ones on a connection that `register_places` was called with."""
-    urls = (_url_in(part.place, part.file) if isinstance(part, FarPart) else str(part) for part in parts)
+    """SQL that reads the parts as one table; far ones on a connection that `register_places` was called with.
+
+    A folder above them may be named `model=x`, which DuckDB would take for a column."""
+    urls = (_url_in(part.place, part.file) if isinstance(part, FarPart) else one_file(part) for part in parts)
     quoted = ", ".join("'" + url.replace("'", "''") + "'" for url in urls)
-    return f"read_parquet([{quoted}])"
+    return f"read_parquet([{quoted}], hive_partitioning = false)"
+
+
+def one_file(path: Path) -> str:
+    """What DuckDB calls the file at `path`, and no other: a folder may bear a name that it would take for a pattern."""
+    return re.sub(r"[*?[]", r"[\g<0>]", str(path))
 
 
 def _url_in(place: Place, name: str) -> str:

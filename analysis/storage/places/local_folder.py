@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
+
+from squall.analysis.storage.beneath import new_file, passing_name
 
 
 @dataclass(frozen=True)
@@ -28,19 +32,23 @@ class LocalFolder:
         return pa.OSFile(str(self.path / name), "rb")
 
     def write(self, name: str, content: bytes) -> None:
-        incoming = self._incoming(name)
-        incoming.write_bytes(content)
-        incoming.replace(self.path / name)
+        self._put(name, lambda file: file.write(content))
 
     def send(self, name: str, path: Path) -> None:
-        incoming = self._incoming(name)
-        shutil.copyfile(path, incoming)
-        incoming.replace(self.path / name)
+        with open(path, "rb") as source:
+            self._put(name, lambda file: shutil.copyfileobj(source, file))
 
     def remove(self, name: str) -> None:
         (self.path / name).unlink(missing_ok=True)
 
-    def _incoming(self, name: str) -> Path:
+    def _put(self, name: str, write: Callable[[BinaryIO], object]) -> None:
         path = self.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        return path.with_name(path.name + ".incoming")
+        incoming = passing_name(path, ".incoming")
+        try:
+            with new_file(incoming) as file:
+                write(file)
+            incoming.replace(path)
+        except BaseException:
+            incoming.unlink(missing_ok=True)
+            raise

@@ -9,10 +9,19 @@ from threading import Condition, Thread
 from squall.analysis.storage.places.place import Place
 
 _UNFINISHED = (".open", ".new", ".incoming")
+_OF_RUNS = {
+    "manifest.json", "summary.json", "report.html", "probe.json", "tables", "nsys", "logs", "locust", "trace",
+}  # fmt: skip
+
+
+def is_of_run(name: str) -> bool:
+    """Whether a file of this name, from the run directory, is one that squall writes and sends; all else stays."""
+    return name.partition("/")[0] in _OF_RUNS and not name.endswith(_UNFINISHED)
 
 
 class Mirror:
     """Sends files of `folder` to `place` in the order told, in a thread of its own, so that nobody waits for a network.
+    Files that squall does not write into runs stay, here and there.
 
     The first failure ends that: what came later is not sent, so that the copy never states more than it has. `finish`
     begins again. One process mirrors a folder; `put` is for one thread.
@@ -56,16 +65,13 @@ class Mirror:
                 self._send(name)
         self._send(last)
         for name in found:
-            if name not in files:
+            if name not in files and is_of_run(name):
                 self.place.remove(name)
 
     def _files(self) -> list[Path]:
+        """What is neither passing, as a spill or the reserve, nor a user's."""
         everything = sorted(path for path in self._folder.rglob("*") if path.is_file())
-        return [path for path in everything if not self._is_passing(path)]
-
-    def _is_passing(self, path: Path) -> bool:
-        """Whether it is none of the run: being written, a spill, the reserve."""
-        return path.suffix in _UNFINISHED or path.relative_to(self._folder).parts[0].startswith(".")
+        return [path for path in everything if is_of_run(path.relative_to(self._folder).as_posix())]
 
     def _send(self, name: str) -> None:
         path = self._folder / name

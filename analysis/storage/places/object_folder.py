@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from squall.scenarios.errors import StoreError
+from squall.scenarios.foreign_text import escaped, is_beneath
 
 SCHEME = "s3://"
 _CONNECT_TIMEOUT_S, _REQUEST_TIMEOUT_S = 5.0, 30.0
@@ -65,6 +66,8 @@ class ObjectFolder:
         with _told():
             found = _file_system().get_file_info(chosen)
         files = {one.path[len(self._base) + 1 :]: one.size for one in found if one.is_file and one.size}
+        if strange := next((name for name in files if not is_beneath(name)), None):
+            raise OSError(errno.EINVAL, f"an object there has a name that is no file's: {escaped(strange)}")
         return dict(sorted(files.items()))
 
     def open(self, name: str) -> pa.NativeFile:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from squall.analysis.storage.beneath import MOST_SMALL_BYTES, new_file, passing_name, too_large
 from squall.scenarios.errors import StoreError
 
 _PIECE_BYTES = 8 * 1024**2
@@ -84,8 +85,28 @@ def opened(part: Part) -> Path | pa.NativeFile:
 
 
 def parquet_file(part: Part) -> pq.ParquetFile:
-    """The part, its footer read; columns of one read are fetched together. Raises OSError, pa.ArrowException."""
-    return pq.ParquetFile(opened(part), pre_buffer=isinstance(part, FarPart))
+    """The part, its footer read; columns of one read are fetched together. Text is read by dictionary, also where it
+    stands plain: a long one of many rows is held once. Raises OSError, pa.ArrowException."""
+    source = opened(part)  # once: far away each is a request
+    metadata = pq.read_metadata(source)
+    return pq.ParquetFile(
+        source,
+        metadata=metadata,
+        pre_buffer=isinstance(part, FarPart),
+        read_dictionary=_plain_texts(metadata),
+    )
+
+
+def _plain_texts(metadata: pq.FileMetaData) -> list[str]:
+    """Columns of plain text that can be read by dictionary: not differences, as DuckDB writes some of ours."""
+    texts = {field.name for field in metadata.schema.to_arrow_schema() if field.type == pa.string()}
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    return [
+        name
+        for i in range(metadata.num_columns)
+        if (name := metadata.schema.column(i).path) in texts
+        and not any(one.startswith("DELTA") for group in groups for one in group.column(i).encodings)
+    ]
 
 
 def metadata_of(part: Part) -> pq.FileMetaData:
@@ -98,7 +119,9 @@ def rows_of(part: Part, columns: list[str] | None = None, keeps: pc.Expression |
     if keeps is None:
         with parquet_file(part) as file:
             return file.read(columns=columns)
-    return pq.read_table(opened(part), columns=columns, filters=keeps, partitioning=None)
+    source = opened(part)
+    plain = _plain_texts(pq.read_metadata(source))
+    return pq.read_table(source, columns=columns, filters=keeps, partitioning=None, read_dictionary=plain)
 
 
 def bytes_of(part: Part) -> int:
@@ -126,18 +149,20 @@ def name_of(part: Part, run_dir: Path) -> str:
     return part.file if isinstance(part, FarPart) else part.relative_to(run_dir).as_posix()
 
 
-def read_bytes(place: Place, name: str) -> bytes:
-    """The whole file. Raises OSError."""
+def read_bytes(place: Place, name: str, most_bytes: int = MOST_SMALL_BYTES) -> bytes:
+    """The whole file. Raises OSError, also for one of more than `most_bytes`."""
     with place.open(name) as file:
+        if file.size() > most_bytes:
+            raise too_large(most_bytes)
         return bytes(file.read())
 
 
 def fetch(place: Place, name: str, path: Path) -> None:
     """Brings a file of a place to `path`, whole or not. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    incoming = path.with_name(path.name + ".open")
+    incoming = passing_name(path, ".open")
     try:
-        with place.open(name) as file, open(incoming, "wb") as out:
+        with place.open(name) as file, new_file(incoming) as out:
             while piece := file.read(_PIECE_BYTES):
                 out.write(piece)
         incoming.replace(path)

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from squall.cluster.commands.ending import EXIT_INVALID, EXIT_UNDECIDED, interruptible
-from squall.cluster.commands.options import JsonOption, RayOption, RunsOption, ServerOption, SetOption
+from squall.cluster.commands.options import (
+    AllowEnvOption,
+    JsonOption,
+    RayOption,
+    RunsOption,
+    ServerOption,
+    SetOption,
+)
 from squall.cluster.commands.printed import print_result, typed
 from squall.cluster.commands.run import changes_of
 from squall.scenarios.errors import ScenarioError
@@ -71,6 +78,7 @@ def capacity(
         Path | None, typer.Option("--resume", metavar="FOLDER", help="Go on with a search that was cut off.")
     ] = None,
     overrides: SetOption = None,
+    allow_env: AllowEnvOption = None,
     server: ServerOption = None,
     ray: RayOption = None,
     as_json: JsonOption = False,
@@ -84,9 +92,8 @@ def capacity(
     from squall.cluster.progress import Screen
     from squall.scenarios.config.loader import load_scenario
 
-    loaded = with_promises(
-        load_scenario(scenario, changes_of(overrides, seed, server)), promise or (), str(scenario)
-    )
+    plain = load_scenario(scenario, changes_of(overrides, seed, server), allow_env or ())
+    loaded = with_promises(plain, promise or (), str(scenario))
     if gpus:
         refuse_without_gpus(loaded)
     settings = settings_of(loaded, scale, seeds, precision, start, most, low)

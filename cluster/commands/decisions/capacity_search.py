@@ -16,6 +16,7 @@ from squall.analysis.capacity.rows import Row, read_rows, rows_bytes
 from squall.analysis.capacity.search import Found, Options, expected_probes, search
 from squall.analysis.capacity.words import scaling, sentence
 from squall.analysis.render.decision_page import page_html
+from squall.analysis.storage.beneath import read_plain, refuse_ways_out
 from squall.analysis.storage.part import error_reason
 from squall.analysis.wording import counted_text, rate_text
 from squall.cluster.commands.decisions.fewer_servers import ALL, fewer
@@ -24,6 +25,7 @@ from squall.cluster.commands.decisions.minutes import Beside, phases_s
 from squall.cluster.measured import Measurer, write_bytes, write_text
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError, SquallError
+from squall.scenarios.foreign_text import json_of
 from squall.scenarios.units import NS_PER_S
 
 FILE, PROBES, PAGE = "capacity.json", "probes.parquet", "capacity.html"
@@ -58,7 +60,7 @@ class CapacitySearch:
             if by_gpus:
                 self._search_fewer(levels)
         except (SquallError, KeyboardInterrupt):
-            self.measurer.screen.step(f"goes on with --resume {self.measurer.folder}")
+            self.measurer.screen.step(f"goes on with --resume {shlex.quote(str(self.measurer.folder))}")
             raise
         finally:
             if self.rows:
@@ -177,10 +179,12 @@ class CapacitySearch:
 def resumed_rows(folder: Path, settings: Settings) -> list[Row]:
     """The runs of a search that was cut off.
 
-    Raises ScenarioError where `folder` has none, or one of another scenario, schedule, promises or scale.
+    Raises ScenarioError where `folder` has none, or one of another scenario, schedule, promises or scale, StoreError
+    where something leads out of it.
     """
+    refuse_ways_out(folder)
     try:
-        found = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        found = json_of(read_plain(folder / FILE))
         before = found["settings"]
         defining = {
             "scenario_digest": "scenario or promises", "scale": "--scale",

@@ -9,6 +9,7 @@ import typer
 
 from squall.cluster.commands.ending import interruptible
 from squall.cluster.commands.options import (
+    AllowEnvOption,
     JsonOption,
     RayOption,
     RunsOption,
@@ -31,6 +32,7 @@ def check(
     ] = None,
     out: RunsOption = Path("runs"),
     overrides: SetOption = None,
+    allow_env: AllowEnvOption = None,
     server: ServerOption = None,
     ray: RayOption = None,
     junit: Annotated[Path | None, typer.Option("--junit", help="Write JUnit XML here too.")] = None,
@@ -48,7 +50,7 @@ def check(
     from squall.cluster.commands.decisions.seeds import run_seeds
     from squall.scenarios.config.loader import load_scenario
 
-    loaded = load_scenario(scenario, changes_of(overrides, seed, server, stop_when_decided))
+    loaded = load_scenario(scenario, changes_of(overrides, seed, server, stop_when_decided), allow_env or ())
     if loaded.promises is None:
         raise ScenarioError(f"{scenario}: promises nothing: add promises, such as response: p(95)<50ms")
     with interruptible() as interrupts:

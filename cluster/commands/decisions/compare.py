@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from squall.cluster.commands.ending import EXIT_BROKEN, EXIT_INVALID, EXIT_UNDECIDED, interruptible
-from squall.cluster.commands.options import JsonOption, RayOption, SetOption, on_disk
+from squall.cluster.commands.options import AllowEnvOption, JsonOption, RayOption, SetOption, on_disk
 from squall.cluster.commands.printed import print_result, typed
 from squall.cluster.commands.run import changes_of
 from squall.scenarios.errors import ScenarioError
@@ -44,6 +44,7 @@ def compare(
         typer.Option("--looks", help="Look so often, 1 to 5, and end once it is decided.  [default: 1]"),
     ] = None,
     overrides: SetOption = None,
+    allow_env: AllowEnvOption = None,
     set_a: Annotated[
         list[str] | None,
         typer.Option("--set-a", metavar="KEY=VALUE", help="Override a key of A. Repeatable."),
@@ -98,7 +99,8 @@ def compare(
             f"compare: {a} is one side: name the other, or what differs by --set-b or --server-b"
         )
     scenarios = [
-        load_scenario(path, [*(overrides or []), *changes[side]]) for path, side in ((a, "a"), (b or a, "b"))
+        load_scenario(path, [*(overrides or []), *changes[side]], allow_env or ())
+        for path, side in ((a, "a"), (b or a, "b"))
     ]
     try:
         refuse_as_factor(scenarios)

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from squall.analysis.compare.pairs.compared import DEFAULT_MARGIN, Comparison, evaluate
+from squall.analysis.compare.pairs.corrections import MOST_LOOKS
 from squall.analysis.compare.pairs.pairing import pair_runs, refuse_incomparable
 from squall.analysis.compare.pairs.side_run import SideRun, read_side_run
+from squall.analysis.storage.beneath import read_plain, refuse_ways_out
+from squall.analysis.storage.intact import content_errors_of
 from squall.analysis.storage.part import error_reason
 from squall.scenarios.errors import ScenarioError
+from squall.scenarios.foreign_text import json_of
 
 SIDES = ("a", "b")
 """Folders of the runs that `squall compare` made itself."""
 
 
 def sides_of(a: Path, b: Path | None) -> tuple[Path, Path]:
-    """The folders of both sides; of one folder that a comparison made, the two in it. Raises ScenarioError."""
+    """The folders of both sides; of one folder that a comparison made, the two in it. Raises ScenarioError, StoreError
+    where something leads out of that folder."""
     if b is not None:
         return a, b
+    refuse_ways_out(a)
     own = [a / side for side in SIDES]
     if not all(one.is_dir() for one in own):
         raise ScenarioError(f"compare: {a} is one side: name the other, or a folder that squall compare made")
@@ -29,14 +34,17 @@ def made_with(folder: Path) -> tuple[float, int]:
     """Margin and looks of the comparison that made `folder`, as its `compare.json` has them; without one the defaults.
     Raises ScenarioError where that cannot be read."""
     path = folder / "compare.json"
-    if not path.is_file():
-        return DEFAULT_MARGIN, 1
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-        return float(told["margin_ratio"]), int(told["n_looks"])
+        told = json_of(read_plain(path))
+        margin_ratio, n_looks = float(told["margin_ratio"]), int(told["n_looks"])
+        if 0.0 < margin_ratio < 1.0 and 1 <= n_looks <= MOST_LOOKS:
+            return margin_ratio, n_looks
+        reason = "its margin_ratio or n_looks is none"
+    except FileNotFoundError:
+        return DEFAULT_MARGIN, 1
     except OSError as error:
         reason = error_reason(error)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         reason = "it has no margin_ratio and n_looks"
     raise ScenarioError(f"compare: {path} cannot be read: {reason}; state --margin and --looks")
 
@@ -45,9 +53,10 @@ def compare_folders(a: Path, b: Path, margin_ratio: float, n_looks: int = 1) -> 
     """What the runs in two folders show. Raises ScenarioError where they cannot be compared."""
     runs_a, runs_b = ([read_side_run(path) for path in run_dirs(folder)] for folder in (a, b))
     _refuse_same(runs_a, runs_b)
-    paired = pair_runs(runs_a, runs_b)
-    refuse_incomparable(paired, runs_a, runs_b)
-    return evaluate(str(a), str(b), paired, margin_ratio, n_looks)
+    with content_errors_of(f"{a} or {b}"):
+        paired = pair_runs(runs_a, runs_b)
+        refuse_incomparable(paired, runs_a, runs_b)
+        return evaluate(str(a), str(b), paired, margin_ratio, n_looks)
 
 
 def run_dirs(folder: Path) -> list[Path]:

@@ -7,6 +7,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from squall.analysis.compare.pairs.change import UNDECIDED
@@ -117,7 +118,7 @@ def run_pairs(
                 screen.step(answer(found))
             if at % 2 and n_done < plan.n_pairs:
                 tell_minutes(len(order) - at - 1)
-        _write_files(folder, found, [command, f"squall compare {folder}"])
+        _write_files(folder, found, [command, f"squall compare {quote(str(folder))}"])
     return folder, found
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from squall.cluster.commands.ending import EXIT_INVALID, interruptible
-from squall.cluster.commands.options import JsonOption, RayOption, RunsOption
+from squall.cluster.commands.options import AllowEnvOption, JsonOption, RayOption, RunsOption
 from squall.cluster.commands.printed import print_result
 
 
@@ -22,6 +22,7 @@ def sweep(
         bool, typer.Option("--dry-run", help="Say the cells, their order and the minutes.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Run again what is finished, too.")] = False,
+    allow_env: AllowEnvOption = None,
     ray: RayOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -30,7 +31,7 @@ def sweep(
     from squall.cluster.commands.decisions.sweeps.sweeper import Asked, run_sweep
     from squall.scenarios.experiments.experiment import load_experiment
 
-    loaded = load_experiment(experiment)
+    loaded = load_experiment(experiment, allow_env or ())
     if is_dry:
         from squall.cluster.commands.decisions.sweeps.rehearsal import rehearse
         from squall.cluster.commands.decisions.sweeps.site import this_site

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from shlex import quote
 from typing import Literal
 
 from squall.analysis.wording import duration_text
 from squall.cluster.commands.drafting.guessed import N_VARIANTS, input_lines, is_drawn
 from squall.cluster.commands.drafting.lines import Line, scalar, written
 from squall.cluster.commands.drafting.served import ServedModel
+from squall.cluster.commands.headers import allowing
 from squall.scenarios.config.fields import slug
 from squall.scenarios.sizes import LARGEST_BATCH
 from squall.scenarios.units import NS_PER_S, format_rate
@@ -56,7 +58,8 @@ def _head(model: ServedModel, steps: Sequence[str], wanted: Wanted) -> Iterator[
     yield Line(
         "", f"Written by `squall init` from what {wanted.urls[0]} says of its model {scalar(model.name)}."
     )
-    yield Line("", f"`squall run {wanted.file}` sends the load; with --dry-run it says what it would send.")
+    command = f"squall run {quote(wanted.file)}{allowing(wanted.headers)}"
+    yield Line("", f"`{command}` sends the load; with --dry-run it says what it would send.")
     yield Line(
         "", "What it calls a guess is one: put there what your callers send. All keys: docs/scenario.md."
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 _STDOUT = "-"
 _DEFAULT = "scenario.yaml"
 _CONNECT_S = 5.0
+_MOST_TOLD = 20
 
 
 class Protocol(StrEnum):
@@ -57,7 +59,7 @@ def init(
 ) -> None:  # fmt: skip
     """Writes a first scenario for a model of a Triton that runs: it is asked what it serves, no load is sent."""
     from squall.cluster.commands.drafting.draft import Wanted, draft
-    from squall.cluster.commands.headers import headers_typed, told_of_values
+    from squall.cluster.commands.headers import allowing, headers_typed, told_of_values
 
     path = None if out == _STDOUT else Path(out)
     if path is not None and not is_forced:
@@ -75,7 +77,7 @@ def init(
     _write(path, text, is_forced)
     for line in told_of_values(headers, str(path)):
         typer.echo(line, err=True)
-    typer.echo(f"{path} is written: squall run {path}", err=True)
+    typer.echo(f"{path} is written: squall run {quote(str(path))}{allowing(headers)}", err=True)
 
 
 def _grpc_port(given: int | None) -> int:
@@ -125,16 +127,14 @@ def _chosen(wanted: Wanted, name: str | None) -> tuple[ServedModel, list[Endpoin
 
 def _which(found: Sequence[ServedModel], url: str) -> ScenarioError:
     """Prints a table of the models on stderr: stdout is for the scenario."""
+    from squall.analysis.wording import names_text
+
     if found:
-        import sys
-
-        from rich.console import Console
-
         from squall.cluster.commands.drafting.listing import listing
-        from squall.cluster.commands.printed import screen_text
+        from squall.cluster.commands.printed import print_screen
 
-        sys.stderr.write(screen_text(Console(stderr=True, highlight=False), lambda _: listing(found)))
-    names = ", ".join(one.name for one in found)
+        print_screen(lambda _: listing(found), on_stderr=True)
+    names = names_text([one.name for one in found], _MOST_TOLD)
     return ScenarioError(
         f"--model: {url} has {len(found)} models that are ready, name one: {names or '(none now)'}"
     )

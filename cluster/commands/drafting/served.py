@@ -10,7 +10,15 @@ from typing import Any
 
 from squall.actors.net.stream import CLOSED
 from squall.actors.net.triton_control import Access, Control, ControlError
-from squall.actors.net.triton_models import describe_model, object_of, path_of, ready_models
+from squall.actors.net.triton_models import (
+    INSPECTION_S,
+    MOST_64,
+    describe_model,
+    object_of,
+    path_of,
+    ready_models,
+    whole_of,
+)
 from squall.cluster.node.endpoint import HEADERS_MEND, why_not_there
 from squall.models.spec import ModelSpec, is_decoupled, is_stateful
 from squall.scenarios.errors import TargetError
@@ -79,7 +87,7 @@ def served_models(url: str, access: Access, name: str | None, version: str | Non
     models, or does not answer like a Triton.
     """
     try:
-        control = Control(url, access)
+        control = Control(url, access, None, INSPECTION_S)
     except OSError as error:
         raise TargetError(f"no Triton is ready at {url}: {error}") from error
     with closing(control):
@@ -93,7 +101,7 @@ def served_models(url: str, access: Access, name: str | None, version: str | Non
             raise TargetError(f"{url} lists no model that is ready; if it has one, name it with --model")
         try:
             found = [_described(control, one, version) for one in names]
-        except (ValueError, KeyError, TypeError) as error:
+        except (ControlError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise TargetError(f"{url} does not answer like a Triton server: {error}") from error
         return [one for one in found if one is not None]
 
@@ -126,13 +134,18 @@ def _hint(url: str, why: str) -> str:
 
 
 def _described(control: Control, name: str, version: str | None) -> ServedModel | None:
-    """None where it is not ready. Raises ValueError and KeyError for an answer that is none of Triton's."""
+    """None where it is not ready. Raises ControlError where the server no longer answers, and what else reading of its
+    answers raises where they are none of Triton's."""
     try:
         found = describe_model(control, name, version, most_rows=1)
-    except ControlError:
+    except ControlError as error:
+        if not error.status:
+            raise
         return None
     path = f"{path_of(name)}/versions/{found.version}/stats"
-    return ServedModel(name, found.version, found.versions, found.config, *_statistics(control, path))
+    model = ServedModel(name, found.version, found.versions, found.config, *_statistics(control, path))
+    model.obstacle()  # reads the whole configuration
+    return model
 
 
 def _statistics(control: Control, path: str) -> tuple[int, float]:
@@ -140,8 +153,8 @@ def _statistics(control: Control, path: str) -> tuple[int, float]:
     try:
         (found,) = control.ask_json(path)["model_stats"]
         counted = found["inference_stats"]
-        n_answered, infer = int(counted["success"]["count"]), counted["compute_infer"]
-        n_inferred = int(infer["count"])
-        return n_answered, int(infer["ns"]) / n_inferred if n_inferred else 0.0
+        n_answered, infer = whole_of(counted["success"]["count"], MOST_64), counted["compute_infer"]
+        n_inferred = whole_of(infer["count"], MOST_64)
+        return n_answered, whole_of(infer["ns"], MOST_64) / n_inferred if n_inferred else 0.0
     except (ControlError, ValueError, KeyError, TypeError):
         return 0, 0.0

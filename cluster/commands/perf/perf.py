@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from squall.cluster.commands.ending import interruptible
+from squall.cluster.commands.printed import say
 
 if TYPE_CHECKING:
     from squall.cluster.commands.perf.asked import Asked
@@ -51,7 +52,7 @@ def perf(
     refuse_model(typed, asked, served)
     asked = asked_of_model(typed, asked, served)
     for line in notes(typed, asked, served):
-        typer.echo(f"squall {line}", err=True)
+        say(f"squall {line}", on_stderr=True)
     _search(asked, place, served)
 
 
@@ -66,12 +67,12 @@ def _search(asked: Asked, place: Place, served: Served) -> None:
     screen = Screen()
     with interruptible() as interrupts, _folder(asked) as folder:
         measurer = Measurer(folder, asked.ray, interrupts, run_scenario, screen)
-        search = Search(asked, place, served, measurer, typer.echo, screen.step)
+        search = Search(asked, place, served, measurer, say, screen.step)
         refuse_payload(asked, search.scenario(first_load(search)), served)
         if asked.save_scenario is not None:
             write_text(asked.save_scenario, scenario_text(search))
         for line in settings_lines(asked):
-            typer.echo(line)
+            say(line)
         if asked.is_dry:
             screen.step(levels_text(asked))
             return

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from squall.analysis.perf.words import number
+from squall.cluster.commands.headers import allowing
 from squall.cluster.commands.perf.asked import Asked
 from squall.cluster.commands.perf.mapping import MEASURED, Load, mapping_of
 from squall.cluster.commands.perf.ranges import Range
@@ -56,7 +57,7 @@ def _comments(search: Search) -> Iterator[str]:
         yield f"squall perf cuts phase {MEASURED} into windows of {asked.window_ns / NS_PER_S:g} s."
     others = [] if asked.levels is None else _others(asked.levels)
     for at in others[:_MOST_TOLD]:
-        yield f"another level: squall run FILE {' '.join(_changes(search, at))}"
+        yield f"another level: squall run FILE{allowing(asked.headers)} {' '.join(_changes(search, at))}"
     if len(others) > _MOST_TOLD:
         yield f"and {len(others) - _MOST_TOLD} more, up to {number(float(others[-1]))}"
 

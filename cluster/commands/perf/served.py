@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 import urllib.parse
-from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 from squall.actors.net.stream import TlsSettings
-from squall.actors.net.triton_control import Access, Control, ControlError
+from squall.actors.net.triton_control import Access
 from squall.cluster.commands.headers import expanded
 from squall.cluster.commands.perf.asked import Asked
-from squall.cluster.node.endpoint import attach, serving_of
+from squall.cluster.node.endpoint import attach
 from squall.models.spec import ModelSpec
 from squall.scenarios.config.loader import section_from_mapping
 from squall.scenarios.config.models.model import ModelConfig
@@ -95,18 +94,11 @@ def ask(asked: Asked, place: Place) -> Served:
         raise TargetError(
             f"{error}; with -i grpc the model is asked over HTTP: --http-url says where"
         ) from error
-    path = f"/v2/models/{urllib.parse.quote(asked.model)}/versions/{endpoint.spec.version}/config"
-    config: dict[str, Any] = {}
-    try:
-        if "configuration" not in endpoint.refused:
-            with closing(Control(place.url, access)) as control:
-                config = control.ask_json(path)
-    except (ControlError, OSError) as error:
-        raise TargetError(f"{place.url} does not tell the configuration of {asked.model}: {error}") from error
+    facts = endpoint.serving.get(asked.model)
     return Served(
         url=place.url,
         spec=endpoint.spec,
-        has_cache=serving_of(config).response_cache,
+        has_cache=facts is not None and facts.response_cache,
     )
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
 
 from squall.cluster.commands.ending import EXIT_INVALID, interruptible
-from squall.cluster.commands.options import JsonOption, RayOption, RunsOption
+from squall.cluster.commands.options import AllowEnvOption, JsonOption, RayOption, RunsOption
 from squall.cluster.commands.printed import print_result
 
 
@@ -40,6 +41,7 @@ def reproduce(
     is_dry: Annotated[
         bool, typer.Option("--dry-run", help="Say the runs, their order, the minutes.")
     ] = False,
+    allow_env: AllowEnvOption = None,
     ray: RayOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -57,14 +59,14 @@ def reproduce(
     from squall.cluster.commands.decisions.sweeps.site import this_site
     from squall.cluster.commands.reproduce.running import Wanted, plan_lines, reproduce_experiment
 
-    loaded = load_published(experiment, is_small, seed, repeats)
+    loaded = load_published(experiment, is_small, seed, repeats, allow_env or ())
     if is_dry:
         lines = plan_lines(loaded, this_site(ray), tuple(part or ()))
         _print({"lines": lines}, lines, as_json)
         return
     stated = {"--seed": seed, "--repeats": repeats}
     options = [f"{option} {value}" for option, value in stated.items() if value is not None]
-    command = " ".join(["squall reproduce", experiment, *(["--small"] if is_small else []), *options])
+    command = " ".join(["squall reproduce", quote(experiment), *(["--small"] if is_small else []), *options])
     with interruptible() as interrupts:
         folder, found = reproduce_experiment(
             loaded, Wanted(out, resume, ray, command, tuple(part or ())), interrupts
@@ -75,7 +77,4 @@ def reproduce(
 
 
 def _print(result: Mapping[str, Any], lines: Sequence[str], as_json: bool) -> None:
-    """Lines as they are: square brackets in them are no markup."""
-    from rich.text import Text
-
-    print_result(result, lambda _: Text("\n".join(lines)), as_json)
+    print_result(result, lambda _: "\n".join(lines), as_json)

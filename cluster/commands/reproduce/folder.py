@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,16 +12,21 @@ from squall.analysis.experiments.rows import RunRow
 from squall.analysis.published.figures import figures_of_run
 from squall.analysis.published.result import RunFigures
 from squall.analysis.published.values import LOST, VALID
+from squall.analysis.record import from_json
+from squall.analysis.storage.beneath import read_plain, refuse_ways_out
+from squall.analysis.storage.intact import content_errors_of
 from squall.analysis.storage.part import error_reason
 from squall.analysis.summary.summary_file import FILE as SUMMARY
 from squall.cluster.commands.decisions.sweeps.journal import FILE as JOURNAL
 from squall.cluster.commands.decisions.sweeps.journal import read_state
 from squall.cluster.measured import folder_of_runs, write_text
-from squall.scenarios.errors import AnalysisError, ScenarioError, SquallError, StoreError
+from squall.scenarios.errors import ScenarioError, SquallError, StoreError
+from squall.scenarios.foreign_text import json_of
 from squall.scenarios.published.experiment import PublishedExperiment
 
 FILE = "reproduction-of.json"
 NO_PROFILER = "no profiler"
+_DATE = "%Y-%m-%d"
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,7 @@ class Folder:
 def begin(experiment: PublishedExperiment, out: Path) -> Folder:
     """A new one in `out`. Raises ScenarioError, StoreError."""
     path = folder_of_runs(out, experiment.file.name, "small" if experiment.is_small else "reproduced")
-    date = f"{datetime.now(UTC):%Y-%m-%d}"
+    date = datetime.now(UTC).strftime(_DATE)
     said = {
         "name": experiment.file.name,
         "digest": experiment.digest(),
@@ -47,11 +52,13 @@ def begin(experiment: PublishedExperiment, out: Path) -> Folder:
 
 
 def take_up(experiment: PublishedExperiment, path: Path) -> Folder:
-    """One that was begun. Raises ScenarioError where there is none, or of another experiment."""
+    """One that was begun. Raises ScenarioError where there is none, or of another experiment, StoreError where
+    something leads out of it."""
+    refuse_ways_out(path)
     try:
-        said = json.loads((path / FILE).read_text())
+        said = json_of(read_plain(path / FILE))
         name, digest, is_small = said["name"], said["digest"], said["is_small"]
-        date = str(said["date"])
+        date = datetime.strptime(said["date"], _DATE).strftime(_DATE)
     except OSError as error:
         raise ScenarioError(
             f"{path}: holds no reproduced experiment: {FILE}: {error_reason(error)}"
@@ -68,6 +75,18 @@ def take_up(experiment: PublishedExperiment, path: Path) -> Folder:
             f"{path}: was begun with another {experiment.path.name}, or another squall's: begin anew without --resume"
         )
     return Folder(path, date)
+
+
+def part_folder(folder: Path, part: str) -> Path:
+    """Where the runs of a part go, made where it is not there. Raises StoreError."""
+    path = folder / part
+    try:
+        path.mkdir(exist_ok=True)
+    except FileExistsError as error:
+        raise StoreError(f"{path} is no folder, and the runs of {part} go there: remove it") from error
+    except OSError as error:
+        raise StoreError(f"cannot make {path}: {error_reason(error)}") from error
+    return path
 
 
 def hosts(experiment: PublishedExperiment, folder: Folder) -> list[str]:
@@ -92,16 +111,17 @@ def _rows(experiment: PublishedExperiment, folder: Folder) -> Iterator[tuple[str
 
 def _figures(folder: Path, part: str, row: RunRow) -> RunFigures:
     kept = folder / f"{row.run}.figures.json"
-    figures: dict[str, float | str] = {}
+    figures: Mapping[str, int | float | str] = {}
     status, reason, under = row.status or "FAILED", row.reason, ""
     try:
-        if row.run and kept.exists():
-            said = json.loads(kept.read_text())
-            figures, under = said["figures"], said["under"]
-        elif row.run:
-            figures, under = figures_of_run(folder / row.run), _under(folder / row.run)
-            write_text(kept, json.dumps({"figures": figures, "under": under}) + "\n")
-    except (AnalysisError, StoreError, OSError, ValueError, KeyError) as error:
+        with content_errors_of(row.run):
+            if row.run and kept.exists():
+                said = from_json(_Kept, json_of(read_plain(kept)))
+                figures, under = said.figures, said.under
+            elif row.run:
+                figures, under = figures_of_run(folder / row.run), _under(folder / row.run)
+                write_text(kept, json.dumps({"figures": figures, "under": under}) + "\n")
+    except (SquallError, OSError) as error:
         if status == VALID:
             status, reason = LOST, f"{row.run} cannot be read any more: {_one_line(error)}"
         else:
@@ -119,6 +139,14 @@ def _figures(folder: Path, part: str, row: RunRow) -> RunFigures:
     )
 
 
+@dataclass(frozen=True)
+class _Kept:
+    """`RUN.figures.json`."""
+
+    figures: Mapping[str, int | float | str]
+    under: str
+
+
 def _one_line(error: Exception) -> str:
     """What is wrong with a run that was whole when it ended; of a library's exception also its kind."""
     words = (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -127,5 +155,5 @@ def _one_line(error: Exception) -> str:
 
 def _under(run_dir: Path) -> str:
     """The profiler that latencies were measured under."""
-    found = json.loads((run_dir / SUMMARY).read_text()).get("latency_under")
+    found = json_of(read_plain(run_dir / SUMMARY)).get("latency_under")
     return str(found["profiler"]) if found else NO_PROFILER

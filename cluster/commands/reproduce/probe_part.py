@@ -8,7 +8,9 @@ from squall.analysis.experiments.rows import MOST_ATTEMPTS
 from squall.analysis.probes.figures import probe_figures
 from squall.analysis.published.result import RunFigures
 from squall.analysis.published.values import LOST, VALID
+from squall.analysis.storage.intact import content_errors_of
 from squall.analysis.storage.store import RunStore
+from squall.cluster.commands.reproduce.folder import part_folder
 from squall.cluster.commands.reproduce.probe_run import probe_run
 from squall.cluster.interrupts import Interrupts
 from squall.scenarios.errors import SquallError, StoreError
@@ -23,12 +25,12 @@ UNDER = {"operator": "nothing, then torch.profiler", "pipeline": "CUDA events"}
 def run_probe_part(experiment: PublishedExperiment, folder: Path, interrupts: Interrupts) -> None:
     """Runs it where no VALID run of it can be read; one that is not VALID once more. Raises what `probe_run` raises."""
     assert experiment.probe is not None
-    (folder / PART).mkdir(exist_ok=True)
+    path = part_folder(folder, PART)
     for _ in range(MOST_ATTEMPTS):
         if any(run.is_valid for run in probe_figures_so_far(folder)):
             return
         interrupts.end_if_asked()
-        probe_run(experiment.probe, folder / PART, experiment.file.name, SEED, interrupts)
+        probe_run(experiment.probe, path, experiment.file.name, SEED, interrupts)
 
 
 def probe_figures_so_far(folder: Path) -> list[RunFigures]:
@@ -42,13 +44,14 @@ def probe_figures_so_far(folder: Path) -> list[RunFigures]:
 
 def _rows(run_dir: Path, attempt: int, status: str, reason: str) -> list[RunFigures]:
     try:
-        rows = probe_figures(run_dir)
-        probe = RunStore.open(run_dir).manifest.probe
+        with content_errors_of(run_dir.name):
+            rows = probe_figures(run_dir)
+            probe = RunStore.open(run_dir).manifest.probe
+            under = "" if probe is None else UNDER[str(probe["kind"])]
     except SquallError as error:
         if status == VALID:
             status, reason = LOST, f"{run_dir.name} cannot be read any more: {error}"
         return [RunFigures(PART, "", SEED, attempt, status, reason or str(error), "", run_dir.name, {})]
-    under = "" if probe is None else UNDER[str(probe["kind"])]
     return [
         RunFigures(PART, row, SEED, attempt, status, reason, under, run_dir.name, figures)
         for row, figures in rows.items()

@@ -6,14 +6,16 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 from squall.analysis.published.page import reproduction_page
 from squall.analysis.published.result import Reproduction, RunFigures, evaluate
+from squall.analysis.storage.intact import content_errors_of
 from squall.cluster.commands.decisions.sweeps.rehearsal import rehearse
 from squall.cluster.commands.decisions.sweeps.runnable import refuse_unrunnable
 from squall.cluster.commands.decisions.sweeps.site import Site, this_site
 from squall.cluster.commands.decisions.sweeps.sweeper import Asked, Surroundings, run_sweep
-from squall.cluster.commands.reproduce.folder import Folder, begin, hosts, runs_so_far, take_up
+from squall.cluster.commands.reproduce.folder import Folder, begin, hosts, part_folder, runs_so_far, take_up
 from squall.cluster.commands.reproduce.probe_part import probe_figures_so_far, run_probe_part
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.measured import held, write_text
@@ -37,7 +39,7 @@ class Wanted:
 
     def going_on(self, folder: Path) -> str:
         """The command that takes up the experiment in `folder`."""
-        return f"{self.command} --resume {folder}"
+        return f"{self.command} --resume {quote(str(folder))}"
 
 
 def reproduce_experiment(
@@ -84,9 +86,8 @@ def _run_parts(
                 is_forced=False,
                 path=experiment.path,
                 command=wanted.going_on(folder.path),
-                at=folder.path / name,
+                at=part_folder(folder.path, name),
             )
-            (folder.path / name).mkdir(exist_ok=True)
             run_sweep(part, asked, interrupts, around)
             found = write_found(experiment, folder, wanted)
             interrupts.end_if_asked()
@@ -113,16 +114,17 @@ def _refuse_strange_parts(experiment: PublishedExperiment, parts: Sequence[str])
 
 def write_found(experiment: PublishedExperiment, folder: Folder, wanted: Wanted) -> Reproduction:
     """What the runs so far say, as `reproduction.json` and `reproduction.html`. Raises StoreError."""
-    found = evaluate(
-        experiment.file,
-        _runs(experiment, folder),
-        "; then ".join(hosts(experiment, folder)) or this_site(wanted.ray_address).text,
-        folder.date,
-        wanted.command,
-        experiment.is_small,
-    )
-    write_text(folder.path / JSON_FILE, json.dumps(found.to_json(), indent=1, allow_nan=False) + "\n")
-    write_text(folder.path / PAGE_FILE, reproduction_page(found))
+    with content_errors_of(str(folder.path)):
+        found = evaluate(
+            experiment.file,
+            _runs(experiment, folder),
+            "; then ".join(hosts(experiment, folder)) or this_site(wanted.ray_address).text,
+            folder.date,
+            wanted.command,
+            experiment.is_small,
+        )
+        write_text(folder.path / JSON_FILE, json.dumps(found.to_json(), indent=1, allow_nan=False) + "\n")
+        write_text(folder.path / PAGE_FILE, reproduction_page(found))
     return found
 
 

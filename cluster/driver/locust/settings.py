@@ -39,6 +39,7 @@ def locust_settings(
         stop_timeout_ns=plan.stop_timeout_ns, host=servers[0].url,
         targets=user_targets(scenario, endpoints), models=user_models(scenario), seed=scenario.seed,
         headers=dict(headers), timeout_ns=scenario.clients.timeout_ns,
+        largest_reply_bytes=scenario.clients.largest_reply_bytes,
     )  # fmt: skip
     workers = [
         replace(

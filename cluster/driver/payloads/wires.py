@@ -26,7 +26,7 @@ def wire_of(scenario: Scenario, streams: StreamRule | None) -> Wire:
     """How requests to the one model of a scenario are encoded, but for headers; `streams`: see `stream_rule`."""
     clients, options = scenario.clients, request_options(scenario.clients)
     n_between = n_bytes_of(clients.protocol, options.parameters) if clients.sequences is not None else 0
-    return Wire(clients.protocol, {}, options, streams, n_between)
+    return Wire(clients.protocol, {}, options, streams, n_between, clients.largest_reply_bytes)
 
 
 def stream_rule(scenario: Scenario, specs: Sequence[ModelSpec]) -> StreamRule | None:

@@ -20,10 +20,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from squall.analysis.storage.beneath import read_plain
 from squall.cluster.node.agent import NodeAgent
 from squall.cluster.node.spills import NodeFile, sha256_of
 from squall.cluster.remote.spawn import Handle
 from squall.scenarios.errors import ClusterError, StoreError
+from squall.scenarios.foreign_text import is_beneath, json_of
 
 FETCHED = ".fetched"
 LARGE_PIECE_BYTES = 8 * 2**20
@@ -194,19 +196,21 @@ def folder_of(run_dir: Path, site: str) -> Path:
 def copied_sites(run_dir: Path) -> dict[str, Path]:
     """The folders with copies that a run has, by site."""
     found = sorted((run_dir / FETCHED).glob("*/spill"))
-    return {path.parent.name.replace("+", "/"): path.parent for path in found}
+    sites = {path.parent.name.replace("+", "/"): path.parent for path in found}
+    return {site: folder for site, folder in sites.items() if is_beneath(site)}
 
 
 def is_whole(folder: Path) -> bool:
     """Whether all that a site had is in its folder, as its node said."""
     try:
-        listed = json.loads((folder / _WHOLE).read_text(encoding="utf-8"))
+        listed = json_of(read_plain(folder / _WHOLE))
         return all(
-            (folder / path).stat().st_size == n_bytes
+            is_beneath(path)
+            and (folder / path).stat().st_size == n_bytes
             and sha256_of(folder / path, n_bytes).hexdigest() == sha256
             for path, (n_bytes, sha256) in listed.items()
         )
-    except (OSError, ValueError):
+    except (OSError, ValueError, TypeError, AttributeError):
         return False
 
 

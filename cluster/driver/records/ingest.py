@@ -25,6 +25,7 @@ from squall.scenarios.shares.ranges import models_of
 
 _MISSING_ROWS = 2**18
 _NEVER_NS = np.iinfo(np.int64).max
+_FARTHEST_NS = 2**62
 RECORD_GONE = "its record was lost: it may have been sent"
 WORKER_GONE = "its worker had ended before it was due"
 
@@ -35,15 +36,31 @@ def ingest_file(
     file: NodeFile,
     clock: ClockTrack,
     phases: Sequence[RunPhase],
+    losses: list[str],
     kept: Callable[[pa.Table], pa.Table] = lambda data: data,
 ) -> Iterator[pa.Table]:
     """Appends a spill file of a node to the store; gives each table once stored, as it was on the node's clock.
 
-    `kept`: what of each table is stored.
+    `losses` takes what of the file cannot be read; `kept`: what of each table is stored.
     """
-    for data in map(kept, read_spill(arrow_file(files, file))):
+    damages: list[str] = []
+    for whole in read_spill(arrow_file(files, file), file.table, damages):
+        data = _at_real_instants(file.table, kept(whole), damages)
         ingest_table(store, file.table, data, clock, phases)
         yield data
+    losses.extend(f"{file.path}: {damage}" for damage in damages)
+
+
+def _at_real_instants(table: str, data: pa.Table, damages: list[str]) -> pa.Table:
+    """Rows without those at an instant that no machine's clock shows: on the run clock it would not fit 64 bits."""
+    for name in TABLES[table].instants:
+        column = data.column(name)
+        is_real = pc.and_(pc.greater(column, -_FARTHEST_NS), pc.less(column, _FARTHEST_NS))
+        n_before = len(data)
+        data = data.filter(pc.fill_null(is_real, True))
+        if len(data) < n_before:
+            damages.append(f"{n_before - len(data)} rows are left out, whose {name} no clock shows")
+    return data
 
 
 def ingest_table(
@@ -68,7 +85,7 @@ class Ledger:
     """Which arrivals of the plan have a row; the rest become rows `lost` or `unsent`, so that none is missing.
 
     `n_misplaced` counts rows whose instant or size is not that of the plan: every other figure of a run takes the
-    worker's word for what was planned.
+    worker's word for what was planned. `n_unplanned` counts rows of no arrival, which are left out.
     """
 
     def __init__(
@@ -95,16 +112,20 @@ class Ledger:
         self._start_ns = start_ns
         self._is_there = np.zeros(len(plan), bool)
         self.n_misplaced = 0
+        self.n_unplanned = 0
         self._redeals = tuple(redeals)
         self.n_twice = 0
         self.n_redealt = 0
         self.n_redealt_ok = 0
 
     def without_redealt(self, requests: pa.Table) -> pa.Table:
-        """Rows of a worker, but for those `unsent` of arrivals that were dealt to another one: its rows tell of these.
+        """Rows of a worker, but for those of no arrival of the plan, and those `unsent` of arrivals that were dealt to
+        another one: its rows tell of these.
 
         What the worker sent of them stays, and counts in `n_twice`: nobody may have.
         """
+        n_rows, requests = len(requests), self._planned(requests)
+        self.n_unplanned += n_rows - len(requests)
         if not self._redeals:
             return requests
         ids = requests.column("request_id").to_numpy()
@@ -118,6 +139,7 @@ class Ledger:
 
         `node_start_ns`: the start instant that the node's workers were told.
         """
+        requests = self._planned(requests)
         ids = requests.column("request_id").to_numpy()
         self._is_there[ids] = True
         offset_ns = requests.column("scheduled_ns").to_numpy() - node_start_ns
@@ -133,7 +155,11 @@ class Ledger:
 
     def note_stored(self, requests: pa.Table) -> None:
         """Marks rows that are in the store already."""
-        self._is_there[requests.column("request_id").to_numpy()] = True
+        self._is_there[self._planned(requests).column("request_id").to_numpy()] = True
+
+    def _planned(self, requests: pa.Table) -> pa.Table:
+        ids = requests.column("request_id")
+        return requests.filter(pc.and_(pc.greater_equal(ids, 0), pc.less(ids, self._is_there.size)))
 
     @property
     def n_missing(self) -> int:
@@ -215,6 +241,8 @@ def add_missing(store: RunStore, ledger: Ledger, ended_ns: Sequence[int | None])
             f"{ledger.n_misplaced} arrivals were scheduled at another instant, or of another size, than the"
             " plan's: please report it with logs/"
         )
+    if ledger.n_unplanned:
+        losses.append(f"{ledger.n_unplanned} rows are of no arrival of the plan, and are left out")
     if ledger.n_twice:
         losses.append(
             f"{ledger.n_twice} arrivals were sent by a worker that had lost them to another one, and may have been sent"

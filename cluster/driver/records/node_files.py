@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
 
+from squall.analysis.schema import TABLES
 from squall.cluster.driver.records.copies import Copies, PieceBytes, at_once
 from squall.cluster.node.agent import NodeAgent
 from squall.cluster.node.scratch import Owner, owner_of
 from squall.cluster.node.spills import NodeFile, Spills
 from squall.cluster.remote.spawn import Handle
 from squall.scenarios.errors import ClusterError
+from squall.scenarios.foreign_file import plain_opener
+from squall.scenarios.foreign_text import is_beneath, printable
 
 _PIECE_BYTES = 2**20
 
@@ -24,7 +27,7 @@ class NodeFiles(Protocol):
     """What a node keeps for the driver. All raise ClusterError; StoreError stands for the run directory alone."""
 
     def list(self) -> list[NodeFile]:
-        """See `Spills.files`."""
+        """See `Spills.files`. Raises ClusterError for a file that no node of ours has."""
 
     def bring(self, file: NodeFile, piece_bytes: PieceBytes = at_once) -> None:
         """All of it to where it can be read; StoreError where the run directory takes no more."""
@@ -42,8 +45,11 @@ class FilesHere:
 
     def list(self) -> list[NodeFile]:
         """See `NodeFiles`."""
+        for place in ("spill", "reports"):
+            if (self._folder / place).is_symlink():
+                raise ClusterError(f"{self._folder / place} is a link, which squall makes none: remove it")
         try:
-            return Spills(self._folder, self._node).files()
+            return _checked(Spills(self._folder, self._node).files(), self._node)
         except OSError as error:
             raise ClusterError(
                 f"{self._node}: cannot read {self._folder}: {error.strerror or error}"
@@ -55,7 +61,7 @@ class FilesHere:
     def open(self, file: NodeFile) -> io.RawIOBase:
         """See `NodeFiles`."""
         try:
-            return _FileHere(str(self._folder / file.path), "rb")
+            return _FileHere(self._folder / file.path)
         except OSError as error:
             raise ClusterError(f"{self._node}: cannot read {file.path}: {error.strerror or error}") from error
 
@@ -69,7 +75,7 @@ class FilesThere:
 
     def list(self) -> list[NodeFile]:
         """See `NodeFiles`."""
-        return self._agent.call(NodeAgent.files)
+        return _checked(self._agent.call(NodeAgent.files), "a node")
 
     def bring(self, file: NodeFile, piece_bytes: PieceBytes = at_once) -> None:
         """See `NodeFiles`; as fast as `piece_bytes` lets it."""
@@ -78,7 +84,7 @@ class FilesThere:
     def open(self, file: NodeFile) -> io.RawIOBase:
         """See `NodeFiles`."""
         try:
-            return _FileHere(str(self.copies.path_of(file)), "rb")
+            return _FileHere(self.copies.path_of(file))
         except OSError as error:
             raise ClusterError(f"nothing of {file.path} was fetched") from error
 
@@ -107,7 +113,20 @@ def arrow_file(files: NodeFiles, file: NodeFile) -> pa.PythonFile:
     return pa.PythonFile(files.open(file), mode="r")
 
 
+def _checked(files: Sequence[NodeFile], whose: str) -> list[NodeFile]:
+    """`files`, the names of which become paths in the run directory. Raises ClusterError where one cannot."""
+    for file in files:
+        is_of_table = file.table in TABLES and not TABLES[file.table].is_derived
+        if not is_beneath(file.path) or (file.table and not is_of_table):
+            name = printable(str(file.path))
+            raise ClusterError(f"{whose} has a file that squall does not write there, {name}: remove it")
+    return [*files]
+
+
 class _FileHere(io.FileIO):
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "rb", opener=plain_opener)
+
     def size(self) -> int:
         """Length in bytes now."""
         at = self.tell()

@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from squall.analysis.schema import arrow_schema
+from squall.analysis.storage.beneath import read_plain
+from squall.cluster.node.batches import is_int64
 from squall.cluster.node.injected.kernel_process import TakenProcess
 from squall.cluster.node.injected.taken_file import TakenFile
+from squall.scenarios.foreign_text import is_component, json_of
 
 _FILE = "windows.jsonl"
 
@@ -80,34 +84,50 @@ class WindowFile:
 
 
 def read_windows(folder: Path) -> Recorded:
-    """What `WindowFile` wrote in `folder`; nothing where there is no such file. A line that was cut off is left out."""
+    """What `WindowFile` wrote in `folder`; nothing where there is no such file. A line that was cut off, or is none of
+    its, is left out."""
     processes: dict[str, TakenProcess] = {}
     windows: list[Window] = []
     open_since: Window | None = None
     for what, value in _lines(folder / _FILE):
-        match what:
-            case "process":
-                path, gpus = folder / value["path"], tuple(value["gpus"])
-                processes[value["path"]] = TakenProcess(path, value["pid"], gpus, value["status"])
-            case "open":
-                open_since = Window(**value)
-            case "windows":
-                windows += [Window(**one) for one in value]
-                open_since = None
+        with suppress(KeyError, TypeError, ValueError):
+            match what:
+                case "process":
+                    process = _process(folder, value)
+                    processes[process.path.name] = process
+                case "open":
+                    open_since = _window(value)
+                case "windows":
+                    windows += [_window(one) for one in value]
+                    open_since = None
     return Recorded(tuple(processes.values()), tuple(windows), open_since)
+
+
+def _process(folder: Path, value: Any) -> TakenProcess:
+    name, pid, gpus, status = value["path"], value["pid"], tuple(value["gpus"]), value["status"]
+    if not (is_component(name) and is_int64(pid) and all(isinstance(one, str) for one in (status, *gpus))):
+        raise TypeError("it is none of ours")
+    return TakenProcess(folder / name, pid, gpus, status)
+
+
+def _window(value: Any) -> Window:
+    window = Window(**value)
+    *numbers, kinds = astuple(window)
+    if not (all(map(is_int64, numbers)) and isinstance(kinds, str)):
+        raise TypeError("it is none of ours")
+    return window
 
 
 def _lines(path: Path) -> Iterator[tuple[str, Any]]:
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = read_plain(path).decode(errors="replace").splitlines()
     except OSError:
         return
     for line in filter(None, lines):
-        try:
-            entry = json.loads(line)
-        except ValueError:
-            continue
-        yield from entry.items()
+        with suppress(ValueError):
+            entry = json_of(line)
+            if isinstance(entry, dict):
+                yield from entry.items()
 
 
 def window_table(windows: Sequence[Window], labels: Mapping[str, str]) -> pa.Table:

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from squall.actors.process.sweep import hold, sweep
+from squall.actors.process.sweep import hold, is_own_folder, sweep
 from squall.scenarios.errors import ClusterError
 
 RingKind = Literal["batches", "kernels"]
@@ -60,8 +60,8 @@ def _make_held(path: Path) -> HeldRings:
 
 
 def rings_of(folder: Path, kind: RingKind) -> Path | None:
-    """What `make_ring_folder` made for it; None if nothing is there."""
-    return next((path for path in _places(folder, kind) if path.is_dir()), None)
+    """What `make_ring_folder` made for it; None if nothing is there, or what another user put into its place."""
+    return next((path for path in _places(folder, kind) if is_own_folder(path)), None)
 
 
 def remove_rings(folder: Path, kind: RingKind) -> None:

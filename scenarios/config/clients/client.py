@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
 from squall.scenarios.config.clients.check import ValueCheckConfig
 from squall.scenarios.config.clients.data import DataConfig
@@ -17,7 +17,7 @@ from squall.scenarios.config.clients.stream import StreamConfig
 from squall.scenarios.config.fields import Count, Duration, PositiveDuration, Section, Text
 from squall.scenarios.config.servers import TlsConfig
 from squall.scenarios.sizes import LARGEST_VARIANT_COUNT
-from squall.scenarios.units import NS_PER_S
+from squall.scenarios.units import NS_PER_S, format_size, parse_size
 
 LARGEST_SPIN_NS = NS_PER_S // 1_000  # longer is a mistyped unit: a sleeping thread wakes within 0.1 ms
 HeaderName = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9_.-]+$")]
@@ -26,6 +26,10 @@ _FRAMING = (
 )  # fmt: skip
 """Headers that say how a request is framed: another one beside squall's own would make a server misread it."""
 HeaderValue = Annotated[str, Field(strict=True, pattern=r"^[ -~]*$")]
+
+
+Size = Annotated[int, BeforeValidator(parse_size), PlainSerializer(format_size, return_type=str), Field(gt=0)]
+"""In bytes; `64 MiB` in the file."""
 
 
 def _on_or_off(value: object) -> object:
@@ -72,6 +76,9 @@ class ClientConfig(Section):
     headers: dict[HeaderName, HeaderValue] = Field(default_factory=dict)  # gRPC: metadata
     spin_ns: Annotated[Duration, Field(le=LARGEST_SPIN_NS)] = Field(default=0, alias="spin")
     timeout_ns: PositiveDuration = Field(default=5 * NS_PER_S, alias="timeout")
+    largest_reply_bytes: Size | None = Field(
+        default=None, alias="largest_reply"
+    )  # else by the model's outputs
     try_first: bool = True  # one request of each kind goes to each server before the load, which then begins
     max_in_flight: Count | None = None
     on_client_loss: Literal["continue", "stop", "redeal"] = "continue"  # what the others do when one is lost

@@ -10,6 +10,7 @@ from squall.scenarios.config.models.mix import ModelEntry
 
 _OF_LOCUST = {
     "workers_per_node", "on_client_loss", "inputs", "payload_variants", "request", "headers", "timeout_ns",
+    "largest_reply_bytes",
 }  # fmt: skip
 """Keys of `clients` that mean something there: of its workers, and of what a TritonUser sends."""
 _OF_OWN_CLIENT = ("rows", "data", "check")

@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 PART_ROWS = 2**18
 """The most rows of a part that a reader yields."""
 
+MOST_ROWS = 2**28
+"""Of a trace: a few bytes of a compressed file can hold or state any number."""
+
 NO_SESSION = -1
 """Session number of a row that names none."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from squall.scenarios.traces.parts.faults import RowFault
+from squall.scenarios.traces.parts.part import MOST_ROWS
 
 BLOCK_BYTES = 4 * 2**20
 LONGEST_LINE_BYTES = 2**20
@@ -56,8 +58,16 @@ class Block:
                 yield row, line.rstrip(b"\r")
 
 
+def refuse_streams(path: Path) -> None:
+    """A trace is opened more than once, so that a pipe would block or lose its first rows; OSError passes."""
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise RowFault(None, "is a pipe or a device; write it to a file first")
+
+
 def open_text(path: Path) -> IO[bytes]:
     """The uncompressed bytes of `path`. Raises RowFault for a name that promises another compression."""
+    refuse_streams(path)
     with path.open("rb") as file:
         magic = file.read(4)
     if magic.startswith(_GZIP):
@@ -83,7 +93,8 @@ def text_blocks(
 ) -> Iterator[Block]:
     """All lines of `path` in blocks of about `block_bytes`.
 
-    Raises RowFault for a line longer than `longest_line_bytes`, which is never held whole, and for a NUL byte.
+    Raises RowFault for a line longer than `longest_line_bytes`, which is never held whole, for a NUL byte, and for more
+    than `MOST_ROWS` lines.
     """
     row, rest = 1, b""
     with open_text(path) as file:
@@ -98,6 +109,8 @@ def text_blocks(
                 block = Block(row, whole if whole.endswith(b"\n") else whole + b"\n")
                 yield block
                 row += block.data.count(b"\n")
+                if row - 1 > MOST_ROWS:
+                    raise RowFault(None, f"has more than {MOST_ROWS} rows, which a trace has at most; cut it")
             if not read:
                 return
 

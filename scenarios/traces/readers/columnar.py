@@ -13,8 +13,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from squall.scenarios.traces.parts.faults import RowFault
 from squall.scenarios.traces.parts.options import NS_PER_UNIT, TraceUnit
-from squall.scenarios.traces.parts.part import PART_ROWS
+from squall.scenarios.traces.parts.part import MOST_ROWS, PART_ROWS
 from squall.scenarios.traces.readers.chunk import Chunk, Mending, chunk_of, session_numbers
 from squall.scenarios.traces.readers.instants import INT64_MAX, Clock
 from squall.scenarios.traces.readers.stamps import Reading
@@ -92,6 +93,7 @@ def record_batches(path: Path, container: Container, names: list[str]) -> Iterat
     if container == "parquet":
         # Read-ahead of whole column chunks would hold a row group of any size.
         with pq.ParquetFile(path, pre_buffer=False, buffer_size=_READ_AHEAD_BYTES) as parquet:
+            _refuse_many(parquet.metadata)
             yield from parquet.iter_batches(PART_ROWS, columns=names)
         return
     with pa.OSFile(str(path)) as source:
@@ -103,8 +105,16 @@ def record_batches(path: Path, container: Container, names: list[str]) -> Iterat
             options = pa.ipc.IpcReadOptions(included_fields=_places(path, names))
             batches = iter(pa.ipc.open_stream(source, options=options))
         for batch in batches:
+            batch.validate(full=True)  # offsets and indices that lead out of their buffers
             for start in range(0, batch.num_rows, PART_ROWS):
                 yield batch.slice(start, PART_ROWS)
+
+
+def _refuse_many(metadata: Any) -> None:
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    n_rows = sum(group.num_rows for group in groups)
+    if n_rows > MOST_ROWS:
+        raise RowFault(None, f"states {n_rows} rows, a trace has {MOST_ROWS} at most; cut it")
 
 
 def _places(path: Path, names: list[str]) -> list[int]:

@@ -6,6 +6,7 @@ A quoted cell may hold the delimiter, but no line break.
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -231,4 +232,4 @@ def data_of(head: bytes, n_header_rows: int) -> bytes:
 
 
 def duplicate_names(header: Sequence[str]) -> list[str]:
-    return sorted({name for name in header if header.count(name) > 1})
+    return sorted(name for name, n in Counter(header).items() if n > 1)

@@ -45,6 +45,7 @@ from squall.scenarios.traces.readers.stamps import Columns, Reading, read_stamps
 _TOKEN_SIZES = ("input_length", "output_length")
 _FIRST_ENTRIES = 100
 _SAMPLE_ROWS = 1_000  # by which columns of instants and durations are told
+_MOST_COLUMNS = 2_000  # the first rows of all columns are looked at
 _BIN_NAMES: dict[str, TraceUnit] = {"second": "s", "seconds": "s", "sec": "s", "millisecond": "ms"}
 
 
@@ -247,6 +248,7 @@ def columnar_source(path: Path, options: TraceOptions) -> ColumnarSource:
 
     container, schema = schema_of(path)
     names = tuple(schema.names)
+    _refuse_wide(names, None)
     for name in duplicate_names(names):
         if stamp_side(name) is not None:
             raise RowFault(None, f"the column {name!r} is there twice; rename one")
@@ -328,9 +330,16 @@ def _is_id(kind: Any) -> bool:
 def _header(line: bytes, row: int) -> tuple[tuple[str, ...], str]:
     delimiter = sniff_delimiter(line.decode("utf-8", "replace"))
     try:
-        return tuple(cell.strip() for cell in split_line(line, delimiter)), delimiter
+        header = tuple(cell.strip() for cell in split_line(line, delimiter))
     except ValueError as error:
         raise RowFault(row, str(error)) from error
+    _refuse_wide(header, row)
+    return header, delimiter
+
+
+def _refuse_wide(names: tuple[str, ...], row: int | None) -> None:
+    if len(names) > _MOST_COLUMNS:
+        raise RowFault(row, f"has {len(names)} columns; cut it to those of a trace, {_MOST_COLUMNS} at most")
 
 
 def _found(names: tuple[str, ...], wanted: str | None, row: int | None) -> str:

@@ -44,6 +44,7 @@ _LEAST_ROWS = 20  # fewer rows show no order
 _LEAST_RANK = (
     0.5  # rank correlation of value and row below which numbers are no instants: shuffled ones have 0 ± 0.23
 )
+_LONGEST_TEXT = 1000  # a number for each upstream that was tried; what follows takes the square of it
 _LONGEST_S = 86_400  # a request of more than a day: its unit is another
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|µs|μs|ms|min|s|h|m)", re.ASCII)
 _PART_NS = {
@@ -186,6 +187,8 @@ def duration_ns(text: str | None, unit: TraceUnit) -> int | None:
     text = (text or "").strip().strip('"')
     if text in _ABSENT:
         return None
+    if len(text) > _LONGEST_TEXT:
+        raise ValueError(f"{shown(text)} is no duration")
     if re.search(r"[,:]", text) and not _PART.search(text):  # nginx: one for each upstream that was tried
         parts = [duration_ns(part, unit) for part in re.split(r"[,:]", text)]
         known = [part for part in parts if part is not None]
@@ -199,10 +202,10 @@ def duration_ns(text: str | None, unit: TraceUnit) -> int | None:
         raise ValueError(f"{shown(text)} is no duration") from None
     if number < 0:
         return None
-    ns = number * NS_PER_UNIT[unit]
-    if ns > 10**18:
+    is_beyond = number > 10**18  # perhaps beyond what can be multiplied
+    if is_beyond or number * NS_PER_UNIT[unit] > 10**18:
         raise ValueError(f"{shown(text)} {unit} is too long for a duration")
-    return int(ns)
+    return int(number * NS_PER_UNIT[unit])
 
 
 def read_stamps(

@@ -16,7 +16,7 @@ def test_no_option_hides_a_key_of_a_scenario() -> None:
     kinds = {name: one.kind for name, one in inspect.signature(squall.run).parameters.items()}
     options = {name for name, kind in kinds.items() if kind is not inspect.Parameter.VAR_KEYWORD}
     keys = {field.alias or name for name, field in squall.Scenario.model_fields.items()}
-    assert options == {"scenario", "out", "ray", "progress"}
+    assert options == {"scenario", "out", "ray", "progress", "allow_env"}
     assert options & keys == set()
 
 

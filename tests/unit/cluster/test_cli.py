@@ -80,3 +80,19 @@ def test_an_address_with_a_slash_too_few_is_refused_before_anything_is_asked_or_
     assert line.startswith("squall: ")
     assert "s3://BUCKET/PREFIX" in line
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "words", [["run", "a", "\x1b]0;x\x07"], ["--\x1b]0;x\x07"], ["perf", "--\x1b]0;x\x07"]]
+)
+def test_what_is_wrong_with_arguments_is_said_without_control_characters(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["squall", *words])
+    monkeypatch.setattr(cli, "leave", lambda _: None)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code in (2, 3)
+    told = capsys.readouterr().err
+    assert "\\x1b]0;x\\x07" in told
+    assert "\x1b" not in told

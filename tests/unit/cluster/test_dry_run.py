@@ -11,7 +11,7 @@ import pytest
 
 import squall.cluster.dry_run
 from squall.actors.net.triton_control import PLAIN
-from squall.cluster.dry_run import DryRun, _mean_bytes, dry_run
+from squall.cluster.dry_run import DryRun, _code_notes, _mean_bytes, dry_run
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.node.endpoint import Endpoint
 from squall.cluster.placement import Node
@@ -131,13 +131,35 @@ def test_of_locust_it_says_who_its_users_and_where_its_processes_are(tmp_path: P
     assert lines[0].startswith("plan      Locust: 70 users of shop.py, 35 a second, in 36 s; sha256 ")
     assert lines[1].endswith("answers on 10.0.0.2; the locustfile says who asks it")
     assert lines[3:] == [
-        "clients   node-0: 3 Locust workers and the master", "clients   node-2: 3 Locust workers"
+        "clients   node-0: 3 Locust workers and the master", "clients   node-2: 3 Locust workers",
+        f"note      {locust['file']}: its code is not run",
     ]  # fmt: skip
     (tmp_path / "shop.py").write_text("import locust\nclass Shopper(")
     with pytest.raises(
         ScenarioError, match=r"load\.locust\.file: shop\.py: SyntaxError: '\(' was never closed"
     ):
         dry_run(scenario_from_mapping(whole, "test"), "10.0.0.1:6379", Interrupts())
+
+
+def test_an_image_a_repository_and_models_to_be_unloaded_are_named() -> None:
+    own = {"name": "mine", "repository": "/home/you"}
+    assert found(model=own, clients={}, server={"image": "triton:1"}).note.endswith(
+        "image triton:1: is not run; in a run it has the network and the shared memory of its node;"
+        " repository /home/you: the code of its models is not run"
+    )
+    unloaded = mapping(server={"url": "http://h:8000", "control": {"unload": ["a", "b"]}})
+    assert _code_notes(scenario_from_mapping(unloaded, "test")) == ["http://h:8000: a, b would be unloaded"]
+
+
+def test_the_code_of_a_function_is_not_run(tmp_path: Path) -> None:
+    path = tmp_path / "right.py"
+    path.write_text(f"open({str(tmp_path / 'was-run')!r}, 'w')\ndef right(inputs): return {{}}\n")
+    check = {**mapping()["clients"], "check": {"function": f"{path}:right"}}
+    assert f"{path}:right: its code is not run" in found(clients=check).note
+    assert [one.name for one in tmp_path.iterdir()] == ["right.py"]
+    path.write_text("def left(inputs): return {}\n")
+    with pytest.raises(ScenarioError, match=r"right\.py has no function right$"):
+        found(clients=check)
 
 
 SEVERAL: dict[str, Any] = {

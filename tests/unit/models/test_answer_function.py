@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from squall.models.answer_function import AnswerFunction, function_answers, function_responses, load_function
+from squall.models.answer_function import (
+    AnswerFunction,
+    function_answers,
+    function_responses,
+    load_function,
+    refuse_no_function,
+)
 from squall.models.made import make_inputs
 from squall.models.payload import read_tensor, write_tensor
 from squall.models.reference import made_requests
@@ -205,6 +212,68 @@ def test_a_file_without_the_function_is_refused_in_one_line(
         path.write_text(code)
     with pytest.raises(ScenarioError, match=f"^clients.check.function: {path}:right: {why}$"):
         load_function(f"{path}:right")
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["def right(x): ...", "class right: ...", "right = print", "from os import getcwd as right", "from os import *",
+     "if True:\n    def right(x): ..."],
+)  # fmt: skip
+def test_what_may_be_the_function_is_found_without_running_it(tmp_path: Path, code: str) -> None:
+    path = tmp_path / "right.py"
+    path.write_text(f"raise SystemExit\n{code}\n")
+    refuse_no_function(f"{path}:right")
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        (None, "cannot be read: No such file or directory"),
+        ("def right(:", r"cannot be imported: SyntaxError: .*"),
+        ("-" * 1_000_000 + "1", r"cannot be imported: (MemoryError|RecursionError).*"),
+        ("print(right)", r".*/right\.py has no function right"),
+    ],
+)
+def test_a_file_that_cannot_have_it_is_refused_without_running_it(
+    tmp_path: Path, code: str | None, why: str
+) -> None:
+    path = tmp_path / "right.py"
+    if code is not None:
+        path.write_text(code)
+    with pytest.raises(ScenarioError, match=f"^clients.check.function: {path}:right: {why}$"):
+        refuse_no_function(f"{path}:right")
+
+
+@pytest.mark.parametrize("look", [load_function, refuse_no_function])
+def test_a_pipe_is_not_waited_for(tmp_path: Path, look: Callable[[str], object]) -> None:
+    path = tmp_path / "right.py"
+    os.mkfifo(path)
+    with pytest.raises(ScenarioError, match=r"right: cannot be read: it is no file$"):
+        look(f"{path}:right")
+
+
+def test_a_module_is_looked_for_without_importing_what_is_above_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("theirs_whole", "theirs_bare/deep"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "right.py").write_text("raise SystemExit\ndef right(x): ...\n")
+    (tmp_path / "theirs_whole/__init__.py").write_text("raise SystemExit\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in (
+        "theirs_whole.right:right",
+        "theirs_bare.deep.right:right",
+        "builtins:dict",
+        "numpy.linalg:inv",
+    ):
+        refuse_no_function(name)
+    for name, why in (
+        ("theirs_whole.right:left", "has no function left"),
+        ("theirs_whole.left:left", "no module named theirs_whole.left"),
+        ("surely_not.there:right", "no module named surely_not"),
+    ):
+        with pytest.raises(ScenarioError, match=why):
+            refuse_no_function(name)
 
 
 def test_a_module_that_is_not_there_is_refused() -> None:

@@ -158,7 +158,7 @@ def test_a_picture_for_a_model_that_decodes_itself_is_its_file() -> None:
 @pytest.mark.parametrize(
     ("dims", "data", "told"),
     [
-        ((2, 3, 3), b"what?", "is no picture that can be read: no format that Pillow knows"),
+        ((2, 3, 3), b"what?", "is no picture that can be read: none of JPEG, PNG, BMP, GIF, WEBP, TIFF"),
         (
             (2, 3),
             picture("I;16", 60_000).data,
@@ -176,6 +176,18 @@ def test_a_picture_for_a_model_that_decodes_itself_is_its_file() -> None:
 def test_what_is_no_picture_is_told(dims: tuple[int, ...], data: bytes | None, told: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(told)}"):
         fit(tensor("UINT8", *dims), Picture(data) if data else picture("RGB", "red"))
+
+
+def test_no_program_is_started_for_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "gs"
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path / 'started'}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr("PIL.EpsImagePlugin.gs_binary", None)  # else it was looked for before
+    drawing = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n%%EOF\n"
+    with pytest.raises(ValueError, match="none of JPEG, PNG, BMP, GIF, WEBP, TIFF"):
+        fit(tensor("UINT8", 8, 8, 3), Picture(drawing))
+    assert not (tmp_path / "started").exists()
 
 
 def test_without_pillow_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -387,6 +399,19 @@ def test_an_optional_input_that_is_made_beside_the_data_comes_in_its_share(tmp_p
         ScenarioError, match=r"clients\.inputs\.mask\.present: model m needs the input in every request"
     ):
         n_present(0, MASK)
+
+
+def test_the_shape_that_an_array_states_is_compared_before_a_row_is_read(tmp_path: Path) -> None:
+    with (tmp_path / "a.npy").open("wb") as file:
+        header = {"descr": "|u1", "fortran_order": False, "shape": (1, 10**9)}
+        np.lib.format.write_array_header_1_0(file, header)
+        file.truncate(file.tell() + 10**9)  # a hole
+    data = open_data(DataConfig(path=str(tmp_path / "a.npy")))
+    fitting = Fitting(spec_of(TensorSpec("IN", "UINT8", (8, 8, 3))), data, {})
+    with pytest.raises(
+        ScenarioError, match=r"a\.npy: row 1: input IN .*has 1000000000 elements, and its dims"
+    ):
+        next(requests(data, fitting, np.array([kind_code(1, 0)], np.int64)))
 
 
 def test_pictures_beside_other_files_are_told_how_to_be_entries(tmp_path: Path) -> None:

@@ -25,7 +25,8 @@ def refuse_changed(experiment: Experiment, begun: object, where: Path, path: Pat
     A trace that is gone since has not changed: what is still to be run with it is refused when it is planned.
     """
     own, before = experiment.described(), dict(begun) if isinstance(begun, dict) else {}
-    then = before.pop(_TRACES, {})
+    then = before.pop(_TRACES, None)
+    then = then if isinstance(then, dict) else {}
     changed = [key for key in {**before, **own} if own.get(key) != before.get(key)]
     changed += [
         f"trace {trace}" for trace, sha in _digests(experiment).items() if then.get(trace, sha) != sha

@@ -19,9 +19,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from squall.analysis.experiments.rows import DONE, FAILED, INVALID, MOST_ATTEMPTS, RunRow, row_from_json
+from squall.analysis.record import from_json
+from squall.analysis.storage.beneath import read_plain, refuse_ways_out
 from squall.analysis.storage.part import error_reason
 from squall.analysis.tables.document import to_json
-from squall.scenarios.errors import ScenarioError, StoreError
+from squall.scenarios.errors import AnalysisError, ScenarioError, StoreError
+from squall.scenarios.foreign_text import json_of
 
 FILE = "sweep.jsonl"
 SCHEMA_VERSION = 1
@@ -52,18 +55,23 @@ class State:
     replaced: list[RunRow] = field(default_factory=list)
 
     def take(self, line: Mapping[str, Any]) -> None:
-        """Adds one line. Raises ValueError, KeyError, TypeError for what is none."""
+        """Adds one line. Raises ValueError, KeyError, TypeError, AnalysisError for what is none."""
         state = line["state"]
         if state == BEGUN:
-            self.experiment = line["experiment"]
+            self.experiment = dict(line["experiment"])
         elif state == PLANNED:
-            plan = Plan(**{name: line[name] for name in Plan.__dataclass_fields__})
+            plan = from_json(Plan, line)
+            if not 0 <= plan.cell < len(self.experiment["cells"]):
+                raise ValueError(f"there is no cell {plan.cell}")
             self.plans[plan.key] = plan
             self.replaced += [replace(row, is_replaced=True) for row in self.rows.pop(plan.key, [])]
         elif state in (DONE, INVALID, FAILED):
             if line["key"] not in self.plans:
                 raise ValueError(f"no run {line['key']!r} was planned before it")
-            self.rows.setdefault(line["key"], []).append(row_from_json(line["row"]))
+            of, row = self.plans[line["key"]], row_from_json(line["row"])
+            if (row.key, row.site, row.cell, row.outcome) != (of.key, of.site, of.cell, state):
+                raise ValueError("its row is of another run")
+            self.rows.setdefault(row.key, []).append(row)
 
     def n_attempts(self, key: str) -> int:
         """Runs of a key that ended."""
@@ -111,10 +119,14 @@ class Journal:
     @classmethod
     def resume(cls, folder: Path) -> Journal:
         """One that was begun. Raises ScenarioError where there is none, or another sweep writes it, or it is
-        damaged."""
+        damaged; StoreError where something leads out of the folder."""
+        refuse_ways_out(folder)
         file = _open(folder, "r+b")
         try:
-            return cls(folder, file, _replay(folder / FILE, file))
+            state, n_bytes = _read(folder)
+            file.truncate(n_bytes)
+            file.seek(n_bytes)
+            return cls(folder, file, state)
         except BaseException:
             file.close()
             raise
@@ -140,12 +152,7 @@ class Journal:
 
 def read_state(folder: Path) -> State:
     """The state in a folder, whoever writes it. Raises ScenarioError where there is none, or it is damaged."""
-    path = folder / FILE
-    try:
-        with open(path, "rb") as file:
-            return _state_of(path, file.read())[0]
-    except OSError as error:
-        raise ScenarioError(f"{folder}: holds no sweep: {FILE}: {error_reason(error)}") from error
+    return _read(folder)[0]
 
 
 def _open(folder: Path, mode: str) -> BinaryIO:
@@ -164,20 +171,21 @@ def _open(folder: Path, mode: str) -> BinaryIO:
     return file
 
 
-def _replay(path: Path, file: BinaryIO) -> State:
-    """The state of its lines; the file is cut and stands behind the last whole one."""
-    state, n_bytes = _state_of(path, file.read())
-    file.truncate(n_bytes)
-    file.seek(n_bytes)
-    return state
+def _read(folder: Path) -> tuple[State, int]:
+    """The state in a folder, and the bytes of its whole lines. Raises ScenarioError."""
+    path = folder / FILE
+    try:
+        return _state_of(path, read_plain(path))
+    except OSError as error:
+        raise ScenarioError(f"{folder}: holds no sweep: {FILE}: {error_reason(error)}") from error
 
 
 def _state_of(path: Path, content: bytes) -> tuple[State, int]:
     state, n_bytes = State(), content.rfind(b"\n") + 1
     for number, line in enumerate(content[:n_bytes].splitlines(), 1):
         try:
-            state.take(json.loads(line))
-        except (ValueError, KeyError, TypeError) as error:
+            state.take(json_of(line))
+        except (ValueError, KeyError, TypeError, AnalysisError) as error:
             raise ScenarioError(
                 f"{path}: line {number} is damaged: {error or type(error).__name__}"
             ) from error

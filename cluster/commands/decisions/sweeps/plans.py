@@ -19,17 +19,11 @@ def choosing_plans(experiment: Experiment, state: State, site: str, is_forced: b
     Cells are compared within a block on one site: a block that another site has finished is not run again, one that it
     has begun is run here whole.
     """
-    n_cells, elsewhere = len(experiment.cells), set[int]()
-    others = {plan.site for plan in state.plans.values()} - {site}
-    for block in range(experiment.file.repeats) if not is_forced else ():
-        for other in others:
-            done = {
-                plan.cell
-                for key, plan in state.plans.items()
-                if (plan.site, plan.role, plan.block) == (other, CELL, block) and state.is_settled(key)
-            }
-            if len(done) == n_cells:
-                elsewhere.add(block)
+    done = dict[tuple[str, int], set[int]]()  # settled cells of other sites, by site and block
+    for key, plan in state.plans.items():
+        if plan.site != site and plan.role == CELL and state.is_settled(key) and not is_forced:
+            done.setdefault((plan.site, plan.block), set()).add(plan.cell)
+    elsewhere = {block for (_, block), cells in done.items() if len(cells) == len(experiment.cells)}
     runs = [run for run in experiment.cell_runs() if run.block not in elsewhere]
     return _plans(experiment, experiment.with_reference(runs), site, 0)
 

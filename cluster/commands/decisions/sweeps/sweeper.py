@@ -7,10 +7,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 from squall.actors.sampling.gpu.source import temperatures_c
 from squall.analysis.experiments.result import Sweep
 from squall.analysis.experiments.rows import DONE, FAILED, INVALID, Figures, RunRow
+from squall.analysis.storage.intact import content_errors_of
 from squall.cluster.commands.decisions.sweeps.cooldown import Cooldown
 from squall.cluster.commands.decisions.sweeps.identity import described, refuse_changed
 from squall.cluster.commands.decisions.sweeps.journal import FILE, PLANNED, RUNNING, Journal, Plan
@@ -67,9 +69,14 @@ class Asked:
         is_begun = self.at is not None and (self.at / FILE).exists()
         return self.at if is_begun else self.resume
 
+    @property
+    def again(self) -> str:
+        """The command that makes the sweep again."""
+        return self.command if self.at is not None else f"{self.command} {quote(str(self.path))}"
+
     def going_on(self, folder: Path) -> str:
         """The command that takes up the sweep in `folder`."""
-        return self.command if self.at is not None else f"{self.command} {self.path} --resume {folder}"
+        return self.again if self.at is not None else f"{self.again} --resume {quote(str(folder))}"
 
 
 def run_sweep(
@@ -170,9 +177,10 @@ class _Sweeper:
     def found(self) -> Sweep:
         """What the rows so far say."""
         state = self._journal.state
-        return found_by(
-            self._experiment, state, len(self._plans) + n_ended_elsewhere(state, self._site.digest)
-        )
+        with content_errors_of(str(self._journal.folder)):
+            return found_by(
+                self._experiment, state, len(self._plans) + n_ended_elsewhere(state, self._site.digest)
+            )
 
     @contextlib.contextmanager
     def telling(self) -> Iterator[None]:
@@ -188,10 +196,8 @@ class _Sweeper:
 
     def _write(self) -> None:
         if self._journal.state.rows or self._journal.state.replaced:
-            command = self._asked.command
-            if self._asked.at is None:
-                command = f"{command} {self._asked.path}"
-            write_results(self._journal.folder, self._experiment, self.found(), command)
+            with content_errors_of(str(self._journal.folder)):
+                write_results(self._journal.folder, self._experiment, self.found(), self._asked.again)
 
     def _go_through(self, plans: Sequence[Plan]) -> None:
         state = self._journal.state

@@ -62,7 +62,7 @@ class Bench:
 
     def park_grpc(self, *changes: tuple[int, Any]) -> int:
         fd = self.fresh()
-        values: list[Any] = [fd, self, b"block", [b"h"], [b"t"], (5, 65_535, 0), 65_535, 16_384, 100, 0]
+        values: list[Any] = [fd, self, b"block", [b"h"], [b"t"], (5, 65_535, 0, 0), 65_535, 16_384, 100, 0]
         for place, value in changes:
             values[place] = value
         self.lane.park_grpc(*values)
@@ -280,12 +280,13 @@ def test_a_lane_has_connections_of_one_protocol(bench: Bench, first: str) -> Non
         ((3, (b"h",)), TypeError, "heads: not a list of bytes"),
         ((3, ["h"]), TypeError, "heads: not a list of bytes"),
         ((4, [b"t", None]), TypeError, "trailers: not a list of bytes"),
-        ((5, (0, 0, 0)), ValueError, "next stream: 0"),
-        ((5, (2, 0, 0)), ValueError, "2 is even"),
-        ((5, (2**31 + 1, 0, 0)), ValueError, "next stream"),
-        ((5, (1, -1, 0)), ValueError, "connection's window: -1"),
-        ((5, (1, 2**31, 0)), ValueError, "connection's window"),
-        ((5, (1, 0, -1)), ValueError, "bytes received: -1"),
+        ((5, (0, 0, 0, 0)), ValueError, "next stream: 0"),
+        ((5, (2, 0, 0, 0)), ValueError, "2 is even"),
+        ((5, (2**31 + 1, 0, 0, 0)), ValueError, "next stream"),
+        ((5, (1, -1, 0, 0)), ValueError, "connection's window: -1"),
+        ((5, (1, 2**31, 0, 0)), ValueError, "connection's window"),
+        ((5, (1, 0, -1, 0)), ValueError, "bytes received: -1"),
+        ((5, (1, 0, 0, 1_001)), ValueError, "frames without use: 1001"),
         ((6, -1), ValueError, "stream's window: -1"),
         ((7, 0), ValueError, "bytes of a frame: 0"),
         ((7, 1 << 24), ValueError, "bytes of a frame"),
@@ -326,7 +327,7 @@ def test_a_call_that_was_lent_comes_back_as_it_was(bench: Bench) -> None:
     fd = bench.park_grpc()
     bench.lend(fd, (1, 3), (5, 255), (9, 120), (10, 1))
     [(owner, lost, data, _, unsent, state, flights)] = bench.lane.reclaim(fd)
-    assert (owner, lost, data, unsent, state) == (bench, -1, b"", b"", (5, 65_535, 0))
+    assert (owner, lost, data, unsent, state) == (bench, -1, b"", b"", (5, 65_535, 0, 0))
     assert flights == [(7, 100, -1, 255, 0, 110, 120, 3, 1, b"")]
 
 

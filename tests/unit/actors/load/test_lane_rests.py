@@ -41,7 +41,7 @@ class Reader(Bench):
         self.lane.know_layout(0, b"", b"", ID_DIGITS, ID_DIGITS if wire == "http" else 0)
         self.lane.know_head(HTTP_HEAD, ID_DIGITS, ID_DIGITS, 0)
         if wire == "grpc":
-            self.fd = self.park_grpc((5, (1, WIDE, 0)), (6, WIDE))
+            self.fd = self.park_grpc((5, (1, WIDE, 0, 0)), (6, WIDE))
         else:
             self.fd = self.fresh()
             self.lane.park_http(self.fd, self, 0)
@@ -228,7 +228,7 @@ def test_a_connection_that_is_never_empty_sends_each_request_whole_and_in_order(
 
 
 def test_a_call_above_the_window_is_pythons_and_those_within_it_go_on(grpc: Reader) -> None:
-    fd = grpc.park_grpc((5, (1, MIB + 100_000, 0)), (6, WIDE))
+    fd = grpc.park_grpc((5, (1, MIB + 100_000, 0, 0)), (6, WIDE))
     peer = grpc.peer()
     (stray,) = map(Stray._make, grpc.lane.reclaim(grpc.fd))  # the wide one
     assert not stray.flights
@@ -241,7 +241,7 @@ def test_a_call_above_the_window_is_pythons_and_those_within_it_go_on(grpc: Read
     peer.sendall(http2.window_update(0, MIB))
     assert not grpc.turn()
     (again,) = map(Stray._make, grpc.lane.reclaim(fd))
-    next_stream, window, _ = again.state
+    next_stream, window, _, _ = again.state
     assert (next_stream, window) == (3, 2 * MIB + 100_000 - len(request(0)))
 
 
@@ -269,7 +269,7 @@ def test_what_python_left_goes_before_what_the_lane_sends() -> None:
         assert not stray.unsent
         left = http2.frame(http2.PING, http2.ACK, 0, b"8 bytes!") * 200_000
         reader.lane.park_grpc(
-            reader.fd, reader, b"block", [b"h"], [b"t"], (1, WIDE, 0), WIDE, 16_384, 9, 0, left
+            reader.fd, reader, b"block", [b"h"], [b"t"], (1, WIDE, 0, 0), WIDE, 16_384, 9, 0, left
         )
         reader.begin(1)
         reader.read_all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -219,7 +220,9 @@ def test_memory_that_cannot_be_had_is_an_error_and_leaves_no_file(tmp_path: Path
 def test_a_region_goes_with_its_close_a_dead_ones_with_the_next_and_a_runs_with_its_agent(
     tmp_path: Path,
 ) -> None:
-    (tmp_path / region_name("dead", 0)).write_bytes(b"x")
+    dead = tmp_path / region_name("dead", 0)
+    dead.write_bytes(b"x")
+    dead.chmod(0o600)
     (tmp_path / "of-others").write_bytes(b"x")
     first = Region(region_name("one", 0), 64, tmp_path)
     second = Region(region_name("two", 0), 64, tmp_path)
@@ -233,3 +236,14 @@ def test_a_region_goes_with_its_close_a_dead_ones_with_the_next_and_a_runs_with_
     for region in (first, second, second):
         region.close()
     assert {path.name for path in tmp_path.iterdir()} == {"of-others"}
+
+
+def test_regions_of_another_user_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = tmp_path / region_name("one", 0)
+    theirs.write_bytes(b"x")
+    theirs.chmod(0o600)
+    other = os.geteuid() + 1
+    monkeypatch.setattr(os, "geteuid", lambda: other)
+    remove_regions("one", tmp_path)
+    Region(region_name("two", 0), 64, tmp_path)  # its sweep
+    assert theirs.exists()

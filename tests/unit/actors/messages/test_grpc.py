@@ -42,6 +42,8 @@ def response(request_id: str = "000000000042", shape: tuple[int, ...] = (2, 2), 
 class SocketStream:
     """Takes what is written; as `squall.actors.net.stream.SocketStream` for a socket that is never full."""
 
+    has_unsent = False
+
     def __init__(self) -> None:
         self.written = b""
         self.is_closed = False
@@ -71,6 +73,7 @@ class Ends:
         self.target = 0
         self.has_waiting = False
         self.is_streamed = False
+        self.largest_reply_bytes = 1 << 20
         self.messages: list[tuple[int, int, bytes]] = []
         self.why = ""
         self.connection = GrpcConnection(self, call_headers("http", "h:1", {}))
@@ -161,7 +164,7 @@ def test_a_template_with_an_id_between_is_the_request_that_it_says() -> None:
 
 
 def reply(body: bytes, status: int = 0, message: str = "", http_status: int = 200) -> GrpcExchange:
-    exchange = GrpcExchange(None, 1, 1, 0)  # type: ignore[arg-type]
+    exchange = GrpcExchange(None, 1, 1)  # type: ignore[arg-type]
     exchange.body, exchange.grpc_status, exchange.grpc_message = body, status, message
     exchange.http_status = http_status
     return exchange

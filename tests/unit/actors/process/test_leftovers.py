@@ -73,3 +73,13 @@ def test_shared_memory_is_told_by_its_name(remove: Remove, tmp_path: Path) -> No
     remove(since_s=None)
     assert not own.exists()
     assert foreign.exists()
+
+
+def test_memory_that_cannot_be_removed_is_left_and_the_rest_goes(remove: Remove, tmp_path: Path) -> None:
+    prefix = region_prefix(str(tmp_path / "server-0"))
+    (
+        tmp_path / "shm" / f"{prefix}another-users"
+    ).mkdir()  # what unlink fails for, as for a file of another user
+    (tmp_path / "shm" / f"{prefix}own").touch()
+    assert remove() == {"foreign"}
+    assert [path.name for path in (tmp_path / "shm").iterdir()] == [f"{prefix}another-users"]

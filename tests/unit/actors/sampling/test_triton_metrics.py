@@ -4,7 +4,13 @@ import math
 
 import pytest
 
-from squall.actors.sampling.triton_metrics import MetricsError, failure_key, model_counters, parse_metrics
+from squall.actors.sampling.triton_metrics import (
+    MetricsError,
+    _series,
+    failure_key,
+    model_counters,
+    parse_metrics,
+)
 
 
 def parsed(text: str) -> list[tuple[str, dict[str, str], float]]:
@@ -83,3 +89,18 @@ def test_counters_are_those_of_each_version_of_each_model() -> None:
 
 def test_a_server_without_models_has_no_counters() -> None:
     assert model_counters("# TYPE nv_cpu_utilization gauge\nnv_cpu_utilization 0.5\n") == {}
+
+
+def test_a_line_or_a_count_that_no_server_has_is_refused() -> None:
+    with pytest.raises(MetricsError, match=r"^the metrics have a line of more than 65,536 characters$"):
+        parsed("#" * 65_537)
+    labels = '{model="m",version="1"}'
+    for value in ("1e300", "-1e300", "9e15\nnv_inference_count" + labels + " 9e15"):
+        with pytest.raises(MetricsError, match=r"^the metrics count more than 9,007,199,254,740,992$"):
+            model_counters(f"nv_inference_count{labels} {value}")
+
+
+def test_long_series_are_not_kept() -> None:
+    _series.cache_clear()
+    assert parsed(f'a{{m="{"x" * 60_000}"}} 1\na 1')[1] == ("a", {}, 1.0)
+    assert _series.cache_info().currsize == 1

@@ -309,3 +309,25 @@ def test_the_samples_of_a_run_add_up_to_the_whole_though_one_failed(source: Make
     assert sum(row["request_count"] for row in rows) == 7
     assert [row["interval_ns"] for row in rows[1:]] == [b["t_ns"] - a["t_ns"] for a, b in pairwise(rows)]
     assert any("OSError: gone" in loss for loss in sampler.losses())
+
+
+@pytest.mark.parametrize("name", [5, "../m", "", ["m"], None])
+def test_statistics_of_a_model_without_a_name_are_none(source: Make, name: Any) -> None:
+    one = source(stats(1), {"model_stats": [item(2, name=name)]}, stats(3), models=None)
+    one.sample(0)
+    with pytest.raises(ValueError, match="of a model that has no name"):
+        one.sample(10)
+    (row,) = one.sample(20)
+    assert (row["request_count"], row["interval_ns"]) == (2, 20)
+    assert one.facts()["models"] == ["m/1"]
+
+
+def test_a_server_cannot_name_models_without_end(source: Make) -> None:
+    answers = [
+        {"model_stats": [{**item(1, {}), "version": f"{at}-{number}"} for number in range(6_000)]}
+        for at in range(2)
+    ]
+    one = source(*answers, models=None)
+    one.sample(0)
+    with pytest.raises(ValueError, match="more than 10,000 versions of models"):
+        one.sample(10)

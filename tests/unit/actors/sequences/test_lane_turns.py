@@ -191,7 +191,9 @@ class Wire:
         if self.protocol == "http":
             core.park_http(fd, self, 0)
         else:
-            core.park_grpc(fd, self, b"block", [b"h"], [b"t"], (self.stream, 65_535, 0), 65_535, 16_384, 1, 0)
+            core.park_grpc(
+                fd, self, b"block", [b"h"], [b"t"], (self.stream, 65_535, 0, 0), 65_535, 16_384, 1, 0
+            )
             self.stream += 2
 
     def sent(self) -> tuple[int, bytes]:

@@ -60,6 +60,19 @@ def test_a_model_that_the_own_server_lacks_is_asked_of_the_others_in_turn() -> N
         nowhere.target_for(1, 0)
 
 
+def test_a_reply_is_as_long_as_the_models_of_its_server_can_answer_or_as_the_scenario_says() -> None:
+    mib = 1 << 20
+    wide = ModelSpec("w", "1", (TensorSpec("X", "FP32", (4,)),), (TensorSpec("Y", "FP32", (mib,)),), 8)
+    servers = Servers((target(0, A, wide), target(1, A, None)), MODELS)
+    assert [servers.largest_reply_of(0, is_binary) for is_binary in (True, False)] == [80 * mib, 272 * mib]
+    assert servers.largest_reply_of(1, True) == 17 * mib
+    asked = Servers((target(0),), ask=lambda _: (UserModel("w", {}), wide))
+    asked.number_of("w")
+    assert asked.largest_reply_of(0, True) == 80 * mib, "without squall too"
+    limited = Handed(THREE, MODELS, 0, iter(range(9)).__next__, largest_reply_bytes=7)
+    assert Servers.handed(limited, {}).largest_reply_of(0, True) == 7
+
+
 def test_which_model_is_meant() -> None:
     servers = Servers(THREE, MODELS)
     assert (servers.number_of("a"), servers.number_of("b")) == (0, 1)

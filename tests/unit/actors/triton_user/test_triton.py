@@ -46,8 +46,9 @@ class Scripted(Triton[GrpcTemplate]):
         self.script: list[Any] = []
         self.sent: list[tuple[int, GrpcTemplate, bytes]] = []
 
-    def _exchange(self, target: int, template: GrpcTemplate, wire_id: bytes) -> Exchange:
+    def _exchange(self, target: int, template: GrpcTemplate, wire_id: bytes, largest_bytes: int) -> Exchange:
         self.sent.append((target, template, wire_id))
+        self.largest_bytes = largest_bytes
         told = self.script.pop(0)
         if isinstance(told, Reply):
             return Exchange(SENT_NS, DONE_NS, "", "", told, len(told.body))
@@ -95,6 +96,7 @@ def test_an_answer_is_told_to_locust_with_the_exact_time_and_the_row_to_be() -> 
     answer = user.infer(rows=2, variant=1)
     ((target, template, wire_id),) = user.sent
     assert (target, template.rows, wire_id) == (0, 2, encode_id(FIRST_ID))
+    assert user.largest_bytes == 17 << 20, "16 MiB and twice its outputs, in whole MiB"
     (event,) = events.fired
     assert event.pop("start_time") > 0
     sent = Sent(FIRST_ID, 0, 0, 2, template.n_bytes, "ok", "", DONE_NS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from squall.analysis.compare.overhead import evaluate
 from squall.analysis.compare.overhead_file import OVERHEAD_FILE
 from squall.analysis.compare.repeats import repeat_figures, repeats_of
+from squall.scenarios.errors import StoreError
 from tests.known import known
 from tests.overhead_runs import MS, write_run
 from tests.unit.analysis.compare.test_overhead import pairs_in
@@ -76,3 +78,41 @@ def test_runs_of_another_scenario_are_left_out(tmp_path: Path) -> None:
     manifest = json.loads(path.read_text())
     path.write_text(json.dumps({**manifest, "scenario_digest": "another"}))
     assert [run.name for run in repeats_of(tmp_path / bare[0])] == bare[:2]
+
+
+@pytest.mark.parametrize("name", ["../elsewhere/run", "/tmp/run", "..", "a/b", "a\nb", None])
+def test_names_that_lead_out_of_the_folder_are_no_runs(tmp_path: Path, name: object) -> None:
+    bare = folder_of(tmp_path)
+    found = json.loads((tmp_path / OVERHEAD_FILE).read_text())
+    next(one for one in found["runs"] if one["run"] == bare[1])["run"] = name
+    (tmp_path / OVERHEAD_FILE).write_text(json.dumps(found))
+    assert repeats_of(tmp_path / bare[0]) == []
+
+
+def test_one_run_does_not_count_twice(tmp_path: Path) -> None:
+    bare = folder_of(tmp_path)
+    found = json.loads((tmp_path / OVERHEAD_FILE).read_text())
+    for one in found["runs"]:
+        one["run"] = bare[0]
+    (tmp_path / OVERHEAD_FILE).write_text(json.dumps(found))
+    assert repeats_of(tmp_path / bare[0]) == []
+
+
+def test_a_repeat_behind_a_link_is_refused(tmp_path: Path) -> None:
+    bare = folder_of(tmp_path / "runs")
+    run = tmp_path / "runs" / bare[1]
+    run.rename(tmp_path / "elsewhere")
+    run.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StoreError, match=f"{bare[1]} is a link"):
+        repeats_of(tmp_path / "runs" / bare[0])
+
+
+def test_an_evaluation_behind_a_link_or_a_pipe_is_not_read(tmp_path: Path) -> None:
+    bare = folder_of(tmp_path)
+    file = tmp_path / OVERHEAD_FILE
+    file.rename(tmp_path / "other.json")
+    file.symlink_to("other.json")
+    assert repeats_of(tmp_path / bare[0]) == []
+    file.unlink()
+    os.mkfifo(file)
+    assert repeats_of(tmp_path / bare[0]) == []

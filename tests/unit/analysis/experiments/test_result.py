@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pyarrow.parquet as pq
 import pytest
 
 from squall.analysis.experiments.cell_figures import log_mean, mean
 from squall.analysis.experiments.page import page_of
 from squall.analysis.experiments.result import FRONT, PERHAPS, Design, Sweep, evaluate
 from squall.analysis.experiments.rows import CELL, CONFIRM, FAILED, INVALID, RunRow, row_from_json
+from squall.analysis.experiments.tables import as_csv, as_parquet, runs_table
 from squall.analysis.experiments.words import answer, cell_lines, facts
 from squall.analysis.render.decision_page import page_html
 from squall.analysis.render.plots_data import Points
@@ -174,3 +178,13 @@ def test_what_more_instances_were_measured_to_do_is_said_of_cells_that_differ_in
     # only what was measured: of two cells that differ in more than the instances nothing is said
     alone = evaluate(design, [one for one in rows if one.cell in (0, 3)])
     assert not [line for line in facts(alone) if "were measured" in line]
+
+
+def test_no_text_of_a_csv_file_is_a_formula_to_a_spreadsheet() -> None:
+    reasons = ["=1+1", "+1", "-1", "@SUM(1)", "\t=1", "a=1", ""]
+    rows = [replace(row(at, None, seed=-1), reason=reason) for at, reason in enumerate(reasons)]
+    table = runs_table(found_in(rows, 1), ())
+    written = list(csv.DictReader(io.StringIO(as_csv(table).decode(), newline="")))
+    assert [one["reason"] for one in written] == ["'=1+1", "'+1", "'-1", "'@SUM(1)", "'\t=1", "a=1", ""]
+    assert written[0]["seed"] == "-1", "a number stays one"
+    assert pq.read_table(io.BytesIO(as_parquet(table))).column("reason").to_pylist() == reasons

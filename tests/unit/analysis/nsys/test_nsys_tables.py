@@ -345,6 +345,15 @@ def test_one_call_recorded_twice_makes_no_row_twice(tmp_path: Path) -> None:
     assert row["launch_start_ns"] == OFFSET_NS + 10
 
 
+def test_folders_above_a_report_that_are_named_as_columns_or_patterns_change_nothing(tmp_path: Path) -> None:
+    export = MadeExport().strings(s1="cudaLaunchKernel_v7000")
+    export.add("CUPTI_ACTIVITY_KIND_RUNTIME", api_call(10, 20, 1))
+    folder = tmp_path / "start=1" / "correlationId=x" / "[a]"
+    folder.mkdir(parents=True)
+    (row,) = rows_of(folder, export, "cuda_api")
+    assert (row["start_ns"], row["correlation_id"]) == (OFFSET_NS + 10, 1)
+
+
 @pytest.mark.parametrize(
     "event", [kernel(2**63 - 10, 2**63 - 1, 1), kernel(-(2**63), 5, 1), kernel(2**62, 2**62, 1)]
 )

@@ -127,8 +127,8 @@ def test_the_document_says_what_was_published_measured_and_why_they_differ(heads
     for line in (
         "## heads: Three heads",
         "- Published: Three heads on Triton. On NVIDIA RTX Pro 6000; Triton with TensorRT; 1,000 users of Locust.",
-        "- Ran on: NVIDIA H100, driver 580.1, 16 cores, squall 0.1, 2026-11-26, by `squall reproduce heads`.",
-        "- 13 runs: 12 VALID, 1 INVALID. seqlen_head (latency): INVALID: late &lt;users>.",
+        "- Ran on: NVIDIA H100, driver 580.1, 16 cores, squall 0.1, 2026-11-26, by squall reproduce heads.",
+        "- 13 runs: 12 VALID, 1 INVALID. seqlen_head (latency): INVALID: late &lt;users&gt;.",
         "### Why they differ",
     ):
         assert line in text
@@ -164,7 +164,7 @@ def test_the_document_shows_markup_in_names_and_claims_as_text() -> None:
     runs = [run(str(row["name"]), 1, {"throughput_hz": 3.0}, reason="") for row in rows]
     text = experiments_document([judged(file, runs)])
     assert not re.findall(r"<\w", text)
-    assert "&lt;b>a\\|b" in text
+    assert "&lt;b&gt;a\\|b" in text
     html = reproduction_page(judged(file, runs))
     for tag in ("<b>a", "<i>c", "<u>x", "<img", "<s>t"):
         assert tag not in html

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib import rc_context, rcParams
 
 from squall.analysis.render.plots_data import Plot, Series
 from squall.analysis.render.png import ROW_PX, WIDTH_PX, write_png
@@ -34,6 +37,20 @@ def test_a_png_has_the_stated_size_and_differs_when_the_data_differ(tmp_path: Pa
         write_png(tmp_path / f"{i}.png", plots(seed)[:1]).read_bytes() for i, seed in enumerate((1, 1, 2))
     ]
     assert rates[0] == rates[1] != rates[2]
+
+
+def test_settings_of_the_working_folder_change_nothing(tmp_path: Path) -> None:
+    """What matplotlib reads from a `matplotlibrc` there is in `rcParams` when it is imported."""
+    plain = write_png(tmp_path / "plain.png", plots(1)[:1], "Title").read_bytes()
+    read = {
+        "text.usetex": True,
+        "text.latex.preamble": r"\input{x}",
+        "axes.facecolor": "red",
+        "savefig.dpi": 30,
+    }
+    with rc_context(read):
+        assert write_png(tmp_path / "read.png", plots(1)[:1], "Title").read_bytes() == plain
+        assert rcParams["text.usetex"]  # restored
 
 
 def test_an_svg_holds_the_words_and_is_the_same_for_the_same_data(tmp_path: Path) -> None:
@@ -76,3 +93,26 @@ def test_another_suffix_and_no_plot_are_refused(tmp_path: Path) -> None:
         write_png(tmp_path / "a.jpg", plots(1))
     with pytest.raises(AnalysisError, match="no plot to write"):
         write_png(tmp_path / "a.png", [])
+
+
+def test_settings_of_the_working_folder_that_are_no_text_are_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Matplotlib waits at a pipe, lets the fault of bytes that are no UTF-8 out of its import, and prints the rest."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "matplotlibrc"
+    makers: dict[str, Callable[[], object]] = {
+        "it is no file": lambda: os.mkfifo(path),
+        "it is a link": lambda: path.symlink_to(__file__),
+        "it is no UTF-8": lambda: path.write_bytes(b"axes.grid: \xff\n"),
+        "it has control characters": lambda: path.write_text("\x1b[2J: 1\n"),
+        "it has more than 1 MiB": lambda: path.write_bytes(bytes(2**20 + 1)),
+    }
+    for reason, make in makers.items():
+        make()
+        with pytest.raises(AnalysisError) as raised:
+            write_png(tmp_path / "a.png", plots(1)[:1])
+        assert str(raised.value) == f"{path}: {reason}, and matplotlib would read it: remove it"
+        path.unlink()
+    path.write_text("axes.grid:\tTrue  # größer\r\n")
+    assert write_png(tmp_path / "a.png", plots(1)[:1]).exists()

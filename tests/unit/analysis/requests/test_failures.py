@@ -27,6 +27,7 @@ from squall.analysis.summary.summary import summarise
 from squall.analysis.summary.summary_file import Summary
 from squall.analysis.verdict.bottleneck import Bottleneck
 from squall.analysis.verdict.causes import ORDER, Cause, in_order
+from squall.analysis.verdict.measured import outcome_figures
 from squall.analysis.verdict.validity import Samples, Verdict, judge
 from squall.scenarios.units import NS_PER_S
 from tests.synthetic_runs import (
@@ -384,3 +385,12 @@ def test_a_run_with_few_failures_looks_as_before(whole_summary: Summary) -> None
     text = "\n".join(screen_lines(whole_summary))
     assert not re.search("of these .* requests failed", text)
     assert "% failed" not in text
+
+
+def test_a_detail_of_a_run_of_others_is_kept_in_its_beginning_alone(synthetic: SyntheticRun) -> None:
+    fail(synthetic, 0.5, "server_error", "x" * 100_000)
+    columns = synthetic.tables["requests"]
+    measured = Requests.from_table(as_table("requests", {**columns, "run": ["r"] * len(columns["phase"])}))
+    (group,) = failures_of(measured).groups
+    (words,) = outcome_figures(measured).details
+    assert (group.detail, words.detail) == ("x" * 500, "x" * 500)

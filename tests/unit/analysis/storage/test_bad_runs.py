@@ -17,8 +17,8 @@ import pytest
 
 from squall.analysis import derive as derive_module
 from squall.analysis.derive import derive
+from squall.analysis.storage.beneath import new_file
 from squall.analysis.storage.intact import require_intact
-from squall.analysis.storage.part import open_for_write
 from squall.analysis.storage.query import in_turn
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary import summarise
@@ -120,6 +120,18 @@ def spoil_samples(run: Planted) -> None:
     for number, row in enumerate(run.rows["gpu_samples"]):
         spoilt = math.nan if number % 2 else math.inf
         row.update({name: spoilt for name, value in row.items() if isinstance(value, float)})
+
+
+def test_folders_above_a_run_that_are_named_as_columns_change_nothing(
+    derived: RunStore, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model=x" / "outcome=error" / "part=0"
+    folder.mkdir(parents=True)
+    store = planted().write(folder)
+    derive(store)
+    for table in DERIVED:
+        rows, same = (run.read(table).drop_columns(["run"]).to_pylist() for run in (store, derived))
+        assert repr(rows) == repr(same), table
 
 
 @dataclass(frozen=True)
@@ -246,7 +258,7 @@ def test_a_disk_that_is_full_costs_nothing_that_was_there(done: RunStore, table:
     def full(path: Path) -> BinaryIO:
         if f".new-{table}" in path.parts:
             raise OSError(errno.ENOSPC, "No space left on device")
-        return open_for_write(path)
+        return new_file(path)
 
     raw = {name: content for name, content in content(done).items() if not name.startswith(_REMADE)}
     assert "no space left on device" in refusal(RunStore.open(done.run_dir, full)).lower()

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from squall.analysis.storage.intact import finite, require_intact
+from squall.analysis.schema import TABLES, arrow_schema
+from squall.analysis.storage import intact
+from squall.analysis.storage.beneath import new_file
+from squall.analysis.storage.intact import content_errors_of, finite, require_intact
+from squall.analysis.storage.part import OpenPart
+from squall.analysis.storage.places.place import rows_of
 from squall.analysis.storage.store import RunStore
 from squall.scenarios.errors import StoreError
 from tests.planted_runs import START_NS, Planted, Shape, plant
@@ -132,8 +140,53 @@ def _replaced(rows: pa.Table, column: str, values: Any) -> pa.Table:
 
 def test_text_that_stands_plain_is_no_fault(copy: Path) -> None:
     unsealed(copy)
+    before = RunStore.open(copy).read("requests", ["outcome"]).to_pylist()
     rewritten("requests", lambda rows: _replaced(rows, "outcome", rows["outcome"].cast(pa.string())))(copy)
+    store = RunStore.open(copy)
+    require_intact(store)
+    assert store.read("requests", ["outcome"]).to_pylist() == before
+    assert store.read("requests", ["outcome"], pc.field("outcome") == "none of these").num_rows == 0
+
+
+def long_text(run: Path, n_bytes: int, store_schema: bool = True, **how: Any) -> None:
+    """Each request has the same detail, of `n_bytes`."""
+    rows = pq.read_table(part(run, "requests"))
+    words = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(rows), np.int32)), ["x" * n_bytes])
+    column = words if not how else words.cast(pa.string())
+    rows = _replaced(rows, "detail", column)
+    pq.write_table(rows, part(run, "requests"), compression="zstd", store_schema=store_schema, **how)
+
+
+@pytest.mark.parametrize("store_schema", [True, False], ids=["by dictionary", "plain"])
+def test_a_text_of_megabytes_is_refused_before_any_row_has_it(copy: Path, store_schema: bool) -> None:
+    unsealed(copy)
+    long_text(copy, 65_536, store_schema)
     require_intact(RunStore.open(copy))
+    long_text(copy, 8_388_608, store_schema)
+    assert "has a detail of 8,388,608 bytes: no text of a run is that long" in refusal(copy)
+
+
+def test_a_text_of_many_rows_is_held_once(tmp_path: Path) -> None:
+    words = pa.DictionaryArray.from_arrays(pa.array(np.zeros(200, np.int32)), ["x" * 1_000_000])
+    pq.write_table(pa.table({"text": words, "n": range(200)}), tmp_path / "part", store_schema=False)
+    for keeps in (None, pc.field("n") >= 0):
+        rows = rows_of(tmp_path / "part", keeps=keeps)
+        assert rows.num_rows == 200
+        assert rows.nbytes < 10_000_000
+
+
+def test_texts_that_repeat_the_one_before_are_refused(copy: Path) -> None:
+    unsealed(copy)
+    long_text(copy, 100, use_dictionary=False, column_encoding={"detail": "DELTA_BYTE_ARRAY"})
+    assert "the text of detail is encoded as squall encodes none" in refusal(copy)
+
+
+def test_more_text_than_the_bytes_can_hold_is_refused(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As plain values, 12 of 1 MB, which compress to nothing."""
+    monkeypatch.setattr(intact, "FEW_TEXT_BYTES", 1_000_000)
+    unsealed(copy)
+    long_text(copy, 1_000_000, use_dictionary=False)
+    assert re.search(r" has 12,[0-9,]+ bytes of text in [0-9,]+ bytes, which squall does not", refusal(copy))
 
 
 @pytest.mark.parametrize(
@@ -228,6 +281,22 @@ def test_an_instant_far_from_the_run_is_named(tmp_path: Path, table: str, column
     assert "days from the start of the run" in line
 
 
+def test_a_part_without_statistics_of_its_instants_is_refused(copy: Path) -> None:
+    unsealed(copy)
+    path = part(copy, "requests")
+    pq.write_table(pq.read_table(path), path, write_statistics=False)
+    assert "requests/part-00000.parquet has no statistics of " in refusal(copy)
+
+
+@pytest.mark.parametrize("name", ["notes", "losses"])
+def test_a_manifest_with_more_lines_than_are_read_is_refused(copy: Path, name: str) -> None:
+    with_manifest(**{name: ["x"] * 100_000})(copy)
+    require_intact(RunStore.open(copy))
+    with_manifest(**{name: ["x"] * 100_001})(copy)
+    line = f"RUN has a manifest that squall did not write: {name} has 100,001 entries, and 100,000 at most are read"
+    assert refusal(copy) == line
+
+
 def test_derived_tables_count_only_for_who_reads_them(copy: Path) -> None:
     (copy / "tables" / "joined").mkdir(exist_ok=True)
     part(copy, "joined").write_bytes(b"")
@@ -243,3 +312,85 @@ def test_figures_that_are_no_number_are_none_and_said() -> None:
     assert found == {"a": 1.5, "b": [None, 2, {"c": [None, "x", None]}], "d": None, "e": True}
     assert where == ["b[0]", "b[2].c[0]", "d"]
     assert json.loads(json.dumps(found, allow_nan=False)) == found
+
+
+def told_again(content: bytes, path: Path) -> bytes:
+    """The same file with a footer that tells its row groups twice."""
+    path.write_bytes(content)
+    groups = pq.read_metadata(path)
+    groups.append_row_groups(pq.read_metadata(path))
+    groups.write_metadata_file(path)
+    return content + path.read_bytes()[4:]
+
+
+def test_row_groups_of_the_same_bytes_are_refused(copy: Path, tmp_path: Path) -> None:
+    unsealed(copy)
+    with_bytes("requests", lambda content: told_again(content, tmp_path / "footer"))(copy)
+    assert len(pq.read_table(part(copy, "requests"))) == 24
+    assert "requests/part-00000.parquet states rows that it has not" in refusal(copy)
+
+
+def varint(number: int) -> bytes:
+    """A number in Thrift's compact protocol."""
+    zigzag, found = 2 * number, bytearray()
+    while zigzag > 127:
+        found.append(zigzag % 128 + 128)
+        zigzag //= 128
+    return bytes([*found, zigzag])
+
+
+def test_more_rows_than_the_bytes_can_hold_are_refused(copy: Path) -> None:
+    unsealed(copy)
+    path = part(copy, "requests")
+    before = pq.read_table(path)
+    rows = before.take(pa.array(np.zeros(1_100_000, np.int64)))
+    pq.write_table(rows, path, row_group_size=1_100_000)
+    content = path.read_bytes()
+    assert varint(1_100_000) in content
+    path.write_bytes(content.replace(varint(1_100_000), varint(130_000_000)))
+    assert pq.read_metadata(path).num_rows == 130_000_000
+    assert "requests states 130,000,000 rows in " in refusal(copy)
+
+
+@pytest.mark.parametrize("table", ["requests", "clock_probes"])
+def test_a_table_of_equal_rows_and_steps_is_less_dense_than_is_refused(tmp_path: Path, table: str) -> None:
+    rows = steady(table, 50_000)
+    whole = OpenPart(tmp_path / "part.parquet", table, new_file)
+    for _ in range(4):
+        whole.write(rows)
+    whole.close()
+    assert 200_000 / (tmp_path / "part.parquet").stat().st_size < 24
+
+
+def steady(table: str, n: int) -> pa.Table:
+    """Rows that are as small as any: all texts alike, all instants in equal steps."""
+
+    def column(field: pa.Field) -> pa.Array:
+        if field.name in TABLES[table].instants:
+            return pa.array(START_NS + np.arange(n) * 10**6, field.type)
+        value = "x" if pa.types.is_dictionary(field.type) else 0
+        return pa.array(np.full(n, value)).cast(field.type)
+
+    schema = arrow_schema(table)
+    return pa.table([column(field) for field in schema], schema=schema)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        KeyError("x"), TypeError("no\nlist"), ZeroDivisionError("by 0"), RecursionError("deep"), AttributeError("get"),
+        pa.ArrowInvalid("bad"), OverflowError("large"), MemoryError(),
+    ],
+)  # fmt: skip
+def test_what_the_content_of_a_run_raises_is_one_line(error: Exception) -> None:
+    with pytest.raises(StoreError) as told, content_errors_of("RUN"):
+        raise error
+    line = str(told.value)
+    assert line.startswith(f"RUN has something in it that squall did not write: {type(error).__name__}")
+    assert "\n" not in line
+
+
+def test_an_interruption_and_errors_of_ours_pass() -> None:
+    for kind in (KeyboardInterrupt, StoreError, OSError):
+        with pytest.raises(kind), content_errors_of("RUN"):
+            raise kind("as it is")

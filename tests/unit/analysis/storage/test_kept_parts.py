@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from squall.analysis.storage.part import table_entry
 from squall.analysis.storage.places.local_folder import LocalFolder
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest
-from squall.analysis.tables.sealed import SealedVerdict
+from squall.analysis.tables.sealed import SealedFile, SealedTable, SealedVerdict
 from squall.scenarios.errors import Sealed, StoreError
 from tests.planted_runs import Shape, plant
 
@@ -37,6 +38,7 @@ def left_on_nodes(tmp_path: Path) -> RunStore:
     for number, node in enumerate(NODES):
         path = tmp_path / node / node
         (path / "tables").mkdir(parents=True)
+        (path / "owner.json").write_text(json.dumps({"run": store.run}), encoding="utf-8")
         there = RunStore(path, Manifest(run=store.run), {})
         for name in raw:
             rows = whole.read(name)
@@ -109,3 +111,35 @@ def test_a_part_that_is_missing_cut_or_changed_is_told(tmp_path: Path) -> None:
 def test_a_sealed_run_takes_no_more_parts(tmp_path: Path) -> None:
     with pytest.raises(Sealed):
         left_on_nodes(tmp_path).keep("requests", [])
+
+
+def test_a_part_elsewhere_that_a_manifest_names_is_not_removed(tmp_path: Path) -> None:
+    store = plant(SHAPE).write(tmp_path / "runs")
+    part = tmp_path / "home" / "letters" / "tables" / "windows" / "part-00000.parquet"
+    part.parent.mkdir(parents=True)
+    part.write_text("mine")
+    file = SealedFile(path="letters/tables/windows/part-00000.parquet", bytes=4, node="letters")
+    tables = {**(store.manifest.tables or {}), "windows": SealedTable(files=(file,))}
+    store._write_manifest(replace(store.manifest, kept={"letters": str(tmp_path / "home")}, tables=tables))
+    store = RunStore.open(store.run_dir)
+    assert store.replace_derived("windows", TABLES["windows"].arrow().empty_table()) == 0
+    assert part.read_text() == "mine"
+    assert RunStore.open(store.run_dir).verify() == []
+
+
+@pytest.mark.parametrize("said", [None, {"run": "other"}, [], "no JSON"])
+def test_a_folder_that_does_not_say_that_it_is_of_the_run_is_not_read(said: object, tmp_path: Path) -> None:
+    store = left_on_nodes(tmp_path)
+    mark = tmp_path / "node-1" / "node-1" / "owner.json"
+    mark.unlink()
+    if said is not None:
+        mark.write_text(said if isinstance(said, str) else json.dumps(said), encoding="utf-8")
+    with pytest.raises(StoreError, match=r"^node-1 is not reached, which keeps 67 rows of requests"):
+        RunStore.open(store.run_dir).read("requests")
+
+
+def test_a_folder_of_a_name_that_no_folder_can_have_is_not_reached(tmp_path: Path) -> None:
+    store = left_on_nodes(tmp_path)
+    store._write_manifest(replace(store.manifest, kept={**store.manifest.kept, "node-1": f"/{'x' * 5_000}"}))
+    with pytest.raises(StoreError, match=r"^node-1 is not reached, which keeps 67 rows of requests"):
+        RunStore.open(store.run_dir).read("requests")

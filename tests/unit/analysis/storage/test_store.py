@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from squall.analysis.schema import arrow_schema
 from squall.analysis.storage import store as store_module
-from squall.analysis.storage.part import NewParts, conform, open_for_write
+from squall.analysis.storage.beneath import new_file
+from squall.analysis.storage.part import NewParts, conform
 from squall.analysis.storage.store import RESERVE_BYTES, RunStore
 from squall.analysis.tables.manifest import OWN_FIELDS, Manifest
 from squall.analysis.tables.sealed import SealedTable, SealedVerdict, Unfinished
@@ -60,11 +61,11 @@ class FullDisk:
     def __call__(self, path: Path) -> BinaryIO:
         disk = self
         if not path.name.endswith(self.only):
-            return open_for_write(path)
+            return new_file(path)
 
         class Limited(RawIOBase):
             def __init__(self) -> None:
-                self._file = open_for_write(path)
+                self._file = new_file(path)
 
             def writable(self) -> bool:
                 return True
@@ -298,6 +299,24 @@ def test_a_part_that_a_dead_process_left_is_never_read_and_goes_at_the_seal(tmp_
     again.seal(ABORTED)
     assert not list(again.run_dir.glob("tables/*/*.open"))
     store._parts["osrt"].drop()
+
+
+@pytest.mark.parametrize(
+    "name", [".resumed-..", ".resumed-.", ".resumed-", ".resumed-x", ".done-..", ".done-x"]
+)
+def test_a_folder_put_aside_that_names_no_table_is_left_alone(tmp_path: Path, name: str) -> None:
+    store = create(tmp_path)
+    store.append("osrt", osrt([1, 2]))
+    store.flush()
+    (store.run_dir / name).mkdir()
+    for path in (store.run_dir / name / "x", store.run_dir / "logs" / "server-0.log"):
+        path.write_text("as it was")
+    before = {path for path in store.run_dir.rglob("*") if path.name != ".reserve"}
+    again = RunStore.open(store.run_dir)
+    again.reopen(["osrt"], lambda _, rows: rows)
+    again.seal(ABORTED)
+    assert {path for path in store.run_dir.rglob("*") if path.name != ".reserve"} == before
+    assert again.read("osrt", ["start_ns"]).to_pydict() == {"start_ns": [1, 2]}
 
 
 def test_derived_tables_are_replaced_before_and_after_the_seal(whole_run: RunStore, tmp_path: Path) -> None:

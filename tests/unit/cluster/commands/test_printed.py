@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import io
 import shlex
+import sys
 
+import numpy as np
 import pytest
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from squall.cluster.commands.printed import screen_text, typed
+from squall.actors.client_worker import Progress
+from squall.cluster.commands.printed import print_result, print_screen, say, screen_text, typed
+from squall.cluster.progress import Screen
+from squall.scenarios.plan.plan import PhaseSpan
+from tests.hostile_text import HOSTILE, control_characters
 
 
 @pytest.mark.parametrize(("terminal", "width"), [(60, 80), (80, 80), (120, 120), (200, 140)])
@@ -61,3 +67,49 @@ def test_the_command_is_kept_without_values_of_headers(monkeypatch: pytest.Monke
     assert len(words) == len(shlex.split(option)) + 5
     assert "s3cret" not in typed()
     assert "${" in typed()
+
+
+def test_words_of_others_reach_no_terminal_as_commands_nor_rich_as_markup(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    table = Table(title=HOSTILE)
+    table.add_column(HOSTILE, no_wrap=True)
+    table.add_row("[red]a[/] [/x] :smile: [link=file:///x]b")
+    print_screen(lambda _: Group(HOSTILE, table, Text(HOSTILE, style="bold")))
+    print_screen(lambda _: HOSTILE, on_stderr=True)
+    print_result({HOSTILE: HOSTILE}, lambda _: HOSTILE, as_json=True)
+    say(HOSTILE)
+    say(HOSTILE, on_stderr=True)
+    for shown in capsys.readouterr():
+        assert control_characters(shown) == set()
+        assert "\\x1b]0;x\\x07\\x1b[31m\\x9b2J</script>" in shown
+    print_screen(lambda _: table)
+    assert "[red]a[/] [/x] :smile: [link=file:///x]b" in capsys.readouterr().out
+
+
+def test_colours_are_ours_alone() -> None:
+    console = Console(width=80, file=io.StringIO(), force_terminal=True, color_system="truecolor")
+    text = screen_text(console, lambda _: Text("\x1b[32mname", style="bold red"))
+    assert text == "\x1b[1;31m\\x1b[32mname\x1b[0m\n"
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_bars_show_names_of_phases_and_reasons_of_failures_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = _Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "200")
+    worker = Progress(9, 9, 9, 0, np.empty(0, np.int64), why_failed={"[/red]\x1b]0;x\x07": 9})
+    with Screen() as screen:
+        screen.show([PhaseSpan("[/x]\x1b]0;x\x07", "measure", 0, 10**9)], 1, [worker])
+        screen.step(HOSTILE)
+        screen.missing(HOSTILE, HOSTILE, HOSTILE)
+    shown = terminal.getvalue()
+    assert "[/x]\\x1b]0;x\\x07" in shown
+    assert "most: [/red]\\x1b]0;x\\x07" in shown
+    assert not {"\x07", "\x00", "\u202e", "\x9b"} & set(shown)
+    assert "\x1b]" not in shown

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from squall.actors.net.triton_control import PLAIN
+from squall.cluster.control.changes import changed_config
 from squall.cluster.control.controlled import Controlled, log_of, refuse_control, told_by_watches, where_of
+from squall.cluster.control.repository import Repository
 from squall.cluster.control.watch import put_back
-from squall.scenarios.config.servers import ServerConfig
+from squall.scenarios.config.servers import LoadSettings, ServerConfig
 from squall.scenarios.errors import TargetError
 from tests.unit.cluster.control.explicit_server import ExplicitServer
 
@@ -90,3 +93,54 @@ def test_logs_of_watches_are_told_by_server(tmp_path: Path) -> None:
         log.write_text(f"of {name}\n")
     (tmp_path / "logs" / "server-0.log").write_text("Triton's own")
     assert told_by_watches(tmp_path) == ["server-0: of server-0", "server-1: of server-1"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "why"),
+    [
+        ([{"model_name": f"n{{}}-{number}"} for number in range(2)], "more than 1,000 steps"),
+        ([{"model_name": 5}], "one of a model that has no name"),
+        ("abc", "no list of models"),
+    ],
+)
+def test_steps_of_an_ensemble_have_an_end(steps: Any, why: str) -> None:
+    asked = []
+
+    class Growing:
+        def ask_json(self, path: str) -> Any:
+            asked.append(path)
+            named = json.loads(json.dumps(steps).replace("{}", str(len(asked))))
+            return {"ensemble_scheduling": {"step": named}}
+
+    with pytest.raises(TargetError, match=why):
+        Repository(Growing(), "s", 1.0).steps("m")  # type: ignore[arg-type]
+    assert len(asked) < 1_000
+
+
+@pytest.mark.parametrize("entry", [5, {"name": 5}, {"name": "../x"}, {"name": ["x"]}, {}])
+def test_an_odd_index_is_one_line(entry: Any) -> None:
+    class Odd:
+        def ask_json(self, *_: str) -> Any:
+            return [entry]
+
+    with pytest.raises(TargetError, match=r"^s does not list its models: ") as caught:
+        Repository(Odd(), "s", 1.0).ready()  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("groups", [5, "abc", [5]])
+def test_instances_that_are_none_are_one_line(groups: Any) -> None:
+    with pytest.raises(TargetError, match="of m has no list of instance groups"):
+        changed_config({"name": "m", "instance_group": groups}, LoadSettings(instances=2))
+
+
+def test_what_stands_in_the_place_of_a_log_is_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "control-a.log").write_bytes(b"first\n\x1b[2Jlast \xff\n")
+    (tmp_path / "logs" / "control-b.log").symlink_to("/etc/hostname")
+    (tmp_path / "logs" / "control-c.log").write_bytes(b"x" * (1024**2 + 1))
+    assert told_by_watches(tmp_path) == [
+        "a: first \\x1b[2Jlast \ufffd",
+        "b: control-b.log cannot be read: it is a link",
+        "c: control-c.log cannot be read: it has more than 1 MiB",
+    ]

@@ -139,7 +139,7 @@ def test_a_repository_without_the_model_is_refused_where_the_server_starts_here(
         check_before_ray(one, plan, is_local=True)
     check_before_ray(one, plan, is_local=False)  # it may be there on the server's node
     assert asked == []
-    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "1").mkdir(parents=True)
     check_before_ray(one, plan, is_local=True)
     assert asked == list(one.server_entries() or ())
 

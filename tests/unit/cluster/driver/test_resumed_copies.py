@@ -14,7 +14,7 @@ import pytest
 from squall.analysis.tables.deployed import NodeFacts, ServerFacts
 from squall.analysis.tables.manifest import Manifest
 from squall.analysis.tables.sealed import Unfinished
-from squall.cluster.driver.records.copies import folder_of
+from squall.cluster.driver.records.copies import copied_sites, folder_of, is_whole
 from squall.cluster.driver.resume import _Resuming
 from squall.scenarios.errors import ClusterError
 
@@ -91,3 +91,26 @@ def test_servers_of_a_copy_are_those_whose_agents_files_it_has(tmp_path: Path, m
     resuming.look()
     assert resuming._servers_at("node-1") == ["server-0"]
     assert resuming._servers_at("node-1/server-1") == ["server-1"]
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        "[]",
+        "7",
+        '{"spill": 7}',
+        "[" * 100_000,
+        '{"spill/requests-1.arrows": [4, null]}',
+        '{"../x": [4, "SHA"]}',
+    ],
+)
+def test_a_list_of_files_that_no_driver_wrote_lists_nothing(tmp_path: Path, listed: str) -> None:
+    folder = _copied(tmp_path, "node-1", is_whole=True)
+    (folder.parent / "x").write_bytes(CONTENT)
+    (folder / "whole.json").write_text(listed.replace("SHA", hashlib.sha256(CONTENT).hexdigest()))
+    assert not is_whole(folder)
+
+
+def test_a_folder_of_copies_is_of_no_site_that_leads_away(tmp_path: Path) -> None:
+    _copied(tmp_path, "node-1", is_whole=True).rename(tmp_path / ".fetched" / "..+..+etc")
+    assert copied_sites(tmp_path) == {}

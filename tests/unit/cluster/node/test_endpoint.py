@@ -9,6 +9,7 @@ import pytest
 
 import squall.cluster.node.endpoint
 from squall.actors.net.stream import Address
+from squall.actors.net.triton_control import ControlError
 from squall.actors.net.triton_models import latest
 from squall.cluster.node.endpoint import attach
 from squall.scenarios.config.models.model import ModelConfig
@@ -90,6 +91,44 @@ def test_steps_are_told_in_their_order_and_as_often_as_a_request_passes_them(
         server.answers[f"/v2/models/{name}/config"] = config
     server.answers["/v2/models/vers/versions/10/config"] = of("inner", "b", "a")
     assert attached().steps == ("a", "b", "b", "a")
+
+
+def steps_of(*steps: str) -> dict[str, Any]:
+    return {**MODEL, "ensemble_scheduling": {"step": [{"model_name": name} for name in steps]}}
+
+
+def test_a_step_is_asked_once_however_often_it_is_passed(server: type[ScriptedControl]) -> None:
+    for number in range(5):  # a request passes the last 32 times
+        server.answers[f"/v2/models/s{number}/config"] = steps_of(f"s{number + 1}", f"s{number + 1}")
+    server.answers["/v2/models/s5/config"] = MODEL
+    server.answers["/v2/models/vers/versions/10/config"] = steps_of("s0")
+    assert attached().steps == ("s5",) * 32
+    assert len([path for path in server.asked if path.endswith("/s5/config")]) == 1
+
+
+def test_steps_without_end_are_refused(server: type[ScriptedControl]) -> None:
+    server.answers["/v2/models/round/config"] = steps_of(*["round"] * 10)
+    server.answers["/v2/models/vers/versions/10/config"] = steps_of("round")
+    assert refusal().endswith("an ensemble ends in more than 1,000 steps")
+    assert len(server.asked) < 20
+
+
+def test_a_server_that_no_longer_answers_is_not_asked_on(
+    server: type[ScriptedControl], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the time for all that is asked is over."""
+    server.answers[INDEX] = [{"name": f"m{number}", "state": "READY"} for number in range(1_000)]
+    ask = server.ask_json
+
+    def asked(self: ScriptedControl, path: str, *others: str) -> Any:
+        if path.startswith("/v2/models/m"):
+            server.asked.append(path)
+            raise ControlError("timed out")
+        return ask(self, path, *others)
+
+    monkeypatch.setattr(server, "ask_json", asked)
+    assert refusal() == "http://h:8000 does not answer like a Triton server: timed out"
+    assert len([path for path in server.asked if path.startswith("/v2/models/m")]) == 1
 
 
 def test_a_model_that_names_no_version_is_no_triton(server: type[ScriptedControl]) -> None:

@@ -68,11 +68,21 @@ def test_a_server_is_told_of_each_repository_and_each_model() -> None:
 
 
 def test_a_repository_without_its_model_is_named_by_the_key_of_the_model(tmp_path: Path) -> None:
-    (tmp_path / "text").mkdir()
+    for folder in ("text/1", "ensemble", "Documents/mine/1"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "ensemble" / "config.pbtxt").touch()
     own = ModelConfig(name="dense")
-    refuse_no_model([own, ModelConfig(name="text", repository=str(tmp_path))])
+    refuse_no_model(
+        [own, *(ModelConfig(name=name, repository=str(tmp_path)) for name in ("text", "ensemble"))]
+    )
+    for name in ("Documents", "Documents/mine", "."):
+        with pytest.raises(TargetError, match=rf"^model\.repository: .* has no model '{name}', which"):
+            refuse_no_model([ModelConfig(name=name, repository=str(tmp_path))])
     for models, key in (([], "model"), ([own], "models.gone")):
-        with pytest.raises(TargetError, match=rf"^{key}\.repository: .* has no model 'gone'$"):
+        with pytest.raises(
+            TargetError,
+            match=rf"^{key}\.repository: .* has no model 'gone', which is a folder with config.pbtxt or versions$",
+        ):
             refuse_no_model([*models, ModelConfig(name="gone", repository=str(tmp_path))])
 
 
@@ -88,6 +98,21 @@ def test_a_line_cut_off_at_any_byte_is_told_and_costs_only_itself(tmp_path: Path
         rows, losses = batches(tmp_path, record(0, ["000000000000"]), last[:cut], end="")
         assert [row["batch_id"] for row in rows] == [0]
         assert losses == ["batches: instance m_0: 0 records were not written, 1 lines are cut off"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[" * 100_000, "[]", "{}", '{"b":1}', '{"instance":7}', '{"instance":"a","device":"b"}', "\x00",
+        '{"b":"1","s":1,"e":2,"r":1,"i":[]}', '{"b":1,"s":1,"e":99999999999999999999,"r":1,"i":[]}',
+        '{"b":1,"s":1,"e":2,"r":1,"i":"000000000001"}', '{"b":1,"s":1,"e":2,"r":1,"i":[1]}',
+        '{"b":1,"s":1,"e":2,"r":true,"i":[]}', '{"b":1,"s":1,"e":2,"r":1,"i":[],"lost":"all"}',
+    ],
+)  # fmt: skip
+def test_a_line_that_no_model_writes_counts_as_cut_off(tmp_path: Path, line: str) -> None:
+    rows, losses = batches(tmp_path, record(0, []), line, record(1, []))
+    assert [row["batch_id"] for row in rows] == [0, 1]
+    assert losses == ["batches: instance m_0: 0 records were not written, 1 lines are cut off"]
 
 
 def test_records_that_the_model_could_not_write_are_told(tmp_path: Path) -> None:

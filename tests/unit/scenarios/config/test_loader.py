@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,28 @@ def test_a_file_that_is_no_mapping_is_refused_with_line_and_column(
         load_scenario(path)
     assert str(caught.value).startswith(f"{path}: {problem}")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("nested", ["[" * 100_000, "{a: " * 50_000])
+def test_deep_nesting_is_one_line_in_a_file_and_in_an_override(tmp_path: Path, nested: str) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text(f"name: {nested}")
+    with pytest.raises(ScenarioError, match=r"s\.yaml: lists and mappings are nested too deep$"):
+        load_scenario(path)
+    with pytest.raises(ScenarioError, match=r"lists and mappings are nested too deep$"):
+        load_scenario(DEMO, [f"name={nested}"])
+
+
+def test_a_pipe_is_not_waited_for_and_of_a_large_file_little_is_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    with pytest.raises(ScenarioError, match=r"pipe\.yaml: is a pipe or a device, write it to a file$"):
+        load_scenario(tmp_path / "pipe.yaml")
+    with (tmp_path / "large.yaml").open("wb") as file:
+        file.truncate(2**40)
+    with pytest.raises(
+        ScenarioError, match=r"large\.yaml: has more than 2 MiB: keep what is long in a trace"
+    ):
+        load_scenario(tmp_path / "large.yaml")
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -253,6 +253,7 @@ OF_OWN_CLIENT: dict[str, Any] = {
 OF_LOCUST: dict[str, Any] = {
     "workers_per_node": 4, "on_client_loss": "stop", "inputs": {"X": {"low": 0, "high": 1}}, "payload_variants": 3,
     "request": {"parameters": {"a": 1}}, "headers": {"A": "b"}, "timeout": "1s",
+    "largest_reply": "1 MiB",
 }  # fmt: skip
 
 

@@ -265,6 +265,14 @@ def problem_of(mapping: dict[str, Any]) -> str:
             "server: url (a server that runs) and image (one to start) exclude each other",
         ),
         (("server",), {"runtime": "docker"}, "server: runtime needs image"),
+        *(
+            (
+                ("server",),
+                {"image": image},
+                f"server.image: {image!r} must be the name of an image: one word that begins with a letter or a digit",
+            )
+            for image in ("--privileged", "a b", "-v/:/host", "a\n")
+        ),
         (("server",), {"url": "https://gpu-1:65536"}, "server: url: port 65536 is above 65535"),
         (
             ("clients",),

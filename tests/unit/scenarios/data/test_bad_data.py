@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,32 @@ def pickled_npy(path: Path) -> None:
     np.save(path, np.array([{}]), allow_pickle=True)
 
 
+def stated_npy(shape: tuple[int, ...], dtype: str) -> Callable[[Path], None]:
+    """A header alone, and 100 bytes."""
+
+    def made(path: Path) -> None:
+        with path.open("wb") as file:
+            header = {"descr": dtype, "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(file, header)
+            file.write(bytes(100))
+
+    return made
+
+
+def stated_npz(shape: tuple[int, ...], dtype: str) -> Callable[[Path], None]:
+    def made(path: Path) -> None:
+        stated_npy(shape, dtype)(path.with_name("IN.npy"))
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.write(path.with_name("IN.npy"), "IN.npy")
+
+    return made
+
+
+def second_npy(path: Path) -> None:
+    """Of format 2.0, whose header it says to have 4 GiB."""
+    path.write_bytes(b"\x93NUMPY\x02\x00\xff\xff\xff\xff" + bytes(100))
+
+
 def uneven_npz(path: Path) -> None:
     np.savez(path, A=np.zeros(3), B=np.zeros(4))
 
@@ -132,6 +159,13 @@ def read_all(path: Path) -> None:
         ("a.npy", fortran_npy, "the array lies in Fortran's order"),
         ("a.npy", pickled_npy, "the array is of object, which no input takes"),
         ("a.npy", lambda path: np.save(path, np.float32(1)), "the array is one number"),
+        ("a.npy", second_npy, "the array is no array of NumPy's: its format is 2.0; np.save it again, as 1.0"),
+        ("a.npy", stated_npy((-5, 3), "|u1"), "the array states the shape [-5, 3], and no size is below 0"),
+        ("a.npy", stated_npy((3, -5), "|u1"), "the array states the shape [3, -5], and no size is below 0"),
+        ("a.npz", stated_npz((1, 2**30 + 1), "|u1"), "array 'IN' has rows of [1073741825] uint8, and an entry has 1"),
+        ("a.npz", stated_npz((1, 2**27 + 1), "<f8"), "array 'IN' has rows of [134217729] float64, and an entry has 1"),
+        ("a.npz", stated_npz((1, 2**23 + 1), "|S2"), "array 'IN' has rows of [8388609] |S2, and an entry has 1 GiB"),
+        ("a.npz", stated_npz((1, 2**30), "|u1"), "row 1: the file is cut short here"),
         ("a.npz", uneven_npz, "its arrays have different lengths"),
         ("a.npz", torn_npz, "cannot be read, is it whole?"),
         ("d", folder(), "holds no entry"),

@@ -138,8 +138,18 @@ def test_no_more_is_read_than_may_travel(tmp_path: Path, monkeypatch: pytest.Mon
         read_locust_files(config(tmp_path, include=("data",)))
     with (tmp_path / "huge.py").open("wb") as file:
         file.truncate(2**40)
-    with pytest.raises(ScenarioError, match=r"^load\.locust\.file: more than 1 MiB in all"):
+    with pytest.raises(
+        ScenarioError, match=r"^load\.locust\.file: .*/huge\.py: more than 2 MiB of Python; put data"
+    ):
         read_locust_files(config(tmp_path, "huge.py"))
+
+
+def test_a_locustfile_that_is_too_large_is_not_compiled(tmp_path: Path) -> None:
+    most = b"#" * (2**21 - 1) + b"\n"
+    (tmp_path / "locustfile.py").write_bytes(most)
+    assert read_locust_files(config(tmp_path)).contents == {"locustfile.py": most}
+    text = refusal(tmp_path, b"a (\n" + most)  # of which Python would say that it is none
+    assert "more than 2 MiB of Python" in text
 
 
 def test_the_digest_is_of_names_and_contents() -> None:

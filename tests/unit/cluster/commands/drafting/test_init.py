@@ -231,6 +231,14 @@ def test_one_model_is_taken_and_written(server: type[ScriptedControl]) -> None:
 
 
 @pytest.mark.usefixtures("server")
+def test_the_command_that_is_offered_quotes_the_file() -> None:
+    serve("lone", "1")
+    done = CliRunner().invoke(app, ["init", "--server", URL, "--out", "a;b.yaml"])
+    assert done.stderr == "a;b.yaml is written: squall run 'a;b.yaml'\n"
+    assert "`squall run 'a;b.yaml'` sends the load" in Path("a;b.yaml").read_text()
+
+
+@pytest.mark.usefixtures("server")
 def test_a_file_that_is_there_stays_unless_it_is_forced() -> None:
     serve("lone", "1")
     path = Path("scenario.yaml")
@@ -283,6 +291,100 @@ def test_what_squall_cannot_load_is_said_in_one_line(config: dict[str, Any], why
     assert "one" in said
     assert "\n" not in said
     assert not Path("scenario.yaml").exists()
+
+
+HUGE = 10**30
+ODD_CONFIGS: list[dict[str, Any]] = [
+    {"input": [tensor("x", "FP32", -7)]},
+    {"input": [tensor("x", "FP32", HUGE)]},
+    {"input": [tensor("x", "FP32", 0, 2**31 - 1, 2**31 - 1, 2**31 - 1)]},
+    {"input": [tensor("x", "FP32", 2**31 - 1)]},
+    {"input": [tensor("x", "FP32", 4_096, 4_096, 5)]},
+    {"input": [tensor("x", "BYTES", 4_096, 512)]},
+    {"input": [{**tensor("x", "FP32"), "dims": ["many"]}]},
+    {"input": [{**tensor("x", "FP32"), "dims": [[1]]}]},
+    {"input": [{**tensor("x", "FP32"), "dims": None}]},
+    {"input": [tensor("x", "FP32", *[1] * 65)]},
+    {"input": [{**tensor("x", "FP32", 1), "name": 5}]},
+    {"input": [tensor("", "FP32", 1)]},
+    {"input": [tensor(f"x{number}", "FP32", 1) for number in range(4_097)]},
+    {"input": "INPUT"},
+    {"input": 5},
+    {"output": [5]},
+    {"max_batch_size": HUGE},
+    {"max_batch_size": -1},
+    {"max_batch_size": "9" * 5_000},
+    {"parameters": ["drawn.x"]},
+    {"parameters": {"drawn.x": [1]}},
+    {"dynamic_batching": [1]},
+    {"dynamic_batching": {"max_queue_delay_microseconds": HUGE}},
+    {"dynamic_batching": {"priority_levels": "many"}},
+    {"instance_group": 5},
+    {"instance_group": [{"count": HUGE}]},
+    {"instance_group": [{"gpus": 5}]},
+    {"response_cache": [1]},
+    {"ensemble_scheduling": [1]},
+    {"ensemble_scheduling": {"step": 5}},
+    {"ensemble_scheduling": {"step": [{"model_name": 5}]}},
+    {"ensemble_scheduling": {"step": [{"model_name": "../x"}]}},
+    {"ensemble_scheduling": {"step": [{"model_name": "x"}] * 1_001}},
+]
+
+
+@pytest.mark.usefixtures("server")
+@pytest.mark.parametrize("config", ODD_CONFIGS, ids=lambda config: str(config)[:50])
+@pytest.mark.parametrize("named", [(), ("--model", "one")])
+def test_an_odd_configuration_is_one_line(config: dict[str, Any], named: tuple[str, ...]) -> None:
+    serve("one", "1", **config)
+    said = refusal(*named, of=TargetError)
+    assert "\n" not in said
+    assert len(said) < 500
+    assert not Path("scenario.yaml").exists()
+
+
+@pytest.mark.usefixtures("server")
+@pytest.mark.parametrize(
+    ("path", "answer"),
+    [
+        ("/v2/models/one", {"name": "one", "versions": 5}),
+        ("/v2/models/one", {"name": "one", "versions": ["1"] * 1_001}),
+        ("/v2/models/one", {"name": "one", "versions": ["9" * 5_000, "../1", "\u0661"]}),
+        ("/v2/models/one/versions/1/config", {**config_of(), "name": "other"}),
+        ("/v2/models/one/versions/1/config", [1]),
+        ("/v2", 5),
+        (INDEX, 5),
+        (INDEX, [5]),
+        (INDEX, [{"name": 5, "state": "READY"}]),
+        (INDEX, [{"name": "../one", "state": "READY"}]),
+        (INDEX, [{"name": ["one"], "state": "READY"}]),
+    ],
+    ids=lambda value: str(value)[:50],
+)
+def test_an_odd_answer_is_one_line(path: str, answer: Any) -> None:
+    serve("one", "1")
+    ScriptedControl.answers[path] = answer
+    said = refusal(of=TargetError)
+    assert "\n" not in said
+    assert len(said) < 500
+
+
+@pytest.mark.usefixtures("server")
+@pytest.mark.parametrize("count", [10**30, "9" * 400, [1], None, -1])
+def test_odd_statistics_are_none(count: Any) -> None:
+    serve("one", "1")
+    counted = {"success": {"count": count}, "compute_infer": {"count": 1, "ns": count}}
+    ScriptedControl.answers["/v2/models/one/versions/1/stats"] = {
+        "model_stats": [{"inference_stats": counted}]
+    }
+    assert CliRunner().invoke(app, ["init", "--server", URL]).exit_code == 0
+    assert "It has answered" not in Path("scenario.yaml").read_text()
+
+
+@pytest.mark.usefixtures("server")
+def test_a_message_lists_few_of_many_models() -> None:
+    for number in range(30):
+        serve(f"model-{number:02}", "1")
+    assert refusal().endswith("model-18 and 11 more")
 
 
 @pytest.mark.usefixtures("server")

@@ -9,6 +9,7 @@ import pytest
 
 from squall.cluster.commands.reproduce.command import _print
 from squall.cluster.commands.reproduce.folder import FILE
+from squall.cluster.commands.reproduce.probe_part import run_probe_part
 from squall.cluster.commands.reproduce.running import (
     JSON_FILE,
     PAGE_FILE,
@@ -184,3 +185,16 @@ def test_one_part_is_run_alone_and_the_others_later(experiment: PublishedExperim
     assert len(rest.digests) == 6
     with pytest.raises(ScenarioError, match="--part deep: own has no such part, there are"):
         reproduce(experiment, tmp_path / "out", KnownRuns(), folder, "deep")
+
+
+def test_a_file_in_the_place_of_a_part_is_one_line(experiment: PublishedExperiment, tmp_path: Path) -> None:
+    folder = reproduce(experiment, tmp_path / "out", KnownRuns(), None, "depth")
+    (folder / "latency").touch()
+    with pytest.raises(StoreError, match="latency is no folder, and the runs of latency go there: remove it"):
+        reproduce(experiment, tmp_path / "out", KnownRuns(), folder)
+
+
+def test_a_file_in_the_place_of_the_probe_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "probe").touch()
+    with pytest.raises(StoreError, match="probe is no folder, and the runs of probe go there: remove it"):
+        run_probe_part(load_published("e4"), tmp_path, Interrupts())

@@ -28,7 +28,9 @@ def scenario_of(tmp_path: Path, **changes: Any) -> Scenario:
     (tmp_path / "shop.py").write_text("import locust\n")
     mapping = {
         "name": "n", "seed": 5, "model": {"name": "mine", "shapes": {"INPUT": [3]}},
-        "clients": {"timeout": "2s", "payload_variants": 7, "request": {"parameters": {"tier": "a"}}},
+        "clients": {
+            "timeout": "2s", "largest_reply": "1 MiB", "payload_variants": 7, "request": {"parameters": {"tier": "a"}},
+        },
         "load": {"locust": {"file": str(tmp_path / "shop.py"), "users": 9, "spawn_rate": 3, "run_time": "4s"}},
         **changes,
     }  # fmt: skip
@@ -59,6 +61,7 @@ def test_master_and_workers_know_their_places_the_plan_and_what_a_triton_user_se
     ]
     for one in (master, *workers):
         assert (one.run, one.seed, one.n_workers, one.timeout_ns) == ("r", 5, 4, 2 * 10**9)
+        assert one.largest_reply_bytes == 1_048_576
         assert one.headers == {"authorization": "Bearer t"}
         assert (one.load_end_ns, one.stop_timeout_ns) == (8 * 10**9, 30 * 10**9)
         assert one.files.contents == {"shop.py": b"import locust\n"}

@@ -73,3 +73,21 @@ def test_windows_are_rows_of_recordings() -> None:
             "done_ns": 9, "n_processes": 2, "kinds": "kernels,copies",
         }
     ]  # fmt: skip
+
+
+def test_lines_that_are_none_of_ours_are_left_out(tmp_path: Path) -> None:
+    into = WindowFile(tmp_path)
+    into.note_windows([ONE])
+    into.close()
+    path = tmp_path / "windows.jsonl"
+    for line in (
+        "[" * 100_000, "[]", "7", '{"process":7}', '{"process":{"path":"../x","pid":1,"gpus":[],"status":""}}',
+        '{"process":{"path":"a","pid":"1","gpus":[],"status":""}}', '{"open":{"begun_ns":1}}', '{"windows":[7]}',
+        '{"windows":7}', '{"open":{"begun_ns":"1","start_ns":2,"end_ns":3,"done_ns":4,"n_processes":1,"kinds":""}}',
+    ):  # fmt: skip
+        with path.open("a") as file:
+            file.write(f"{line}\n")
+    assert read_windows(tmp_path) == Recorded((), (ONE,), None)
+    path.rename(tmp_path / "aside")
+    path.symlink_to(tmp_path / "aside")
+    assert read_windows(tmp_path) == Recorded()

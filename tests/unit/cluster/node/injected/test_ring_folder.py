@@ -11,7 +11,7 @@ import pytest
 
 from squall.actors.process.sweep import sweep
 from squall.cluster.node.injected import ring_folder
-from squall.cluster.node.injected.ring_folder import hold_alone, make_ring_folder, remove_rings
+from squall.cluster.node.injected.ring_folder import hold_alone, make_ring_folder, remove_rings, rings_of
 from squall.scenarios.errors import ClusterError
 
 _N_MADE = 400
@@ -62,3 +62,15 @@ def test_without_room_in_memory_the_folder_is_the_servers_own(tmp_path: Path, me
     rings = make_ring_folder(tmp_path, "batches")
     assert rings.path == tmp_path / "rings"
     rings.let_go()
+
+
+def test_what_another_user_put_into_the_place_of_a_folder_is_not_read(tmp_path: Path, memory: Path) -> None:
+    rings = make_ring_folder(tmp_path, "batches")
+    rings.let_go()
+    assert rings_of(tmp_path, "batches") == rings.path
+    rings.path.chmod(0o777)
+    assert rings_of(tmp_path, "batches") is None
+    rings.path.rmdir()
+    (memory / "aside").mkdir(mode=0o700)
+    rings.path.symlink_to(memory / "aside")
+    assert rings_of(tmp_path, "batches") is None

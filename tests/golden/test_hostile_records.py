@@ -1,0 +1,19 @@
+"""No bytes of a spill file, a ring or a record end the process that reads them, or fail it otherwise."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.hostile_records import KINDS
+
+
+@pytest.mark.parametrize("n", [100, pytest.param(2_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_bytes_end_the_process_that_reads_them(kind: str, n: int, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.hostile_records", kind, str(n), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,200 @@
+"""A run directory of somebody else leads nowhere: names, links, pipes, places of files that are to be written."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+import pytest
+
+from squall.analysis.storage.beneath import new_file, read_plain, refuse_ways_out
+from squall.analysis.storage.home import bring_home
+from squall.analysis.storage.places import object_folder
+from squall.analysis.storage.places.duckdb_files import read_parquet
+from squall.analysis.storage.places.local_folder import LocalFolder
+from squall.analysis.storage.places.object_folder import ObjectFolder
+from squall.analysis.storage.store import RunStore
+from squall.analysis.tables.manifest import SEALED, Manifest
+from squall.scenarios.errors import StoreError
+from squall.scenarios.foreign_text import is_beneath, is_component, json_of
+
+AWAY = ["../x", "..", ".", "/etc", "a/../../x", "a\x00b", "a\nb", "", "a//b", "a\\b", "x" * 300, "\ud800"]
+
+
+def written(folder: Path, **fields: Any) -> Path:
+    """A run directory whose manifest has these fields."""
+    run_dir = folder / "run"
+    (run_dir / "tables").mkdir(parents=True)
+    document = {"run": "run", "state": SEALED, "schema_version": Manifest().schema_version, "tables": {}}
+    (run_dir / "manifest.json").write_text(json.dumps({**document, **fields}), encoding="utf-8")
+    return run_dir
+
+
+@pytest.mark.parametrize("name", AWAY)
+def test_a_name_that_leads_away_is_none(name: str) -> None:
+    assert not is_component(name)
+    assert not is_beneath(f"tables/{name}")
+
+
+@pytest.mark.parametrize("name", ["run-1", "a b", "é", "...", "..a", "*", "node-1"])
+def test_other_names_are_components(name: str) -> None:
+    assert is_component(name)
+    assert is_beneath(f"tables/{name}")
+
+
+def part(path: str, node: str = "") -> dict[str, Any]:
+    return {"requests": {"rows": 1, "files": [{"path": path, "rows": 1, "bytes": 1, "node": node}]}}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"run": "../x"}, {"run": "/etc"},
+        {"tables": part("../../x.parquet")}, {"tables": part("/etc/passwd")}, {"tables": part("summary.json")},
+        {"tables": part("tables/batches/part-0.parquet")}, {"tables": part("tables/requests/../../manifest.json")},
+        {"tables": part("node-1/tables/requests/part-0.parquet")}, {"tables": part("../tables/requests/p", "..")},
+        {"tables": {"../x": {"rows": 0, "files": []}}},
+        {"kept": {"../x": "/tmp"}}, {"kept": {"a/b": "/tmp"}},
+        {"servers": {"../../logs": {"node": "node-0"}}}, {"servers": {"server-0": {"node": "../x"}}},
+        {"nodes": {"/node": {}}},
+        {"unfinished": {"folders": {"../node-0": "/tmp/x"}, "why": {}}},
+    ],
+)  # fmt: skip
+def test_a_manifest_with_a_name_that_leads_away_is_refused(fields: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="has a manifest that squall did not write"):
+        RunStore.open(written(tmp_path, **fields))
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (lambda path, target: path.symlink_to(target), "a link"),
+        (lambda path, target: path.symlink_to(target.parent), "a link"),
+        (lambda path, _: os.mkfifo(path), "a pipe"),
+    ],
+)
+@pytest.mark.parametrize("name", ["summary.json", "tables/requests", "logs", "x"])
+def test_what_is_no_file_in_a_run_is_refused(
+    make: Callable[[Path, Path], None], kind: str, name: str, tmp_path: Path
+) -> None:
+    run_dir = written(tmp_path)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").write_text("own")
+    make(run_dir / name, tmp_path / "other" / "file")
+    with pytest.raises(
+        StoreError, match=f"^{run_dir}/{name} is {kind}, which squall leaves in no folder: remove it$"
+    ):
+        RunStore.open(run_dir)
+
+
+def test_a_pipe_in_place_of_the_manifest_keeps_nobody_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "manifest.json")
+    with pytest.raises(StoreError, match="is a pipe"):
+        RunStore.open(tmp_path)
+    with pytest.raises(OSError, match="it is no file"):
+        read_plain(tmp_path / "manifest.json")
+
+
+def test_a_run_may_be_reached_by_a_link_of_the_users_own(tmp_path: Path) -> None:
+    run_dir = written(tmp_path)
+    (tmp_path / "latest").symlink_to(run_dir)
+    assert RunStore.open(tmp_path / "latest").run == "run"
+    refuse_ways_out(tmp_path / "nothing")
+
+
+def test_files_are_written_through_no_link(tmp_path: Path) -> None:
+    """Links under the names that files had until now while they were written."""
+    run_dir = written(tmp_path)
+    store = RunStore.open(run_dir)
+    own = tmp_path / "authorized_keys"
+    own.write_text("mine")
+    for name in ("summary.json.new", "manifest.json.new", "report.html.new"):
+        (run_dir / name).symlink_to(own)
+    store.write_text("summary.json", "{}")
+    with pytest.raises(FileExistsError):
+        new_file(run_dir / "summary.json.new")
+    far = LocalFolder(tmp_path / "far")
+    (tmp_path / "far").mkdir()
+    (tmp_path / "far" / "a.incoming").symlink_to(own)
+    far.write("a", b"b")
+    far.send("a", run_dir / "summary.json")
+    assert own.read_text() == "mine"
+    assert (run_dir / "summary.json").read_text() == "{}"
+
+
+@pytest.mark.parametrize("name", ["../x", "/tmp/x", "nsys/../../x", "logs/../../x.log"])
+def test_a_file_of_a_name_that_leads_away_is_not_written(name: str, tmp_path: Path) -> None:
+    store = RunStore.open(written(tmp_path))
+    with pytest.raises(StoreError, match="is no name of a file in a run directory"):
+        store.write_text(name, "x")
+    with pytest.raises(StoreError, match="is no name of a file in a run directory"):
+        store.write_file(name, [b"x"])
+    assert {path.name for path in tmp_path.iterdir()} == {"run"}
+
+
+class Objects(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no types
+    """A bucket whose objects have these keys; each holds `content`."""
+
+    def __init__(self, keys: list[str], content: bytes = b"x") -> None:
+        self.keys, self.content = keys, content
+
+    def get_type_name(self) -> str:
+        return "objects"
+
+    def normalize_path(self, path: str) -> str:
+        return path
+
+    def get_file_info_selector(self, _selector: Any) -> list[pafs.FileInfo]:
+        return [
+            pafs.FileInfo(f"bucket/{key}", pafs.FileType.File, size=len(self.content)) for key in self.keys
+        ]
+
+    def open_input_file(self, _path: str) -> pa.PythonFile:
+        return pa.PythonFile(pa.BufferReader(self.content), mode="r")
+
+
+for name in pafs.FileSystemHandler.__abstractmethods__ - {*vars(Objects)}:
+    setattr(Objects, name, None)
+Objects.__abstractmethods__ = frozenset()
+
+
+@pytest.mark.parametrize("key", ["../../x", "/x", "tables/../../x", "a//x", "..", "logs/a\nb"])
+def test_an_object_whose_key_leads_away_is_not_fetched(
+    key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = pafs.PyFileSystem(Objects([key]))
+    monkeypatch.setattr(object_folder, "_file_system", lambda: files)
+    with pytest.raises(OSError, match="an object there has a name that is no file's"):
+        ObjectFolder("s3://bucket").sizes()
+    (tmp_path / "runs" / "run").mkdir(parents=True)
+    with pytest.raises(StoreError, match="an object there has a name that is no file's"):
+        bring_home("s3://bucket", tmp_path / "runs" / "run")
+    assert not list((tmp_path / "runs" / "run").iterdir())
+
+
+@pytest.mark.parametrize("name", ["a*", "a?", "a[bc]", "**", "n=a"])
+def test_a_folders_name_is_no_pattern_and_no_column(name: str, tmp_path: Path) -> None:
+    import duckdb
+
+    for folder in (name, "ab", "ac"):
+        (tmp_path / folder).mkdir()
+        pq.write_table(pa.table({"n": [folder]}), tmp_path / folder / "part-0.parquet")
+    found = duckdb.sql(f"FROM {read_parquet([tmp_path / name / 'part-0.parquet'])}").fetchall()
+    assert found == [(name,)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1e999", "[NaN]", "-Infinity", "[" * 200_000, "9" * 5_000, b"\xff", "", "{'a': 1}"],
+    ids=["beyond", "nan", "infinity", "deep", "digits", "not utf-8", "empty", "python"],
+)
+def test_what_is_no_json_is_told_in_a_line(text: str | bytes) -> None:
+    with pytest.raises(ValueError) as found:  # noqa: PT011  # any words
+        json_of(text)
+    assert len(str(found.value)) < 200
