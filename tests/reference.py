@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 import sys
 import tempfile
@@ -57,7 +58,8 @@ def derive_again(name: str, folder: Path) -> Path:
                 shutil.rmtree(path)
         for made in ("summary.json", SCREEN):
             (run / made).unlink(missing_ok=True)
-        (run / SCREEN).write_text(_call("analyze", str(run)).replace(str(run), "RUN"))
+        path = r"\s*".join(map(re.escape, str(run)))  # it may be wrapped anywhere
+        (run / SCREEN).write_text(re.sub(path, "RUN", _call("analyze", str(run))))
         (run / "report.html").unlink(missing_ok=True)
     return copy
 

@@ -15,6 +15,7 @@ from functools import cache
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from squall.scenarios.errors import StoreError
+from squall.scenarios.foreign_text import escaped
 
 MAPPING, LIST = "a mapping", "a list"
 KINDS: dict[type, tuple[str, tuple[type, ...]]] = {
@@ -149,7 +150,10 @@ def _read(type_: Any, value: Any, where: str, version: int | None) -> Any:
     if origin is not None and issubclass(origin, Mapping):
         if not isinstance(value, Mapping):
             raise StoreError(f"{where} is not {MAPPING}")
-        return {str(key): _read(arguments[1], one, f"{where}[{key}]", version) for key, one in value.items()}
+        return {
+            str(key): _read(arguments[1], one, f"{where}[{escaped(str(key))}]", version)
+            for key, one in value.items()
+        }
     if isinstance(type_, type) and is_dataclass(type_):
         return read_section(type_, value, where, version)
     name, kinds = KINDS[type_]

@@ -143,6 +143,7 @@ def test_a_key_of_a_later_version_says_nothing_in_an_earlier_one() -> None:
         (("verdict",), None, "verdict is not a mapping"),
         (("verdict", "checks", 0, "limit"), {}, "verdict.checks[0].limit is not a number"),
         (("nsys", "reports"), [], "nsys.reports is not a mapping"),
+        (("servers", "a\n\x1b[2Jb"), 1, r"servers[a\n\x1b[2Jb] is not a mapping"),
     ],
 )
 def test_what_is_of_the_wrong_kind_is_named_with_its_place(
