@@ -36,13 +36,6 @@ DIGESTS = "scenario_digests.json"
 _DIGITS = 9
 """Significant digits to which floats are equal: sums may be made in another order."""
 _MOST_TOLD = 5
-STUDIES = {
-    "compare": "compare STUDY --json",
-    "sweep": "sweep SCENARIO --resume STUDY --json",
-    "capacity": "capacity SCENARIO --seeds 2 --precision 20% --low 0 --start 60/s --resume STUDY --json",
-}
-"""Commands that make their answer again of runs that are all there."""
-ANSWER = "answer.json"
 _OF_FILES = ("sha256", "bytes")
 """Keys of a manifest that tell of a file's bytes, which a version of Parquet's writer may change."""
 
@@ -68,10 +61,6 @@ def derive_again(name: str, folder: Path) -> Path:
         path = r"\s*".join(map(re.escape, str(run)))  # it may be wrapped anywhere
         (run / SCREEN).write_text(re.sub(path, "RUN", _call("analyze", str(run))))
         (run / "report.html").unlink(missing_ok=True)
-    if name in STUDIES:
-        paths = {"STUDY": str(copy / "study"), "SCENARIO": str(copy / "scenario.yaml")}
-        answer = _call(*(paths.get(word, word) for word in STUDIES[name].split()))
-        (copy / ANSWER).write_text(answer.replace(str(copy), "REFERENCE"))
     return copy
 
 
@@ -84,7 +73,6 @@ def _call(*arguments: str) -> str:
 
 def differences(expected: Path, found: Path) -> Iterator[str]:
     """What differs between two such folders, a line each, of the runs in them."""
-    yield from _of_json(ANSWER, _read(expected / ANSWER), _read(found / ANSWER))
     for folder in run_dirs(expected):
         run = folder.relative_to(expected)
         yield from _of_tables(expected / run, found / run)
