@@ -58,8 +58,8 @@ def derive_again(name: str, folder: Path) -> Path:
                 shutil.rmtree(path)
         for made in ("summary.json", SCREEN):
             (run / made).unlink(missing_ok=True)
-        path = r"\s*".join(map(re.escape, str(run)))  # it may be wrapped anywhere
-        (run / SCREEN).write_text(re.sub(path, "RUN", _call("analyze", str(run))))
+        shown = r"\s*".join(map(re.escape, str(run)))  # it may be wrapped anywhere
+        (run / SCREEN).write_text(re.sub(shown, "RUN", _call("analyze", str(run))))
         (run / "report.html").unlink(missing_ok=True)
     return copy
 
