@@ -231,18 +231,6 @@ class SenderScheduling:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RedealFacts:
-    """Arrivals of a lost worker that were dealt to others while the load ran."""
-
-    worker: Annotated[int, "the lost one"]
-    why: Annotated[str, "how it was lost"]
-    lost_ns: Annotated[int, "from then on it is known to have sent nothing, after the start instant"]
-    from_ns: Annotated[int, "arrivals due from then on were dealt anew, after the start instant"]
-    takers: Annotated[tuple[int, ...], "workers that they were dealt to, by the rule of the deal"]
-    n_arrivals: Annotated[int, "how many they are"]
-
-
-@dataclass(frozen=True, kw_only=True)
 class AddressFacts:
     """What a load generator had of one address of a server's name."""
 

@@ -61,10 +61,7 @@ REQUEST = made_in(
         " user + users of the run * count of the user's requests before it; Locust: worker + workers of the run *"
         " count of the worker's requests before it",
     ),
-    id_(
-        "worker",
-        "client worker that was dealt the arrival, the last one where it was redealt; closed loop: its user",
-    ),
+    id_("worker", "client worker that was dealt the arrival; closed loop: its user"),
     text(
         "target",
         "server that the request was for; empty where one was to be chosen at a send that never was",
@@ -101,10 +98,6 @@ REQUEST = made_in(
     text(
         "detail",
         "why it failed, in the server's or the transport's words; or that max_in_flight or its sequence held it back",
-    ),
-    flag(
-        "redealt",
-        "it was dealt to a worker that was lost, then to this one (`clients.on_client_loss`)",
     ),
 )
 

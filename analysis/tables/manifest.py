@@ -22,7 +22,7 @@ from squall.analysis.tables.collected import (
     ValueChecks,
 )
 from squall.analysis.tables.columns import SCHEMA_VERSION
-from squall.analysis.tables.deployed import NodeFacts, RedealFacts, ServerFacts, WorkerFacts
+from squall.analysis.tables.deployed import NodeFacts, ServerFacts, WorkerFacts
 from squall.analysis.tables.document import LEFT_OUT, Since, read_section
 from squall.analysis.tables.locust import LocustFacts
 from squall.analysis.tables.sealed import SealedTable, SealedVerdict, Unfinished
@@ -148,7 +148,6 @@ class Manifest:
     servers: Annotated[Mapping[str, ServerFacts], "by name: `server-0`"] = field(default_factory=dict)
     workers: Annotated[tuple[WorkerFacts, ...], "by number"] = ()
     tried: Annotated[tuple[TriedFacts, ...], LEFT_OUT, Since(5), "requests tried before the load"] = ()
-    redeals: Annotated[tuple[RedealFacts, ...], LEFT_OUT, Since(5), "of lost workers' arrivals, in turn"] = ()
     collectors: Annotated[Mapping[str, CollectorState], "what was to be collected, by name"] = field(
         default_factory=dict
     )

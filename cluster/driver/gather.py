@@ -17,7 +17,6 @@ from squall.actors.locust.locust_master import MasterAccount
 from squall.analysis.clocks.timeline import RunPhase, assign_phase
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.collected import KernelRecordingFacts, NsysFacts, ObserverCost
-from squall.analysis.tables.deployed import RedealFacts
 from squall.cluster.driver.client_workers import Worker
 from squall.cluster.driver.collectors.observed import BATCHES_MEND
 from squall.cluster.driver.collectors.phase_profiler import TOO_LATE, PhaseProfiler
@@ -33,7 +32,6 @@ from squall.cluster.driver.records.ingest import Ledger, add_missing, ingest_fil
 from squall.cluster.driver.records.issued import Issued
 from squall.cluster.driver.records.node_files import pieces_of
 from squall.cluster.driver.records.side_by_side import as_they_end, side_by_side
-from squall.cluster.driver.redealing.redealer import redeals_of, told_of_redeal
 from squall.cluster.driver.worker_answers import answers_of, with_accounts
 from squall.cluster.kept.keeper import Keeper, Taken
 from squall.cluster.kept.keepers import Keepers
@@ -99,10 +97,7 @@ class Collection:
         self._ledger = None
         self._issued = Issued(plan.n_users if isinstance(plan, ClosedPlan) else None, len(nodes))
         if isinstance(plan, Plan):
-            redeals = redeals_of(store.manifest.redeals)
-            self._ledger = Ledger(
-                plan, labels, nodes, start_ns, tuple(served), redeals, model_names(store.manifest)
-            )
+            self._ledger = Ledger(plan, labels, nodes, start_ns, tuple(served), model_names(store.manifest))
 
     def collect(self, profiler: PhaseProfiler | None) -> None:
         """Everything, requests first: a disk that fills up takes what matters most.
@@ -352,10 +347,8 @@ class Collection:
             found.extend(files_of(self._deployment.nodes, label, self.losses))
 
     def _is_kept(self, file: NodeFile) -> bool:
-        """Whether it becomes a table on its node. Requests do not where some were redealt: which rows stand is for the
-        ledger to say."""
-        is_redealt = file.table == "requests" and bool(self._store.manifest.redeals)
-        return self._keepers is not None and bool(file.table) and not is_redealt
+        """Whether it becomes a table on its node."""
+        return self._keepers is not None and bool(file.table)
 
     def _fetch(self, files: Sequence[tuple[str, NodeFile]]) -> Iterator[Sequence[tuple[str, NodeFile]]]:
         """To where they can be read, or into tables where they stay: one stream a node, all nodes at once. Gives those
@@ -470,7 +463,7 @@ class Collection:
 
     def _kept(self, table: str) -> Callable[[pa.Table], pa.Table]:
         if table == "requests" and self._ledger is not None:
-            return self._ledger.without_redealt
+            return self._ledger.planned
         return lambda data: data
 
     def _note(self, table: str, label: str, data: Any) -> None:
@@ -493,7 +486,6 @@ class Collection:
             self.losses += add_missing(
                 self._store, self._ledger, [self._end_of(w) for w in self._deployment.workers]
             )
-            self.notes += told_of_redeals(self._store.manifest.redeals, self._ledger)
 
     def _end_of(self, worker: Worker) -> int | None:
         """From when on, after the start instant, the worker is known to have sent nothing; None: not known."""
@@ -501,20 +493,9 @@ class Collection:
             return 0
         ended_ns = worker.handle.ended_ns
         if ended_ns is None:
-            return worker.silent_ns
+            return None
         error_ns = self._clocks[worker.node.label].largest_error_ns
         return ended_ns + self._anchor_ns + error_ns - self._start_ns
-
-
-def told_of_redeals(redeals: Sequence[RedealFacts], ledger: Ledger) -> list[str]:
-    """What was dealt anew, a line each, and what that saved."""
-    if not redeals:
-        return []
-    n, n_ok = ledger.n_redealt, ledger.n_redealt_ok
-    return [
-        *map(told_of_redeal, redeals),
-        f"of {n} arrivals that were dealt anew and recorded, {n_ok} ended ok",
-    ]
 
 
 def files_of(nodes: Nodes, label: str, losses: list[str]) -> list[NodeFile]:

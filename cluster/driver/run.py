@@ -35,7 +35,6 @@ from squall.analysis.storage.places.object_folder import ObjectFolder
 from squall.analysis.storage.places.place import place_at
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary_file import Summary
-from squall.analysis.tables.deployed import RedealFacts
 from squall.analysis.tables.manifest import DecidedFacts, Manifest, PhaseFacts, PlanFacts
 from squall.analysis.tables.sealed import SealedVerdict, Unfinished
 from squall.analysis.verdict.validity import judge_run
@@ -60,7 +59,6 @@ from squall.cluster.driver.preflight import check_before_ray, server_addresses
 from squall.cluster.driver.records.copies import remove_copies
 from squall.cluster.driver.records.fetching import Fetching
 from squall.cluster.driver.records.pace import Span
-from squall.cluster.driver.redealing.redealer import Redealer
 from squall.cluster.driver.worker_watch import OVERRUN_NS, WorkerWatch
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.kept.keepers import Keepers
@@ -70,7 +68,6 @@ from squall.cluster.progress import Screen
 from squall.cluster.remote.session import Session, say_stuck
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ClusterError, ScenarioError, SquallError, StoreError
-from squall.scenarios.plan.plan import Plan
 from squall.scenarios.run_plan import RunPlan, plan_run, routed
 from squall.scenarios.units import NS_PER_S
 
@@ -461,7 +458,6 @@ class _Run:
             for span in self._plan.spans
         )
         self._node_starts_ns = {label: clock.source_ns(self._start_ns) for label, clock in clocks.items()}
-        self._begin_leases()
         if self._deployment.locust is not None:
             crew = self._deployment.locust
             self._master = MasterWatch(crew, self._losses, lambda told: self._screen.step(told, "red"))
@@ -485,20 +481,6 @@ class _Run:
                 phases=_phase_facts(self._phases),
             )
         )
-
-    def _begin_leases(self) -> None:
-        """Where what a lost worker had is to be dealt to the others."""
-        clients, n_workers = self._scenario.clients, len(self._deployment.workers)
-        if clients.on_client_loss != "redeal" or not isinstance(self._plan, Plan):
-            return
-        clocks = self._deployment.nodes.clocks
-        redealer = Redealer(self._plan, n_workers, clients.lease_ns, clocks, self._anchor_ns)
-        redealer.begin(self._start_ns, self._node_starts_ns)
-        self._workers.redeal_with(redealer, self._note_redeal)
-
-    def _note_redeal(self, facts: RedealFacts) -> None:
-        known = self._store.manifest
-        self._store.amend(replace(known, redeals=(*known.redeals, facts)))
 
     def _watch(self, profiler: PhaseProfiler | None) -> None:
         """Once a second: the profiler's turn, the workers' state, the screen; until every worker is done."""

@@ -216,7 +216,6 @@ class Scenario(Section):
         self._refuse_two_loops()
         self._refuse_strange_load()
         self._refuse_bad_models()
-        self._refuse_redealt_users()
         self._refuse_bad_servers()
         for where, models, server in self.named_servers():
             self._refuse_session_elsewhere(where, server)
@@ -543,15 +542,6 @@ class Scenario(Section):
                 else "a closed loop has no known number of requests"
             )
             raise ValueError(f"stop_when: {self.stop_when} is for promises over a schedule, and {why}")
-
-    def _refuse_redealt_users(self) -> None:
-        """How far a user of a lost worker had come is not known, so its next request would bear an id of another."""
-        closed = [phase.name for phase in self.phases if isinstance(phase.arrivals, ClosedArrivals)]
-        if closed and self.clients.on_client_loss == "redeal":
-            raise ValueError(
-                f"clients.on_client_loss: redeal is for arrivals of a schedule, and {closed[0]!r} is closed-loop; use"
-                " continue or stop"
-            )
 
     def to_mapping(self) -> dict[str, Any]:
         """The scenario with every default that means something, in plain types with units: it loads back to an equal

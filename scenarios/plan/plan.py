@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.scenarios.plan.deal import PlanRule, Redeal, owners_of, workers_of
+from squall.scenarios.plan.deal import PlanRule, workers_of
 from squall.scenarios.plan.growing import PIECE_ROWS, Column, blank, pieces
 from squall.scenarios.shares.ranges import VariantRange, models_of
 
@@ -174,36 +174,6 @@ def _parts_of(plan: Plan, workers: range, n_workers: int) -> list[Plan]:
         )
         for part in parts
     ]
-
-
-def deal_again(plan: Plan, n_workers: int, redeals: Sequence[Redeal]) -> dict[int, Plan]:
-    """What the last of `redeals` gives to each of its takers, of the whole plan; those who get nothing are left out.
-
-    Looks only at what is due from its instant on.
-    """
-    last = redeals[-1]
-    first = int(np.searchsorted(plan.offset_ns, last.from_ns))
-    rows: dict[int, list[NDArray[np.int64]]] = {}
-    for start in range(first, len(plan), PIECE_ROWS):
-        piece = slice(start, min(start + PIECE_ROWS, len(plan)))
-        shares = None if plan.affinity is None else plan.affinity[piece]
-        dealt = plan.deal, plan.seq[piece], shares, plan.offset_ns[piece], n_workers
-        before, after = owners_of(*dealt, redeals[:-1]), owners_of(*dealt, redeals)
-        for taker in last.takers:
-            rows.setdefault(taker, []).append(
-                np.flatnonzero((before == last.worker) & (after == taker)) + start
-            )
-    whole = {taker: np.concatenate(of_taker) for taker, of_taker in rows.items()}
-    return {
-        taker: Plan(
-            spans=plan.spans,
-            deal=plan.deal,
-            models=plan.models,
-            **{name: getattr(plan, name)[of] for name in plan.columns},
-        )
-        for taker, of in whole.items()
-        if of.size
-    }
 
 
 def merge(plans: Iterable[Plan], n_rows: int | None = None, folder: Path | None = None) -> Plan:

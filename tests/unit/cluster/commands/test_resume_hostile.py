@@ -102,7 +102,7 @@ def killed(**changes: Any) -> Callable[[Document, Path], None]:
         killed(nodes={"../node-0": {"folder": "/etc"}}),
         killed(servers={"../../server-0": {"node": "node-0"}}),
         killed(scenario={"records": []}, kept={"node-0": "/etc"}),
-        killed(scenario=[], redeals=[{"worker": 9, "from_ns": 0, "takers": [7]}]),
+        killed(scenario=[]),
     ],
 )
 def test_a_manifest_of_somebody_else_ends_in_one_line(
