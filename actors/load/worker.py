@@ -254,7 +254,7 @@ class LoadWorker:
             raise
 
     def _requests(
-        self, plan: Plan | ClosedPlan, answers: Answers | None
+        self, plan: Plan | ClosedPlan, answers: Answers | None = None
     ) -> Mapping[TemplateKey, Template] | PackedTemplates:
         """Every request that the plan may need, with the comparison of its replies' values."""
         settings = self._settings
