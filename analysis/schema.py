@@ -64,8 +64,7 @@ def markdown() -> str:
         "Unit `instant` is int64 ns on the run clock: UTC ns of the driver. Every file carries unit and",
         "meaning of each column in its Parquet metadata. A table whose source was not there is absent.",
         "",
-        "`made in`: the file that makes the values; of several each makes some of the rows, or an earlier step. Phases",
-        "are half-open in time; a row outside all of them has an empty `phase`.",
+        "Phases are half-open in time; a row outside all of them has an empty `phase`.",
     ]
     for table in _TABLES:
         kind = "derived: `squall analyze` makes it again" if table.is_derived else "raw"
@@ -76,21 +75,18 @@ def markdown() -> str:
             f"One row per {table.row} ({kind}). {_phase_rule(table.phase)}",
             "",
         ]
-        lines += ["| column | type | unit | meaning | made in |", "|---|---|---|---|---|"]
+        lines += ["| column | type | unit | meaning |", "|---|---|---|---|"]
         for column in table.columns:
             null = ", null" if column.nullable else ""
             type_name = "text" if column.type == TEXT else str(column.type).replace("element: ", "")
-            makers = ", ".join(f"`{maker}`" for maker in table.makers(column))
-            lines.append(
-                f"| `{column.name}` | {type_name}{null} | {column.unit} | {column.meaning} | {makers} |"
-            )
+            lines.append(f"| `{column.name}` | {type_name}{null} | {column.unit} | {column.meaning} |")
     return "\n".join([*lines, *manifest_lines()]) + "\n"
 
 
 def _phase_rule(phase: PhaseAt | PhaseFrom) -> str:
     """Which phase a row belongs to, in a sentence."""
     match phase:
-        case PhaseAt(instant, _, only_measured):
+        case PhaseAt(instant, only_measured):
             dropped = "; rows outside measured phases are dropped" if only_measured else ""
             return f"Phase: the one that holds `{instant}`{dropped}."
         case PhaseFrom(source):
