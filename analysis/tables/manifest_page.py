@@ -8,7 +8,7 @@ from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
 from squall.analysis.tables.document import KINDS, LEFT_OUT, Entry, With, entries
-from squall.analysis.tables.manifest import READ_VERSIONS, Manifest
+from squall.analysis.tables.manifest import Manifest
 
 
 def manifest_lines() -> list[str]:
@@ -18,15 +18,13 @@ def manifest_lines() -> list[str]:
         "# manifest.json",
         "",
         "Of a run directory: what ran, where, when, and the verdict; of a run killed before, what was known by then.",
-        "`?`: a key that is absent while there is nothing to say. `since`: the schema version that brought it.",
-        f"Manifests of versions {' and '.join(map(str, READ_VERSIONS))} are read. Sealed runs of an earlier version",
-        "can be read, not analyzed again.",
+        "`?`: a key that is absent while there is nothing to say.",
     ]
     for section in sections(Manifest):
         title = "manifest.json" if section is Manifest else section.__name__
         lines += ["", f"## {title}", "", str(section.__doc__).strip(), ""]
         lines += ["| key | what | meaning |", "|---|---|---|"]
-        lines += [f"| {_key(one)} | {_kind(one.stated)} | {_meaning(one)} |" for one in entries(section)]
+        lines += [f"| {_key(one)} | {_kind(one.stated)} | {one.meaning} |" for one in entries(section)]
     return lines
 
 
@@ -50,10 +48,6 @@ def _within(type_: Any) -> Iterator[type]:
 def _key(one: Entry) -> str:
     may_be_absent = LEFT_OUT in one.marks or any(isinstance(mark, With) for mark in one.marks)
     return "others" if one.is_rest else f"`{one.name}`{'?' if may_be_absent else ''}"
-
-
-def _meaning(one: Entry) -> str:
-    return one.meaning if one.since is None else f"{one.meaning} (since {one.since})"
 
 
 def _kind(type_: Any) -> str:

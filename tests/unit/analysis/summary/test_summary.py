@@ -91,17 +91,6 @@ def test_a_summary_of_an_earlier_version_says_which_key_it_lacks_and_what_makes_
     assert Summary.read(store) == summary
 
 
-def test_a_summary_is_not_to_be_made_anew_of_a_run_whose_tables_are_of_an_earlier_version(
-    make_run: MakeRun, plain: SyntheticRun
-) -> None:
-    store = make_run(plain)
-    manifest = store.run_dir / "manifest.json"
-    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "schema_version": 4}))
-    why = why_unread(RunStore.open(store.run_dir), "{}")
-    assert "has tables of schema version 4" in why
-    assert "analyze it with the older squall" in why
-
-
 def test_intended_and_delivered_load_are_counted_over_the_measure_phase(
     whole_run: RunStore, summary: Summary
 ) -> None:
