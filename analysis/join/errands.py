@@ -25,12 +25,11 @@ from squall.analysis.storage.part import parquet_bytes
 from squall.analysis.storage.places.place import FarPart, home_of
 from squall.analysis.storage.row_groups import read_span
 from squall.analysis.storage.workplace import Desk, Errand
-from squall.analysis.tables import relations
 
 Table = Literal["joined", "steps"]
-_BY_ID = {"joined": (relations.TRACES, relations.WHILE_THERE), "steps": ()}
-_WHOLE = {"joined": (relations.SECOND_MEANS, relations.PHASE_MEANS), "steps": ()}
-_OF_BATCHES = {"joined": relations.MEMBERS, "steps": relations.STEPPED}
+_BY_ID = {"joined": ("traces", "while_there"), "steps": ()}
+_WHOLE = {"joined": ("second_means", "phase_means"), "steps": ()}
+_OF_BATCHES = {"joined": "members", "steps": "stepped"}
 
 
 def slice_at(one: JoinSlice, homes: Homes, home: int) -> JoinSlice:
@@ -56,11 +55,11 @@ class Errands:
         members = stretch.rows(_OF_BATCHES[table], ids)
         rows = {
             _OF_BATCHES[table]: members,
-            relations.EXECUTED: stretch.rows(relations.EXECUTED, np.unique(members["place"].to_numpy())),
+            "executed": stretch.rows("executed", np.unique(members["place"].to_numpy())),
         }
-        rows |= {relation: stretch.rows(relation, ids) for relation in _BY_ID[table]}
-        files = {relation.name: parquet_bytes(found) for relation, found in rows.items()}
-        files |= {relation.name: sources.path(relation).read_bytes() for relation in _WHOLE[table]}
+        rows |= {name: stretch.rows(name, ids) for name in _BY_ID[table]}
+        files = {name: parquet_bytes(found) for name, found in rows.items()}
+        files |= {name: sources.path(name).read_bytes() for name in _WHOLE[table]}
         requests = tuple(Path(part.file) for part in one.requests if isinstance(part, FarPart))
         bare = replace(sources, folder=Path(), homes=None)
         return _JoinErrand(table, replace(one, requests=requests, sources=bare), files)
@@ -80,12 +79,11 @@ class _Stretch:
         self._ids, self._homes = ids[order], homes[order]
         sources = Sources(folder, (span,))
         self._found = {
-            relation: _read(sources, relation, "request_id", span)
-            for relation in (_OF_BATCHES[table], *_BY_ID[table])
+            name: _read(sources, name, "request_id", span) for name in (_OF_BATCHES[table], *_BY_ID[table])
         }
         places = self._found[_OF_BATCHES[table]]["place"].to_numpy()
         of_places = (int(places.min()), int(places.max())) if len(places) else (0, -1)
-        self._found[relations.EXECUTED] = _read(sources, relations.EXECUTED, "place", of_places)
+        self._found["executed"] = _read(sources, "executed", "place", of_places)
 
     def ids(self, home: int) -> Int64s:
         """Of the requests that lie at a home, in order."""
@@ -93,23 +91,23 @@ class _Stretch:
         ids: Int64s = self._ids[first:end]
         return ids
 
-    def rows(self, relation: relations.Relation, wanted: Int64s) -> pa.Table:
+    def rows(self, name: str, wanted: Int64s) -> pa.Table:
         """Those with one of the `wanted` keys, which are sorted, as the rows are."""
-        found = self._found[relation]
-        keys = found["place" if relation is relations.EXECUTED else "request_id"].to_numpy()
+        found = self._found[name]
+        keys = found["place" if name == "executed" else "request_id"].to_numpy()
         first, end = (np.searchsorted(keys, wanted, side) for side in ("left", "right"))
         n = end - first
         at = np.repeat(first - np.cumsum(n) + n, n) + np.arange(n.sum())
         return found.take(pa.array(at))
 
 
-def _read(sources: Sources, relation: relations.Relation, key: str, span: Span) -> pa.Table:
-    return pa.table(read_span([sources.path(relation)], key, *span, list(relation.columns)))
+def _read(sources: Sources, name: str, key: str, span: Span) -> pa.Table:
+    return pa.table(read_span([sources.path(name)], key, *span))
 
 
 @dataclass(frozen=True)
 class _JoinErrand:
-    """`slice`: the paths of its requests from the run's folder on the node. `files`: Parquet by name of a relation."""
+    """`slice`: the paths of its requests from the run's folder on the node. `files`: Parquet by name of a file."""
 
     table: Table
     slice: JoinSlice
@@ -117,8 +115,8 @@ class _JoinErrand:
 
     def __call__(self, desk: Desk) -> None:
         sources = replace(self.slice.sources, folder=desk.scratch)
-        for relation in map(relations.RELATIONS.__getitem__, self.files):
-            sources.path(relation).write_bytes(self.files[relation.name])
+        for name, content in self.files.items():
+            sources.path(name).write_bytes(content)
         requests = tuple(desk.records / part for part in self.slice.requests if isinstance(part, Path))
         own = replace(self.slice, requests=requests, sources=sources, new=desk.new)
         (join_slice if self.table == "joined" else step_slice)(own)

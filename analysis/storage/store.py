@@ -32,7 +32,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from squall.analysis.schema import SCHEMA_VERSION, TABLES
+from squall.analysis.schema import TABLES
 from squall.analysis.storage.aside import aside_of, drop_aside, put_back
 from squall.analysis.storage.beneath import new_file, refuse_ways_out
 from squall.analysis.storage.far_run import FarRun
@@ -40,7 +40,6 @@ from squall.analysis.storage.kept_parts import KeptParts
 from squall.analysis.storage.manifest_file import (
     MANIFEST,
     changed,
-    foreign_version,
     read_document,
     refuse_own,
     with_losses,
@@ -142,10 +141,7 @@ class RunStore:
     @classmethod
     def open(cls, path: Path | str, file_opener: FileOpener = new_file) -> RunStore:
         """The run directory at `path`, which may be an address such as `s3://bucket/prefix/RUN`, sealed or not. Raises
-        `StoreError` if it is not one.
-
-        A sealed run of an earlier schema version, of `READ_VERSIONS`, can be read; nothing of it can be made again.
-        """
+        `StoreError` if it is not one, or of another schema version."""
         place = place_at(str(path))
         if place is None:
             refuse_ways_out(Path(path))
@@ -190,11 +186,6 @@ class RunStore:
     def is_sealed(self) -> bool:
         """Whether the run is sealed: its raw tables will never change again."""
         return self._manifest.state == SEALED
-
-    def refuse_earlier(self) -> None:
-        """Raises `StoreError` for a run of an earlier schema version: its tables are not what is worked on here."""
-        if self._manifest.schema_version != SCHEMA_VERSION:
-            raise StoreError(foreign_version(self.where, self._document))
 
     def append(self, table: str, batch: pa.Table | pa.RecordBatch) -> None:
         """Adds the rows of `batch` to `table`. Raises `Sealed`, `SchemaMismatch` or `StoreError` (disk).
@@ -365,7 +356,6 @@ class RunStore:
         """
         if table not in TABLES or not TABLES[table].is_derived:
             raise StoreError(f"{table} is not a derived table: raw tables are never rewritten")
-        self.refuse_earlier()
         if self._far is not None and not self.is_sealed:
             raise StoreError(
                 f"{self.where} is not sealed: squall resume {quote(self.where)} finishes it first"
@@ -421,7 +411,6 @@ class RunStore:
 
     def write_text(self, name: str, text: str) -> Path:
         """Writes `summary.json`, `report.html` or another file that can be made again; whole or not."""
-        self.refuse_earlier()
         path = self._beneath(name)
         try:
             write_atomically(path, text.encode(), self._open_file)

@@ -8,13 +8,12 @@ few MB.
 from __future__ import annotations
 
 import mmap
-import os
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from io import FileIO
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,7 +79,7 @@ class Column:
         """All rows, (n,); the column is empty afterwards. One chunk is given back as it is."""
         if self._file is not None:
             with _disk(self._folder), self._file as file:
-                return _mapped(file, self._dtype, mmap.PROT_READ)
+                return np.frombuffer(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ), self._dtype)
         self._close_block()
         if len(self._chunks) == 1:
             return self._chunks.pop()
@@ -120,19 +119,6 @@ class Column:
             _write_all(self._file, rows)
 
 
-def blank(dtype: str, n_rows: int, folder: Path | None = None) -> NDArray[Any]:
-    """A writable column of zeros, (n_rows,); file-backed above `MOST_ROWS_IN_MEMORY`.
-
-    Raises ScenarioError where the disk has no room for it.
-    """
-    if n_rows <= MOST_ROWS_IN_MEMORY:
-        return np.zeros(n_rows, dtype)
-    with _disk(folder), tempfile.TemporaryFile(dir=folder) as file:
-        # reserved, since a write to a mapped page for which there is no block kills the process
-        os.posix_fallocate(file.fileno(), 0, n_rows * np.dtype(dtype).itemsize)
-        return _mapped(file, np.dtype(dtype), mmap.PROT_READ | mmap.PROT_WRITE)
-
-
 def pieces(columns: Sequence[NDArray[Any]], n_rows: int = PIECE_ROWS) -> Iterator[slice]:
     """Slices that cover columns of one length in order, `n_rows` (a multiple of 4,096) at a time.
 
@@ -147,20 +133,10 @@ def pieces(columns: Sequence[NDArray[Any]], n_rows: int = PIECE_ROWS) -> Iterato
             mapped.madvise(mmap.MADV_DONTNEED, start * item_bytes, (stop - start) * item_bytes)
 
 
-def is_in_file(column: NDArray[Any]) -> bool:
-    """True if the column, or the one it is a view of, is file-backed."""
-    return _map_of(column) is not None
-
-
 def _write_all(file: FileIO, rows: NDArray[Any]) -> None:
     left = np.ascontiguousarray(rows).view(np.uint8).data
     while left:
         left = left[file.write(left) :]
-
-
-def _mapped(file: IO[bytes], dtype: np.dtype[Any], protection: int) -> NDArray[Any]:
-    """The whole of a file that is not empty as an array; the mapping outlives the file object."""
-    return np.frombuffer(mmap.mmap(file.fileno(), 0, prot=protection), dtype)
 
 
 def _map_of(column: NDArray[Any]) -> mmap.mmap | None:

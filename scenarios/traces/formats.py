@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from squall.scenarios.traces.parts.options import TraceFormat, TraceOptions
-from squall.scenarios.traces.parts.part import TracePart
 from squall.scenarios.traces.readers import logs, recognise, sources
 from squall.scenarios.traces.readers.chunk import Source
 from squall.scenarios.traces.readers.recognise import Opening
@@ -26,24 +25,18 @@ class Format:
     """A format of trace files.
 
     `recognise`: None where nothing in a file shows it, so that it must be named. `read` raises RowFault where the file
-    is not of this format. `kept_sizes`: the size columns of a part that `write` keeps, if under the format's own names.
-    `write`: None for the log of a server, which is read and not written. `endings`: of names that are
-    written in this format. `begins`: `1970` where a stamp below 0 is a fault, `first
-    arrival` where stamps count from there. `resolution_ns`: the finest step; what is below is cut.
-    `instead_of_instants`: what is kept where no instant is.
+    is not of this format. `write`: None for the log of a server, which is read and not written. `endings`: of names
+    that are written in this format. `begins`: `1970` where a stamp below 0 is a fault, `first arrival` where stamps
+    count from there.
     """
 
     name: TraceFormat
     recognise: Callable[[Opening], bool] | None
     read: Callable[[Path, TraceOptions], Source]
     write: Write | None
-    kept_sizes: Callable[[TracePart], tuple[str, ...]]
-    keeps_sessions: bool
     endings: tuple[str, ...] = ()
     begins: Literal["anywhere", "1970", "first arrival"] = "1970"
-    resolution_ns: int = 1
     compresses_itself: bool = False
-    instead_of_instants: str = ""
 
 
 _PARQUET = Format(
@@ -51,8 +44,6 @@ _PARQUET = Format(
     recognise=recognise.is_parquet,
     read=sources.columnar_source,
     write=as_columns("parquet"),
-    kept_sizes=encoders.every_size,
-    keeps_sessions=True,
     endings=(".parquet", ".pq"),
     compresses_itself=True,
 )
@@ -61,8 +52,6 @@ _ARROW = Format(
     recognise=recognise.is_arrow,
     read=sources.columnar_source,
     write=as_columns("arrow"),
-    kept_sizes=encoders.every_size,
-    keeps_sessions=True,
     endings=(".arrow", ".feather", ".ipc"),
     compresses_itself=True,
 )
@@ -71,34 +60,25 @@ _BAILIAN = Format(
     recognise=recognise.is_bailian,
     read=sources.bailian_source,
     write=as_text(encoders.bailian),
-    kept_sizes=encoders.token_sizes,
-    keeps_sessions=True,
 )
 _MOONCAKE = Format(
     name="mooncake",
     recognise=recognise.is_mooncake,
     read=sources.mooncake_source,
     write=as_text(encoders.mooncake),
-    kept_sizes=encoders.token_sizes,
-    keeps_sessions=False,
 )
 _FIXED_SCHEDULE = Format(
     name="fixed-schedule",
     recognise=recognise.is_fixed_schedule,
     read=sources.fixed_schedule_source,
     write=as_text(encoders.fixed_schedule),
-    kept_sizes=encoders.no_size,
-    keeps_sessions=False,
     begins="first arrival",
-    resolution_ns=1_000_000,
 )
 _JSONL = Format(
     name="jsonl",
     recognise=recognise.is_jsonl,
     read=sources.jsonl_source,
     write=as_text(encoders.jsonl),
-    kept_sizes=encoders.every_size,
-    keeps_sessions=True,
     endings=(".jsonl", ".ndjson"),
 )
 _COMBINED_LOG = Format(
@@ -106,28 +86,20 @@ _COMBINED_LOG = Format(
     recognise=recognise.is_combined_log,
     read=logs.log_source,
     write=as_text(encoders.combined_log),
-    kept_sizes=encoders.bytes_size,
-    keeps_sessions=True,
     begins="anywhere",
-    resolution_ns=1_000_000_000,
 )
 _COMMON_LOG = Format(
     name="common-log",
     recognise=recognise.is_common_log,
     read=logs.log_source,
     write=as_text(encoders.common_log),
-    kept_sizes=encoders.bytes_size,
-    keeps_sessions=True,
     begins="anywhere",
-    resolution_ns=1_000_000_000,
 )
 _ALB_LOG = Format(
     name="alb-log",
     recognise=recognise.is_alb_log,
     read=logs.alb_source,
     write=None,
-    kept_sizes=encoders.no_size,
-    keeps_sessions=False,
 )
 _ELB_LOG = replace(_ALB_LOG, name="elb-log", recognise=recognise.is_elb_log, read=logs.elb_source)
 _ENVOY_LOG = replace(_ALB_LOG, name="envoy-log", recognise=recognise.is_envoy_log, read=logs.envoy_source)
@@ -140,44 +112,31 @@ _AZURE = Format(
     recognise=recognise.is_azure,
     read=sources.azure_source,
     write=as_text(encoders.azure_table),
-    kept_sizes=encoders.azure_sizes,
-    keeps_sessions=False,
     begins="anywhere",
-    resolution_ns=100,
 )
 _BURSTGPT = Format(
     name="burstgpt",
     recognise=recognise.is_burstgpt,
     read=sources.burstgpt_source,
     write=as_text(encoders.burstgpt_table),
-    kept_sizes=encoders.token_sizes,
-    keeps_sessions=True,
 )
 _SERVEGEN = Format(
     name="servegen",
     recognise=recognise.is_servegen,
     read=servegen_source,
     write=as_text(lambda _: ClientWindows()),
-    kept_sizes=encoders.no_size,
-    keeps_sessions=True,
-    instead_of_instants="the rate and the law of each client's gaps in windows of 600 s",
 )
 _COUNTS = Format(
     name="counts",
     recognise=recognise.is_counts,
     read=sources.counts_source,
     write=as_text(encoders.counts),
-    kept_sizes=encoders.no_size,
-    keeps_sessions=False,
-    resolution_ns=1_000_000_000,
 )
 _LINES = Format(
     name="lines",
     recognise=recognise.is_lines,
     read=sources.lines_source,
     write=as_text(encoders.lines),
-    kept_sizes=encoders.no_size,
-    keeps_sessions=False,
     endings=(".txt",),
 )
 _CSV = Format(
@@ -185,8 +144,6 @@ _CSV = Format(
     recognise=recognise.is_csv,
     read=sources.csv_source,
     write=as_text(encoders.csv_table),
-    kept_sizes=encoders.every_size,
-    keeps_sessions=True,
     endings=(".csv",),
 )
 _INTERVALS = Format(
@@ -194,10 +151,7 @@ _INTERVALS = Format(
     recognise=None,  # the lines look like stamps
     read=sources.intervals_source,
     write=as_text(encoders.intervals),
-    kept_sizes=encoders.no_size,
-    keeps_sessions=False,
     begins="first arrival",
-    resolution_ns=1_000,
 )
 
 FORMATS = (

@@ -24,8 +24,6 @@ from squall.scenarios.traces.parts.part import PART_ROWS, TracePart
 from squall.scenarios.traces.writers.encoders import CannotHold
 from squall.scenarios.traces.writers.files import COMPRESSIONS
 
-_RESOLUTION_TEXT = {100: "100 ns", 1_000: "1 us", 1_000_000: "1 ms", 1_000_000_000: "1 s"}
-
 
 def format_for(path: Path, stated: str | None = None) -> TraceFormat:
     """The format to write `path` in: the `stated` one, else by the ending of the name (before `.gz` or `.zst`).
@@ -54,7 +52,7 @@ def format_for(path: Path, stated: str | None = None) -> TraceFormat:
 
 
 def write_trace(path: Path, format: TraceFormat, parts: Iterable[TracePart]) -> int:
-    """Rows written to `path`, which is replaced. What the format cannot hold is left out (`lost_in`).
+    """Rows written to `path`, which is replaced. What the format cannot hold is left out.
 
     Raises ScenarioError where there are no rows, they are out of order, the format cannot hold them at all, or
     the file cannot be written; then `path` is as it was.
@@ -83,21 +81,6 @@ def write_trace(path: Path, format: TraceFormat, parts: Iterable[TracePart]) -> 
     with _replacing(path) as file:
         record.write(file, path.suffix, first, counted())
     return n_rows
-
-
-def lost_in(format: TraceFormat, part: TracePart) -> tuple[str, ...]:
-    """What of the rows of `part` a file of `format` does not give back, one phrase each; nothing for plain tables."""
-    record = record_of(format)
-    kept = record.kept_sizes(part)
-    lost = [f"every instant: only {record.instead_of_instants} is kept"] if record.instead_of_instants else []
-    lost += [f"the size column {name!r}" for name in part.sizes if name not in kept]
-    if part.session is not None and not record.keeps_sessions:
-        lost.append("the sessions")
-    if (part.stamp_ns % record.resolution_ns).any():
-        lost.append(f"the digits of an instant below {_RESOLUTION_TEXT[record.resolution_ns]}")
-    if record.begins == "first arrival" and len(part) and int(part.stamp_ns[0]) != 0:
-        lost.append("the instant of the first arrival: the file begins at 0")
-    return tuple(lost)
 
 
 def _in_order(path: Path, parts: Iterable[TracePart]) -> Iterator[TracePart]:

@@ -145,7 +145,8 @@ def deal_trace(path: Path, rule: str, n: int) -> dict[str, Any]:
     """Plans the trace, deals it to the workers one part after the other, and merges the parts again."""
     from squall.scenarios.config.loader import scenario_from_mapping
     from squall.scenarios.plan.drafting import plan_scenario
-    from squall.scenarios.plan.plan import deal, merge
+    from squall.scenarios.plan.plan import deal
+    from tests.merged_plans import merge
 
     arrivals = {"kind": "trace", "file": str(path)}
     mapping = scenario_of(
@@ -160,7 +161,7 @@ def deal_trace(path: Path, rule: str, n: int) -> dict[str, Any]:
     n_dealt, dealt = _timed(lambda: sum(len(part) for part in deal(plan, _N_WORKERS)))
     peak_dealt_mib, anonymous_mib = _peak_mib(), _anonymous_mib()
     part_bytes = 22 * len(next(deal(plan, _N_WORKERS)))
-    merged, joined = _timed(lambda: merge(deal(plan, _N_WORKERS), len(plan), folder).sha256())
+    merged, joined = _timed(lambda: merge(deal(plan, _N_WORKERS)).sha256())
     alone = next(deal(plan, 1)).sha256()
     return {
         "rule": rule, "n": len(plan), "is_exact": n_dealt == len(plan) == n and merged == alone == digest,

@@ -194,29 +194,6 @@ def jsonl(_: TracePart) -> Encoder:
     return Rows(_json_rows)
 
 
-def every_size(part: TracePart) -> tuple[str, ...]:
-    """The size columns that a plain table keeps."""
-    return tuple(part.sizes)
-
-
-def no_size(_: TracePart) -> tuple[str, ...]:
-    return ()
-
-
-def token_sizes(part: TracePart) -> tuple[str, ...]:
-    """What is kept as a format's two lengths, whatever they are called."""
-    return tuple(name for name in (_name(part, INPUT_NAMES), _name(part, OUTPUT_NAMES)) if name is not None)
-
-
-def azure_sizes(part: TracePart) -> tuple[str, ...]:
-    return (*token_sizes(part), *(["NumImages"] if "NumImages" in part.sizes else []))
-
-
-def bytes_size(part: TracePart) -> tuple[str, ...]:
-    name = _name(part, BYTES_NAMES)
-    return () if name is None else (name,)
-
-
 def _name(part: TracePart, names: Sequence[str]) -> str | None:
     return next((name for name in names if name in part.sizes), None)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -22,7 +23,6 @@ from squall.scenarios.errors import AnalysisError, ClusterError, LostActor
 from tests.kept_runs import Colleague, leave_on_nodes, plain, set_to_work
 from tests.plain_runs import plain_run
 from tests.planted_runs import STYLES, Shape, plant
-from tests.unit.analysis.test_relations import of_two_models
 
 NODES = ("node-0", "node-1", "node-2")
 KEYS = [(name, "ascending") for name in ("request_id", "sent_ns", "done_ns", "worker")]
@@ -126,6 +126,16 @@ def test_figures_are_those_of_the_run_worked_on_in_one_place_and_of_the_run_at_h
     assert derive(home).to_json() == told
     assert is_derived(home)
     assert_same(derived(home), wanted)
+
+
+def of_two_models() -> dict[str, list[dict[str, Any]]]:
+    """A request that passed both."""
+    spans = {"a": (10, 20), "b": (30, 40)}
+    batches = [
+        {"model": name, "instance": name, "start_ns": start, "end_ns": end, "request_ids": [1]}
+        for name, (start, end) in spans.items()
+    ]
+    return {"requests": [{"request_id": 1, "rows": 1}], "batches": batches}
 
 
 def test_steps_are_made_where_their_requests_lie(tmp_path: Path) -> None:

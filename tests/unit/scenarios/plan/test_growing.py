@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from squall.scenarios.plan import growing as columns_module
-from squall.scenarios.plan.growing import Column, blank, is_in_file, pieces
+from squall.scenarios.plan.growing import Column, pieces
+from tests.merged_plans import is_in_file
 
 MANY = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -42,27 +44,28 @@ def test_a_column_holds_what_was_added_in_order(sizes: list[int], most_rows: int
     assert is_in_file(whole) == (sum(sizes) > most_rows)
 
 
+def joined(dtype: str, n_rows: int, folder: Path) -> NDArray[Any]:
+    """A column of 0 to `n_rows` - 1."""
+    column = Column(dtype, folder, most_rows_in_memory=7)
+    column.append(np.arange(n_rows, dtype=dtype))
+    return column.join()
+
+
 @pytest.mark.parametrize("n_rows", [0, 7, 8, 20_000])
-def test_a_blank_column_is_filled_and_read_through_dropped_pages(
-    n_rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(columns_module, "MOST_ROWS_IN_MEMORY", 7)
-    column: Any = blank("<i4", n_rows, tmp_path)
+def test_a_column_is_read_through_dropped_pages(n_rows: int, tmp_path: Path) -> None:
+    column = joined("<i4", n_rows, tmp_path)
     assert is_in_file(column) == (n_rows > 7)
-    assert not column.any()
     seen = []
     for piece in pieces([column, np.arange(n_rows)], 4_096):
-        column[piece] = np.arange(piece.start, piece.stop)
+        assert column[piece].tolist() == list(range(piece.start, piece.stop))
         seen.append((piece.start, piece.stop))
     assert seen == [(start, min(start + 4_096, n_rows)) for start in range(0, n_rows, 4_096)]
     assert column.tolist() == list(range(n_rows))
     assert not list(tmp_path.iterdir())
 
 
-def test_dropping_the_pages_of_a_view_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns_module, "MOST_ROWS_IN_MEMORY", 7)
-    column: Any = blank("<i8", 10_000, tmp_path)
-    column[:] = np.arange(10_000)
+def test_dropping_the_pages_of_a_view_loses_nothing(tmp_path: Path) -> None:
+    column = joined("<i8", 10_000, tmp_path)
     tail = column[5_000:]
     assert [tail[piece].sum() for piece in pieces([tail], 4_096)] == [
         sum(range(5_000, 9_096)),

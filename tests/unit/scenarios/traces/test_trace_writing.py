@@ -15,23 +15,9 @@ import pytest
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.traces.parts.part import TracePart, join_parts
 from squall.scenarios.traces.reading import TraceFormat, read_trace
-from squall.scenarios.traces.writing import format_for, lost_in, write_trace
+from squall.scenarios.traces.writing import format_for, write_trace
 
 S = 1_000_000_000
-
-
-def test_what_a_format_cannot_hold_is_said() -> None:
-    part = TracePart(np.array([S + 1]), {"bytes": np.array([3])}, np.array([4]))
-    assert lost_in("parquet", part) == ()
-    assert lost_in("common-log", part) == ("the digits of an instant below 1 s",)
-    assert lost_in("intervals", part) == (
-        "the size column 'bytes'",
-        "the sessions",
-        "the digits of an instant below 1 us",
-        "the instant of the first arrival: the file begins at 0",
-    )
-    assert lost_in("servegen", part)[0].startswith("every instant: ")
-    assert lost_in("mooncake", TracePart(np.array([0]), {"input_length": np.array([3])})) == ()
 
 
 def test_rows_without_a_session_stay_without(tmp_path: Path) -> None:
