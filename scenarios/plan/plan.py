@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from squall.scenarios.plan.deal import PlanRule, workers_of
-from squall.scenarios.plan.growing import PIECE_ROWS, Column, pieces
+from squall.scenarios.plan.growing import Column, pieces
 from squall.scenarios.shares.ranges import VariantRange, models_of
 
 COLUMNS = {"seq": "<i8", "offset_ns": "<i8", "phase": "<u1", "rows": "<i4", "variant": "<u1"}
