@@ -45,10 +45,24 @@ def read_document(lies: Path | Place) -> tuple[Manifest, Mapping[str, Any]]:
     version = document.get("schema_version")
     if version != SCHEMA_VERSION and (version not in READ_VERSIONS or document["state"] != SEALED):
         raise StoreError(foreign_version(path, document))
+    if _is_on_nodes(document):
+        raise StoreError(
+            f"{path}: rows of this run are not in it, but on the nodes that recorded them: bring them with squall"
+            " resume of the squall that recorded it, or run again"
+        )
     try:
         return read_manifest(document), document
     except StoreError as error:
         raise StoreError(f"{path} has a manifest that squall did not write: {error}") from error
+
+
+def _is_on_nodes(document: Mapping[str, Any]) -> bool:
+    """Whether rows of the run lie on nodes, as an earlier squall could leave them there."""
+    tables = document.get("tables")
+    entries = tables.values() if isinstance(tables, dict) else ()
+    listed = [entry.get("files") for entry in entries if isinstance(entry, dict)]
+    files = [file for one in listed if isinstance(one, list) for file in one]
+    return bool(document.get("kept")) or any(isinstance(file, dict) and file.get("node") for file in files)
 
 
 def foreign_version(path: str, manifest: Mapping[str, Any]) -> str:
