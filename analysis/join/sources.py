@@ -12,7 +12,7 @@ A source that the run has not makes an empty one. What does not fit in memory sp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -35,8 +35,7 @@ from squall.analysis.join.server_parts import (
 from squall.analysis.recorded import add_windows
 from squall.analysis.steps.children import find_children
 from squall.analysis.storage.places.duckdb_files import read_parquet
-from squall.analysis.storage.places.place import home_of
-from squall.analysis.storage.query import attach_copy, connect, literal
+from squall.analysis.storage.query import connect, literal
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.columns import NO_DEVICE
 from squall.analysis.tables.deployed import NodeFacts, ServerFacts
@@ -124,40 +123,14 @@ WHERE n_steps > 1 ORDER BY request_id, place
 """What a request passed, with the executions that name nobody within."""
 
 
-_OF_REQUESTS = (
-    "request_id", "node", "worker", "target", "request_kind", "phase", "outcome", "rows", "scheduled_ns", "sent_ns",
-    "done_ns",
-)  # fmt: skip
-"""Columns of `requests` that the files are made of: of requests that stay on their nodes, all that leaves these."""
-REQUESTS = "requests.parquet"
-"""File with these, and the place of the home of each in `Homes.names`, where any stay on nodes."""
-_HOMES = "SELECT DISTINCT home FROM requests WHERE request_id BETWEEN $first AND $last ORDER BY home"
-
-Span = tuple[int, int]
-
-
-@dataclass(frozen=True)
-class Homes:
-    """Where the rows of `requests` lie that the join works on there. Pickles."""
-
-    names: tuple[str, ...]
-    """Nodes; the first is empty: rows that are worked on here."""
-    nodes: tuple[frozenset[str], ...]
-    """By place in `names`, which nodes its rows name: of nearly all its own."""
-    of_spans: Mapping[Span, tuple[int, ...]]
-    """By first and last request id of a slice the places of those that have any of its rows."""
-
-
 @dataclass(frozen=True)
 class Sources:
     """The folder of files, and the slices: first and last request_id of each, in order. Pickles."""
 
     folder: Path
-    spans: tuple[Span, ...]
-    step_spans: tuple[Span, ...] = ()
+    spans: tuple[tuple[int, int], ...]
+    step_spans: tuple[tuple[int, int], ...] = ()
     """Likewise of `steps`; none where no request passed several executions."""
-    homes: Homes | None = None
-    """None: all is worked on here."""
 
     def path(self, name: str) -> Path:
         """Path of one of the files above."""
@@ -165,18 +138,9 @@ class Sources:
 
 
 def write_sources(store: RunStore, folder: Path, rows_per_slice: int, memory_limit_bytes: int) -> Sources:
-    """Writes the files into `folder`, which is there and empty. Raises `MissingTable` for a run without requests.
-
-    Where an id stands in several rows these are to be seen together: all is worked on here then.
-    """
+    """Writes the files into `folder`, which is there and empty. Raises `MissingTable` for a run without requests."""
     there = [table for table in _USED if store.has(table)]
-    parts = store.parts("requests")
-    names = ("", *sorted({home_of(part, store.workplaces) for part in parts} - {""}))
-    is_here = len(names) == 1
-    with connect(store, ["requests", *there] if is_here else there, memory_limit_bytes) as connection:
-        if not is_here:
-            homes = [[part for part in parts if home_of(part, store.workplaces) == name] for name in names]
-            attach_copy(connection, "requests", _OF_REQUESTS, homes, folder / REQUESTS)
+    with connect(store, ["requests", *there], memory_limit_bytes) as connection:
         add_executions(connection, store)
         add_named(connection, store)
         _add_first_rows(connection)
@@ -207,23 +171,7 @@ def write_sources(store: RunStore, folder: Path, rows_per_slice: int, memory_lim
         for name, query in files.items():
             _write(connection, sources.path(name), query)
         stepped = read_parquet([sources.path("stepped")])
-        sources = replace(sources, step_spans=id_spans(connection, stepped, rows_per_slice))
-        if is_here or n_repeated(connection, "requests"):
-            return sources
-        return replace(sources, homes=_homes(connection, names, {*sources.spans, *sources.step_spans}))
-
-
-def _homes(connection: duckdb.DuckDBPyConnection, names: tuple[str, ...], spans: Iterable[Span]) -> Homes:
-    nodes: list[set[str]] = [set() for _ in names]
-    for home, node in connection.execute("SELECT DISTINCT home, node FROM requests").fetchall():
-        nodes[home].add(node)
-    of_spans = {
-        span: tuple(
-            home for (home,) in connection.execute(_HOMES, {"first": span[0], "last": span[1]}).fetchall()
-        )
-        for span in spans
-    }
-    return Homes(names, tuple(map(frozenset, nodes)), of_spans)
+        return replace(sources, step_spans=id_spans(connection, stepped, rows_per_slice))
 
 
 def _add_first_rows(connection: duckdb.DuckDBPyConnection) -> None:

@@ -48,10 +48,24 @@ def read_document(lies: Path | Place) -> tuple[Manifest, Mapping[str, Any]]:
             f"{path} has tables of schema version {escaped(str(version))}; this squall reads version {SCHEMA_VERSION}: "
             "analyze it with the squall that wrote it, or run again"
         )
+    if _is_on_nodes(document):
+        raise StoreError(
+            f"{path}: rows of this run are not in it, but on the nodes that recorded them: bring them with squall"
+            " resume of the squall that recorded it, or run again"
+        )
     try:
         return read_manifest(document), document
     except StoreError as error:
         raise StoreError(f"{path} has a manifest that squall did not write: {error}") from error
+
+
+def _is_on_nodes(document: Mapping[str, Any]) -> bool:
+    """Whether rows of the run lie on nodes, as an earlier squall could leave them there."""
+    tables = document.get("tables")
+    entries = tables.values() if isinstance(tables, dict) else ()
+    listed = [entry.get("files") for entry in entries if isinstance(entry, dict)]
+    files = [file for one in listed if isinstance(one, list) for file in one]
+    return bool(document.get("kept")) or any(isinstance(file, dict) and file.get("node") for file in files)
 
 
 def refuse_own(manifest: Manifest, known: Manifest) -> None:

@@ -174,9 +174,6 @@ class Manifest:
         KernelRecordingFacts | None, LEFT_OUT, "of a run with the kernel library, what it recorded"
     ] = None
     copied_to: Annotated[str, LEFT_OUT, "where a run of `--out s3://…` goes: its address"] = ""
-    kept: Annotated[
-        Mapping[str, str], LEFT_OUT, "records that stayed on their nodes: the folder there, by node"
-    ] = field(default_factory=dict)
     notes: Annotated[tuple[str, ...], "all else that did not go as it should"] = ()
     tables: Annotated[Mapping[str, SealedTable] | None, LEFT_OUT, "of a sealed run, the tables"] = None
     verdict: Annotated[SealedVerdict | None, LEFT_OUT, "of a sealed run"] = None
@@ -230,16 +227,14 @@ def read_manifest(document: Mapping[str, Any]) -> Manifest:
             raise StoreError(f"{escaped(name[:_SHOWN])!r} is no name of a file or folder")
     for table, entry in (manifest.tables or {}).items():
         for file in entry.files:
-            if file.path.rpartition("/")[0] != "/".join(
-                (*([file.node] if file.node else []), "tables", table)
-            ):
+            if file.path.rpartition("/")[0] != f"tables/{table}":
                 raise StoreError(f"{escaped(file.path[:_SHOWN])!r} is no part of {escaped(table[:_SHOWN])}")
     return manifest
 
 
 def _names(manifest: Manifest) -> Iterator[tuple[str, Callable[[str], bool]]]:
     """All that becomes a name of a file or folder, each with what it has to be: one component, or a path of them."""
-    own = (manifest.run, *manifest.nodes, *manifest.servers, *manifest.kept, *(manifest.tables or {}))
+    own = (manifest.run, *manifest.nodes, *manifest.servers, *(manifest.tables or {}))
     of_nodes = (served.node for served in manifest.servers.values())
     for name in (*own, *of_nodes, *(worker.node for worker in manifest.workers)):
         if name:
@@ -248,7 +243,6 @@ def _names(manifest: Manifest) -> Iterator[tuple[str, Callable[[str], bool]]]:
         yield from ((site, is_beneath) for site in manifest.unfinished.folders)
     for entry in (manifest.tables or {}).values():
         yield from ((file.path, is_beneath) for file in entry.files)
-        yield from ((file.node, is_component) for file in entry.files if file.node)
 
 
 def is_sealed_whole(document: Mapping[str, Any]) -> bool:

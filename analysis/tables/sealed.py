@@ -13,13 +13,10 @@ from squall.analysis.tables.document import LEFT_OUT, With
 class SealedFile:
     """A part of a table at the seal."""
 
-    path: Annotated[
-        str, "from the run directory; of a part that stayed on a node, from the folder of the run there"
-    ]
+    path: Annotated[str, "from the run directory"]
     rows: Annotated[int, "its rows"] = 0
     bytes: Annotated[int, "its size"]
     sha256: Annotated[str, "of its content"] = ""
-    node: Annotated[str, LEFT_OUT, "the node on which it stayed"] = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,12 +33,10 @@ from squall.cluster.driver.records.issued import Issued
 from squall.cluster.driver.records.node_files import pieces_of
 from squall.cluster.driver.records.side_by_side import as_they_end, side_by_side
 from squall.cluster.driver.worker_answers import answers_of, with_accounts
-from squall.cluster.kept.keeper import Keeper, Taken
-from squall.cluster.kept.keepers import Keepers
 from squall.cluster.node.agent import NodeAgent
 from squall.cluster.node.spills import NodeFile
 from squall.cluster.remote.spawn import Handle
-from squall.scenarios.errors import ClusterError, LostActor, SquallError, StoreError
+from squall.scenarios.errors import LostActor, SquallError, StoreError
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan
 from squall.scenarios.run_plan import RunPlan
@@ -68,14 +66,11 @@ class Collection:
         node_starts_ns: Mapping[str, int],
         anchor_ns: int,
         fetching: Fetching,
-        keepers: Keepers | None = None,
     ) -> None:
         """`start_ns`: the start instant on the run clock; `node_starts_ns`: as each node's workers were told it.
 
-        `anchor_ns`: the run clock minus the driver's monotonic clock. `keepers`: the records stay on their nodes.
+        `anchor_ns`: the run clock minus the driver's monotonic clock.
         """
-        self._keepers = keepers
-        self._taken: dict[tuple[str, str], Taken] = {}
         self.losses: list[str] = []
         self.notes: list[str] = []
         self.store_error: StoreError | None = None
@@ -112,7 +107,6 @@ class Collection:
         self._try("agents", self._wake_agents)
         self._try_noting("clocks", self._take_clocks)  # first: the observers answer the last probes
         self._try_noting("samples", self._stop_observers)
-        self._try_noting("keeping", self._begin_keeping)
         self._take_requests()
         if profiler is not None:
             self._try("profiler", profiler.finish)
@@ -346,13 +340,8 @@ class Collection:
         with self._noting_unfetched(label):
             found.extend(files_of(self._deployment.nodes, label, self.losses))
 
-    def _is_kept(self, file: NodeFile) -> bool:
-        """Whether it becomes a table on its node."""
-        return self._keepers is not None and bool(file.table)
-
     def _fetch(self, files: Sequence[tuple[str, NodeFile]]) -> Iterator[Sequence[tuple[str, NodeFile]]]:
-        """To where they can be read, or into tables where they stay: one stream a node, all nodes at once. Gives those
-        of each node that is done."""
+        """To where they can be read: one stream a node, all nodes at once. Gives those of each node that is done."""
         by_node: dict[str, list[tuple[str, NodeFile]]] = {}
         for label, file in sorted(files, key=lambda entry: in_order(entry[1])):
             by_node.setdefault(label_of(label), []).append((label, file))
@@ -369,9 +358,6 @@ class Collection:
         with self._noting_unfetched(label):
             if self.store_error is not None:
                 raise self.store_error
-            if self._keepers is not None and self._is_kept(file):
-                self._taken[label, file.path] = self._keep(self._keepers, label, file)
-                return
             try:
                 self._fetching.bring(label, file, self._put_again)
             except LostActor:
@@ -387,7 +373,7 @@ class Collection:
         if facts := self._fetching.facts():
             self._store.amend(replace(self._store.manifest, fetched=facts))
         for label in self._deployment.nodes.agents:
-            if label not in self.unfetched and self._keepers is None:  # what stays is not among the copies
+            if label not in self.unfetched:
                 self._fetching.note_whole(label, [file for site, file in files if site == label])
 
     def _ingest(self, files: Sequence[tuple[str, NodeFile]]) -> None:
@@ -399,37 +385,9 @@ class Collection:
         with self._noting_unfetched(label):
             if self.store_error is not None:
                 raise self.store_error
-            if self._is_kept(file):
-                self._note_kept(label, file)
-                return
             kept = self._kept(file.table)
             for data in ingest_file(self._store, seen, file, clock, self._phases, self.losses, kept):
                 self._note(file.table, label, data)
-
-    def _begin_keeping(self) -> None:
-        """Where a node cannot keep its records, all are gathered."""
-        if self._keepers is not None:
-            try:
-                self._keepers.begin(self._store)
-            except ClusterError as error:
-                self._keepers = None
-                self.notes.append(f"the records are gathered, not kept on their nodes: {error}")
-
-    def _keep(self, keepers: Keepers, label: str, file: NodeFile) -> Taken:
-        """The node makes parts of the file; of requests it tells which arrivals they are of."""
-        node, scratch = label_of(label), self._deployment.nodes.folders[label]
-        keeper = keepers[node]
-        asked = keeper.begin(Keeper.take, node, scratch, file, self._clocks[node], self._phases)
-        return keeper.wait(asked, _SPILL_TIMEOUT_S)
-
-    def _note_kept(self, label: str, file: NodeFile) -> None:
-        taken = self._taken.pop((label, file.path), None)
-        if taken is None:  # why not was told when it failed
-            return
-        self._store.keep(file.table, taken.files)
-        self.losses += taken.losses
-        if taken.arrivals is not None:
-            self._note(file.table, label, taken.arrivals)
 
     @contextmanager
     def _noting_unfetched(self, label: str) -> Iterator[None]:

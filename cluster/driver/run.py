@@ -61,7 +61,6 @@ from squall.cluster.driver.records.fetching import Fetching
 from squall.cluster.driver.records.pace import Span
 from squall.cluster.driver.worker_watch import OVERRUN_NS, WorkerWatch
 from squall.cluster.interrupts import Interrupts
-from squall.cluster.kept.keepers import Keepers
 from squall.cluster.node.endpoint import Endpoint
 from squall.cluster.placement import Node, Placement, place
 from squall.cluster.progress import Screen
@@ -168,10 +167,6 @@ def _broken_off_text(store: RunStore) -> str:
 
 def _new_store(out: Path | str, scenario: Scenario, described: PlanFacts) -> RunStore:
     place = place_at(str(out))
-    if place is not None and scenario.records.keep == "on-nodes":
-        raise ScenarioError(
-            "records.keep: on-nodes leaves the records there, and --out s3://… takes them: choose one"
-        )
     folder = Path(out) if place is None else HERE
     store = RunStore.create(folder, scenario.name, time.time_ns(), _first_manifest(scenario, described))
     if place is not None:
@@ -237,7 +232,6 @@ class _Run:
         self._interrupts = interrupts
         self._anchor_ns = utc_minus_monotonic_ns()
         self._deployment = Deployment(scenario, store, screen, self._anchor_ns)
-        self._keepers: Keepers | None = None
         self._phases: tuple[RunPhase, ...] = ()
         self._start_ns = 0
         self._node_starts_ns: dict[str, int] = {}
@@ -270,8 +264,6 @@ class _Run:
                 remove_copies(self._store.run_dir)
             is_open = self._phases and not self._store.is_sealed
             keeps = self._deployment.nodes.folders if is_open else self._kept_folders()
-            if self._keepers is not None:
-                self._keepers.end()
             for note in self._deployment.release(keeps):
                 self._screen.step(note)
 
@@ -318,11 +310,6 @@ class _Run:
         except BaseException as error:  # a fault of ours: the run must not stay open
             self.abort(f"internal error: {type(error).__name__}: {error}")
             raise
-
-    @property
-    def _is_kept(self) -> bool:
-        """Whether the records are to stay on their nodes."""
-        return self._scenario.records.keep == "on-nodes"
 
     def _kept_folders(self) -> dict[str, str]:
         """The scratch folders with rows that the sealed run does not have, by label of the node."""
@@ -471,8 +458,7 @@ class _Run:
             if one.kind == "measure"
         ]
         self._fetching = Fetching(self._scenario.records, self._deployment.nodes.files, measured)
-        if not self._is_kept:
-            self._fetching.start()
+        self._fetching.start()
         self._store.amend(
             replace(
                 self._store.manifest,
@@ -592,11 +578,9 @@ class _Run:
         """Brings every record into the store; returns why the store took no more, None if it took all."""
         self._screen.step("collecting")
         self._fetching.stop()
-        if self._is_kept:
-            self._keepers = Keepers(self._scenario.records, self._deployment.nodes.machines)
         collection = Collection(
             self._plan, self._store, self._deployment, self._phases, self._start_ns, self._node_starts_ns,
-            self._anchor_ns, self._fetching, self._keepers,
+            self._anchor_ns, self._fetching,
         )  # fmt: skip
         collection.collect(profiler)
         self._losses += collection.losses

@@ -33,30 +33,17 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "squall.analysis.tables",
         "squall.analysis.storage.aside",
         "squall.analysis.storage.far_run",
-        "squall.analysis.storage.kept_parts",
         "squall.analysis.storage.manifest_file",
         "squall.analysis.storage.part",
         "squall.analysis.storage.places",
     ),
     "squall.analysis.storage.aside": (),
-    "squall.analysis.storage.workplace": (
-        *EVERYWHERE,
-        "squall.analysis.tables",
-        "squall.analysis.storage.part",
-    ),
     "squall.analysis.storage.far_run": (
         *EVERYWHERE,
         "squall.analysis.schema",
         "squall.analysis.tables",
         "squall.analysis.storage.part",
         "squall.analysis.storage.places",
-    ),
-    "squall.analysis.storage.kept_parts": (
-        *EVERYWHERE,
-        "squall.analysis.tables",
-        "squall.analysis.storage.part",
-        "squall.analysis.storage.places",
-        "squall.analysis.storage.workplace",
     ),
     "squall.analysis.storage.manifest_file": (
         *EVERYWHERE,
@@ -90,10 +77,8 @@ LEAVES = (
     "squall.analysis.storage.store",
     "squall.analysis.storage.aside",
     "squall.analysis.storage.far_run",
-    "squall.analysis.storage.kept_parts",
     "squall.analysis.storage.manifest_file",
     "squall.analysis.storage.part",
-    "squall.analysis.storage.workplace",
     "squall.models.backend",
 )
 
