@@ -82,12 +82,6 @@ class Windows:
         """Of each instant the number of the window that began last; -1: none had. (n,)"""
         return np.searchsorted(self.start_ns, at_ns, side="right") - 1
 
-    def meet(self, first_ns: Int64s, last_ns: Int64s) -> Bools:
-        """Whether each [first, last] meets any [begun, done): recording may have cost it something; (n,)."""
-        return np.searchsorted(self.done_ns, first_ns, side="right") < np.searchsorted(
-            self.begun_ns, last_ns, side="right"
-        )
-
     def held(self) -> tuple[Stretch, ...]:
         """All that they hold, in order; none is empty."""
         return self.within(int(self.start_ns[0]), int(self.end_ns[-1])) if len(self.start_ns) else ()

@@ -75,10 +75,6 @@ class Fitted:
             return None
         return (self.n_parameters * math.log(self.n_fitted) - 2 * self.log_likelihood) / self.n_fitted
 
-    def parameter(self, name: str) -> Parameter:
-        """The estimate of that name. Raises KeyError."""
-        return {one.name: one for one in self.parameters}[name]
-
 
 def arrivals_of(scenario: Mapping[str, Any], horizon_ns: int) -> Arrivals:
     """The process that an `arrivals` section of a scenario file describes, over a phase of that length."""

@@ -43,21 +43,6 @@ class GapLaw(Protocol):
 
 
 @dataclass(frozen=True)
-class ExponentialGaps:
-    """F(x) = 1 - e^-x: the gaps of a Poisson process."""
-
-    @property
-    def c2(self) -> float:
-        return 1.0
-
-    def gaps(self, rng: np.random.Generator, count: int) -> Gaps:
-        return draws.standard_exponential(rng, count)
-
-    def first_gap(self, rng: np.random.Generator) -> float:
-        return float(draws.standard_exponential(rng, 1)[0])
-
-
-@dataclass(frozen=True)
 class GammaGaps:
     """Shape k = 1/cv² (the `burstiness` of vLLM's benchmark), scale cv². Length-biased: Gamma(k + 1), same scale."""
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from squall.scenarios.arrivals.gaps import LARGEST_GAMMA_C2, GammaGaps
 from squall.scenarios.arrivals.rate_paths import LARGEST_PATH, RatePath
-from squall.scenarios.arrivals.unit import CHUNK, UnitPoisson, UnitProcess, gamma_renewals
+from squall.scenarios.arrivals.unit import CHUNK, UnitProcess, gamma_renewals
 from squall.scenarios.exact import arrays, draws
 from squall.scenarios.units import NS_PER_S, digits_text
 
@@ -262,11 +262,6 @@ class Concatenation:
                 spans.append((part, start, end))
             start += length_ns
         return spans
-
-
-def poisson(rate_hz: float) -> Stationary:
-    """Independent arrivals at a constant rate."""
-    return Stationary(rate_hz, UnitPoisson())
 
 
 def floor_in_place(points: NDArray[np.float64]) -> Offsets:

@@ -34,11 +34,6 @@ def log1p(x: float) -> float:
     return x if abs(x) < _TINY else float(_DIGITS.ln(_DIGITS.add(1, Decimal(x))))
 
 
-def exp(x: float) -> float:
-    """e^x; infinite where it leaves float64."""
-    return float(_DIGITS.exp(Decimal(x)))
-
-
 def expm1(x: float) -> float:
     """e^x - 1."""
     return x if abs(x) < _TINY else float(_DIGITS.subtract(_DIGITS.exp(Decimal(x)), 1))

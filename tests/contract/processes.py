@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from squall.scenarios.arrivals.gaps import (
-    ExponentialGaps,
     GammaGaps,
     GapLaw,
     HyperexponentialGaps,
@@ -36,7 +35,6 @@ HORIZON_NS = 4 * S
 RATE_HZ = 100.0
 
 LAWS: dict[str, GapLaw] = {
-    "exponential": ExponentialGaps(),
     "even gamma": GammaGaps(0.4),
     "gamma": GammaGaps(2.0),
     "weibull": WeibullGaps(0.6),

@@ -13,7 +13,6 @@ import pytest
 from squall.models.heads import forward, make_weights
 from squall.models.made import make_inputs
 from squall.models.reference import (
-    TOLERANCE,
     answers_to,
     made_requests,
     of_asked,
@@ -23,6 +22,7 @@ from squall.models.reference import (
 from squall.models.spec import HEADS, ModelSpec, TensorSpec, head_spec
 from squall.scenarios.config.clients.check import ValueCheckConfig
 from squall.scenarios.errors import ScenarioError, TargetError
+from tests.tolerance import TOLERANCE
 
 SIZES = {"width": 16, "layers": 3, "classes": 2}
 EXTRA = {"linear_head": {}, "linear_head_stacked": {"heads": 3}, "seqlen_head": {"sequence": 5}}

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from squall.analysis.fitting.envelope import bin_counts, envelope_bins, fit_envelope, shrunk
 from squall.analysis.fitting.fitted import Fitted, arrivals_of
 from squall.scenarios.series.burstiness import idc_shifted
+from tests.fitted_parameters import parameter
 
 S = 1_000_000_000
 BIN_NS = 60 * S
@@ -32,7 +33,7 @@ def test_the_residual_and_the_curve_of_an_envelope_are_found(seed: int) -> None:
     times = drawn({"kind": "hawkes", "n": 0.4, "beta": 0.6}, seed)
     found = fit_envelope(times, END_NS, BIN_NS, "hawkes")
     for name, truth in (("n", 0.4), ("beta", 0.6)):
-        one = found.parameter(name)
+        one = parameter(found, name)
         assert one.stderr is not None
         assert abs(one.value - truth) < 3 * one.stderr, one
     # A bin has 240 expected arrivals of IDC 1/(1 - .4)² = 2.8: one level is off by √(2.8/240) = 0.11. Mean square over
@@ -42,8 +43,8 @@ def test_the_residual_and_the_curve_of_an_envelope_are_found(seed: int) -> None:
 
 
 def test_a_gamma_residual_is_found_and_a_poisson_curve_is_not_taken_for_one() -> None:
-    gamma = fit_envelope(drawn({"kind": "gamma", "cv": 1.5}), END_NS, BIN_NS, "gamma").parameter("cv")
-    poisson = fit_envelope(drawn({"kind": "poisson"}), END_NS, BIN_NS, "gamma").parameter("cv")
+    gamma = parameter(fit_envelope(drawn({"kind": "gamma", "cv": 1.5}), END_NS, BIN_NS, "gamma"), "cv")
+    poisson = parameter(fit_envelope(drawn({"kind": "poisson"}), END_NS, BIN_NS, "gamma"), "cv")
     assert gamma.stderr is not None
     assert poisson.stderr is not None
     assert abs(gamma.value - 1.5) < 3 * gamma.stderr

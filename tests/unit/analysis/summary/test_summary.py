@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from squall.analysis.requests.requests import COLUMNS, Requests
+from squall.analysis.requests.requests import Requests
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary import summary as summary_module
 from squall.analysis.summary.summary import summarise
@@ -23,6 +23,7 @@ from squall.analysis.verdict.measured import MOST_DETAILS, RunTables, outcome_fi
 from squall.analysis.verdict.phase_figures import SeriesFigures
 from squall.scenarios.errors import AnalysisError, MissingTable, StoreError
 from tests.known import known
+from tests.request_columns import COLUMNS
 from tests.synthetic_runs import START_NS, S, SyntheticRun
 
 MakeRun = Callable[..., RunStore]

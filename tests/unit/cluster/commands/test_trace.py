@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from squall.analysis.storage.store import RunStore
 from squall.cluster import cli
 from squall.cluster.cli import app
-from squall.scenarios.arrivals.process import Modulated, poisson
+from squall.scenarios.arrivals.process import Modulated, Stationary
 from squall.scenarios.arrivals.rate_paths import pulses
 from squall.scenarios.arrivals.unit import UnitPoisson
 from squall.scenarios.config.arrivals import OpenArrivals
@@ -38,7 +38,7 @@ def done(*words: object) -> str:
 @pytest.fixture
 def trace(tmp_path: Path) -> Path:
     """A minute of Poisson arrivals at 20/s, a time a line, and its sizes."""
-    offsets = poisson(20.0).offsets_ns(np.random.default_rng(1), 60 * S)
+    offsets = Stationary(20.0, UnitPoisson()).offsets_ns(np.random.default_rng(1), 60 * S)
     path = tmp_path / "poisson.csv"
     sizes = np.random.default_rng(2).integers(1, 9, offsets.size)
     rows = "\n".join(f"{time},{size}" for time, size in zip(offsets.tolist(), sizes.tolist(), strict=True))

@@ -11,7 +11,6 @@ import pytest
 from scipy import stats
 
 from squall.scenarios.arrivals.gaps import (
-    ExponentialGaps,
     GammaGaps,
     GapLaw,
     Gaps,
@@ -83,7 +82,6 @@ def hyperexponential(cv: float) -> Reference:
 
 
 LAWS: dict[str, tuple[GapLaw, Reference]] = {
-    "exponential": (ExponentialGaps(), reference(stats.expon())),
     "gamma 0.5": (GammaGaps(0.5), reference(stats.gamma(4.0, scale=0.25))),
     "gamma 2": (GammaGaps(2.0), reference(stats.gamma(0.25, scale=4.0))),
     "gamma 3": (GammaGaps(3.0), reference(stats.gamma(1 / 9, scale=9.0))),
@@ -188,11 +186,15 @@ class Unbalanced(HyperexponentialGaps):
 
 
 WRONG: dict[str, tuple[GapLaw, str, set[str]]] = {
-    "3 % too long": (Twin(ExponentialGaps(), lambda g: g * 1.03), "exponential", {"mean", "law"}),
-    "gamma for exponential": (GammaGaps(1.06), "exponential", {"c2", "law"}),
+    "3 % too long": (
+        Twin(HyperexponentialGaps(1.0), lambda g: g * 1.03),
+        "hyperexponential 1",
+        {"mean", "law"},
+    ),
+    "gamma for exponential": (GammaGaps(1.06), "hyperexponential 1", {"c2", "law"}),
     "shape for cv": (GammaGaps(0.25), "gamma 2", {"c2", "law", "shares", "first"}),
     "scale 1": (Twin(GammaGaps(0.5), lambda g: g * 4), "gamma 0.5", {"mean", "law", "shares"}),
-    "exponential for gamma 3": (ExponentialGaps(), "gamma 3", {"c2", "law", "first"}),
+    "exponential for gamma 3": (HyperexponentialGaps(1.0), "gamma 3", {"c2", "law", "first"}),
     "gamma for weibull": (GammaGaps(math.sqrt(weibull_c2(0.5)) * 0.99), "weibull 0.5", {"law", "shares"}),
     "weibull for gamma": (WeibullGaps(weibull_shape(2.0)), "gamma 2", {"law", "shares", "first"}),
     "weibull without its scale": (
@@ -211,12 +213,16 @@ WRONG: dict[str, tuple[GapLaw, str, set[str]]] = {
         {"law", "shares"},
     ),
     "cut at 5 means": (Twin(LomaxGaps(1.5), lambda g: np.minimum(g, 5.0)), "lomax 1.5", {"tail", "shares"}),
-    "exponential for lomax": (ExponentialGaps(), "lomax 6", {"law", "tail"}),
+    "exponential for lomax": (HyperexponentialGaps(1.0), "lomax 6", {"law", "tail"}),
     "gamma for hyperexponential": (GammaGaps(2.0), "hyperexponential 2", {"law", "shares"}),
     "phases of unlike load": (Unbalanced(2.0), "hyperexponential 2", {"law", "shares", "first"}),
-    "one phase": (ExponentialGaps(), "hyperexponential 2", {"law", "c2", "first"}),
+    "one phase": (HyperexponentialGaps(1.0), "hyperexponential 2", {"law", "c2", "first"}),
     "hyperexponential for exponential": (HyperexponentialGaps(1.15), "hyperexponential 1", {"law", "c2"}),
-    "rounded to 0.05": (Twin(ExponentialGaps(), lambda g: np.round(g * 20) / 20), "exponential", {"law"}),
+    "rounded to 0.05": (
+        Twin(HyperexponentialGaps(1.0), lambda g: np.round(g * 20) / 20),
+        "hyperexponential 1",
+        {"law"},
+    ),
     "neighbours alike": (Twin(GammaGaps(0.5), rising_in_fours), "gamma 0.5", {"independence"}),
     "first gap ordinary, gamma": (ordinary(GammaGaps(2.0)), "gamma 2", {"first"}),
     "first gap ordinary, regular": (ordinary(GammaGaps(0.5)), "gamma 0.5", {"first"}),

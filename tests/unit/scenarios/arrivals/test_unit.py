@@ -13,7 +13,6 @@ from scipy import stats
 
 from squall.scenarios.arrivals import unit as processes
 from squall.scenarios.arrivals.gaps import (
-    ExponentialGaps,
     GammaGaps,
     HyperexponentialGaps,
     LognormalGaps,
@@ -259,7 +258,7 @@ def test_the_gamma_law_of_the_excitation_stands_in_for_the_burn_in(
 
 
 @pytest.mark.parametrize(
-    "process", [UnitRenewal(ExponentialGaps()), UnitRenewal(GammaGaps(2.0)), UnitHawkes(0.3, 2.0)]
+    "process", [UnitRenewal(HyperexponentialGaps(1.0)), UnitRenewal(GammaGaps(2.0)), UnitHawkes(0.3, 2.0)]
 )
 def test_blocks_join_without_a_seam(process: UnitProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawn 100 at a time, the law is the same."""

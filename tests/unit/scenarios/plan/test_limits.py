@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
-from squall.scenarios.arrivals.process import MOST_DRAWN, Constant, Modulated, Superposition, Ticks, poisson
+from squall.scenarios.arrivals.process import (
+    MOST_DRAWN,
+    Constant,
+    Modulated,
+    Stationary,
+    Superposition,
+    Ticks,
+)
 from squall.scenarios.arrivals.random_paths import LogGaussianPath
 from squall.scenarios.arrivals.unit import UnitPoisson
 from squall.scenarios.config.arrivals import OpenArrivals, OpenPart, expected_count
@@ -60,7 +67,7 @@ def test_a_draw_that_no_plan_takes_is_refused_before_it_is_made() -> None:
     many = MOST_DRAWN / 1e9
     for process in (
         Modulated(1e300, path, UnitPoisson()),
-        poisson(many * 1e10),
+        Stationary(many * 1e10, UnitPoisson()),
         Constant(many * 1e10),
         Ticks(1e-9, 1),
     ):
@@ -70,7 +77,7 @@ def test_a_draw_that_no_plan_takes_is_refused_before_it_is_made() -> None:
 
 def test_parts_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("squall.scenarios.arrivals.process.MOST_DRAWN", 1_000)
-    parts = Superposition((poisson(80.0),) * 20)
+    parts = Superposition((Stationary(80.0, UnitPoisson()),) * 20)
     with pytest.raises(ValueError, match="more than a plan takes"):
         parts.offsets_ns(np.random.default_rng(0), 10 * S)
 
