@@ -126,7 +126,9 @@ types: $(READY)
 	$(BIN)/mypy
 
 docs: $(READY)
-	$(BIN)/python -m squall.analysis.schema > docs/schema.md
+	@mkdir -p build/docs
+	$(BIN)/python -m squall.analysis.schema >build/docs/schema.md
+	$(BIN)/python -m squall.analysis.summary.keys >build/docs/summary.md
 	$(BIN)/python -m docs.make.gallery
 	$(BIN)/python -m docs.make.experiments
 

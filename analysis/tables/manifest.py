@@ -1,7 +1,7 @@
 """manifest.json: what ran, where, when, and the verdict. Its one definition, for who writes it and who reads it.
 
-`RunStore.manifest` is a `Manifest`; `RunStore.amend` puts a changed one on disk. docs/schema.md lists all fields from
-here. A key stands in the file as the field is named here; `document` says which are left out.
+`RunStore.manifest` is a `Manifest`; `RunStore.amend` puts a changed one on disk. `python -m squall.analysis.schema`
+prints all fields. A key stands in the file as the field is named here; `document` says which are left out.
 """
 
 from __future__ import annotations

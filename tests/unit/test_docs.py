@@ -12,7 +12,6 @@ import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from squall.analysis.schema import markdown
 from squall.scenarios.arrivals.presets import CLIENT_PRESETS, PRESETS
 from squall.scenarios.config import arrivals as arrivals_config
 from squall.scenarios.config import residuals as residuals_config
@@ -347,10 +346,6 @@ def test_the_arrivals_page_lists_just_the_commands_and_flags_of_squall_trace() -
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)) <= flags | {
         "--trace"
     }  # that of docs.make.gallery
-
-
-def test_the_schema_page_is_that_of_the_code() -> None:
-    assert (ROOT / "docs" / "schema.md").read_text(encoding="utf-8") == markdown()
 
 
 @pytest.mark.parametrize(
