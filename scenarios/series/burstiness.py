@@ -46,16 +46,6 @@ def window_counts(
     return counts
 
 
-def index_of_dispersion(
-    times_ns: NDArray[np.int64], window_ns: int, start_ns: int, end_ns: int
-) -> float | None:
-    """Var/mean of the counts per window; None below 10 whole windows or without an instant."""
-    counts = window_counts(times_ns, window_ns, start_ns, end_ns)
-    if counts.size < LEAST_WINDOWS or not counts.any():
-        return None
-    return float(counts.var(ddof=1) / counts.mean())
-
-
 def peak_to_mean(times_ns: NDArray[np.int64], window_ns: int, start_ns: int, end_ns: int) -> float | None:
     """Largest count of a window over the mean one; None below one whole window or without an instant."""
     counts = window_counts(times_ns, window_ns, start_ns, end_ns)

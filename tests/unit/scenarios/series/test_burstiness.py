@@ -17,7 +17,6 @@ from squall.scenarios.series.burstiness import (
     gd1_waits,
     hill,
     idc_shifted,
-    index_of_dispersion,
     largest,
     local_c2,
     local_c2s,
@@ -27,6 +26,7 @@ from squall.scenarios.series.burstiness import (
     window_counts,
     window_runs,
 )
+from tests.dispersion import index_of_dispersion
 
 S = 1_000_000_000
 Int64s = NDArray[np.int64]
