@@ -18,14 +18,8 @@ ALLOWED = {
     "cluster": ("scenarios", "models", "actors", "analysis"),
 }  # fmt: skip
 """What each package imports besides its own."""
-HEAVY = {
-    "ray": (),
-    "plotly": (),
-    "matplotlib": (),
-    "tritonclient": (),
-    "pynvml": (),
-    "onnx": (),
-    "onnxruntime": (),
+HEAVY: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("ray", "plotly", "matplotlib", "tritonclient", "pynvml", "onnx", "onnxruntime"), ()),
     "duckdb": ("analysis.storage", "analysis.join", "analysis.metrics"),
     "scipy": ("analysis.fitting",),
     "torch": ("models.backend", "actors.probes"),

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
 
 from squall.actors.sampling.cpu_source import ClientPids
@@ -41,12 +38,6 @@ def test_what_fills_no_table_of_the_schema_or_one_that_is_filled_already_is_refu
         refuse_gaps([*FILLED, "fan_samples"], observed_tables())
     with pytest.raises(TypeError, match="host_samples is filled twice"):
         refuse_gaps([*FILLED, "host_samples"], observed_tables())
-
-
-def test_the_page_tells_of_every_table_and_of_no_other() -> None:
-    page = (Path(__file__).parents[4] / "docs" / "sampling.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| .* \| \d+ m?s \|.*\|$", page, re.MULTILINE)
-    assert sorted(name for row in rows for name in re.findall(r"`(\w+)`", row)) == sorted(FILLED)
 
 
 def test_sources_fill_the_table_they_stand_at_as_often_as_it_says() -> None:
