@@ -13,8 +13,9 @@ from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.deal import Redeal, owners_of
 from squall.scenarios.plan.drafting import plan_scenario
-from squall.scenarios.plan.plan import Plan, deal, deal_again, merge
+from squall.scenarios.plan.plan import Plan, deal, deal_again
 from squall.scenarios.plan.route import route
+from tests.merged_plans import merge
 from tests.unit.scenarios.config.test_client_options import scenario_of
 
 N_LANES = 10

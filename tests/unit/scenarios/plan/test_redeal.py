@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from squall.scenarios.plan.deal import DealRule, Redeal, affinity_of, owners_of, workers_of
-from squall.scenarios.plan.plan import PhaseSpan, Plan, deal, deal_again, merge
+from squall.scenarios.plan.plan import PhaseSpan, Plan, deal, deal_again
+from tests.merged_plans import merge
 
 RULES: tuple[DealRule, ...] = ("sequence", "hash", "session")
 
