@@ -127,7 +127,7 @@ types: $(READY)
 
 docs: $(READY)
 	$(BIN)/python -m squall.analysis.schema > docs/schema.md
-	$(BIN)/python -m docs.make.gallery
+	$(BIN)/python -m docs.make.pictures
 	$(BIN)/python -m docs.make.experiments
 
 # The wheels of constraints.txt as their index has them; asks it.
