@@ -17,7 +17,9 @@ def merge(parts: Iterable[Plan]) -> Plan:
     held = list(parts)
     assert len({(part.spans, tuple(part.columns.items()), part.models) for part in held}) == 1
     order = np.argsort(np.concatenate([part.seq for part in held]), kind="stable")
-    whole = {name: np.concatenate([getattr(part, name) for part in held])[order] for name in held[0].columns}
+    whole: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in held])[order] for name in held[0].columns
+    }
     assert whole["seq"].tolist() == list(range(order.size))
     return replace(held[0], **whole)
 
