@@ -159,7 +159,8 @@ def _parts_of(plan: Plan, workers: range, n_workers: int) -> list[Plan]:
             if takers is not None:
                 rows = np.flatnonzero(takers == worker)
             for name, column in columns.items():
-                part[name].append(column[piece][rows])
+                # no view: the pages of a column in a file are read once
+                part[name].append(np.ascontiguousarray(column[piece][rows]))
     return [
         Plan(
             spans=plan.spans,
