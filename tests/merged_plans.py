@@ -1,9 +1,9 @@
-"""The whole plan from the parts that were dealt, and whether a column of a plan lies in a file."""
+"""The whole plan from the parts that workers have, and where its columns lie."""
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,21 +12,21 @@ from numpy.typing import NDArray
 from squall.scenarios.plan.plan import Plan
 
 
-def merge(plans: Iterable[Plan]) -> Plan:
-    """The whole plan from its parts in any order: every seq is there once."""
-    parts = list(plans)
-    order = np.argsort(np.concatenate([part.seq for part in parts]), kind="stable")
-    first = parts[0]
+def merge(parts: Iterable[Plan]) -> Plan:
+    """The plan that was dealt, from all parts in any order. An arrival that is missing or there twice fails."""
+    held = list(parts)
+    assert len({(part.spans, tuple(part.columns.items()), part.models) for part in held}) == 1
+    order = np.argsort(np.concatenate([part.seq for part in held]), kind="stable")
     whole: dict[str, Any] = {
-        name: np.concatenate([getattr(part, name) for part in parts])[order] for name in first.columns
+        name: np.concatenate([getattr(part, name) for part in held])[order] for name in held[0].columns
     }
-    assert np.array_equal(whole["seq"], np.arange(order.size))
-    return Plan(spans=first.spans, deal=first.deal, models=first.models, **whole)
+    assert whole["seq"].tolist() == list(range(order.size))
+    return replace(held[0], **whole)
 
 
 def is_in_file(column: NDArray[Any]) -> bool:
-    """Whether the column, or the one it is a view of, is mapped from a file."""
+    """Whether the column, or the one that it is a view of, is mapped from a file."""
     base: Any = column
-    while isinstance(base, np.ndarray | memoryview):
-        base = base.obj if isinstance(base, memoryview) else base.base
-    return isinstance(base, mmap.mmap)
+    while isinstance(base, np.ndarray) and not isinstance(base, np.memmap):
+        base = base.base
+    return isinstance(base, np.memmap)

@@ -65,7 +65,7 @@ SetOption = Annotated[
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of all that is drawn.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
 ToOption = Annotated[
-    str | None, typer.Option("--to", "-t", help="Format of OUT; none: by its ending (.parquet, .csv, …).")
+    str | None, typer.Option("--to", "-t", help="Format of OUT: parquet, csv or jsonl; none: by its ending.")
 ]
 PlotOption = Annotated[
     Path | None, typer.Option("--plot", help="Also draw it: a .png, .svg or .html file.", metavar="PLOT")
@@ -228,7 +228,7 @@ def convert(
     overrides: SetOption = None,
     seed: SeedOption = 1,
 ) -> None:
-    """Writes a trace in another format; windows, scales and repairs it on the way where asked to."""
+    """Writes a trace as Parquet, CSV or JSON lines; windows, scales and repairs it on the way where asked to."""
     settings = _settings(
         file, spread, overrides, format=format_, unit=unit, column=column, repair=repair, stamp_at=stamp_at,
         duration_columns=duration_column, duration_unit=duration_unit,

@@ -35,19 +35,19 @@ from squall.scenarios.shares.ranges import VariantRange, ranges_of
 from squall.scenarios.sizes import LARGEST_ARRIVAL_COUNT
 
 
-def plan_scenario(scenario: Scenario, seed: int | None = None, folder: Path | None = None) -> Plan:
+def plan_scenario(scenario: Scenario, seed: int | None = None) -> Plan:
     """The plan of the whole run, the same for the same scenario and seed; `seed` None means the scenario's.
 
     Phases are laid end to end. Each phase has its own streams for arrivals, models, rows and variants, so that a change
     to one moves no other. A phase with a `speed` is drawn as without one, and its instants are divided by it in
     integers. The draws use nothing that depends on CPU or C library (`squall.scenarios.exact`), so that the same
     release of squall plans the same anywhere; `sha256()` in the manifest shows whether two runs had one schedule.
-    `folder` takes the temporary files of a plan that is kept in files; None: the system's temporary folder. Raises
-    ScenarioError for a trace file that cannot be used, parameters that do not suit the phase, sessions that are not
-    there and a full disk, ValueError for a closed-loop scenario, which has no schedule: `plan_closed` plans it.
+
+    Raises ScenarioError for a trace file that cannot be used, parameters that do not suit the phase, sessions that are
+    not there and a full disk, ValueError for a closed-loop scenario, which has no schedule: `plan_closed` plans it.
     """
     spans = lay_out(scenario.phases)
-    draft = _Draft(scenario, scenario.seed if seed is None else seed, folder)
+    draft = _Draft(scenario, scenario.seed if seed is None else seed)
     for index, span in enumerate(spans):
         draft.add_phase(index, span.start_ns)
     return draft.plan(spans)
@@ -124,7 +124,7 @@ def lay_out(phases: Sequence[PhaseConfig]) -> tuple[PhaseSpan, ...]:
 class _Draft:
     """The columns of a plan as its phases are drawn."""
 
-    def __init__(self, scenario: Scenario, seed: int, folder: Path | None) -> None:
+    def __init__(self, scenario: Scenario, seed: int) -> None:
         self._scenario = scenario
         self._seed = seed
         clients = scenario.clients
@@ -132,10 +132,10 @@ class _Draft:
         self._ranges = variant_ranges(scenario)
         self._of_variant = np.dtype(entry_dtype(self._n_payloads))
         types = {**COLUMNS, "variant": VARIANT_TYPES[self._of_variant]}
-        self._columns = {name: Column(dtype, folder) for name, dtype in types.items()}
+        self._columns = {name: Column(dtype) for name, dtype in types.items()}
         is_by_session = clients.deal == "session" or clients.routing.kind in ("sticky", "trace")
         self._n_lanes = clients.sequences.concurrent if clients.sequences is not None else None
-        self._affinity = Column("<u4", folder) if is_by_session or self._n_lanes else None
+        self._affinity = Column("<u4") if is_by_session or self._n_lanes else None
         self._named = named_entries(clients.data, self._n_payloads) if clients.data is not None else None
         self._states: dict[Path, FileState] = {}
 

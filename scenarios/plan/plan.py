@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from squall.scenarios.plan.deal import PlanRule, workers_of
-from squall.scenarios.plan.growing import Column, pieces
+from squall.scenarios.plan.growing import pieces
 from squall.scenarios.shares.ranges import VariantRange, models_of
 
 COLUMNS = {"seq": "<i8", "offset_ns": "<i8", "phase": "<u1", "rows": "<i4", "variant": "<u1"}
@@ -150,10 +150,7 @@ def _parts_of(plan: Plan, workers: range, n_workers: int) -> list[Plan]:
         return [replace(plan, affinity=None)]
     columns = {name: getattr(plan, name) for name in plan.columns}
     affinity, in_turn = plan.affinity, plan.deal == "sequence" and plan.is_whole
-    parts = [
-        {name: Column(dtype, most_rows_in_memory=len(plan)) for name, dtype in plan.columns.items()}
-        for _ in workers
-    ]
+    parts: list[dict[str, list[NDArray[Any]]]] = [{name: [] for name in columns} for _ in workers]
     for piece in pieces([*columns.values(), *([] if affinity is None else [affinity])]):
         shares = None if affinity is None else affinity[piece]
         takers = None if in_turn else workers_of(plan.deal, plan.seq[piece], shares, n_workers)
@@ -162,13 +159,14 @@ def _parts_of(plan: Plan, workers: range, n_workers: int) -> list[Plan]:
             if takers is not None:
                 rows = np.flatnonzero(takers == worker)
             for name, column in columns.items():
-                part[name].append(column[piece][rows])
+                # no view: the pages of a column in a file are read once
+                part[name].append(np.ascontiguousarray(column[piece][rows]))
     return [
         Plan(
             spans=plan.spans,
             deal=plan.deal,
             models=plan.models,
-            **{name: column.join() for name, column in part.items()},
+            **{name: np.concatenate([columns[name][:0], *part.pop(name)]) for name in columns},
         )
         for part in parts
     ]

@@ -1,8 +1,7 @@
-"""What every encoder writes and every source of a trace reads, whatever the format."""
+"""What every source of a trace reads, whatever the format, and that what is written is read back."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -10,126 +9,85 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
-from squall.scenarios.traces.formats import FORMATS, Format, record_of
 from squall.scenarios.traces.parts.options import TraceUnit
 from squall.scenarios.traces.parts.part import TracePart
-from squall.scenarios.traces.readers.chunk import Mending, Source
-from squall.scenarios.traces.reading import TraceFormat, TraceOptions, open_trace, read_trace
-from squall.scenarios.traces.writing import write_trace
+from squall.scenarios.traces.readers.chunk import Mending
+from squall.scenarios.traces.reading import FORMATS, Format, TraceFormat, TraceOptions, open_trace, read_trace
+from squall.scenarios.traces.writing import WrittenFormat, write_trace
+from tests.trace_examples import SESSIONS, SIZES, STAMPS_NS, WITHOUT_SESSIONS, example_file
 
 S = 1_000_000_000
-WRITTEN = [one for one in FORMATS if one.write is not None]
-INSTANTS: list[TraceFormat] = [one.name for one in WRITTEN if one.name != "servegen"]
-FROM_FIRST = ("intervals", "fixed-schedule")
-STEP_NS = {
-    "fixed-schedule": 1_000_000, "combined-log": S, "common-log": S, "azure-llm": 100, "counts": S, "intervals": 1_000,
-}  # fmt: skip
-"""What is below is cut."""
-WITHOUT_TOKENS = ("fixed-schedule", "combined-log", "common-log", "counts", "lines", "intervals")
-WITHOUT_SESSIONS = ("mooncake", "fixed-schedule", "azure-llm", "counts", "lines", "intervals")
-TOKENS = ("ContextTokens", "GeneratedTokens")
-RENAMED = {
-    "mooncake": ("input_length", "output_length"),
-    "bailian": ("input_length", "output_length"),
-    "burstgpt": ("Request tokens", "Response tokens"),
-}
-TEXTS = [one for one in WRITTEN if not one.compresses_itself]
-N_ROWS = 9
-
-
-def rows() -> TracePart:
-    """Over three of ServeGen's windows, each size and a few sessions, two rows at one instant."""
-    stamp_ns = np.array([0, 1, 1, 5, 600, 601, 602, 1_300, 1_400], np.int64) * S
-    names = (*TOKENS, "bytes", "input_length", "output_length")
-    sizes = {name: np.arange(N_ROWS, dtype=np.int64) + place for place, name in enumerate(names)}
-    return TracePart(stamp_ns, sizes, np.array([3, 3, 5, -1, 3, 5, 5, 3, 7], np.int64))
-
-
-# encoders
-
-
-def pattern(session: NDArray[np.int64]) -> list[int]:
-    """Which rows share a session: the index of the first row with the same number."""
-    return [session.tolist().index(number) for number in session.tolist()]
+WRITTEN: tuple[WrittenFormat, ...] = get_args(WrittenFormat)
 
 
 @st.composite
 def traces(draw: st.DrawFn) -> TracePart:
-    """Rows within an hour, from the trace's own zero or from today, with the tokens of Azure and sessions."""
+    """Rows within an hour, from the trace's own zero or from today, with two sizes and sessions."""
     origin_ns = draw(st.sampled_from([0, 1_700_000_000 * S]))
     offsets = sorted(draw(st.lists(st.integers(0, 3_600 * S), min_size=1, max_size=12)))
     n_rows = len(offsets)
     sizes = {}
-    for name in TOKENS:
+    for name in ("ContextTokens", 'a, "b"'):
         values = draw(st.lists(st.integers(-1, 2**40), min_size=n_rows, max_size=n_rows))
         # a column all empty is no column
         sizes[name] = np.array([max(values[0], 0), *values[1:]], dtype=np.int64)
-    numbers = st.one_of(st.integers(0, 3), st.integers(0, 2**63 - 1))
+    numbers = st.one_of(st.integers(-1, 3), st.integers(0, 2**63 - 1))
     sessions = draw(st.lists(numbers, min_size=n_rows, max_size=n_rows))
-    stamp_ns = np.array(offsets, dtype=np.int64) + origin_ns
-    return TracePart(stamp_ns, sizes, np.array(sessions, dtype=np.int64))
+    return TracePart(np.array(offsets, dtype=np.int64) + origin_ns, sizes, np.array(sessions, dtype=np.int64))
 
 
 @settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(traces(), st.sampled_from(INSTANTS), st.integers(1, 12), st.sampled_from(["", ".gz", ".zst"]))
+@given(traces(), st.sampled_from(WRITTEN), st.integers(1, 12), st.sampled_from(["", ".gz", ".zst"]))
 def test_what_is_written_is_read_back(
-    tmp_path: Path, part: TracePart, format: TraceFormat, piece_rows: int, suffix: str
+    tmp_path: Path, part: TracePart, format: WrittenFormat, piece_rows: int, suffix: str
 ) -> None:
-    suffix = "" if format in ("parquet", "arrow") else suffix
-    path = tmp_path / f"trace{suffix}"
+    path = tmp_path / f"trace{'' if format == 'parquet' else suffix}"
     assert write_trace(path, format, part.pieces(piece_rows)) == len(part)
-    named = TraceOptions(format="intervals") if format == "intervals" else TraceOptions()
-    assert open_trace(path, named).format == format
-    back = read_trace(path, named)
-
-    step_ns = STEP_NS.get(format, 1)
-    first_ns = part.stamp_ns[0] // step_ns * step_ns if format in FROM_FIRST else 0
-    assert back.stamp_ns.tolist() == (part.stamp_ns // step_ns * step_ns - first_ns).tolist()
-
-    for name, new_name in zip(TOKENS, RENAMED.get(format, TOKENS), strict=True):
-        assert (format in WITHOUT_TOKENS) == (new_name not in back.sizes)
-        assert format in WITHOUT_TOKENS or back.sizes[new_name].tolist() == part.sizes[name].tolist()
+    assert open_trace(path).format == format
+    back = read_trace(path)
+    assert back.stamp_ns.tolist() == part.stamp_ns.tolist()
+    assert {name: values.tolist() for name, values in back.sizes.items()} == {
+        name: values.tolist() for name, values in part.sizes.items()
+    }
     assert part.session is not None
-    if format in WITHOUT_SESSIONS:
-        assert back.session is None
-    else:
-        assert back.session is not None
-        assert pattern(back.session) == pattern(part.session)
-        if format != "bailian":
-            assert back.session.tolist() == part.session.tolist()
+    assert back.session is not None
+    assert back.session.tolist() == part.session.tolist()
 
 
-def text_of(format: Format, parts: Sequence[TracePart], folder: Path) -> bytes:
-    assert format.write is not None
-    with (folder / "trace").open("wb") as file:
-        format.write(file, "", parts[0], parts)
-    return (folder / "trace").read_bytes()
-
-
-@pytest.mark.parametrize("format", TEXTS, ids=lambda one: one.name)
-def test_the_text_is_the_same_however_the_rows_are_cut_into_parts(format: Format, tmp_path: Path) -> None:
-    whole = text_of(format, [rows()], tmp_path)
-    assert whole.endswith(b"\n")
-    for most_rows in range(1, N_ROWS):
-        assert text_of(format, list(rows().pieces(most_rows)), tmp_path) == whole
-
-
-# sources
-
-
-def source_of(name: TraceFormat, folder: Path) -> Source:
-    path = folder / "trace"
-    write_trace(path, name, [rows()])
-    return record_of(name).read(path, TraceOptions(format=name))
-
-
-@pytest.mark.parametrize("name", [one.name for one in WRITTEN])
-def test_each_call_gives_every_row_from_the_first_on_with_its_number_in_the_file(
-    name: TraceFormat, tmp_path: Path
+@pytest.mark.parametrize("format", ["csv", "jsonl"])
+def test_the_text_is_the_same_however_the_rows_are_cut_into_parts(
+    format: WrittenFormat, tmp_path: Path
 ) -> None:
-    source = source_of(name, tmp_path)
+    part = TracePart(np.arange(9) * S, {"n": np.arange(9)}, np.array([3, 3, 5, -1, 3, 5, 5, 3, 7]))
+    write_trace(tmp_path / "whole", format, [part])
+    whole = (tmp_path / "whole").read_bytes()
+    assert whole.endswith(b"\n")
+    for most_rows in range(1, 9):
+        write_trace(tmp_path / "parts", format, part.pieces(most_rows))
+        assert (tmp_path / "parts").read_bytes() == whole
+
+
+@pytest.mark.parametrize("format", FORMATS, ids=lambda one: one.name)
+def test_an_example_is_recognised_and_read_exactly(format: Format, tmp_path: Path) -> None:
+    path = example_file(tmp_path, format.name)
+    assert open_trace(path).format == ("lines" if format.recognise is None else format.name)
+    part = read_trace(path, TraceOptions(format=format.name))
+    assert {name: values.tolist() for name, values in part.sizes.items()} == SIZES.get(format.name, {})
+    assert (part.session is None) == (format.name in WITHOUT_SESSIONS)
+    if format.name == "servegen":  # draws the instants
+        return
+    assert part.stamp_ns.tolist() == STAMPS_NS
+    if part.session is not None:
+        first = [part.session.tolist().index(number) for number in part.session.tolist()]
+        assert first == [SESSIONS.index(name) for name in SESSIONS]
+
+
+@pytest.mark.parametrize("format", FORMATS, ids=lambda one: one.name)
+def test_each_call_gives_every_row_from_the_first_on_with_its_number_in_the_file(
+    format: Format, tmp_path: Path
+) -> None:
+    source = format.read(example_file(tmp_path, format.name), TraceOptions(format=format.name))
     seen = []
     for _ in range(2):
         chunks = list(source.chunks(Mending(())))
@@ -137,21 +95,25 @@ def test_each_call_gives_every_row_from_the_first_on_with_its_number_in_the_file
         assert stamps.dtype == np.int64
         numbers = [chunk.row_of(index) for chunk in chunks for index in range(len(chunk.part))]
         if (
-            name != "servegen"
+            format.name != "servegen"
         ):  # whose rows are windows, with any number of arrivals, of several clients at once
-            assert stamps.size == N_ROWS
+            assert stamps.size == len(STAMPS_NS)
             assert numbers == sorted(numbers)
         assert min(numbers) >= 1
         seen.append((stamps.tolist(), numbers))
     assert seen[0] == seen[1]
 
 
-@pytest.mark.parametrize("name", [one.name for one in WRITTEN])
-def test_what_a_source_says_of_its_rows_holds_for_them(name: TraceFormat, tmp_path: Path) -> None:
-    source = source_of(name, tmp_path)
+@pytest.mark.parametrize("format", FORMATS, ids=lambda one: one.name)
+def test_what_a_source_says_of_its_rows_holds_for_them(format: Format, tmp_path: Path) -> None:
+    source = format.read(example_file(tmp_path, format.name), TraceOptions(format=format.name))
     assert source.unit is None or source.unit in get_args(TraceUnit)
     assert source.unit is not None or not source.unit_is_assumed
     assert source.tick_ns is None or source.tick_ns > 0
     for chunk in source.chunks(Mending(())):
         assert tuple(chunk.part.sizes) == source.size_names
         assert (chunk.part.session is not None) == source.has_sessions
+
+
+def test_every_format_is_there_once() -> None:
+    assert sorted(format.name for format in FORMATS) == sorted(get_args(TraceFormat))

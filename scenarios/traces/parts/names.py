@@ -68,9 +68,6 @@ SESSION_NAMES = (
     "session", "session_id", "sessionid", "conversation_id", "chat_id", "client_id", "client", "user_id", "user",
     "host",
 )  # fmt: skip
-INPUT_NAMES = ("input_length", "ContextTokens", "Request tokens", "input_tokens", "prompt_tokens")
-OUTPUT_NAMES = ("output_length", "GeneratedTokens", "Response tokens", "output_tokens", "completion_tokens")
-BYTES_NAMES = ("bytes", "n_bytes", "size_bytes", "body_bytes_sent")
 _UNIT_WORDS: dict[str, TraceUnit] = {
     "ns": "ns", "nanos": "ns", "nanosecond": "ns", "nanoseconds": "ns", "us": "us", "usec": "us", "micros": "us",
     "microsecond": "us", "microseconds": "us", "ms": "ms", "millis": "ms", "millisecond": "ms", "milliseconds": "ms",

@@ -1,4 +1,4 @@
-"""What the first bytes of a trace show: one question a format; `squall.scenarios.traces.formats` asks them in order."""
+"""What the first bytes of a trace show: one question a format; `squall.scenarios.traces.reading` asks them in order."""
 
 from __future__ import annotations
 

@@ -11,7 +11,6 @@ import pytest
 SCENARIOS = Path(__file__).parents[3] / "scenarios"
 NOT_PLANNING = (
     "series/burstiness.py", "series/correlation.py", "series/logging_tick.py",  # figures about a schedule
-    "traces/writers/client_windows.py",  # writes a trace
 )  # fmt: skip
 EXEMPT = {("plan/think.py", "_lognormal_excess"), ("plan/think.py", "_normal_cdf")}
 """Functions of a module that are about a closed loop after it ran."""
@@ -65,7 +64,6 @@ WHOLE_POWERS = (
     "exact/arrays.py",
     "exact/scalars.py",
     "units.py",
-    "traces/parts/texts.py",
     "traces/readers/checks.py",
 )
 """Modules whose powers are of whole or decimal numbers, or only tell a likely unit in the words of an error."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
 
 from squall.actors.sampling.cpu_source import ClientPids
@@ -24,12 +21,6 @@ from tests.fakes import FakeClock
 SETTINGS = ObserverSettings(
     "run", "node-0", "", host_interval_ns=1, thread_interval_ns=2, triton_interval_ns=3, gpu_interval_ns=4
 )
-
-
-def test_the_page_tells_of_every_table_and_of_no_other() -> None:
-    page = (Path(__file__).parents[4] / "docs" / "sampling.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| .* \| \d+ m?s \|.*\|$", page, re.MULTILINE)
-    assert sorted(name for row in rows for name in re.findall(r"`(\w+)`", row)) == sorted(FILLED)
 
 
 def test_sources_fill_the_table_they_stand_at_as_often_as_it_says() -> None:

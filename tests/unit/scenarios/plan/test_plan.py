@@ -6,6 +6,7 @@ import hashlib
 import json
 import pickle
 import resource
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,7 @@ def dealt_by(plan: Plan, rule: DealRule) -> Plan:
 def in_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Plans of more than 7 arrivals are kept in files of this folder."""
     monkeypatch.setattr("squall.scenarios.plan.growing.MOST_ROWS_IN_MEMORY", 7)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
 
 
@@ -156,10 +158,10 @@ def test_the_union_of_the_parts_is_the_plan_byte_for_byte(
 def test_a_plan_in_files_is_dealt_as_one_in_memory(
     in_files: Path, rule: DealRule, n_workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    filed = plan_scenario(scenario(), folder=in_files)
-    merged = merge(deal(dealt_by(filed, rule), n_workers))
+    filed = plan_scenario(scenario())
     assert all(is_in_file(getattr(filed, name)) for name in COLUMNS)
     assert not any(in_files.iterdir())  # the files have no names, so nothing is left of a killed process
+    merged = merge(deal(dealt_by(filed, rule), n_workers))
     monkeypatch.undo()
     plan = plan_scenario(scenario())
     assert not any(is_in_file(getattr(plan, name)) for name in COLUMNS)
@@ -167,8 +169,9 @@ def test_a_plan_in_files_is_dealt_as_one_in_memory(
     assert_same(merged, plan)
 
 
-def test_a_part_of_a_plan_in_files_travels_as_what_it_is(in_files: Path) -> None:
-    _, part, _ = deal(plan_scenario(scenario(), folder=in_files), 3)
+@pytest.mark.usefixtures("in_files")
+def test_a_part_of_a_plan_in_files_travels_as_what_it_is() -> None:
+    _, part, _ = deal(plan_scenario(scenario()), 3)
     assert not any(is_in_file(getattr(part, name)) for name in COLUMNS)
     assert_same(pickle.loads(pickle.dumps(part)), part)
 
@@ -180,7 +183,7 @@ def test_a_disk_without_room_is_one_error(in_files: Path) -> None:
         with pytest.raises(
             ScenarioError, match=f"{in_files}: a temporary file of the plan cannot be written: File"
         ):
-            plan_scenario(scenario(), folder=in_files)
+            plan_scenario(scenario())
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
@@ -254,7 +257,7 @@ def test_more_workers_than_arrivals_leave_some_without_work() -> None:
     assert merge(parts).sha256() == plan.sha256()
 
 
-def test_a_plan_is_dealt_to_one_worker_or_more() -> None:
+def test_a_plan_is_dealt_to_one_worker_at_least() -> None:
     with pytest.raises(ValueError, match="dealt to 1 or more workers, not 0"):
         next(deal(plan_scenario(scenario()), 0))
 

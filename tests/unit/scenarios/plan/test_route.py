@@ -6,6 +6,7 @@ import json
 import math
 import pickle
 import re
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -205,7 +206,8 @@ def test_a_mirrored_plan_of_many_pieces_and_in_files_is_the_same(
     whole = routed(plan, "mirror", [1.0, 1.0])
     monkeypatch.setattr("squall.scenarios.plan.route._MIRRORED_ROWS", 4_096)
     monkeypatch.setattr("squall.scenarios.plan.growing.MOST_ROWS_IN_MEMORY", 7)
-    filed = route(plan, RoutingConfig(kind="mirror"), [1.0, 1.0], 1, tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    filed = route(plan, RoutingConfig(kind="mirror"), [1.0, 1.0], 1)
     assert all(is_in_file(getattr(filed, name)) for name in (*SCHEDULE, "target", "affinity"))
     assert filed.sha256() == whole.sha256()
     assert filed.affinity is not None
@@ -257,13 +259,11 @@ def test_the_union_of_the_parts_is_the_routed_plan_byte_for_byte(
     assert merged.sha256() == plan.sha256()
 
 
-def test_a_routed_plan_in_files_is_the_same_and_its_parts_travel(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_routed_plan_in_files_is_the_same_and_its_parts_travel(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_of(300)
     whole = routed(plan, "weighted", [1.0, 2.0])
     monkeypatch.setattr("squall.scenarios.plan.growing.MOST_ROWS_IN_MEMORY", 7)
-    filed = route(plan, RoutingConfig(kind="weighted"), [1.0, 2.0], 1, tmp_path)
+    filed = route(plan, RoutingConfig(kind="weighted"), [1.0, 2.0], 1)
     assert filed.target is not None
     assert is_in_file(filed.target)
     assert filed.sha256() == whole.sha256()

@@ -14,11 +14,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from squall.scenarios.errors import ScenarioError
 from squall.scenarios.traces.parts.options import NS_PER_UNIT
 from squall.scenarios.traces.parts.part import PART_ROWS, session_number, session_text
 from squall.scenarios.traces.readers.blocks import text_blocks
 from squall.scenarios.traces.readers.chunk import session_numbers
-from squall.scenarios.traces.reading import TraceFormat, TraceOptions, TraceUnit, open_trace, read_trace
+from squall.scenarios.traces.reading import (
+    FORMATS,
+    TraceFormat,
+    TraceOptions,
+    TraceUnit,
+    open_trace,
+    read_trace,
+)
 
 S = 1_000_000_000
 LOG = (
@@ -267,3 +275,33 @@ def test_a_reader_can_be_iterated_again_in_parts_of_bounded_size(tmp_path: Path)
     assert first == [len(part) for part in reader]
     assert sum(first) == PART_ROWS + 10
     assert max(first) <= PART_ROWS
+
+
+UNKNOWN = [
+    ("when,what\n1,2\n", "row 1: no column 'timestamp': there are 'when', 'what'; name the column"),
+    ("\n1,2\n", "row 2: '1,2' is a row of values, a table needs a header first; add one, or name the format"),
+    (
+        "PK\3\4 archive",
+        "row 1: 'PK\\x03\\x04 archive' is neither a time nor a header with a timestamp column",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "what"), UNKNOWN)
+def test_a_file_of_no_format_is_refused_with_all_that_was_tried(tmp_path: Path, text: str, what: str) -> None:
+    (tmp_path / "trace.csv").write_text(text)
+    with pytest.raises(ScenarioError) as caught:
+        open_trace(tmp_path / "trace.csv")
+    said = str(caught.value).removeprefix(f"{tmp_path / 'trace.csv'}: ")
+    assert said.startswith(what)
+    tried = said.partition("(it is none of ")[2].removesuffix(")").split(", ")
+    assert tried == [one.name for one in FORMATS if one.name != "intervals"]
+
+
+def test_a_table_is_a_csv_by_the_column_that_is_named(tmp_path: Path) -> None:
+    (tmp_path / "two").write_text("What,When\n5,1\n6,2\n")
+    (tmp_path / "one").write_text("When\n1\n2\n")
+    for name in ("two", "one"):
+        options = TraceOptions(column="when")
+        assert open_trace(tmp_path / name, options).format == "csv"
+        assert read_trace(tmp_path / name, options).stamp_ns.tolist() == [S, 2 * S]
