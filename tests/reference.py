@@ -1,0 +1,171 @@
+"""Recorded runs, derived again and held to what was derived of them before: every table, key and word.
+
+    python -m tests.reference            derives each of tests/reference again and says what differs
+    python -m tests.reference --write    takes what is derived now as what is expected (only where a change is meant)
+
+A folder of `tests/reference` holds runs (a `manifest.json` each), at any depth, beside the files of the command that
+made them. README.md there says how each was made.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+from typer.testing import CliRunner
+
+from squall import scenarios
+from squall.analysis.schema import TABLES
+from squall.cluster.cli import app
+from squall.scenarios.config.loader import load_scenario
+from squall.scenarios.published.experiment import bundled_names, load_published
+from tests.plan_catalogue import cases
+
+ROOT = Path(__file__).parent / "reference"
+SCREEN = "screen.txt"
+DIGESTS = "scenario_digests.json"
+_DIGITS = 9
+"""Significant digits to which floats are equal: sums may be made in another order."""
+_MOST_TOLD = 5
+_OF_FILES = ("sha256", "bytes")
+"""Keys of a manifest that tell of a file's bytes, which a version of Parquet's writer may change."""
+
+
+def names() -> list[str]:
+    """Of all references."""
+    return sorted(path.name for path in ROOT.iterdir() if path.is_dir())
+
+
+def run_dirs(folder: Path) -> list[Path]:
+    return sorted(path.parent for path in folder.rglob("manifest.json"))
+
+
+def derive_again(name: str, folder: Path) -> Path:
+    """A copy of the reference in `folder` without anything derived, then derived by the commands of squall."""
+    copy = Path(shutil.copytree(ROOT / name, folder / name))
+    for run in run_dirs(copy):
+        for path in (run / "tables").iterdir():
+            if TABLES[path.name].is_derived:
+                shutil.rmtree(path)
+        for made in ("summary.json", SCREEN):
+            (run / made).unlink(missing_ok=True)
+        (run / SCREEN).write_text(_call("analyze", str(run)).replace(str(run), "RUN"))
+        (run / "report.html").unlink(missing_ok=True)
+    return copy
+
+
+def _call(*arguments: str) -> str:
+    """What a command prints. Raises AssertionError where it ends by an error of squall's own."""
+    ended = CliRunner().invoke(app, arguments, env={"COLUMNS": "100"}, catch_exceptions=False)
+    assert ended.exit_code in (0, 3, 4, 99), ended.output
+    return ended.stdout
+
+
+def differences(expected: Path, found: Path) -> Iterator[str]:
+    """What differs between two such folders, a line each, of the runs in them."""
+    for folder in run_dirs(expected):
+        run = folder.relative_to(expected)
+        yield from _of_tables(expected / run, found / run)
+        for name in ("manifest.json", "summary.json"):
+            yield from _of_json(f"{run}/{name}", _read(expected / run / name), _read(found / run / name))
+        yield from _of_words(f"{run}/{SCREEN}", expected / run / SCREEN, found / run / SCREEN)
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def _of_tables(expected: Path, found: Path) -> Iterator[str]:
+    there, here = ({path.name for path in (run / "tables").iterdir()} for run in (expected, found))
+    yield from (f"{expected.name}: table {name} is in one of both only" for name in sorted(there ^ here))
+    for name in sorted(there & here):
+        a, b = (ds.dataset(run / "tables" / name).to_table() for run in (expected, found))
+        if a.schema.remove_metadata() != b.schema.remove_metadata():
+            yield f"{expected.name}: {name}: columns {a.schema} against {b.schema}"
+            continue
+        rows_a, rows_b = (Counter(repr(_rounded(row)) for row in table.to_pylist()) for table in (a, b))
+        missing, more = rows_a - rows_b, rows_b - rows_a
+        for word, rows in (("missing", missing), ("not expected", more)):
+            if rows:
+                yield f"{expected.name}: {name}: {rows.total()} rows {word}, such as {sorted(rows)[0]}"
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.{_DIGITS}g}")
+    if isinstance(value, dict):
+        return {key: _rounded(of_key) for key, of_key in value.items()}
+    return [_rounded(each) for each in value] if isinstance(value, list) else value
+
+
+def _of_json(where: str, expected: Any, found: Any) -> Iterator[str]:
+    if isinstance(expected, dict) and isinstance(found, dict):
+        for key in sorted((expected.keys() | found.keys()).difference(_OF_FILES)):
+            if (key in expected) != (key in found):
+                yield f"{where}.{key}: only {'expected' if key in expected else 'found'}"
+            else:
+                yield from _of_json(f"{where}.{key}", expected[key], found[key])
+    elif isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
+        for number, (a, b) in enumerate(zip(expected, found, strict=True)):
+            yield from _of_json(f"{where}[{number}]", a, b)
+    elif isinstance(expected, float) and isinstance(found, float):
+        if not math.isclose(expected, found, rel_tol=10.0**-_DIGITS):
+            yield f"{where}: {expected!r} against {found!r}"
+    elif expected != found or type(expected) is not type(found):
+        yield f"{where}: {expected!r} against {found!r}"
+
+
+def _of_words(where: str, expected: Path, found: Path) -> Iterator[str]:
+    a, b = (path.read_text().split() if path.exists() else [] for path in (expected, found))
+    if a != b:
+        at = next((n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+        yield f"{where}: word {at}: {' '.join(a[at : at + 8])!r} against {' '.join(b[at : at + 8])!r}"
+
+
+def scenario_digests() -> dict[str, str]:
+    """Of every scenario in the repository that names no folder of this machine: demo, published experiments, the
+    catalogue of plans, the reference runs."""
+    files = {"demo": Path(scenarios.__file__).parent / "config" / "demo.yaml"}
+    files |= {
+        name: ROOT / name / "scenario.yaml" for name in names() if (ROOT / name / "scenario.yaml").exists()
+    }
+    loaded = {name: load_scenario(path) for name, path in files.items() if name != "sweep"}
+    for name in bundled_names():
+        for part, experiment in load_published(name).parts.items():
+            loaded |= {f"{name} {part} {cell.label}": cell.scenario for cell in experiment.cells}
+    with tempfile.TemporaryDirectory() as folder:
+        loaded |= {f"catalogue: {name}": scenario for name, scenario in cases(Path(folder)).items()}
+        here = (folder, str(ROOT.parents[1]))
+        told = {name: json.dumps(scenario.to_mapping()) for name, scenario in loaded.items()}
+    return {
+        name: loaded[name].digest() for name, text in told.items() if not any(one in text for one in here)
+    }
+
+
+def main(arguments: list[str]) -> int:
+    n_different = 0
+    for name in names():
+        with tempfile.TemporaryDirectory() as folder:
+            found = derive_again(name, Path(folder))
+            if "--write" in arguments:
+                shutil.rmtree(ROOT / name)
+                shutil.copytree(found, ROOT / name)
+                continue
+            told = list(differences(ROOT / name, found))
+        n_different += bool(told)
+        print(f"{name}: {'equal' if not told else ''}", *told[:_MOST_TOLD], sep="\n  " if told else "")
+    if "--write" in arguments:
+        (ROOT / DIGESTS).write_text(json.dumps(scenario_digests(), indent=1) + "\n")
+    return min(n_different, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
