@@ -16,6 +16,9 @@ from squall.scenarios.data.opening import Data, open_validation
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.plan import kind_code
 
+SUFFIX = ".json"
+"""Of such a file."""
+
 
 def read_validation(
     path: Path, spec: ModelSpec, kinds: Collection[Kind]
