@@ -33,9 +33,8 @@ from squall.analysis.render.plots_data import Plot, Series
 from squall.analysis.render.png import write_png
 from squall.analysis.render.trace_plots import Styled
 from squall.scenarios.arrivals.presets import CLIENT_PRESETS, PRESETS, Preset
-from squall.scenarios.arrivals.unit import UnitHawkes
 from squall.scenarios.series.burstiness import gap_c2, gd1_wait_p99, idc_shifted, peak_to_mean, window_counts
-from squall.scenarios.units import NS_PER_S
+from squall.scenarios.units import NS_PER_S, parse_duration
 
 PAGE = Path(__file__).parents[1] / "arrivals.md"
 SHOWN_NS = 60 * NS_PER_S
@@ -53,7 +52,8 @@ def example_plots(example: Example) -> list[Plot]:
 def _minute_plot(example: Example) -> Plot:
     counts = window_counts(example.draws[0], BIN_NS, 0, SHOWN_NS).astype(np.float64)
     edges_ns = np.arange(counts.size + 1, dtype=np.int64) * BIN_NS
-    expected = example.arrivals.rate_hz(edges_ns[:-1] + BIN_NS // 2) * (BIN_NS / NS_PER_S)
+    upto = [example.arrivals.expected_count(edge_ns, example.horizon_ns) for edge_ns in edges_ns.tolist()]
+    expected = np.diff(upto)
     edges = (edges_ns / NS_PER_S).tolist()
     series = (
         Series("arrivals", edges, [*counts.tolist(), float(counts[-1])]),
@@ -192,25 +192,24 @@ def preset_tables() -> str:
     """Markdown tables of the parameters of `PRESETS` and of `CLIENT_PRESETS`, in the words of the scenario file."""
     fits = [(f"`{name}`", *_preset_row(preset)) for name, preset in PRESETS.items()]
     clients = [
-        (f"`{name}`", f"{one.n_clients}", f"{one.zipf:g}", f"{one.cv:g}", f"{one.cv_sigma:g}")
+        (f"`{name}`", *(f"{value:g}" for value in one.keys["clients"].values()))
         for name, one in CLIENT_PRESETS.items()
     ]
     return f"{markdown_table(PRESET_FIGURES, fits)}\n\n{markdown_table(CLIENT_FIGURES, clients)}"
 
 
 def _preset_row(preset: Preset) -> tuple[str, ...]:
-    residual = preset.residual
-    # Two states, high and low: with levels relative to the mean, and 1/tau = 1/stay + 1/stay.
-    (peak, base), (high_ns, low_ns) = preset.mmpp.levels, preset.mmpp.stays_ns
-    tau_s = high_ns * low_ns / (high_ns + low_ns) / NS_PER_S
+    residual = preset.keys["envelope"]["residual"]
+    mmpp, hawkes, fgn = (preset.keys[kind] for kind in ("mmpp", "hawkes", "fgn"))
+    tau_s = parse_duration(mmpp["tau"]) / NS_PER_S
     return (
-        f"hawkes, n {residual.n:g}, beta {residual.beta:g}"
-        if isinstance(residual, UnitHawkes)
-        else "poisson",
-        f"{peak:.3g}, {base:.3g}, {tau_s:.3g}s",
-        f"{preset.hawkes.n:g}, {preset.hawkes.beta_hz:g}/s",
-        f"{preset.fgn.sigma:.3g}, {preset.fgn.hurst:.3g}",
-        f"{preset.b_model_bias:.3g}",
+        f"hawkes, n {residual['n']:g}, beta {residual['beta']:g}"
+        if residual["kind"] == "hawkes"
+        else residual["kind"],
+        f"{mmpp['peak']:.3g}, {mmpp['base']:.3g}, {tau_s:.3g}s",
+        f"{hawkes['n']:g}, {hawkes['beta']}",
+        f"{fgn['sigma']:.3g}, {fgn['hurst']:.3g}",
+        f"{preset.keys['b-model']['bias']:.3g}",
     )
 
 

@@ -14,12 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from squall.analysis.arrays import Int64s
-from squall.scenarios.arrivals.process import Arrivals
-from squall.scenarios.config.arrivals import OpenArrivals, UserArrivals
+from squall.scenarios.arrivals.kinds import OpenArrivals, UserArrivals
 from squall.scenarios.config.loader import load_scenario
 from squall.scenarios.errors import AnalysisError
 from squall.scenarios.exact.draws import lognormal
-from squall.scenarios.plan.build import build_arrivals
 from squall.scenarios.traces.parts.part import TracePart
 from squall.scenarios.traces.writing import write_trace
 from squall.scenarios.units import NS_PER_S
@@ -43,12 +41,8 @@ class Example:
 
     name: str
     text: str
-    config: OpenArrivals
+    arrivals: OpenArrivals
     horizon_ns: int = PHASE_NS
-
-    @cached_property
-    def arrivals(self) -> Arrivals:
-        return build_arrivals(self.config, self.horizon_ns)
 
     @cached_property
     def draws(self) -> tuple[Int64s, ...]:
@@ -57,7 +51,7 @@ class Example:
 
     def draw(self, seed: int) -> Int64s:
         """Offsets in ns, (n,), sorted."""
-        return self.arrivals.offsets_ns(np.random.default_rng(seed), self.horizon_ns)
+        return self.arrivals.draw(np.random.default_rng(seed), self.horizon_ns)
 
 
 def snippets(page: str) -> dict[str, str]:
@@ -82,10 +76,10 @@ def read_example(name: str, text: str, folder: Path, horizon_ns: int = PHASE_NS)
         f"  -{textwrap.indent(phase, '    ')[3:]}  - {{name: drain, kind: drain, duration: 1s}}\n",
         encoding="utf-8",
     )
-    config = load_scenario(path).phases[0].arrivals
-    if config is None or isinstance(config, UserArrivals):
+    arrivals = load_scenario(path).phases[0].arrivals
+    if arrivals is None or isinstance(arrivals, UserArrivals):
         raise AnalysisError(f"{name}: the snippet has no open arrivals")
-    return Example(name, text, config, horizon_ns)
+    return Example(name, text, arrivals, horizon_ns)
 
 
 def example_trace() -> TracePart:
@@ -97,7 +91,7 @@ def example_trace() -> TracePart:
     text = f"arrivals: {{kind: envelope, preset: nasa-web, rate: {TRACE_RATE_HZ}/s}}\n"
     with tempfile.TemporaryDirectory() as folder:
         service = read_example("service", text, Path(folder), TRACE_SPAN_NS).arrivals
-    stamp_ns = service.offsets_ns(rng, TRACE_SPAN_NS) // 1_000 * 1_000
+    stamp_ns = service.draw(rng, TRACE_SPAN_NS) // 1_000 * 1_000
     bounds = np.cumsum(1 / np.arange(1, N_SESSIONS + 1))
     session = np.searchsorted(bounds[:-1] / bounds[-1], rng.random(stamp_ns.size), side="right")
     sizes = {"input_length": (6.5, 1.0), "output_length": (5.0, 0.7)}

@@ -13,12 +13,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from squall.analysis.schema import markdown
+from squall.scenarios.arrivals import kinds, replay, scaling, stationary, users, varying
 from squall.scenarios.arrivals.presets import CLIENT_PRESETS, PRESETS
-from squall.scenarios.config import arrivals as arrivals_config
-from squall.scenarios.config import residuals as residuals_config
 from squall.scenarios.config import scenario, servers
-from squall.scenarios.config import shapes as shapes_config
-from squall.scenarios.config import trace as trace_config
 from squall.scenarios.config.clients import client
 from squall.scenarios.config.clients import routing as routing_config
 from squall.scenarios.config.clients import rows as rows_config
@@ -70,12 +67,12 @@ def kind_of(model: type[BaseModel]) -> str:
     return str(kind)
 
 
-ARRIVALS = {kind_of(model): model for model in members(arrivals_config.OpenArrivals)}
+ARRIVALS = {kind_of(model): model for model in members(kinds.OpenArrivals)}
 UNIONS: dict[str, list[type[BaseModel]]] = {
-    "## Shapes": members(shapes_config.ShapeConfig),
-    "## Residuals": members(residuals_config.ResidualConfig),
+    "## Shapes": members(varying.AnyShape),
+    "## Residuals": members(stationary.Residual),
     "## Rows per request": members(rows_config.RowsConfig),
-    "### Scaling a trace": members(trace_config.RateScaleConfig),
+    "### Scaling a trace": members(scaling.RateScaleConfig),
 }
 """Sections of arrivals.md with a table of kinds: kind, keys, …"""
 
@@ -197,11 +194,9 @@ def test_the_arrivals_page_states_the_defaults_of_the_code(kind: str) -> None:
 
 def test_a_wrong_default_and_a_wrong_requirement_are_noticed() -> None:
     text = section(ARRIVALS_DOC, "### `fgn`")
-    assert wrong_defaults(text.replace("`1s`", "`2s`"), arrivals_config.FgnArrivals) == [
-        "bin: 2s, in the code 1s"
-    ]
+    assert wrong_defaults(text.replace("`1s`", "`2s`"), varying.FgnArrivals) == ["bin: 2s, in the code 1s"]
     text = text.replace("| `hurst` | none |", "| `hurst` | required |")
-    assert wrong_defaults(text, arrivals_config.FgnArrivals) == ["hurst: required, in the code None"]
+    assert wrong_defaults(text, varying.FgnArrivals) == ["hurst: required, in the code None"]
 
 
 @pytest.mark.parametrize("kind", ARRIVALS)
@@ -228,11 +223,11 @@ def test_a_table_of_kinds_has_the_kinds_keys_and_defaults_of_the_code(heading: s
     for kind, model in known.items():
         cell, keys = table[kind]
         expected = fields(model)
-        if model is shapes_config.TraceShape:
+        if model is varying.TraceShape:
             assert "those of [`trace`](#trace)" in cell
             keys.pop("trace")
             expected = {
-                key: field for key, field in expected.items() if key not in fields(trace_config.TraceArrivals)
+                key: field for key, field in expected.items() if key not in fields(replay.TraceArrivals)
             }
         nested = [fields(part) for field in expected.values() for part in nested_sections(field.annotation)]
         for inner in nested:
@@ -248,8 +243,8 @@ def test_the_scenario_page_links_every_arrival_process() -> None:
     text = section(SCENARIO_DOC, "## `arrivals`, by `kind`")
     for kind in ARRIVALS:
         assert f"| [`{kind}`](arrivals.md#{kind}) |" in text
-    kinds = {kind_of(model) for model in members(arrivals_config.ArrivalsConfig)}
-    assert set(re.findall(r"^\| \[?`([\w-]+)`", text, re.MULTILINE)) == kinds
+    known = {kind_of(model) for model in members(kinds.ArrivalsConfig)}
+    assert set(re.findall(r"^\| \[?`([\w-]+)`", text, re.MULTILINE)) == known
 
 
 def test_the_scenario_page_names_the_kinds_of_rows_and_of_think_times() -> None:
@@ -257,9 +252,9 @@ def test_the_scenario_page_names_the_kinds_of_rows_and_of_think_times() -> None:
     for model in members(rows_config.RowsConfig):
         assert f"`{kind_of(model)}`" in row
     closed = section(SCENARIO_DOC, "## Closed loop")
-    assert set(documented(closed)) == set(fields(arrivals_config.ClosedArrivals))
-    assert wrong_defaults(closed, arrivals_config.ClosedArrivals) == []
-    for think in members(arrivals_config.ThinkConfig):
+    assert set(documented(closed)) == set(fields(users.ClosedArrivals))
+    assert wrong_defaults(closed, users.ClosedArrivals) == []
+    for think in members(users.ThinkConfig):
         for key in (kind_of(think), *fields(think)):
             assert f"`{key}`" in closed, key
 
@@ -295,8 +290,8 @@ def test_the_ranges_of_preset_parameters_on_the_arrivals_page_hold() -> None:
     assert "the presets have 0.52 to 0.6 |" in ARRIVALS_DOC
     assert "the presets have H above 0.85." in ARRIVALS_DOC
     for preset in PRESETS.values():
-        assert 0.515 <= preset.b_model_bias < 0.605
-        assert preset.fgn.hurst > 0.85
+        assert 0.515 <= preset.keys["b-model"]["bias"] < 0.605
+        assert preset.keys["fgn"]["hurst"] > 0.85
 
 
 def test_the_rows_snippet_of_the_arrivals_page_is_one() -> None:

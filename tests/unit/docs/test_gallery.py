@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 from docs.make import gallery, gallery_page
-from squall.scenarios.arrivals.process import Modulated
-from squall.scenarios.config.arrivals import EnvelopeArrivals, OpenArrivals
-from squall.scenarios.config.shapes import ShapeConfig
+from squall.scenarios.arrivals.kinds import OpenArrivals
+from squall.scenarios.arrivals.varying import AnyShape, EnvelopeArrivals
 from squall.scenarios.errors import AnalysisError, ScenarioError
 from squall.scenarios.series.burstiness import idc_shifted
 from squall.scenarios.units import NS_PER_S
@@ -40,14 +39,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_kind_of_arrivals_and_of_shapes_has_a_snippet() -> None:
     assert set(SNIPPETS) == kinds(OpenArrivals)
-    assert set(SHAPES) == kinds(get_args(ShapeConfig)[0])
+    assert set(SHAPES) == kinds(get_args(AnyShape)[0])
 
 
 @pytest.mark.parametrize("kind", SNIPPETS)
 def test_a_snippet_is_a_valid_process_of_its_kind_at_100_a_second(kind: str, folder: Path) -> None:
     example = gallery_page.read_example(kind, SNIPPETS[kind], folder)
-    assert example.config.kind == kind
-    rate_hz = example.arrivals.expected_count(gallery_page.PHASE_NS) * NS_PER_S / gallery_page.PHASE_NS
+    assert example.arrivals.kind == kind
+    phase_ns = gallery_page.PHASE_NS
+    rate_hz = example.arrivals.expected_count(phase_ns, phase_ns) * NS_PER_S / phase_ns
     assert rate_hz == pytest.approx(100, rel=0.03)  # the trace and the concatenation are cut where they are
     offsets = example.draws[0]
     assert offsets.size > 1_000
@@ -58,12 +58,11 @@ def test_a_snippet_is_a_valid_process_of_its_kind_at_100_a_second(kind: str, fol
 @pytest.mark.parametrize("kind", SHAPES)
 def test_the_example_of_a_shape_is_an_envelope_of_that_shape(kind: str, folder: Path) -> None:
     example = gallery_page.read_example(kind, SHAPES[kind], folder, gallery.SHOWN_NS)
-    assert isinstance(example.config, EnvelopeArrivals)
-    assert example.config.shape is not None
-    assert example.config.shape.kind == kind
-    assert isinstance(example.arrivals, Modulated)
+    assert isinstance(example.arrivals, EnvelopeArrivals)
+    assert example.arrivals.shape is not None
+    assert example.arrivals.shape.kind == kind
     # The mean over the phase is the rate: exactly for a fixed curve, in expectation for a random one.
-    assert example.arrivals.expected_count(gallery.SHOWN_NS) == pytest.approx(6_000)
+    assert example.arrivals.expected_count(gallery.SHOWN_NS, gallery.SHOWN_NS) == pytest.approx(6_000)
 
 
 def test_a_snippet_that_is_no_scenario_is_refused(tmp_path: Path) -> None:
