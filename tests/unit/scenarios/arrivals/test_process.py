@@ -41,6 +41,7 @@ from squall.scenarios.arrivals.stationary import (
 )
 from squall.scenarios.arrivals.varying import MmppArrivals, Modulated
 from squall.scenarios.exact import renewals
+from squall.scenarios.strict_yaml import parse_yaml
 from tests.point_checks import (
     Chain,
     Function,
@@ -62,6 +63,12 @@ Windows = tuple[tuple[float, float], ...]
 Moment = Callable[[float, float], float]
 Residuals = Callable[[OpenProcess, int], Floats]
 """What must be independent and of one law, from a process, its seed chosen here, over a horizon in ns."""
+
+
+def section(text: str) -> dict[str, Any]:
+    """Keys as a scenario file has them."""
+    found: dict[str, Any] = parse_yaml(text, "test")
+    return found
 
 
 @dataclass(frozen=True)
@@ -284,9 +291,9 @@ CLIENTS = [renewal_variance(gamma_cdf(2.0), RATE * weight / 11) for weight in (6
 GAMMA_15, GAMMA_40 = (renewal_variance(gamma_cdf(2.0), rate) for rate in (15.0, 40.0))
 
 CASES: dict[str, Case] = {
-    "constant": Case({"kind": "constant", "rate": RATE_TEXT}, no_variance, n_runs=2),
+    "constant": Case(section("{kind: constant, rate: 20/s}"), no_variance, n_runs=2),
     "poisson": Case(
-        {"kind": "poisson", "rate": RATE_TEXT}, lambda a, b: RATE * (b - a), residuals=gaps_of(RATE)
+        section("{kind: poisson, rate: 20/s}"), lambda a, b: RATE * (b - a), residuals=gaps_of(RATE)
     ),
     "gamma": renewal_case("gamma", gamma_cdf(2.0), cv=2.0),
     "gamma by burstiness": renewal_case("gamma", gamma_cdf(0.5), burstiness=4.0),
@@ -296,7 +303,7 @@ CASES: dict[str, Case] = {
     "pareto by cv": renewal_case("pareto", lomax_cdf(2.5), cv=math.sqrt(5)),
     "hyperexponential": renewal_case("hyperexponential", hyper_cdf, cv=2.0),
     "mmpp": Case(
-        {"kind": "mmpp", "rate": RATE_TEXT, "peak": 3.0, "base": 0.5, "tau": "2s"},
+        section("{kind: mmpp, rate: 20/s, peak: 3.0, base: 0.5, tau: 2s}"),
         cox_variance(heffes_lucantoni(3.0, 0.5, 2.0)),
         windows=LONG,
         residuals=on_the_path,
@@ -316,31 +323,26 @@ CASES: dict[str, Case] = {
         residuals=on_the_path,
     ),
     "on-off": Case(
-        {
-            "kind": "on-off",
-            "rate": RATE_TEXT,
-            "on": {"kind": "exponential", "mean": "1s"},
-            "off": {"kind": "exponential", "mean": "3s"},
-        },
+        section(
+            "{kind: on-off, rate: 20/s, on: {kind: exponential, mean: 1s}, off: {kind: exponential, "
+            "mean: 3s}}"
+        ),
         cox_variance(exponential_sources(1.0, 3.0, 1)),
         windows=LONG,
         residuals=on_the_path,
     ),
     "on-off pareto": Case(
-        {
-            "kind": "on-off",
-            "rate": RATE_TEXT,
-            "sources": 4,
-            "on": {"kind": "pareto", "mean": "1s", "alpha": 1.4},
-            "off": {"kind": "pareto", "mean": "1s", "alpha": 1.4},
-        },
+        section(
+            "{kind: on-off, rate: 20/s, sources: 4, on: {kind: pareto, mean: 1s, alpha: 1.4}, "
+            "off: {kind: pareto, mean: 1s, alpha: 1.4}}"
+        ),
         cox_variance(pareto_sources),
         windows=LONG,
         residuals=on_the_path,
     ),
     # 1/k = 400 expected arrivals: what was before 0 rules the whole window
     "hawkes slow": Case(
-        {"kind": "hawkes", "rate": RATE_TEXT, "n": 0.8, "beta": "0.25/s"},
+        section("{kind: hawkes, rate: 20/s, n: 0.8, beta: 0.25/s}"),
         lambda a, b: RATE * (b - a) * hawkes_idc(0.8, 0.25, b - a),
         windows=LONG,
         n_runs=400,
@@ -348,55 +350,49 @@ CASES: dict[str, Case] = {
         law_horizon=1_000.0,
     ),
     "hawkes of no children": Case(
-        {"kind": "hawkes", "rate": RATE_TEXT, "n": 0.0, "beta": "20/s"}, lambda a, b: RATE * (b - a)
+        section("{kind: hawkes, rate: 20/s, n: 0.0, beta: 20/s}"), lambda a, b: RATE * (b - a)
     ),
     "hawkes": Case(
-        {"kind": "hawkes", "rate": RATE_TEXT, "n": 0.6, "beta": "5/s"},
+        section("{kind: hawkes, rate: 20/s, n: 0.6, beta: 5/s}"),
         lambda a, b: RATE * (b - a) * hawkes_idc(0.6, 5.0, b - a),
         windows=((0.0, 0.2), (0.0, 5.0), (9.8, 10.0)),
         residuals=hawkes_gaps(0.6, 5.0, RATE),
     ),
     "fgn": Case(
-        {"kind": "fgn", "rate": RATE_TEXT, "hurst": 0.9, "sigma": 0.5, "bin": "500ms"},
+        section("{kind: fgn, rate: 20/s, hurst: 0.9, sigma: 0.5, bin: 500ms}"),
         cox_variance(log_gaussian_variance(0.5, fgn_correlation(0.9), 0.5)),
         residuals=on_the_path,
     ),
     "b-model": Case(
-        {"kind": "b-model", "rate": RATE_TEXT, "bias": 0.7, "bin": "100ms"},
+        section("{kind: b-model, rate: 20/s, bias: 0.7, bin: 100ms}"),
         cox_variance(cascade_variance(0.7, 10.0)),
         windows=((0.0, 0.625), (0.0, 2.5), (9.375, 10.0), (0.0, 10.0)),
         residuals=on_the_path,
     ),
     "clients": Case(
-        {"kind": "clients", "rate": RATE_TEXT, "clients": 3, "zipf": 1.0, "cv": 2.0},
+        section("{kind: clients, rate: 20/s, clients: 3, zipf: 1.0, cv: 2.0}"),
         # shares in proportion to 1, 1/2, 1/3: 6/11, 3/11, 2/11
         lambda a, b: sum(client(a, b) for client in CLIENTS),
         windows=((0.0, 0.1), (0.0, 2.0), (9.9, 10.0)),
     ),
     "ticks": Case(
-        {"kind": "ticks", "rate": RATE_TEXT, "period": "500ms"},
+        section("{kind: ticks, rate: 20/s, period: 500ms}"),
         lambda a, b: RATE * (b - a),
     ),
     "superpose": Case(
-        {
-            "kind": "superpose",
-            "parts": [
-                {"kind": "gamma", "rate": "15/s", "cv": 2.0},
-                {"kind": "hawkes", "rate": "5/s", "n": 0.6, "beta": "5/s"},
-            ],
-        },
+        section(
+            "{kind: superpose, parts: [{kind: gamma, rate: 15/s, cv: 2.0}, {kind: hawkes, rate: 5/s, "
+            "n: 0.6, beta: 5/s}]}"
+        ),
         lambda a, b: renewal_variance(gamma_cdf(2.0), 15.0)(a, b) + 5 * (b - a) * hawkes_idc(0.6, 5.0, b - a),
         windows=((0.0, 0.2), (0.0, 2.0), (9.8, 10.0)),
     ),
     "concatenate": Case(
-        {
-            "kind": "concatenate",
-            "parts": [
-                {"duration": "2s", "arrivals": {"kind": "gamma", "rate": "40/s", "cv": 2.0}},
-                {"duration": "3s", "arrivals": {"kind": "poisson", "rate": "5/s"}},
-                {"duration": "1s", "arrivals": {"kind": "poisson", "rate": "25/s"}},
-            ],
-        },
+        section(
+            "{kind: concatenate, parts: [{duration: 2s, arrivals: {kind: gamma, rate: 40/s, "
+            "cv: 2.0}}, {duration: 3s, arrivals: {kind: poisson, rate: 5/s}}, {duration: 1s, "
+            "arrivals: {kind: poisson, rate: 25/s}}]}"
+        ),
         # within one part each; the last goes on to the end
         lambda a, b: GAMMA_40(a, b) if b <= 2 else (5 if b <= 5 else 25) * (b - a),
         mean=lambda a, b: (40 if b <= 2 else 5 if b <= 5 else 25) * (b - a),
@@ -425,62 +421,55 @@ def gamma_count_variance(c2: float, count: float) -> float:
 
 
 RESIDUALS: dict[str, tuple[dict[str, Any], Callable[[float], float]]] = {
-    "poisson": ({"kind": "poisson"}, lambda m: m),
-    "gamma": ({"kind": "gamma", "cv": 1.5}, lambda m: gamma_count_variance(2.25, m)),
+    "poisson": (section("{kind: poisson}"), lambda m: m),
+    "gamma": (section("{kind: gamma, cv: 1.5}"), lambda m: gamma_count_variance(2.25, m)),
     "hawkes": (
-        {"kind": "hawkes", "n": 0.4, "beta": 1.0},
+        section("{kind: hawkes, n: 0.4, beta: 1.0}"),
         lambda m: m * hawkes_idc(0.4, 1.0, m) if m > 0 else 0.0,
     ),
 }
 SHAPES: dict[str, tuple[dict[str, Any], Callable[[Floats], Floats], str]] = {
     "piecewise": (
-        {
-            "shape": {
-                "kind": "piecewise",
-                "points": [
-                    {"at": "1s", "level": 1.0},
-                    {"at": "4s", "level": 3.0},
-                    {"at": "4s", "level": 0.5},
-                    {"at": "8s", "level": 2.0},
-                ],
-            }
-        },
+        section(
+            "{shape: {kind: piecewise, points: [{at: 1s, level: 1.0}, {at: 4s, level: 3.0}, {at: 4s, "
+            "level: 0.5}, {at: 8s, level: 2.0}]}}"
+        ),
         lambda t: np.where(t < 4, 1 + np.maximum(t - 1, 0) * 2 / 3, np.minimum(0.5 + (t - 4) * 1.5 / 4, 2.0)),
         "gamma",
     ),
-    "ramp": ({"shape": {"kind": "ramp", "from": 0.2, "to": 2.0}}, lambda t: 0.2 + 0.18 * t, "poisson"),
+    "ramp": (section("{shape: {kind: ramp, from: 0.2, to: 2.0}}"), lambda t: 0.2 + 0.18 * t, "poisson"),
     "ramp that stays": (
-        {"shape": {"kind": "ramp", "from": 2.0, "to": 0.0, "over": "8s"}},
+        section("{shape: {kind: ramp, from: 2.0, to: 0.0, over: 8s}}"),
         lambda t: np.maximum(2 - t / 4, 0.0),
         "hawkes",
     ),
     "step": (
-        {"shape": {"kind": "step", "at": "4s", "factor": 3.0}},
+        section("{shape: {kind: step, at: 4s, factor: 3.0}}"),
         lambda t: np.where(t < 4, 1.0, 3.0),
         "gamma",
     ),
     "spike": (
-        {"shape": {"kind": "spike", "at": "4s", "width": "2s", "factor": 6.0}},
+        section("{shape: {kind: spike, at: 4s, width: 2s, factor: 6.0}}"),
         lambda t: np.where((t >= 4) & (t < 6), 6.0, 1.0),
         "hawkes",
     ),
     "pulses": (
-        {"shape": {"kind": "pulses", "factor": 4.0, "width": "1s", "period": "3s"}},
+        section("{shape: {kind: pulses, factor: 4.0, width: 1s, period: 3s}}"),
         lambda t: np.where(t % 3 >= 2, 4.0, 1.0),
         "poisson",
     ),
     "diurnal": (
-        {"shape": {"kind": "diurnal", "peak": 1.8, "peak_at": "3s", "period": "8s"}},
+        section("{shape: {kind: diurnal, peak: 1.8, peak_at: 3s, period: 8s}}"),
         lambda t: 1 + 0.8 * np.cos(2 * np.pi * (t - 3) / 8),
         "gamma",
     ),
     "curve": (
-        {"curve": [1.0, 3.0, 0.5], "bin": "2s"},
+        section("{curve: [1.0, 3.0, 0.5], bin: 2s}"),
         lambda t: np.array([1.0, 3.0, 0.5])[(t // 2).astype(int) % 3],
         "gamma",
     ),
     "preset": (
-        {"preset": "nasa-flash-crowd", "bin": "1s"},
+        section("{preset: nasa-flash-crowd, bin: 1s}"),
         lambda t: np.array([1.34, 1.07, 0.961, 1.21, 1.19, 1.21, 1.09, 1.11, 1.33, 1.02, 1.26])[
             t.astype(int)
         ],
@@ -532,10 +521,10 @@ def test_an_envelope_has_the_rate_of_its_shape_and_the_burstiness_of_its_residua
 
 
 def log_ar1_case(kind: str) -> Case:
-    shape: dict[str, Any] = {"kind": "log-ar1", "sigma": 0.5, "tau": "2s", "bin": "500ms"}
+    shape: dict[str, Any] = section("{kind: log-ar1, sigma: 0.5, tau: 2s, bin: 500ms}")
     correlation: Function = lambda k: np.exp(-k / 4)  # noqa: E731
     if kind == "fgn":
-        shape = {"kind": "fgn", "sigma": 0.5, "hurst": 0.8, "bin": "500ms"}
+        shape = section("{kind: fgn, sigma: 0.5, hurst: 0.8, bin: 500ms}")
         correlation = fgn_correlation(0.8)
     return Case(
         {"kind": "envelope", "rate": RATE_TEXT, "shape": shape},
@@ -744,7 +733,7 @@ WRONG: dict[str, tuple[Make, str, set[str]]] = {
     "ticks without chance": (of(EvenTicks), "ticks", {"idc 0-10"}),
     "ticks half as often": (with_keys(period="1s"), "ticks", {"mean 0-0.5"}),
     "parts from one seed": (
-        of(SameStream, parts=[{"kind": "poisson", "rate": "10/s"}] * 2), "superpose", {"idc 0-2"},
+        of(SameStream, parts=[section("{kind: poisson, rate: 10/s}")] * 2), "superpose", {"idc 0-2"},
     ),
     "one part missing": (
         lambda config: build(config | {"parts": config["parts"][:1]}), "superpose", {"mean 0-2", "expected"},
@@ -768,15 +757,15 @@ def test_wrong_arrivals_are_refused(name: str) -> None:
 
 WRONG_ENVELOPES: dict[str, tuple[Make, str, set[str]]] = {
     "a bin late": (with_keys(curve=[0.5, 1.0, 3.0]), "curve", {"mean 0-3", "law", "expected"}),
-    "poisson for gamma": (with_keys(residual={"kind": "poisson"}), "curve", {"idc 0-10", "law"}),
+    "poisson for gamma": (with_keys(residual=section("{kind: poisson}")), "curve", {"idc 0-10", "law"}),
     "gamma in time, not on the clock of the curve": (
         other("gamma", cv=1.5), "step", {"mean 0-3", "law", "expected"},
     ),
     "spike of half its width": (
-        with_keys(shape={"kind": "spike", "at": "4s", "width": "1s", "factor": 6.0}), "spike", {"law", "expected"},
+        with_keys(shape=section("{kind: spike, at: 4s, width: 1s, factor: 6.0}")), "spike", {"law", "expected"},
     ),
     "another preset": (with_keys(preset="nasa-web"), "preset", {"expected"}),
-    "n 0.6 for 0.4": (with_keys(residual={"kind": "hawkes", "n": 0.6, "beta": 1.0}), "preset", {"idc 0-10", "law"}),
+    "n 0.6 for 0.4": (with_keys(residual=section("{kind: hawkes, n: 0.6, beta: 1.0}")), "preset", {"idc 0-10", "law"}),
 }  # fmt: skip
 
 
@@ -790,7 +779,7 @@ def test_a_wrong_envelope_is_refused(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["log-ar1", "fgn"])
 def test_random_levels_of_another_memory_are_refused(kind: str) -> None:
-    shape = {"kind": "log-ar1", "sigma": 0.5, "bin": "500ms", "tau": "100ms"}
+    shape = section("{kind: log-ar1, sigma: 0.5, bin: 500ms, tau: 100ms}")
     assert "idc 0-10" in count_part(log_ar1_case(kind), with_keys(shape=shape))
 
 
@@ -841,7 +830,7 @@ def test_the_gaps_of_a_markov_modulated_process_have_the_c2_of_theory(name: str,
 
 
 def test_ticks_carry_a_poisson_number_each() -> None:
-    ticks = build({"kind": "ticks", "rate": RATE_TEXT, "period": "500ms"})
+    ticks = build(section("{kind: ticks, rate: 20/s, period: 500ms}"))
     offsets = ticks.draw(np.random.default_rng(36), 4_000 * S)
     assert (offsets % (S // 2) == 0).all()
     sizes = np.bincount(np.bincount(offsets // (S // 2), minlength=8_000), minlength=40)
@@ -957,7 +946,7 @@ def test_a_concatenation_ends_with_the_horizon_and_its_last_part_goes_on(
 
 
 def test_parts_of_a_superposition_do_not_disturb_each_other() -> None:
-    parts = [{"kind": "poisson", "rate": "9/s"}, {"kind": "gamma", "rate": "4/s", "cv": 2.0}]
+    parts = [section("{kind: poisson, rate: 9/s}"), section("{kind: gamma, rate: 4/s, cv: 2.0}")]
     whole = build({"kind": "superpose", "parts": parts}).draw(np.random.default_rng(5), 50 * S)
     streams = np.random.default_rng(5).spawn(2)
     alone = [build(part).draw(own, 50 * S) for part, own in zip(parts, streams, strict=True)]

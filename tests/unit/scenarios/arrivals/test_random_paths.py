@@ -153,28 +153,12 @@ class UnscaledLevels(MmppArrivals):
         return levels * 1.25, stays, shares
 
 
-def even_stays(rng: np.random.Generator, horizon_ns: int) -> Curve:
-    """Two states with stays of Erlang(2) law: the same mean, half the variance."""
-    high, low = TWO_STATE.levels
-    halves = of_states(
-        (high, low, high * (1 + 1e-9), low * (1 + 1e-9)),
-        (*(stay / 2 for stay in TWO_STATE.stays),) * 2,
-        ((0, 0, 1, 0), (0, 0, 0, 1), (0, 1, 0, 0), (1, 0, 0, 0)),
-    )
-    curve = halves(rng, horizon_ns)
-    levels = np.diff(curve.cum) / np.diff(curve.edges_ns)
-    kept = np.append(np.abs(np.diff(levels)) > 1e-6, True)
-    ends = np.flatnonzero(kept) + 1
-    return Curve(np.append(0.0, curve.edges_ns[ends]), np.append(0.0, curve.cum[ends]))
-
-
 TURNED = ((0.0, 0.3, 0.7), (0.5, 0.0, 0.5), (0.9, 0.1, 0.0))
 WRONG_CHAINS: dict[str, tuple[Draw, str, set[str]]] = {
     "starts high": (two_state(4.0 * S, FirstStateAlways), "two states", {"first", "mean"}),
     "starts in the first": (of_states(*THREE, FirstStateAlways), "three states", {"first", "mean"}),
     "levels not scaled": (of_states(*THREE, UnscaledLevels), "three states", {"levels", "mean"}),
     "stays 10 % longer": (two_state(4.4 * S), "two states", {"stays"}),
-    "stays of Erlang law": (even_stays, "two states", {"stays"}),
     "jumps transposed": (of_states(THREE[0], THREE[1], TURNED), "three states", {"jumps"}),
 }
 
