@@ -15,7 +15,7 @@ from squall.scenarios.errors import ScenarioError
 
 if TYPE_CHECKING:
     from squall.analysis.fitting.fitted import Fitted
-    from squall.scenarios.plan.replay import TraceReplay
+    from squall.scenarios.arrivals.replay import TraceReplay
     from squall.scenarios.traces.parts.part import TracePart
 
 LONGEST_NS = 2**61
@@ -295,8 +295,8 @@ def from_log(
 
 def _settings(file: Path, spread: str | None, overrides: list[str] | None, **given: object) -> Any:
     """The `TraceArrivals` that the options describe; `given`: its keys, None where not. Raises ScenarioError."""
+    from squall.scenarios.arrivals.replay import TraceArrivals
     from squall.scenarios.config.loader import section_from_mapping
-    from squall.scenarios.config.trace import TraceArrivals
     from squall.scenarios.strict_yaml import parse_yaml
 
     mapping: dict[str, Any] = {"kind": "trace", "file": str(file)}
@@ -325,8 +325,8 @@ def _convert(out: Path, to: str | None, settings: Any, seed: int) -> TraceReplay
 
 
 def _replayed(settings: Any, seed: int) -> tuple[TraceReplay, Iterator[TracePart]]:
+    from squall.scenarios.arrivals.replay import TraceReplay
     from squall.scenarios.plan.plan import stream
-    from squall.scenarios.plan.replay import TraceReplay
 
     replay = TraceReplay(settings)
     return replay, replay.trace_parts(stream(seed, "arrivals", 0), LONGEST_NS)

@@ -18,10 +18,9 @@ from squall.analysis.arrays import Int64s
 from squall.analysis.render.plots_data import Plot, Series
 from squall.analysis.render.png import write_png
 from squall.analysis.render.trace_plots import Styled
-from squall.scenarios.arrivals.process import Arrivals
+from squall.scenarios.arrivals.kinds import OpenArrivals
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.exact.draws import lognormal
-from squall.scenarios.plan.build import build_arrivals
 from squall.scenarios.series.burstiness import idc_shifted, window_counts
 from squall.scenarios.strict_yaml import parse_yaml
 from squall.scenarios.traces.parts.part import TracePart
@@ -40,7 +39,7 @@ _SNIPPET = re.compile(r"^### `([\w-]+)`\n(?:(?!#).*\n)*?```yaml\n([^`]*)```", re
 _SHAPE = re.compile(r"^\| `[\w-]+` \|.*`(\{kind: ([\w-]+),[^`]*\})` \|$", re.MULTILINE)
 
 
-def process_of(text: str, trace: Path, horizon_ns: int) -> Arrivals:
+def process_of(text: str, trace: Path, horizon_ns: int) -> OpenArrivals:
     """The process of a snippet `arrivals: …` whose trace is at `trace`. Raises ScenarioError as a scenario does."""
     given = parse_yaml(text.replace(TRACE_NAME, str(trace)), "snippet")
     phase = {"name": "main", "kind": "measure", "duration": f"{horizon_ns}ns", **given}
@@ -48,14 +47,14 @@ def process_of(text: str, trace: Path, horizon_ns: int) -> Arrivals:
     scenario = scenario_from_mapping(
         {"name": "x", "seed": 1, "model": {"name": "x"}, "phases": phases}, "snippet"
     )
-    return build_arrivals(scenario.phases[0].arrivals, horizon_ns)  # type: ignore[arg-type]
+    return scenario.phases[0].arrivals  # type: ignore[return-value]
 
 
 def write_page_trace(path: Path) -> None:
     """An hour of a web server at 10/s on stamps of 1 µs, the same on every call: lognormal tokens, Zipf sessions."""
     rng = np.random.default_rng(4)
     text = "arrivals: {kind: envelope, preset: nasa-web, rate: 10/s}"
-    stamp_ns = process_of(text, path, TRACE_NS).offsets_ns(rng, TRACE_NS) // 1_000 * 1_000
+    stamp_ns = process_of(text, path, TRACE_NS).draw(rng, TRACE_NS) // 1_000 * 1_000
     bounds = np.cumsum(1 / np.arange(1, N_SESSIONS + 1))
     session = np.searchsorted(bounds[:-1] / bounds[-1], rng.random(stamp_ns.size), side="right")
     laws = {"input_length": (6.5, 1.0), "output_length": (5.0, 0.7)}
@@ -65,16 +64,16 @@ def write_page_trace(path: Path) -> None:
     write_trace(path, "csv", [TracePart(stamp_ns, sizes, session.astype(np.int64))])
 
 
-def draw(process: Arrivals, seed: int, horizon_ns: int) -> Int64s:
+def draw(process: OpenArrivals, seed: int, horizon_ns: int) -> Int64s:
     """Offsets in ns, (n,), sorted."""
-    return process.offsets_ns(np.random.default_rng(seed), horizon_ns)
+    return process.draw(np.random.default_rng(seed), horizon_ns)
 
 
-def minute_plot(name: str, process: Arrivals, horizon_ns: int) -> Plot:
+def minute_plot(name: str, process: OpenArrivals, horizon_ns: int) -> Plot:
     """Arrivals over the first minute, and what the rate makes expect."""
     counts = window_counts(draw(process, SEEDS[0], horizon_ns), BIN_NS, 0, SHOWN_NS).astype(np.float64)
     edges_ns = np.arange(counts.size + 1, dtype=np.int64) * BIN_NS
-    expected = process.rate_hz(edges_ns[:-1] + BIN_NS // 2) * (BIN_NS / NS_PER_S)
+    expected = np.diff([process.expected_count(edge_ns, horizon_ns) for edge_ns in edges_ns.tolist()])
     edges = (edges_ns / NS_PER_S).tolist()
     series = (
         Series("arrivals", edges, [*counts.tolist(), float(counts[-1])]),
@@ -86,7 +85,7 @@ def minute_plot(name: str, process: Arrivals, horizon_ns: int) -> Plot:
     )
 
 
-def dispersion_plot(name: str, process: Arrivals) -> Plot:
+def dispersion_plot(name: str, process: OpenArrivals) -> Plot:
     """The index of dispersion against the window, mean of the draws."""
     draws = [draw(process, seed, PHASE_NS) for seed in SEEDS]
     idc = [

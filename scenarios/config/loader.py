@@ -15,12 +15,12 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from squall.scenarios.config.clients.check import function_from
-from squall.scenarios.config.fields import Section
 from squall.scenarios.config.locust.load import without_implied_phases
 from squall.scenarios.config.overrides import apply_override, set_value
 from squall.scenarios.config.problems import describe_problem
 from squall.scenarios.config.scenario import OF_A_RUN, STRUCK, Scenario
 from squall.scenarios.errors import ScenarioError
+from squall.scenarios.fields import Section
 from squall.scenarios.strict_yaml import parse_yaml
 
 _Section = TypeVar("_Section", bound=Section)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer
 
-from squall.scenarios.config.fields import Section
+from squall.scenarios.fields import Section
 from squall.scenarios.units import format_bandwidth, parse_bandwidth
 
 Bandwidth = Annotated[

@@ -22,25 +22,14 @@ from pydantic import (
     model_validator,
 )
 
-from squall.scenarios.config.arrivals import (
-    ArrivalsConfig,
-    ClosedArrivals,
-    EnvelopeArrivals,
-    LocustArrivals,
-    UserArrivals,
-    expected_count,
-)
+from squall.scenarios.arrivals.kinds import ArrivalsConfig, UserArrivals
+from squall.scenarios.arrivals.replay import TraceArrivals
+from squall.scenarios.arrivals.scaling import OTHER_SESSIONS, Ratio
+from squall.scenarios.arrivals.users import ClosedArrivals, LocustArrivals
+from squall.scenarios.arrivals.varying import EnvelopeArrivals
 from squall.scenarios.config.clients.client import ClientConfig
 from squall.scenarios.config.clients.routing import NO_MIRROR, WEIGHED
 from squall.scenarios.config.clients.rows import RowsConfig, TraceRows, max_rows
-from squall.scenarios.config.fields import (
-    Number,
-    PositiveDuration,
-    Section,
-    Slug,
-    Text,
-    Whole,
-)
 from squall.scenarios.config.locust.load import LoadConfig, with_locust_phases
 from squall.scenarios.config.locust.refusals import refuse_clients, refuse_models
 from squall.scenarios.config.models.mix import (
@@ -67,7 +56,6 @@ from squall.scenarios.config.servers import (
     with_shared_keys,
     without_shared_keys,
 )
-from squall.scenarios.config.trace import OTHER_SESSIONS, Ratio, TraceArrivals
 from squall.scenarios.config.without_effect import (
     has_its_own,
     model_keys_without_effect,
@@ -76,6 +64,14 @@ from squall.scenarios.config.without_effect import (
     server_keys_without_effect,
     stated_keys,
     without_keys,
+)
+from squall.scenarios.fields import (
+    Number,
+    PositiveDuration,
+    Section,
+    Slug,
+    Text,
+    Whole,
 )
 from squall.scenarios.foreign_text import kept_headers
 from squall.scenarios.promises.fitting import refuse_strangers
@@ -122,7 +118,7 @@ class PhaseConfig(Section):
         expected = (
             0.0
             if self.arrivals is None or isinstance(self.arrivals, UserArrivals)
-            else expected_count(self.arrivals, self.drawn_ns)
+            else self.arrivals.stated_count(self.drawn_ns)
         )
         if expected > LARGEST_ARRIVAL_COUNT:
             raise ValueError(

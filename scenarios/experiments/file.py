@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from squall.scenarios.config.fields import Count, Duration, PositiveNumber, Section, Slug, Whole
+from squall.scenarios.fields import Count, Duration, PositiveNumber, Section, Slug, Whole
 from squall.scenarios.units import NS_PER_S
 
 Order = Literal["blocked-random", "fixed"]

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.scenarios.plan.hashing import mix64
+from squall.scenarios.exact.hashing import mix64
 from squall.scenarios.traces.parts.part import NO_SESSION
 
 DealRule = Literal["sequence", "hash", "session"]

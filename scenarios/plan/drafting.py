@@ -11,25 +11,23 @@ from pathlib import Path
 
 import numpy as np
 
-from squall.scenarios.arrivals.process import Arrivals
-from squall.scenarios.config.arrivals import ClosedArrivals, UserArrivals
+from squall.scenarios.arrivals.kinds import OpenArrivals, UserArrivals
+from squall.scenarios.arrivals.replay import TraceArrivals, TraceReplay
+from squall.scenarios.arrivals.scaling import scaled
+from squall.scenarios.arrivals.users import ClosedArrivals
+from squall.scenarios.arrivals.window import Drawn, FileState, changed
 from squall.scenarios.config.clients.data import IN_SEQUENCE, DrawnOrder, TraceOrder
 from squall.scenarios.config.clients.rows import RowsConfig, TraceRows
 from squall.scenarios.config.scenario import PhaseConfig, Scenario
-from squall.scenarios.config.trace import TraceArrivals
 from squall.scenarios.data.drawing import drawn, entry_dtype
 from squall.scenarios.data.named import named_entries
 from squall.scenarios.data.opening import count_entries, faults_at
 from squall.scenarios.errors import ScenarioError
-from squall.scenarios.plan.build import build_arrivals
 from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan, ModelLoad
 from squall.scenarios.plan.deal import PlanRule, affinity_of
 from squall.scenarios.plan.growing import PIECE_ROWS, Column
 from squall.scenarios.plan.mix import draw_rows, settled, trace_rows
 from squall.scenarios.plan.plan import COLUMNS, VARIANT_TYPES, PhaseSpan, Plan, stream
-from squall.scenarios.plan.replay import TraceReplay
-from squall.scenarios.plan.scaling import scaled
-from squall.scenarios.plan.window import Drawn, FileState, changed
 from squall.scenarios.shares.drawing import Draw, drawn_models, mixed, shifted
 from squall.scenarios.shares.ranges import VariantRange, ranges_of
 from squall.scenarios.sizes import LARGEST_ARRIVAL_COUNT
@@ -151,10 +149,11 @@ class _Draft:
         sizes = {rows.size} if isinstance(rows, TraceRows) else set()
         sizes |= {named.column} if named is not None else set()
         try:
-            arrivals = build_arrivals(
-                phase.arrivals, phase.drawn_ns, tuple(sorted(sizes)), self._scenario.clients.routing.column
-            )
-            parts = _parts(arrivals, stream(self._seed, "arrivals", index), phase, start_ns)
+            replay = None
+            if isinstance(phase.arrivals, TraceArrivals):
+                replay = phase.arrivals.replay(tuple(sorted(sizes)), self._scenario.clients.routing.column)
+            rng = stream(self._seed, "arrivals", index)
+            parts = _parts(replay or phase.arrivals, rng, phase, start_ns)
         except (
             ValueError
         ) as error:  # what only the whole phase shows: a rate of 0 throughout, too many pieces
@@ -168,8 +167,8 @@ class _Draft:
                 self._columns["variant"].append(entries.astype(self._of_variant))
             self._add(phase, part)
             self._refuse_too_many(phase, len(self._columns["offset_ns"]) - n_before)
-        if isinstance(arrivals, TraceReplay):
-            self._refuse_change(arrivals)
+        if replay is not None:
+            self._refuse_change(replay)
         self._draw(index, rows, len(self._columns["offset_ns"]) - n_before, named is not None)
 
     def plan(self, spans: tuple[PhaseSpan, ...]) -> Plan:
@@ -251,14 +250,14 @@ class _Draft:
 
 
 def _parts(
-    arrivals: Arrivals, rng: np.random.Generator, phase: PhaseConfig, start_ns: int
+    arrivals: OpenArrivals | TraceReplay, rng: np.random.Generator, phase: PhaseConfig, start_ns: int
 ) -> Iterator[Drawn]:
     """The arrivals of a phase on the timeline of the run: those of a trace in parts, others at once, where they are."""
     speed = phase.speed or Fraction(1)
     if isinstance(arrivals, TraceReplay):
         parts = arrivals.parts(rng, phase.drawn_ns)
         return (replace(part, offset_ns=scaled(part.offset_ns, 1 / speed) + start_ns) for part in parts)
-    offsets = arrivals.offsets_ns(rng, phase.drawn_ns)
+    offsets = arrivals.draw(rng, phase.drawn_ns)
     for first in range(0, offsets.size if speed != 1 else 0, PIECE_ROWS):
         piece = slice(first, first + PIECE_ROWS)
         offsets[piece] = scaled(offsets[piece], 1 / speed)

@@ -34,10 +34,8 @@ from squall.actors.load.targets import TargetSettings, Wire, pack
 from squall.actors.load.worker import LoadWorker, WorkerSettings
 from squall.actors.messages.packed import PackWriter
 from squall.actors.spill import read_spill
-from squall.scenarios.arrivals.gaps import GammaGaps
-from squall.scenarios.arrivals.process import Stationary
-from squall.scenarios.arrivals.unit import UnitRenewal
-from squall.scenarios.config.arrivals import ConstantThink
+from squall.scenarios.arrivals.stationary import GammaArrivals
+from squall.scenarios.arrivals.users import ConstantThink
 from squall.scenarios.config.clients.rows import ConstantRows
 from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan
 from squall.scenarios.plan.plan import PhaseSpan, Plan
@@ -70,9 +68,8 @@ def closed_plan(n_users: int, seconds: float, n_variants: int = 4) -> ClosedPlan
 
 def gamma_plan(rate_hz: float, seconds: float) -> Plan:
     """Arrivals with gamma gaps of CV 2, and 5 s for the last replies."""
-    offsets = Stationary(rate_hz, UnitRenewal(GammaGaps(_GAMMA_CV))).offsets_ns(
-        np.random.default_rng(1), round(seconds * _S)
-    )
+    arrivals = GammaArrivals(kind="gamma", rate=f"{rate_hz}/s", cv=_GAMMA_CV)
+    offsets = arrivals.draw(np.random.default_rng(1), round(seconds * _S))
     n = len(offsets)
     return Plan(
         seq=np.arange(n, dtype=np.int64), offset_ns=offsets, phase=np.zeros(n, np.uint8), rows=np.ones(n, np.int32),

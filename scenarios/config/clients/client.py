@@ -14,8 +14,8 @@ from squall.scenarios.config.clients.routing import RoutingConfig
 from squall.scenarios.config.clients.rows import ConstantRows, RowsConfig
 from squall.scenarios.config.clients.sequences import SequencesConfig
 from squall.scenarios.config.clients.stream import StreamConfig
-from squall.scenarios.config.fields import Count, Duration, PositiveDuration, Section, Text
 from squall.scenarios.config.servers import TlsConfig
+from squall.scenarios.fields import Count, Duration, PositiveDuration, Section, Text
 from squall.scenarios.sizes import LARGEST_VARIANT_COUNT
 from squall.scenarios.units import NS_PER_S, format_size, parse_size
 

@@ -22,8 +22,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.scenarios.arrivals.gaps import GammaGaps, GapLaw, WeibullGaps
-from squall.scenarios.arrivals.unit import UnitRenewal
+from squall.scenarios.exact import renewals
 from squall.scenarios.traces.parts.faults import RowFault, no_column, shown
 from squall.scenarios.traces.parts.options import NS_PER_UNIT, TraceOptions, TraceUnit
 from squall.scenarios.traces.parts.part import TracePart, session_number
@@ -101,14 +100,25 @@ class ServeGenSource:
 
 def renewal_times(rng: np.random.Generator, window: ClientWindow, length_s: float) -> NDArray[np.float64]:
     """Times in [0, length_s) of a stationary renewal process of the window's rate, (n,) float64, sorted."""
-    times_s = UnitRenewal(_law(window.family, window.shape)).points(rng, window.rate_hz * length_s)
+    shape, length = window.shape, window.rate_hz * length_s
+    if window.family == "Weibull":
+        first, c2 = renewals.first_weibull_gap(rng, shape), renewals.weibull_c2(shape)
+        times_s = renewals.renewal_points(
+            rng, lambda rng, n: renewals.weibull_gaps(rng, shape, n), first, c2, length
+        )
+    else:
+        c2 = _gamma_c2(shape)
+        first = renewals.first_gamma_gap(rng, c2)
+        times_s = renewals.renewal_points(
+            rng, lambda rng, n: renewals.gamma_gaps(rng, c2, n), first, c2, length
+        )
     times_s /= window.rate_hz
     return times_s
 
 
-def _law(family: str, shape: float) -> GapLaw:
-    """Raises ValueError for a shape whose gaps are too heavy."""
-    return WeibullGaps(shape) if family == "Weibull" else GammaGaps(1 / math.sqrt(shape))
+def _gamma_c2(shape: float) -> float:
+    cv = 1 / math.sqrt(shape)
+    return cv * cv
 
 
 def servegen_source(path: Path, options: TraceOptions) -> ServeGenSource:
@@ -183,7 +193,10 @@ def _window(cells: list[str], places: dict[str, int], client: str, row: int) -> 
         raise ValueError(f"shape {shape:g} or rate {rate_hz:g} is out of range")
     if shape > _LARGEST_SHAPE or (start_s := _number(cells[places["start"]], "start")) > _LAST_START_S:
         raise ValueError(f"shape {shape:g} or the start is too large")
-    _law(family, shape)
+    if family == "Weibull":
+        renewals.refuse_weibull_shape(shape)
+    else:
+        renewals.refuse_c2(_gamma_c2(shape))
     names = [cells[places[name]].strip() for name in ("model", "client") if name in places]
     who = "/".join(name for name in names if name) if "client" in places else client
     return ClientWindow(who, start_s, rate_hz, family, shape, row)

@@ -24,7 +24,7 @@ from squall.actors.sequences.handed import HandedSequences
 from squall.actors.sequences.lane_turns import LaneTurns
 from squall.actors.sequences.turns import FAILED, Turns
 from squall.models.payload import encode_id
-from squall.scenarios.config.arrivals import ConstantThink
+from squall.scenarios.arrivals.users import ConstantThink
 from squall.scenarios.config.clients.rows import ConstantRows, UniformRows
 from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan
 from squall.scenarios.plan.plan import PhaseSpan, Plan

@@ -21,7 +21,7 @@ CURVE = [round(1 + 0.6 * math.sin(2 * math.pi * k / 30), 3) for k in range(60)]
 
 def drawn(residual: dict[str, object], seed: int = 3, rate: str = "4/s") -> NDArray[np.int64]:
     scenario = {"kind": "envelope", "rate": rate, "bin": "60s", "curve": CURVE, "residual": residual}
-    return arrivals_of(scenario, END_NS).offsets_ns(np.random.default_rng(seed), END_NS)
+    return arrivals_of(scenario).draw(np.random.default_rng(seed), END_NS)
 
 
 def curve_of(found: Fitted) -> NDArray[np.float64]:
@@ -91,14 +91,14 @@ def test_draws_have_the_dispersion_of_the_trace_and_without_shrinking_have_more(
         "residual": {"kind": "poisson"},
     }
     rng = np.random.default_rng(8)
-    times = arrivals_of(flat, END_NS).offsets_ns(rng, END_NS)
+    times = arrivals_of(flat).draw(rng, END_NS)
     shrunk_fit = fit_envelope(times, END_NS, BIN_NS, "poisson")
     counts = bin_counts(times, END_NS, BIN_NS)
     naive = {**shrunk_fit.scenario, "curve": [round(float(c), 4) for c in counts / counts.mean()]}
 
     def drawn_idc(scenario: object) -> float:
-        arrivals = arrivals_of(scenario, END_NS)  # type: ignore[arg-type]
-        found = [idc_shifted(arrivals.offsets_ns(rng, END_NS), BIN_NS, 0, END_NS) for _ in range(9)]
+        arrivals = arrivals_of(scenario)  # type: ignore[arg-type]
+        found = [idc_shifted(arrivals.draw(rng, END_NS), BIN_NS, 0, END_NS) for _ in range(9)]
         return float(np.median([one for one in found if one is not None]))
 
     seen = idc_shifted(times, BIN_NS, 0, END_NS)

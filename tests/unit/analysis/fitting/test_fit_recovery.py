@@ -106,8 +106,8 @@ CASES = {
 
 def fitted(case: Case, seed: int, scenario: dict[str, Any] | None = None) -> Fitted:
     end_ns = case.span_s * S
-    arrivals = arrivals_of(scenario or case.scenario, end_ns)
-    found = case.fit(arrivals.offsets_ns(np.random.default_rng(seed), end_ns), end_ns)
+    arrivals = arrivals_of(scenario or case.scenario)
+    found = case.fit(arrivals.draw(np.random.default_rng(seed), end_ns), end_ns)
     assert found is not None
     return found
 
@@ -187,7 +187,7 @@ def test_a_parameter_at_its_bound_has_no_standard_error() -> None:
     # gaps of 1 ns and of 1 s: the shape of greatest likelihood has c2 above 10, which the process refuses
     assert parameter(found, "cv").value == pytest.approx(10**0.5)
     assert parameter(found, "cv").stderr is None
-    assert found.arrivals(S) is not None
+    assert found.arrivals is not None
 
 
 def test_information_criteria_charge_for_parameters() -> None:
@@ -201,7 +201,7 @@ def test_information_criteria_charge_for_parameters() -> None:
 
 def test_the_right_law_has_the_greatest_likelihood() -> None:
     end_ns = 1000 * S
-    times = arrivals_of(CASES["weibull"].scenario, end_ns).offsets_ns(np.random.default_rng(1), end_ns)
+    times = arrivals_of(CASES["weibull"].scenario).draw(np.random.default_rng(1), end_ns)
     excerpts = excerpts_of(times, end_ns)
     aic = {family.name: fit_renewal(family, excerpts, 4.0).aic_per_arrival or 0.0 for family in FAMILIES}
     assert min(aic, key=lambda name: aic[name]) == "weibull"

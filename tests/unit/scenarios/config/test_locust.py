@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from squall.scenarios.config.arrivals import LARGEST_USER_COUNT
+from squall.scenarios.arrivals.users import LARGEST_USER_COUNT
 from squall.scenarios.config.clients.client import ClientConfig
 from squall.scenarios.config.loader import load_scenario, make_scenario, scenario_from_mapping
 from squall.scenarios.config.locust.load import DRAIN_NS

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from squall.scenarios.arrivals.stationary import stationary_shares
+from squall.scenarios.arrivals.varying import stationary_shares
 from squall.scenarios.exact import arrays, scalars
 from squall.scenarios.exact.fourier import fourier
 

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from squall.scenarios.arrivals.replay import TraceReplay
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
-from squall.scenarios.plan.build import build_arrivals
 from squall.scenarios.plan.deal import DealRule, affinity_of, workers_of
 from squall.scenarios.plan.drafting import plan_scenario
 from squall.scenarios.plan.growing import pieces
@@ -397,14 +397,15 @@ def test_a_trace_that_changes_between_two_phases_is_refused(
     assert len(plan_scenario(replayed)) == 10 + 2 + 2
     made = 0
 
-    def build_and_touch(*arguments: Any) -> Any:
-        nonlocal made
-        made += 1
-        if made == 3:
-            path.write_text("0\n1\n2\n")
-        return build_arrivals(*arguments)
+    class Touching(TraceReplay):
+        def __init__(self, *arguments: Any) -> None:
+            nonlocal made
+            made += 1
+            if made == 2:
+                path.write_text("0\n1\n2\n")
+            super().__init__(*arguments)
 
-    monkeypatch.setattr("squall.scenarios.plan.drafting.build_arrivals", build_and_touch)
+    monkeypatch.setattr("squall.scenarios.arrivals.replay.TraceReplay", Touching)
     with pytest.raises(ScenarioError, match=r"trace\.txt: the trace changed while it was read"):
         plan_scenario(replayed)
 

@@ -17,13 +17,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from squall.scenarios.arrivals import window as window_module
+from squall.scenarios.arrivals.replay import TraceArrivals, TraceReplay
+from squall.scenarios.arrivals.window import Drawn, join
 from squall.scenarios.config.loader import scenario_from_mapping
-from squall.scenarios.config.trace import TraceArrivals
 from squall.scenarios.errors import ScenarioError
-from squall.scenarios.plan import window as window_module
 from squall.scenarios.plan.drafting import plan_scenario
-from squall.scenarios.plan.replay import TraceReplay
-from squall.scenarios.plan.window import Drawn, join
 from squall.scenarios.traces.parts.part import TracePart, join_parts
 from squall.scenarios.traces.reading import read_trace
 
@@ -302,7 +301,7 @@ def test_the_parts_of_a_file_do_not_show(
     horizon_ns = 31 * S if is_looped else HOUR
 
     def rows(part_rows: int, kept_rows: int) -> list[Any]:
-        monkeypatch.setattr(window_module, "open_trace", lambda *_: _Reader(part_rows))
+        monkeypatch.setattr("squall.scenarios.traces.reading.open_trace", lambda *_: _Reader(part_rows))
         monkeypatch.setattr(window_module, "MOST_ROWS_KEPT", kept_rows)
         found = columns(rows_of(replay(Path("none"), loop=is_looped, **config), horizon_ns))
         return [column.tolist() for column in found]
@@ -327,10 +326,6 @@ def test_the_expected_counts_are_the_mean_of_what_is_drawn(
     expected = np.array([one.expected_count(int(edge)) for edge in edges])
     error = np.maximum(counts.std(axis=0) / n_draws**0.5, 1e-9 + 0.02 * (counts.std(axis=0) > 0))
     assert (abs(counts.mean(axis=0) - expected) <= 4 * error).all()
-    seconds = np.arange(5, dtype=np.int64) * S
-    steps = [one.expected_count(int(second + S)) - one.expected_count(int(second)) for second in seconds]
-    assert one.rate_hz(seconds + S // 3) == pytest.approx(steps)
-    assert one.rate_hz(seconds.reshape(5, 1)).shape == (5, 1)
 
 
 @pytest.mark.parametrize("config", CONFIGS)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, ClassVar, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
 from squall.scenarios.units import format_duration, format_rate, parse_duration, parse_rate
 
@@ -17,6 +17,28 @@ class Section(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class OneForm(Section):
+    """A section that is given by just one of several groups of keys, and by all of that group."""
+
+    forms: ClassVar[tuple[tuple[str, ...], ...]]  # names of fields whose default is None
+
+    @model_validator(mode="after")
+    def _in_one_form(self) -> Self:
+        given = [[getattr(self, name) is not None for name in form] for form in self.forms]
+        if sum(map(any, given)) != 1 or not any(map(all, given)):
+            fields = type(self).model_fields
+            texts = [_listed([fields[name].alias or name for name in form]) for form in self.forms]
+            is_plain = all(len(form) == 1 for form in self.forms)
+            choice = f" {_listed(texts)}" if is_plain else f": {'; '.join(texts)}"
+            raise ValueError(f"needs exactly one of{choice}")
+        return self
+
+
+def _listed(names: list[str]) -> str:
+    """`a, b and c`."""
+    return " and ".join([", ".join(names[:-1])] * (len(names) > 1) + names[-1:])
 
 
 def _triton_version(value: object) -> object:

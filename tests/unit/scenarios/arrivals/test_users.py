@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from squall.scenarios.config.arrivals import ConstantThink, ExponentialThink, LognormalThink, ThinkConfig
-from squall.scenarios.plan.think import draw_think_ns, mean_excess_ns, mean_think_ns, think_cv
+from squall.scenarios.arrivals.users import ConstantThink, ExponentialThink, LognormalThink, ThinkConfig
 
 MS = 1_000_000
 
@@ -20,15 +19,15 @@ CONSTANT = ConstantThink(value="40ms")
 
 def test_a_constant_think_time_is_always_the_same_and_0_by_default() -> None:
     rng = np.random.default_rng(0)
-    assert draw_think_ns(CONSTANT, rng, 3).tolist() == [40 * MS] * 3
-    assert draw_think_ns(ConstantThink(), rng, 2).tolist() == [0, 0]
+    assert CONSTANT.draw(rng, 3).tolist() == [40 * MS] * 3
+    assert ConstantThink().draw(rng, 2).tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("think", [EXPONENTIAL, LOGNORMAL, NARROW])
 def test_the_mean_and_the_spread_are_those_stated(think: ThinkConfig) -> None:
     n = 200_000
-    draws = draw_think_ns(think, np.random.default_rng(1), n).astype(float)
-    mean, cv = mean_think_ns(think), think_cv(think)
+    draws = think.draw(np.random.default_rng(1), n).astype(float)
+    mean, cv = think.mean_ns, think.cv
     assert mean == 40 * MS
     # Standard error of the mean of n draws: cv · mean / sqrt(n), four of them.
     assert abs(draws.mean() - mean) < 4 * cv * mean / math.sqrt(n)
@@ -40,15 +39,15 @@ def test_the_mean_and_the_spread_are_those_stated(think: ThinkConfig) -> None:
 
 def test_a_think_time_of_centuries_stays_an_int64() -> None:
     think = LognormalThink(kind="lognormal", mean="2000000h", cv=50.0)
-    assert draw_think_ns(think, np.random.default_rng(0), 10_000).min() >= 0
+    assert think.draw(np.random.default_rng(0), 10_000).min() >= 0
 
 
 @pytest.mark.parametrize("think", [EXPONENTIAL, LOGNORMAL, NARROW, CONSTANT])
 @pytest.mark.parametrize("elapsed_ns", [0, 10 * MS, 30 * MS, 60 * MS])
 def test_the_mean_rest_is_that_of_the_draws_that_lasted_so_long(think: ThinkConfig, elapsed_ns: int) -> None:
-    draws = draw_think_ns(think, np.random.default_rng(2), 400_000).astype(float)
+    draws = think.draw(np.random.default_rng(2), 400_000).astype(float)
     rest = draws[draws > elapsed_ns] - elapsed_ns
-    (found,) = mean_excess_ns(think, np.array([elapsed_ns]))
+    (found,) = think.mean_excess_ns(np.array([elapsed_ns]))
     if not len(rest):
         assert found == 0
         return
@@ -56,4 +55,4 @@ def test_the_mean_rest_is_that_of_the_draws_that_lasted_so_long(think: ThinkConf
 
 
 def test_a_think_time_longer_than_any_that_can_be_has_no_rest() -> None:
-    assert mean_excess_ns(NARROW, np.array([10**15])).tolist() == [0.0]
+    assert NARROW.mean_excess_ns(np.array([10**15])).tolist() == [0.0]

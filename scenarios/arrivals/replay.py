@@ -1,6 +1,6 @@
 """A recorded trace as arrivals: its window, de-quantised, scaled in time and in rate, with sizes and sessions.
 
-The order is that of the configuration: window (with `overlap` several at once), loop, quantum, time_scale, and the
+The order is that of the keys: window (with `overlap` several at once), loop, quantum, time_scale, and the
 other rate scales. What is drawn comes from the phase's generator, anew in every lap of a loop. All but `overlap` stream
 through in parts; what is held is the rows of one tick, of one jitter or of one bin of the envelope.
 """
@@ -9,23 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, model_validator
 
-from squall.scenarios.config.trace import (
+from squall.scenarios.arrivals.process import OpenProcess
+from squall.scenarios.arrivals.scaling import (
     EnvelopeScale,
     OverlapScale,
+    RateScaleConfig,
+    Ratio,
+    Redraw,
     ReplicateScale,
     SessionScale,
     ThinScale,
-    TraceArrivals,
-)
-from squall.scenarios.errors import ScenarioError
-from squall.scenarios.plan.growing import PIECE_ROWS
-from squall.scenarios.plan.scaling import (
-    Redraw,
     copy_delays,
     delays,
     kept_by_chance,
@@ -33,16 +34,91 @@ from squall.scenarios.plan.scaling import (
     other_sessions,
     scaled,
 )
-from squall.scenarios.plan.window import Drawn, FileState, Window, cut, join
+from squall.scenarios.arrivals.window import Drawn, FileState, Window, cut, join
+from squall.scenarios.errors import ScenarioError
+from squall.scenarios.fields import Duration, PositiveDuration, Text
+from squall.scenarios.traces.parts.options import Repair, TraceFormat, TraceOptions, TraceUnit
 from squall.scenarios.traces.parts.part import TracePart
-from squall.scenarios.units import NS_PER_S, digits_text
+from squall.scenarios.units import digits_text
 
+PIECE_ROWS = 2**20
 LARGEST_DRAW = 10**8
 _LARGEST_NS = 2**62
 
 
+class TraceArrivals(OpenProcess):
+    """Arrivals replayed from a file; `squall.scenarios.traces` has the formats.
+
+    In this order: the window [start, start + length) of the file (`overlap`: several at once), loop, quantum,
+    time_scale, the other rate scales. What loop, quantum and time_scale do to burstiness:
+
+    `loop`: rate, c2 and IDC(w) for w well below the period the same; at multiples of the period all counts are equal.
+
+    `quantum` spread, each arrival uniformly in [its stamp, its stamp + width): rate the same; IDC(w) for w well above
+    the width the same; below it, and in c2, the batches of the grid are gone: of Poisson arrivals floored to a grid it
+    makes Poisson arrivals again (c2 1, IDC 1).
+
+    `time_scale`: rate / ratio; c2 the same; IDC'(w) = IDC(w / ratio), P/M'(w) = P/M(w / ratio): bursts get as much
+    shorter as the gaps do, so against fixed times (a service time, a queue delay) they are other bursts.
+    """
+
+    example = "{kind: trace, file: service.csv, time_scale: 1/10, loop: true}"
+    kind: Literal["trace"]
+    file: Text
+    format: TraceFormat | None = None
+    column: Text | None = None
+    unit: TraceUnit | None = None
+    stamp_at: Literal["begin", "end"] | None = None
+    duration_columns: tuple[Text, ...] = ()
+    duration_unit: TraceUnit | None = None
+    repair: tuple[Repair, ...] = ()
+    start_ns: Duration = Field(default=0, alias="start")
+    length_ns: PositiveDuration | None = Field(default=None, alias="length")
+    quantum: Literal["as-is", "spread"] = "as-is"
+    quantum_width_ns: PositiveDuration | None = Field(default=None, alias="quantum_width")
+    time_scale: Ratio = Fraction(1)
+    rate_scale: RateScaleConfig | None = None
+    loop: bool = False
+
+    @model_validator(mode="after")
+    def _width_with_spread(self) -> Self:
+        if (self.quantum == "spread") != (self.quantum_width_ns is not None):
+            raise ValueError("quantum 'spread' and quantum_width, the tick of the trace, go together")
+        return self
+
+    def options(self) -> TraceOptions:
+        """How the file is read."""
+        return TraceOptions(
+            self.format,
+            self.unit,
+            self.column,
+            self.repair,
+            stamp_at=self.stamp_at,
+            duration_columns=self.duration_columns,
+            duration_unit=self.duration_unit,
+        )
+
+    def replay(self, sizes: tuple[str, ...] = (), session: str | None = None) -> TraceReplay:
+        """The replay of the file; it is opened when the first arrival is asked for."""
+        return TraceReplay(self, sizes, session)
+
+    def expected_count(self, t_ns: int, whole_ns: int) -> float:
+        del whole_ns
+        return self.replay().expected_count(t_ns)
+
+    def stated_count(self, horizon_ns: int) -> float:
+        del horizon_ns
+        return 0.0
+
+    def draw(
+        self, rng: np.random.Generator, horizon_ns: int, whole_ns: int | None = None
+    ) -> NDArray[np.int64]:
+        del whole_ns
+        return self.replay().offsets_ns(rng, horizon_ns)
+
+
 class TraceReplay:
-    """`Arrivals` of a trace. `parts` gives them with what their requests carry; `offsets_ns` the instants alone.
+    """The arrivals of a trace. `parts` gives them with what their requests carry; `offsets_ns` the instants alone.
 
     `sizes` names the size columns that `parts` has beside the sessions; `trace_parts` has all of them. `session`: the
     column of the sessions, where it is not found by its name.
@@ -136,12 +212,6 @@ class TraceReplay:
         rows = self._rate_scaled(self._time_scaled(rows), scale_rng, horizon_ns, window)
         for part in cut(rows, horizon_ns):
             yield from part.pieces(PIECE_ROWS)
-
-    def rate_hz(self, t_ns: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Arrivals expected in the whole second that holds `t_ns`, per second."""
-        second, place = np.unique(np.asarray(t_ns, np.int64) // NS_PER_S * NS_PER_S, return_inverse=True)
-        counts = self._expected(second + NS_PER_S) - self._expected(second)
-        return counts[place].reshape(np.shape(t_ns))
 
     def expected_count(self, t_ns: int) -> float:
         """Arrivals expected in [0, t_ns): recorded ones, each at its uniform place, times what the rate scale makes

@@ -1,27 +1,15 @@
-"""Rate paths: how the rate of a phase goes up and down, apart from the arrivals that follow it.
-
-A path has mean level 1. A fixed one has it exactly over the horizon it was made for; a random one in expectation, since
-forcing each draw to its mean would take away the slow variance that makes it what it is.
-"""
+"""Curves of a rate over time: fixed ones with their exact areas, ones that were drawn, and the instants of areas."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.scenarios.arrivals.unit import CHUNK
-from squall.scenarios.exact.arrays import cos_sin
-
-Floats = NDArray[np.float64]
-Instants = NDArray[np.int64]
-
-LARGEST_PATH = 1 << 26
-"""Pieces of a path: 1 GiB of edges and areas; more is a mistyped bin or time constant."""
+from squall.scenarios.arrivals.process import Floats, Instants
+from squall.scenarios.exact.renewals import CHUNK
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,19 +76,6 @@ class Curve:
         inside /= np.maximum(root, np.finfo(np.float64).tiny, out=root)
 
 
-class RatePath(Protocol):
-    """The level of a rate over time, 1 on average."""
-
-    def draw(self, rng: np.random.Generator, horizon_ns: int) -> Curve:
-        """A realisation over [0, horizon_ns)."""
-
-    def level(self, t_ns: Instants) -> Floats:
-        """Expected level at `t_ns` (0 or more), same shape."""
-
-    def area_ns(self, t_ns: int) -> float:
-        """Expected integral of the level over [0, t_ns), in ns."""
-
-
 @dataclass(frozen=True, eq=False)
 class FixedPath:
     """Levels that go linearly from point to point, repeated without end; scaled to mean 1 over [0, horizon_ns).
@@ -114,17 +89,11 @@ class FixedPath:
     horizon_ns: int
 
     def __post_init__(self) -> None:
-        levels = np.concatenate([self.begins, self.ends])
-        if levels.size == 0 or not np.isfinite(levels).all() or (levels < 0).any():
-            raise ValueError("the curve needs at least one relative rate, each finite and 0 or more")
-        if self.horizon_ns <= 0 or self.edges_ns[0] != 0 or (np.diff(self.edges_ns) <= 0).any():
-            raise ValueError("a curve needs pieces and a horizon longer than 0")
         if self._raw_area(self.horizon_ns) <= 0:
             raise ValueError("the curve is 0 over the whole horizon")
 
-    def draw(self, rng: np.random.Generator, horizon_ns: int) -> Curve:
-        """The curve itself, over as many whole periods as the horizon needs; the generator is not used."""
-        del rng
+    def curve(self, horizon_ns: int) -> Curve:
+        """The curve over as many whole periods as `horizon_ns` needs."""
         period = self.edges_ns[-1]
         repeats = max(1, math.ceil(horizon_ns / period))
         widths = np.tile(np.diff(self.edges_ns), repeats)
@@ -152,8 +121,7 @@ class FixedPath:
 
     def _raw_area(self, t_ns: int) -> float:
         widths = np.diff(self.edges_ns)
-        mass = (self.begins + self.ends) / 2 * widths
-        sums = np.cumsum(mass)
+        sums = np.cumsum((self.begins + self.ends) / 2 * widths)
         cycles, rest = divmod(float(t_ns), float(self.edges_ns[-1]))
         piece = min(int(np.searchsorted(self.edges_ns, rest, side="right")) - 1, len(widths) - 1)
         x = rest - self.edges_ns[piece]
@@ -165,8 +133,6 @@ class FixedPath:
 def steps(curve: Floats | tuple[float, ...], bin_ns: int, horizon_ns: int) -> FixedPath:
     """One constant level per bin of `bin_ns`, then again from the first."""
     levels = np.asarray(curve, np.float64)
-    if bin_ns <= 0:
-        raise ValueError("a curve needs a bin above 0")
     return FixedPath(np.arange(len(levels) + 1, dtype=np.float64) * bin_ns, levels, levels, horizon_ns)
 
 
@@ -178,33 +144,13 @@ def piecewise(points: tuple[tuple[int, float], ...], horizon_ns: int) -> FixedPa
     at = [0, *(t for t, _ in points), max(horizon_ns, points[-1][0] + 1)]
     levels = [points[0][1], *(level for _, level in points), points[-1][1]]
     kept = [i for i in range(len(at) - 1) if at[i + 1] > at[i]]
-    if any(later < sooner for sooner, later in pairwise(at)):
-        raise ValueError("the points of a curve must rise in time")
     edges = np.array([at[i] for i in kept] + [at[-1]], np.float64)
     begins = np.array([levels[i] for i in kept], np.float64)
     return FixedPath(edges, begins, np.array([levels[i + 1] for i in kept], np.float64), horizon_ns)
 
 
-def pulses(factor: float, width_ns: int, period_ns: int, horizon_ns: int) -> FixedPath:
-    """Level 1, and `factor` for `width_ns` at the end of every `period_ns`."""
-    if not 0 < width_ns < period_ns:
-        raise ValueError("a pulse must be shorter than its period")
-    levels = np.array([1.0, factor])
-    edges = np.array([0.0, period_ns - width_ns, period_ns])
-    return FixedPath(edges, levels, levels, horizon_ns)
-
-
-_PIECES_A_DAY = 288
-
-
-def diurnal(peak_ratio: float, peak_at_ns: int, period_ns: int, horizon_ns: int) -> FixedPath:
-    """1 + (peak_ratio - 1)·cos(2π(t - peak_at)/period), in 288 linear pieces a period.
-
-    Between the points a chord is off the cosine by at most (2π/288)²/8 = 6e-5 of its amplitude.
-    """
-    if not 1 <= peak_ratio <= 2:
-        raise ValueError(f"a diurnal rate has a peak of 1 to 2 times the mean, not {peak_ratio:g}")
-    edges = np.linspace(0.0, float(period_ns), _PIECES_A_DAY + 1)
-    levels = 1 + (peak_ratio - 1) * cos_sin((edges - peak_at_ns % period_ns) / period_ns)[0]
-    levels = np.maximum(levels, 0.0)
-    return FixedPath(edges, levels[:-1], levels[1:], horizon_ns)
+def curve_of(edges_ns: Floats, levels: Floats, horizon_ns: int) -> Curve:
+    """The curve of constant `levels`, (m,), between `edges_ns`, (m + 1,), without the pieces past the horizon."""
+    last = int(np.searchsorted(edges_ns, horizon_ns))
+    edges_ns, levels = edges_ns[: last + 1], levels[:last]
+    return Curve(edges_ns, np.concatenate([[0.0], np.cumsum(levels * np.diff(edges_ns))]))

@@ -1,4 +1,4 @@
-"""Scaling a replayed trace: exact where it is, and on drawn data what `squall.scenarios.config.trace` says of
+"""Scaling a replayed trace: exact where it is, and on drawn data what `squall.scenarios.arrivals.scaling` says of
 burstiness.
 
 The drawn series has sessions: 5/s Poisson of them, each of K arrivals within 1 ms, K geometric with mean G = 4. In
@@ -21,10 +21,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from squall.scenarios.config.trace import TraceArrivals
-from squall.scenarios.plan.deal import affinity_of, workers_of
-from squall.scenarios.plan.replay import TraceReplay
-from squall.scenarios.plan.scaling import (
+from squall.scenarios.arrivals.replay import TraceArrivals, TraceReplay
+from squall.scenarios.arrivals.scaling import (
     Redraw,
     copy_delays,
     delays,
@@ -33,7 +31,8 @@ from squall.scenarios.plan.scaling import (
     other_sessions,
     scaled,
 )
-from squall.scenarios.plan.window import Drawn, join
+from squall.scenarios.arrivals.window import Drawn, join
+from squall.scenarios.plan.deal import affinity_of, workers_of
 from squall.scenarios.traces.parts.part import TracePart
 from squall.scenarios.traces.writing import write_trace
 
