@@ -33,7 +33,7 @@ from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.config.shapes import ShapeConfig, Sojourn
 from squall.scenarios.config.trace import RateScaleConfig
 from squall.scenarios.plan.deal import DealRule
-from squall.scenarios.traces.parts.options import TraceFormat
+from squall.scenarios.traces.formats import TraceFormat
 
 Mapped = dict[str, Any]
 

@@ -20,7 +20,8 @@ from squall.scenarios.config.fields import (
     Section,
     Text,
 )
-from squall.scenarios.traces.parts.options import Repair, TraceFormat, TraceOptions, TraceUnit
+from squall.scenarios.traces.formats import TraceFormat
+from squall.scenarios.traces.parts.options import Repair, TraceOptions, TraceUnit
 
 LARGEST_TERM = 10**9  # of a time scale: times stay within int64 arithmetic of 128 bits
 LARGEST_COPIES = 1_000

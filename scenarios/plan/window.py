@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.scaling import other_sessions, windows
 from squall.scenarios.traces.parts.part import PART_ROWS, TracePart
-from squall.scenarios.traces.readers.stamps import Reading
+from squall.scenarios.traces.stamps import Reading
 from squall.scenarios.traces.reading import TraceOptions, open_trace
 from squall.scenarios.units import format_duration
 

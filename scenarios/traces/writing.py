@@ -18,8 +18,7 @@ from typing import IO, get_args
 import numpy as np
 
 from squall.scenarios.errors import ScenarioError
-from squall.scenarios.traces.formats import FORMATS, format_of_suffix, record_of
-from squall.scenarios.traces.parts.options import TraceFormat
+from squall.scenarios.traces.formats import FORMATS, TraceFormat, format_of_suffix, record_of
 from squall.scenarios.traces.parts.part import PART_ROWS, TracePart
 from squall.scenarios.traces.writers.encoders import CannotHold
 from squall.scenarios.traces.writers.files import COMPRESSIONS

@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from squall.scenarios.traces.formats import FORMATS, Format, record_of
-from squall.scenarios.traces.parts.options import TraceUnit
+from squall.scenarios.traces.formats import FORMATS, Format, TraceFormat, record_of
+from squall.scenarios.traces.parts.options import TraceOptions, TraceUnit
 from squall.scenarios.traces.parts.part import TracePart
-from squall.scenarios.traces.readers.chunk import Mending, Source
-from squall.scenarios.traces.reading import TraceFormat, TraceOptions, open_trace, read_trace
+from squall.scenarios.traces.reading import open_trace, read_trace
+from squall.scenarios.traces.rows import Mending, Source
 from squall.scenarios.traces.writing import lost_in, write_trace
 
 S = 1_000_000_000
@@ -152,4 +152,4 @@ def test_what_a_source_says_of_its_rows_holds_for_them(name: TraceFormat, tmp_pa
     assert source.tick_ns is None or source.tick_ns > 0
     for chunk in source.chunks(Mending(())):
         assert tuple(chunk.part.sizes) == source.size_names
-        assert (chunk.part.session is not None) == source.has_sessions
+        assert (chunk.part.session is not None) == (source.fields.session is not None)

@@ -30,7 +30,8 @@ from squall.scenarios.config.models.mix import ModelEntry
 from squall.scenarios.config.models.model import ModelConfig
 from squall.scenarios.config.profile import ProfileConfig
 from squall.scenarios.config.records import RecordsConfig
-from squall.scenarios.traces.parts.options import Repair, TraceFormat
+from squall.scenarios.traces.formats import TraceFormat
+from squall.scenarios.traces.parts.options import Repair
 
 ROOT = Path(__file__).parents[2]
 SCENARIO_DOC = (ROOT / "docs" / "scenario.md").read_text(encoding="utf-8")

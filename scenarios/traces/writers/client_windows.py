@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from squall.scenarios.traces.parts.part import TracePart, join_parts, session_text
-from squall.scenarios.traces.readers.servegen import WINDOW_S
+from squall.scenarios.traces.servegen import WINDOW_S
 
 _WINDOW_NS = WINDOW_S * 10**9
 _SHAPES = (0.02, 50.0)  # of gaps with a CV of about 7 (Gamma), beyond any (Weibull), to nearly even ones

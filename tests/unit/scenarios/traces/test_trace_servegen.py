@@ -11,8 +11,8 @@ import pytest
 
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.traces.parts.part import TracePart, session_number
-from squall.scenarios.traces.readers.servegen import ClientWindow, renewal_times
 from squall.scenarios.traces.reading import TraceOptions, open_trace, read_trace
+from squall.scenarios.traces.servegen import ClientWindow, renewal_times
 from squall.scenarios.traces.writers.client_windows import gap_law, weibull_shape
 from squall.scenarios.traces.writing import write_trace
 

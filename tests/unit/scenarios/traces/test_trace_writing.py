@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from squall.scenarios.errors import ScenarioError
+from squall.scenarios.traces.formats import TraceFormat
 from squall.scenarios.traces.parts.part import TracePart, join_parts
-from squall.scenarios.traces.reading import TraceFormat, read_trace
+from squall.scenarios.traces.reading import read_trace
 from squall.scenarios.traces.writing import format_for, lost_in, write_trace
 
 S = 1_000_000_000
