@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.scaling import other_sessions, windows
 from squall.scenarios.traces.parts.part import PART_ROWS, TracePart
-from squall.scenarios.traces.stamps import Reading
 from squall.scenarios.traces.reading import TraceOptions, open_trace
+from squall.scenarios.traces.stamps import Reading
 from squall.scenarios.units import format_duration
 
 MOST_ROWS_KEPT = 2**21

@@ -1,4 +1,4 @@
-"""The table of trace formats: how each is recognised, which columns it has, how it is written and what it cannot hold."""
+"""The table of trace formats: how each is recognised, its columns, how it is written and what it cannot hold."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Opening:
     def is_json(self) -> bool:
         """Whether lines are JSON; `[` begins a line of Envoy's log too."""
         line = self.line.lstrip()
-        return line.startswith(b"{") or (line.startswith(b"[") and not logs.has_line(logs.ENVOY, self.line))
+        return line.startswith(b"{") or (line.startswith(b"[") and not self.is_line_of(logs.ENVOY))
 
     @cached_property
     def keys(self) -> set[str]:
@@ -129,15 +129,16 @@ class Opening:
         return {cell.strip().lower() for cell in self.cells} >= {name.lower() for name in names}
 
     @property
-    def is_header(self) -> bool:
-        """Whether that line is a header with a column of stamps, and no cell of it a number or a date."""
-        is_wide = len(self.cells) > 1 and any(stamp_side(cell) is not None for cell in self.cells)
-        is_named = self.column is not None and self.has(self.column)
-        return (is_wide or is_named or stamp_column(self.cells) is not None) and not self.has_values
+    def has_values(self) -> bool:
+        """Whether any of the cells is a number or a date, which no header has."""
+        return any(map(is_stamp, self.cells))
 
     @property
-    def has_values(self) -> bool:
-        return any(map(is_stamp, self.cells))
+    def is_header(self) -> bool:
+        """Whether that line is a header with a column of stamps."""
+        is_wide = len(self.cells) > 1 and any(map(stamp_side, self.cells))
+        is_named = self.column is not None and self.has(self.column)
+        return (is_wide or is_named or stamp_column(self.cells) is not None) and not self.has_values
 
     @property
     def is_value(self) -> bool:
@@ -145,14 +146,18 @@ class Opening:
         text = self.cells[0]
         return len(self.cells) == 1 and (is_stamp(text) or re.match(r"\s*[-+]?[\d.]", text) is not None)
 
+    def is_line_of(self, log: str) -> bool:
+        """Whether that line has the pattern of a log."""
+        return logs.has_line(log, self.line)
+
 
 @dataclass(frozen=True)
 class Columns:
     """What a format says of its columns. `stamp` and `sizes` None: those that names and values show.
 
-    `unit` of numbers where neither the user nor the column's name says it; `is_sure`: it is the format's own, so that no
-    instant is too odd for it. `n_required` of the sizes must be there. `parent`: the column with the request before in
-    the same conversation, a session of which is the first request.
+    `unit` of numbers, unless the user or the column's name says it; `is_sure`: it is the format's own, whatever the
+    numbers look like. `n_required` of the sizes must be there. `parent`: the column with the request before in the same
+    conversation, which is then the session.
     """
 
     stamp: str | None = None
@@ -176,40 +181,25 @@ class Columns:
             what = f"the column {stamp!r} is {table.unitless[stamp]} without a unit"
             raise RowFault(None, f"{what}; state the unit: ns, us, ms or s")
         taken = () if reading.durations is None else reading.durations.names
-        session = session_column([name for name in table.ids if name != stamp])
-        if options.session is not None:
-            session = options.session
-            if session not in table.ids or session == stamp:
-                what = f"no column {session!r} of ids; it has {', '.join(table.ids)}"
-                raise RowFault(table.row, what)
-        used = (stamp, session, *taken)
-        sizes = tuple(name for name in table.sizes if name not in used)
+        ids = [name for name in table.ids if name != stamp]
+        session = options.session or (session_column(ids) if self.has_sessions else None)
+        if session not in (None, *ids):
+            raise RowFault(table.row, f"no column {session!r} of ids; it has {', '.join(table.ids)}")
+        sizes = table.sizes
         if self.sizes is not None:
-            lowered = {name.lower(): name for name in table.names}
-            for name in self.sizes[: self.n_required]:
-                named(table.names, name, table.row)
-            found = (lowered.get(name.lower()) for name in self.sizes)
-            sizes = tuple(name for name in found if name is not None and name != session)
-        if not self.has_sessions and options.session is None:
-            session = None
+            lowered = [name.lower() for name in table.names]
+            found = [name for name in self.sizes[self.n_required :] if name.lower() in lowered]
+            wanted = (*self.sizes[: self.n_required], *found)
+            sizes = tuple(named(table.names, name, table.row) for name in wanted)
+        sizes = tuple(name for name in sizes if name not in (stamp, session, *taken))
         parent = self.parent if self.parent in table.names and options.session is None else None
         fields = Fields(stamp, sizes, session, taken, parent)
         twice = sorted(name for name in fields.names if table.names.count(name) > 1)
         if twice:
             raise RowFault(table.row, f"the column {twice[0]!r} is there twice; rename one")
-        first = next((text for text in table.sample[stamp] if text and is_stamp(text)), "")
-        kind = stamp_kind(first)
-        number_unit = unit or self.unit
+        kind = stamp_kind(next((text for text in table.sample[stamp] if text and is_stamp(text)), ""))
         is_assumed = unit is None and not self.is_sure
-        return Source(
-            table.read,
-            fields,
-            number_unit,
-            None if kind == "date" else number_unit,
-            kind,
-            is_assumed,
-            reading,
-        )
+        return Source(table.read, fields, unit or self.unit, kind, is_assumed, reading)
 
 
 Read = Callable[[Path, TraceOptions], Source]
@@ -228,29 +218,19 @@ def _fixed_schedule(path: Path, options: TraceOptions) -> Source:
     if b'"data"' not in read_head(path)[:1000]:
         return Columns("timestamp", unit="ms").source(json_lines(path), options)
     unit = options.unit or "ms"
-    return Source(schedule(path), Fields("timestamp"), unit, unit, "number")
+    return Source(schedule(path), Fields("timestamp"), unit)
 
 
-def _lines(unit: TraceUnit, are_gaps: bool = False) -> Read:
-    """One value a line: stamps, or gaps between requests (`--request-intervals` of perf_analyzer)."""
+def _lines(path: Path, options: TraceOptions, unit: TraceUnit = "s") -> Source:
+    """One value a line."""
+    options = replace(options, column=None, session=None)
+    return replace(Columns("time", (), unit).source(lines_of(path), options), reading=None)
 
-    def source(path: Path, options: TraceOptions) -> Source:
-        table = lines_of(path)
-        kind = "number" if are_gaps else stamp_kind(next(iter(table.sample["time"]), ""))
-        known = options.unit or unit
-        is_assumed = options.unit is None and not are_gaps
-        return Source(
-            table.read,
-            Fields("time"),
-            known,
-            None if kind == "date" else known,
-            kind,
-            is_assumed,
-            None,
-            are_gaps,
-        )
 
-    return source
+def _intervals(path: Path, options: TraceOptions) -> Source:
+    """Gaps between requests (`--request-intervals` of perf_analyzer), one a line."""
+    source = _lines(path, options, "us")
+    return replace(source, kind="number", unit_is_assumed=False, are_gaps=True)
 
 
 def _counts(path: Path, options: TraceOptions) -> Source:
@@ -267,7 +247,9 @@ def _counts(path: Path, options: TraceOptions) -> Source:
     others = [name for name in table.names if name != count]
     stamp = named(table.names, options.column or (others or ["second"])[0], table.row)
     unit = options.unit or _BIN_UNITS.get(stamp.strip().lower()) or unit_of_name(stamp) or "s"
-    source = Columns(stamp, (count,)).source(table, replace(options, column=None, unit=unit))
+    source = Columns(stamp, (count,), has_sessions=False).source(
+        table, replace(options, column=None, unit=unit)
+    )
     stamps = [ns for ns in instants_of(table.sample[stamp][:100], unit) if ns is not None]
     steps = [after - before for before, after in pairwise(stamps) if after > before]
     return replace(source, reading=None, tick_ns=min(steps, default=NS_PER_UNIT[unit]))
@@ -353,7 +335,7 @@ FORMATS = (
     ),
     Format(
         "combined-log",
-        lambda opening: logs.has_line(logs.COMBINED, opening.line),
+        lambda opening: opening.is_line_of(logs.COMBINED),
         logs.web_log,
         as_text(encoders.combined_log),
         encoders.bytes_size,
@@ -363,7 +345,7 @@ FORMATS = (
     ),
     Format(
         "common-log",
-        lambda opening: logs.has_line(logs.COMMON, opening.line),
+        lambda opening: opening.is_line_of(logs.COMMON),
         logs.web_log,
         as_text(encoders.common_log),
         encoders.bytes_size,
@@ -371,10 +353,10 @@ FORMATS = (
         begins="anywhere",
         resolution_ns=1_000_000_000,
     ),
-    Format("alb-log", lambda opening: logs.has_line(logs.ALB, opening.line), logs.alb_log),
+    Format("alb-log", lambda opening: opening.is_line_of(logs.ALB), logs.alb_log),
     Format(
         "elb-log",
-        lambda opening: logs.has_line(logs.ELB, opening.line),
+        lambda opening: opening.is_line_of(logs.ELB),
         logs.plain_log(
             logs.ELB,
             "a classic load balancer's log: time elb client:port backend:port three times …",
@@ -383,7 +365,7 @@ FORMATS = (
     ),
     Format(
         "envoy-log",
-        lambda opening: logs.has_line(logs.ENVOY, opening.line),
+        lambda opening: opening.is_line_of(logs.ENVOY),
         logs.plain_log(
             logs.ENVOY,
             'Envoy\'s default access log: [time] "request" code flags received sent duration',
@@ -392,7 +374,7 @@ FORMATS = (
     ),
     Format(
         "haproxy-log",
-        lambda opening: logs.has_line(logs.HAPROXY, opening.line),
+        lambda opening: opening.is_line_of(logs.HAPROXY),
         logs.plain_log(
             logs.HAPROXY,
             "HAProxy's log: client:port [accept date] frontend backend/server timers …",
@@ -441,7 +423,7 @@ FORMATS = (
     Format(
         "lines",
         lambda opening: opening.is_value,
-        _lines("s"),
+        _lines,
         as_text(encoders.lines),
         endings=(".txt",),
     ),
@@ -457,7 +439,7 @@ FORMATS = (
     Format(
         "intervals",
         None,  # the lines look like stamps
-        _lines("us", are_gaps=True),
+        _intervals,
         as_text(encoders.intervals),
         begins="first arrival",
         resolution_ns=1_000,

@@ -71,7 +71,7 @@ class Clock:
         return each_text(column, self.read_one, faults)
 
     def _cast(self, column: Any, is_second: bool) -> NDArray[np.int64] | None:
-        """ns by Arrow's casts. None or ArrowInvalid if a row is refused; a second attempt takes zones, or cuts digits."""
+        """ns by Arrow's casts; None or ArrowInvalid if it refuses a row. A second try takes zones, or cuts digits."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -91,7 +91,7 @@ class Clock:
                 return None
             below_1_ns = rf"(\.[0-9]{{{digits}}})[0-9]+\s*$" if digits else r"()\.[0-9]*\s*$"
             column = pc.replace_substring_regex(column, below_1_ns, r"\1") if is_second else column
-        # A decimal128 is 16 bytes, little-endian two's complement: it fits 64 bits if its upper word is the lower's sign.
+        # 16 bytes a number, little-endian two's complement: it fits 64 bits if the upper word is the sign of the lower.
         numbers = column.cast(pa.decimal128(38, digits))
         words = np.frombuffer(numbers.buffers()[1], dtype=np.int64)
         words = words[2 * numbers.offset : 2 * (numbers.offset + len(numbers))].reshape(-1, 2)
@@ -131,7 +131,9 @@ def each_text(
     values, wrong = [0] * len(encoded.dictionary), {}
     for place, value in enumerate(encoded.dictionary.to_pylist()):
         try:
-            values[place] = parse(_decoded(value) if isinstance(value, bytes) else None if value is None else str(value))
+            values[place] = parse(
+                _decoded(value) if isinstance(value, bytes) else None if value is None else str(value)
+            )
         except ValueError as error:
             wrong[place] = f"{what}{error}"
     places = encoded.indices.to_numpy()

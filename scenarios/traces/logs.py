@@ -33,7 +33,7 @@ from squall.scenarios.traces.parts.faults import RowFault
 from squall.scenarios.traces.parts.names import Side, duration_of
 from squall.scenarios.traces.parts.options import TraceOptions, TraceUnit
 from squall.scenarios.traces.rows import Fields, Rows, Source
-from squall.scenarios.traces.stamps import Columns, Durations, Reading, duration_ns, read_stamps
+from squall.scenarios.traces.stamps import Columns, Durations, Reading, duration_or_none, read_stamps
 from squall.scenarios.traces.text import read_head, text_blocks, whole_lines
 
 _HEAD_LINES = 200
@@ -66,7 +66,7 @@ def _source(path: Path, pattern: str, what: str, reading: Reading, comment: byte
     """
     groups = re.compile(pattern).groupindex
 
-    def read(fields: Fields, _: Clock) -> Iterator[Rows]:
+    def read(_: Fields, __: Clock) -> Iterator[Rows]:
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -88,7 +88,7 @@ def _source(path: Path, pattern: str, what: str, reading: Reading, comment: byte
     session = next((name for name in ("host", "c_ip") if name in groups), None)
     taken = () if reading.durations is None else reading.durations.names
     fields = Fields(reading.stamp, sizes, session, taken)
-    return Source(read, fields, reading.unit or "s", None, reading=reading)
+    return Source(read, fields, reading.unit or "s", "date", reading=reading)
 
 
 def web_log(path: Path, options: TraceOptions) -> Source:
@@ -113,7 +113,7 @@ def web_log(path: Path, options: TraceOptions) -> Source:
         row += rf' (?:[A-Za-z_]+=)?"?(?P<{name}>[^" ]*)"?' if name in used else rf" (?:{_FIELD})"
     what = 'is no line of an access log: host ident user [day/month/year:time zone] "request" status bytes'
     source = _source(path, rf"{row}(?: .*)?\r?$", what, reading)
-    return source if reading.stamp == "time" else replace(source, unit=source.number_unit)
+    return source if reading.stamp == "time" else replace(source, kind="number")
 
 
 def _web_reading(columns: dict[str, list[str]], options: TraceOptions) -> Reading:
@@ -151,7 +151,7 @@ def _web_reading(columns: dict[str, list[str]], options: TraceOptions) -> Readin
 
 def _longest(names: list[str], columns: dict[str, list[str]]) -> tuple[str, ...]:
     """Of durations without a name the one that holds the others; the first where none does."""
-    totals = {name: sum(duration_ns(text, "s") or 0 for text in columns[name]) for name in names}
+    totals = {name: sum(duration_or_none(text, "s") or 0 for text in columns[name]) for name in names}
     return (max(totals, key=lambda name: totals[name]),) if len(names) > 1 else tuple(names)
 
 
@@ -171,7 +171,7 @@ def alb_log(path: Path, options: TraceOptions) -> Source:
     for end, begin, *times in zip(
         *(began[name] for name in ("time", "request_creation_time", *_ALB_TIMES)), strict=True
     ):
-        parts = [part for text in times if (part := duration_ns(text, "s")) is not None]
+        parts = [part for text in times if (part := duration_or_none(text, "s")) is not None]
         if len(parts) == len(_ALB_TIMES):
             differences.append(abs(parse_stamp_ns(end, "s") - sum(parts) - parse_stamp_ns(begin, "s")))
     is_begun = bool(differences) and sorted(differences)[len(differences) // 2] < 10**8
@@ -183,7 +183,7 @@ def alb_log(path: Path, options: TraceOptions) -> Source:
 
 
 def plain_log(pattern: str, what: str, unit: TraceUnit) -> Callable[[Path, TraceOptions], Source]:
-    """The reader of a log that stamps begins in the group `time`; `unit` of its durations, where these are taken off."""
+    """The reader of a log with begins in the group `time`; `unit` of its durations, should these be taken off."""
 
     def source(path: Path, options: TraceOptions) -> Source:
         rows = _matched(pattern, _head_lines(path))
@@ -208,34 +208,24 @@ def w3c_log(path: Path, options: TraceOptions) -> Source:
     if options.column is not None and options.column not in ("date", time):
         instants = stamp.replace(" ", " and ")
         raise RowFault(1, f"the instants of this log are {instants}: leave out --column {options.column}")
-    stated = options.duration_columns
-    if options.stamp_at == "begin" and stated:
-        raise RowFault(1, f"a stamp at the begin has no duration taken off it: leave out {stated[0]!r}")
-    taken = stated or tuple(name for name in ("time-taken",) if name in names)
-    side = options.stamp_at or "end"
-    missing = [name for name in taken if name not in names]
-    if missing:
-        raise RowFault(1, f"no column {missing[0]!r}: #Fields: names {', '.join(names)}")
     is_tabbed = "\t" in next((line for line in lines if line and not line.startswith("#")), "")
-    groups = {
-        name: re.sub(r"\W", "_", name)
-        for name in names
-        if name in ("date", time, "time-taken", "sc-bytes", "c-ip", *stated)
-    }
+    used = ("date", time, "time-taken", "sc-bytes", "c-ip", *options.duration_columns)
+    groups = {name: re.sub(r"\W", "_", name) for name in names if name in used}
     other = r"[^\t]*" if is_tabbed else r"[^ ]+"
     cells = [rf'"?(?P<{groups[name]}>[^"\t ]*)"?' if name in groups else other for name in names]
     row = "^" + (r"\t" if is_tabbed else " +").join(cells) + r"\s*$"
-    is_cloudfront = any(name.startswith("x-edge") for name in names)
-    durations = None
-    if side == "end" and taken:
-        unit: TraceUnit = "s" if is_cloudfront else "ms"
-        durations = Durations(tuple(groups[name] for name in taken), options.duration_unit or unit)
     found = _matched(row, [line for line in _head_lines(path) if not line.startswith("#")])
-    stamps = (
-        list(map(" ".join, zip(found["date"], found["time"], strict=True))) if time == "time" else found[time]
-    )
-    why = f", as {'CloudFront' if is_cloudfront else 'IIS'} writes it"
-    reading = Reading(stamp, side, durations, why=why).of_stamps(stamps)
+    if time == "time":
+        found[stamp] = list(map(" ".join, zip(found["date"], found["time"], strict=True)))
+    columns = {name: found[name] for name in found if name not in ("date", "time")}
+    taken = tuple(groups.get(name, name) for name in options.duration_columns)
+    if not taken and "time-taken" in groups and options.stamp_at != "begin":
+        taken = ("time_taken",)
+    is_cloudfront = any(name.startswith("x-edge") for name in names)
+    unit = options.duration_unit or ("s" if is_cloudfront else "ms")
+    options = replace(options, column=stamp, duration_columns=taken, duration_unit=unit, unit=None)
+    reading = read_stamps(columns, options, "end")
+    reading = replace(reading, why=f", as {'CloudFront' if is_cloudfront else 'IIS'} writes it")
     return _source(path, row, f"does not have the {len(names)} columns of #Fields:", reading, b"#")
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from squall.scenarios.traces.instants import INT64_MAX, Clock, Faults, StampKind, each_text, parse_whole
 from squall.scenarios.traces.parts.faults import RowFault
 from squall.scenarios.traces.parts.options import Repair, TraceUnit
-from squall.scenarios.traces.parts.part import NO_SESSION, PART_ROWS, TracePart, session_number
+from squall.scenarios.traces.parts.part import PART_ROWS, TracePart, session_number
 from squall.scenarios.traces.stamps import Durations, Reading
 
 MOST_PER_BIN = 10**9
@@ -43,8 +43,8 @@ class Fields:
 class Rows:
     """Consecutive rows of a file: an Arrow array of each column that is read.
 
-    `row_of`: the row number in the file of an index. `faults`: what is wrong with whole rows. `again`: the same rows one
-    by one, which says what is wrong with each; None where these are.
+    `row_of`: the row number in the file of an index. `faults`: what is wrong with whole rows. `again`: the same rows
+    read one by one, which says what is wrong with each; None where these are read so.
     """
 
     columns: Mapping[str, Any]
@@ -81,23 +81,26 @@ class Mending:
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """The arrivals of one file. `number_unit` of numbers that are stamps, `kind` of all stamps if it is known.
+    """The arrivals of one file. `kind` of its stamps, `number_unit` and `unit` of those that are numbers.
 
-    `unit`: as `number_unit`, None where stamps are dates. `unit_is_assumed`: neither the user, the column's name nor the
-    format says it. `reading`: which columns the stamps come from, None where the format leaves no choice; where
-    durations are taken off, rows are out of the order of time and a begin may be before the zero of the trace.
-    `are_gaps`: stamps are gaps, to be summed. `tick_ns`: the width of a bin, of whose count the size column is.
+    `unit_is_assumed`: neither the user, the column's name nor the format says it. `reading`: which columns the stamps
+    come from, None where the format leaves no choice; where durations are taken off, rows are out of the order of time
+    and a begin may be before the zero of the trace. `are_gaps`: stamps are gaps, to be summed. `tick_ns`: the width of
+    a bin, whose count the size column is.
     """
 
     read: ReadRows
     fields: Fields
     number_unit: TraceUnit
-    unit: TraceUnit | None
-    kind: StampKind | None = None
+    kind: StampKind = "number"
     unit_is_assumed: bool = False
     reading: Reading | None = None
     are_gaps: bool = False
     tick_ns: int | None = None
+
+    @property
+    def unit(self) -> TraceUnit | None:
+        return None if self.kind == "date" else self.number_unit
 
     @property
     def size_names(self) -> tuple[str, ...]:
@@ -186,13 +189,13 @@ def _summed(chunk: Chunk, start_ns: int, mending: Mending) -> Chunk:
     """
     gaps_ns = chunk.part.stamp_ns
     negative = np.flatnonzero(gaps_ns < 0)
+    if negative.size and not mending.asks("clip-negative"):
+        what = "the interval is negative; mend it or ask for the repair clip-negative"
+        raise RowFault(chunk.row_of(int(negative[0])), what)
     if negative.size:
-        if not mending.asks("clip-negative"):
-            what = "the interval is negative; mend it or ask for the repair clip-negative"
-            raise RowFault(chunk.row_of(int(negative[0])), what)
         mending.count("clip-negative", int(negative.size))
-        gaps_ns = np.maximum(gaps_ns, 0)
-    if start_ns + float(gaps_ns.astype(np.float64).sum()) > 0.99 * INT64_MAX:
+    gaps_ns = np.maximum(gaps_ns, 0)
+    if start_ns + float(gaps_ns.sum(dtype=np.float64)) > 0.99 * INT64_MAX:
         what = "the sum of the intervals leaves 2^63 ns (292 years); is the unit right?"
         raise RowFault(chunk.row_of(0), what)
     return Chunk(TracePart(start_ns + np.cumsum(gaps_ns), {}), chunk.row_of)

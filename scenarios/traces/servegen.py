@@ -61,7 +61,7 @@ class ClientWindow:
 
 
 def servegen_source(path: Path, options: TraceOptions) -> Source:
-    """Arrivals drawn from the windows of a table, a chunk file, or a folder of chunk files, merged; a session is a client.
+    """Arrivals drawn from the windows of a table, a chunk file, or a folder of these, merged; a session is a client.
 
     The same seed gives the same arrivals, whatever the order of the rows: each client and window has a generator of its
     own. Raises RowFault.
@@ -83,7 +83,7 @@ def servegen_source(path: Path, options: TraceOptions) -> Source:
         for start_s in starts:
             yield _drawn(by_start[start_s], window_s, options.seed)
 
-    return Source(read, Fields("start", session="client"), "ns", "s")
+    return Source(read, Fields("start", session="client"), "s")
 
 
 def _drawn(windows: list[ClientWindow], length_s: float, seed: int) -> Rows:
@@ -101,7 +101,7 @@ def _drawn(windows: list[ClientWindow], length_s: float, seed: int) -> Rows:
     order = np.argsort(stamp_ns, kind="stable")
     places = np.repeat(np.arange(len(windows)), [part.size for part in stamps])[order]
     clients = pa.array([window.client for window in windows], pa.string()).take(pa.array(places))
-    columns = {"start": pa.array(stamp_ns[order]), "client": clients}
+    columns = {"start": pa.array(stamp_ns[order], pa.timestamp("ns")), "client": clients}
     return Rows(columns, lambda index: windows[int(places[index])].row)
 
 
@@ -118,7 +118,7 @@ def _law(family: str, shape: float) -> GapLaw:
 
 
 def _windows(path: Path, model: str | None) -> Iterator[ClientWindow]:
-    """The windows of `path` that have arrivals. Raises RowFault for a column that is missing and a row that is wrong."""
+    """The windows of `path` that have arrivals. Raises RowFault for a missing column and a row that is wrong."""
     table = delimited(path)
     table = table if "rate" in table.names else delimited(path, _CHUNK_HEADER)
     found = {key: [name for name in names if name in table.names] for key, names in _NAMES.items()}

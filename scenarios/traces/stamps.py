@@ -220,7 +220,7 @@ class _Column:
         """Whether the name is a duration's and the values can be: numbers from 0 on that do not count from 1970."""
         if duration_of(self.name) is None:
             return False
-        if any(_duration_or_none(text) is None and not text.startswith("-") for text in self.known):
+        if any(duration_or_none(text) is None and not text.startswith("-") for text in self.known):
             return False
         return self.kind not in ("epoch", "clock", "date")
 
@@ -365,16 +365,13 @@ def _one_of(
 def _no_stamp(columns: Mapping[str, _Column], unfit: list[str], row: int | None) -> RowFault:
     dated = [name for name, column in columns.items() if column.kind in ("clock", "epoch")]
     durations = [name for name, column in columns.items() if column.is_duration]
+    flag = f"name the instants' column, --column {(dated or unfit or ['NAME'])[0]}"
     if unfit:
-        what = f"the numbers of {unfit[0]!r} are in no order of time: durations, not instants? name the instants'"
-        return RowFault(row, f"{what} column, --column {(dated or unfit)[0]}")
+        return RowFault(row, f"the numbers of {unfit[0]!r} are in no order of time, as durations are; {flag}")
     if dated:
-        what = f"no column is named as an instant's, {dated[0]!r} holds instants: name the column"
-        return RowFault(row, f"{what}, --column {dated[0]}")
+        return RowFault(row, f"no column is named as an instant's, {dated[0]!r} holds instants; {flag}")
     if durations:
-        return RowFault(
-            row, f"{durations[0]!r} is a duration, and no column is an instant's; name the column"
-        )
+        return RowFault(row, f"{durations[0]!r} is a duration, and no column is an instant's; {flag}")
     return no_column(list(columns), "timestamp", row)
 
 
@@ -410,7 +407,7 @@ def _unit_of_durations(
     if unit is None:
         what = f"nothing says the unit of the duration {taken[0].name!r}"
         raise RowFault(row, f"{what}: --duration-unit s, ms, us or ns")
-    longest = max((duration_ns(text, unit) or 0 for text in texts if _number(text) is not None), default=0)
+    longest = max((duration_or_none(text, unit) or 0 for text in texts), default=0)
     if longest > _LONGEST_NS and unit_named is None:
         what = f"the duration {taken[0].name!r} would be {longest / 1e9 / 3600:,.0f} h in {unit}"
         raise RowFault(row, f"{what}: --duration-unit s, ms, us or ns")
@@ -419,7 +416,7 @@ def _unit_of_durations(
 
 def _longest(columns: Sequence[_Column], row: int | None) -> str:
     """The duration that holds the others: at least as long in every row. Raises RowFault where none is."""
-    values = {column.name: [_duration_or_none(text) for text in column.values] for column in columns}
+    values = {column.name: [duration_or_none(text) for text in column.values] for column in columns}
     for name, mine in values.items():
         pairs = [pair for other in values.values() for pair in zip(mine, other, strict=True)]
         if all(own >= other for own, other in pairs if own is not None and other is not None):
@@ -429,9 +426,10 @@ def _longest(columns: Sequence[_Column], row: int | None) -> str:
     raise RowFault(row, f"{what}: say --duration-column {one} or --duration-column {other}")
 
 
-def _duration_or_none(text: str | None) -> int | None:
+def duration_or_none(text: str | None, unit: TraceUnit = "ms") -> int | None:
+    """As `duration_ns`, None for what is no duration. Whatever it is in, ms leaves room for ns above and s below."""
     try:
-        return duration_ns(text, "ms")  # whatever it is in: ms leaves room for ns above and for s below
+        return duration_ns(text, unit)
     except ValueError:
         return None
 

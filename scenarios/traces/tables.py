@@ -1,9 +1,9 @@
 """Files of columns: delimited text, JSON lines, Parquet and Arrow (IPC file, also called Feather, and IPC stream).
 
-Arrow reads them, and of text whole blocks of lines, so that memory is bounded and every row has its number. A block that
-it refuses or reads as another number of rows is read again line by line: that names the line at fault, and takes what
-Arrow is too strict for. A quoted cell may hold the delimiter, but no line break. A row of Parquet or Arrow is numbered
-by its place in the data, from 1.
+Arrow reads them, and of text whole blocks of lines, so that memory is bounded and every row has its number. A block
+that it refuses or reads as another number of rows is read again line by line: that names the line at fault, and takes
+what Arrow is too strict for. A quoted cell may hold the delimiter, but no line break. A row of Parquet or Arrow is
+numbered by its place in the data, from 1.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -20,7 +19,7 @@ from typing import Any, Literal
 
 from squall.scenarios.traces.instants import DIGITS, EMPTY_CELLS, INT64_MAX, Clock, is_safe_to_cast
 from squall.scenarios.traces.parts.faults import RowFault, shown
-from squall.scenarios.traces.parts.names import stamp_column, stamp_side
+from squall.scenarios.traces.parts.names import stamp_column
 from squall.scenarios.traces.parts.part import MOST_ROWS, PART_ROWS
 from squall.scenarios.traces.rows import Fields, ReadRows, Rows
 from squall.scenarios.traces.stamps import Columns
@@ -54,45 +53,28 @@ class Table:
     unitless: Mapping[str, Any] = field(default_factory=dict)
 
 
-def delimited(path: Path, bare_header: Sequence[str] = ()) -> Table:
-    """A text of cells between commas, tabs or semicolons. `bare_header`: of the first columns, where no line names them."""
+def delimited(path: Path, bare_header: tuple[str, ...] = (), delimiter: str = "") -> Table:
+    """A text of cells between commas, tabs or semicolons. `bare_header`: of the first columns, if no line has it."""
     head = read_head(path)
     row, line = first_line(head)
-    n_header_rows = row
+    delimiter = delimiter or sniff_delimiter(line)
+    header = bare_header
     try:
-        delimiter = sniff_delimiter(line)
-        header = tuple(cell.strip() for cell in split_line(line, delimiter))
+        cells = tuple(cell.strip() for cell in split_line(line, delimiter))
+        header += cells[len(bare_header) :]
     except ValueError as error:
-        raise RowFault(row, str(error)) from error
-    if bare_header:
-        header, n_header_rows = (*bare_header, *header[len(bare_header) :]), row - 1
-    return _delimited(path, head, header, delimiter, n_header_rows, row)
-
-
-def lines_of(path: Path) -> Table:
-    """A text of one value a line, as a table of the one column `time`."""
-    head = read_head(path)
-    first_line(head)
-    return _delimited(path, head, ("time",), _NEVER, 0, 1)
-
-
-def _delimited(
-    path: Path, head: bytes, header: tuple[str, ...], delimiter: str, n_header_rows: int, row: int
-) -> Table:
+        if not bare_header:
+            raise RowFault(row, str(error)) from error
     _refuse_wide(header, row)
+    n_header_rows = row - 1 if bare_header else row
     sample: list[list[str]] = []
     for line in whole_lines(head, n_header_rows):
         try:
-            cells = split_line(line, delimiter)
+            sample.append(split_line(line, delimiter))
         except ValueError:
             continue
-        if len(cells) == len(header):
-            sample.append(cells)
-    n_of = Counter(header)
-    columns = (
-        dict(zip(header, zip(*sample, strict=True), strict=True)) if sample else dict.fromkeys(header, ())
-    )
-    single = {name: values for name, values in columns.items() if n_of[name] == 1}
+    sample = [cells for cells in sample if len(cells) == len(header)]
+    columns = {name: [cells[place] for cells in sample] for place, name in enumerate(header)}
     sizes = tuple(name for name in header if _are_whole(columns[name]))
 
     def read(fields: Fields, _: Clock) -> Iterator[Rows]:
@@ -128,7 +110,12 @@ def _delimited(
 
         yield from _blocks(path, n_header_rows, fields.names, arrow, cells)
 
-    return Table(header, single, sizes, read, header, row)
+    return Table(header, columns, sizes, read, header, row)
+
+
+def lines_of(path: Path) -> Table:
+    """A text of one value a line, as a table of the one column `time`."""
+    return delimited(path, ("time",), _NEVER)
 
 
 def _blocks(
@@ -138,7 +125,7 @@ def _blocks(
     arrow: Callable[[Block], Any],
     cells: Callable[[bytes], list[str | None]],
 ) -> Iterator[Rows]:
-    """The rows of a text by `arrow`, which makes a table of a block (None: it cannot), else by the `cells` of a line."""
+    """The rows of a text by `arrow`, which makes a table of a block, or None; else by the `cells` of each line."""
     import pyarrow as pa
 
     def by_line(block: Block) -> Rows:
@@ -203,11 +190,11 @@ def json_lines(path: Path) -> Table:
             kinds[name] = pa.string() if str in map(type, values[name]) else pa.float64()
         kinds |= dict.fromkeys(fields.sizes, pa.int64())
         ids = [name for name in fields.names if name not in kinds]
-        is_nested = any("." in name for name in fields.names)
 
         def arrow(block: Block) -> Any:
             from pyarrow import json as arrow_json
 
+            is_nested = any("." in name for name in fields.names)
             is_safe = clock.kind == "date" or is_safe_to_cast(pa.array([block.data], pa.binary()))
             for id_type in (pa.int64(), pa.string()) if is_safe and not is_nested else ():
                 schema = pa.schema({**kinds, **dict.fromkeys(ids, id_type)})
@@ -241,7 +228,7 @@ def json_lines(path: Path) -> Table:
 
 
 def schedule(path: Path) -> ReadRows:
-    """The rows of a fixed schedule of perf_analyzer, one JSON document: `{"data": [{"payload": [...], "timestamp": [1000]}, ...]}`.
+    """The rows of a fixed schedule of perf_analyzer, one document `{"data": [{"payload": [], "timestamp": [1000]}]}`.
 
     A timestamp is ms after the start (docs/inference_load_modes.md of perf_analyzer, "Fixed Schedule Mode"). A row's
     number is the place of its entry. The document is held whole, so its length is limited.
@@ -250,62 +237,44 @@ def schedule(path: Path) -> ReadRows:
     def read(fields: Fields, _: Clock) -> Iterator[Rows]:
         import pyarrow as pa
 
-        texts = []
-        for entry in _schedule_entries(path):
-            stamp = entry.get("timestamp") if isinstance(entry, dict) else None
-            stamp = stamp[0] if isinstance(stamp, list) and len(stamp) == 1 else stamp
-            texts.append(str(stamp) if type(stamp) in (int, Decimal) else None)
+        with open_text(path) as file:
+            document = file.read(LONGEST_DOCUMENT_BYTES + 1)
+        if len(document) > LONGEST_DOCUMENT_BYTES:
+            what = f"a JSON document of over {LONGEST_DOCUMENT_BYTES} bytes; write it as JSON lines"
+            raise RowFault(None, what)
+        try:
+            data = json.loads(document, parse_float=Decimal)
+        except (ValueError, RecursionError) as error:
+            what = getattr(error, "msg", "not UTF-8, nested too deep, or a number of thousands of digits")
+            raise RowFault(getattr(error, "lineno", None), f"not JSON: {what}") from error
+        entries = data.get("data") if isinstance(data, dict) else None
+        if not isinstance(entries, list):
+            what = 'no list "data" of entries with a timestamp; write {"data": [{"timestamp": [0]}]}'
+            raise RowFault(1, what)
+        stamps = [entry.get("timestamp") if isinstance(entry, dict) else None for entry in entries]
+        stamps = [stamp[0] if isinstance(stamp, list) and len(stamp) == 1 else stamp for stamp in stamps]
+        texts = [str(stamp) if type(stamp) in (int, Decimal) else None for stamp in stamps]
         yield Rows({fields.stamp: pa.array(texts, pa.string())}, lambda index: index + 1)
 
     return read
 
 
-def _schedule_entries(path: Path) -> list[Any]:
-    with open_text(path) as file:
-        document = file.read(LONGEST_DOCUMENT_BYTES + 1)
-    if len(document) > LONGEST_DOCUMENT_BYTES:
-        raise RowFault(
-            None, f"a JSON document of over {LONGEST_DOCUMENT_BYTES} bytes; write it as JSON lines"
-        )
-    try:
-        data = json.loads(document, parse_float=Decimal)
-    except (ValueError, RecursionError) as error:
-        what = getattr(error, "msg", "not UTF-8, nested too deep, or a number of thousands of digits")
-        raise RowFault(getattr(error, "lineno", None), f"not JSON: {what}") from error
-    entries = data.get("data") if isinstance(data, dict) else None
-    if not isinstance(entries, list):
-        raise RowFault(1, 'no list "data" of entries with a timestamp; write {"data": [{"timestamp": [0]}]}')
-    return entries
-
-
 def columnar(path: Path, column: str | None = None) -> Table:
     """A Parquet or Arrow file. `column`: that of the stamps, where it is named."""
-    import pyarrow as pa
-
-    types = pa.types
     container, schema = schema_of(path)
     names = tuple(schema.names)
     _refuse_wide(names, None)
-    n_of = Counter(names)
-    kinds = {field.name: field.type for field in schema}
-    plain = {name: kind.value_type if types.is_dictionary(kind) else kind for name, kind in kinds.items()}
-    twice = sorted(name for name in names if n_of[name] > 1 and stamp_side(name) is not None)
-    if twice:
-        raise RowFault(None, f"the column {twice[0]!r} is there twice; rename one")
+    kinds = {field.name: str(field.type) for field in schema}
 
-    def of_kind(*kinds: str) -> list[str]:
-        return [
-            name for name, kind in plain.items() if any(getattr(types, f"is_{one}")(kind) for one in kinds)
-        ]
+    def of_kind(pattern: str) -> tuple[str, ...]:
+        known = re.compile(rf"(dictionary<values=)?({pattern})")
+        return tuple(name for name, kind in kinds.items() if known.match(kind))
 
-    numbers = of_kind("integer", "floating", "decimal")
-    single = {*of_kind("timestamp", "date", "duration", "string", "large_string"), *numbers}
-    wanted = column or (None if stamp_column([*single]) else stamp_column(names))
+    numbers = of_kind("u?int|float|double|halffloat|decimal")
+    single = [*numbers, *of_kind(r"timestamp|date|duration|(large_)?string\b")]
+    wanted = column or (None if stamp_column(single) else stamp_column(names))
     if wanted in names and wanted not in single:
         raise RowFault(None, f"the column {wanted!r} is {kinds[wanted]}, no time; name the column")
-    usable = [name for name in names if name in single and n_of[name] == 1]
-    first = next(record_batches(path, container, usable), None) if usable else None
-    sample = {} if first is None else {name: _cell_texts(first.column(name)) for name in usable}
 
     def read(fields: Fields, _: Clock) -> Iterator[Rows]:
         row = 1
@@ -314,17 +283,13 @@ def columnar(path: Path, column: str | None = None) -> Table:
             yield Rows(columns, lambda index, row=row: row + index)  # type: ignore[misc]
             row += batch.num_rows
 
-    sizes = tuple(name for name in names if types.is_integer(kinds[name]))
-    ids = tuple(of_kind("integer", "string", "large_string", "binary"))
-    return Table(
-        names,
-        sample,
-        sizes,
-        read,
-        ids,
-        None,
-        {name: kinds[name] for name in numbers if kinds[name] == plain[name]},
+    first = next(record_batches(path, container, single), None)
+    sample = (
+        {} if first is None else dict(zip(first.schema.names, map(_cell_texts, first.columns), strict=True))
     )
+    sizes = tuple(name for name in numbers if "int" in kinds[name][:4])
+    ids = of_kind(r"u?int|(large_)?string\b|binary\b")
+    return Table(names, sample, sizes, read, ids, None, {name: kinds[name] for name in numbers})
 
 
 def _cell_texts(column: Any) -> list[str | None]:
@@ -370,7 +335,8 @@ def record_batches(path: Path, container: Container, names: list[str]) -> Iterat
             yield from parquet.iter_batches(PART_ROWS, columns=names)
         return
     schema = schema_of(path)[1]
-    options = pa.ipc.IpcReadOptions(included_fields=[schema.get_field_index(name) for name in names])
+    places = [place for place, name in enumerate(schema.names) if name in names]
+    options = pa.ipc.IpcReadOptions(included_fields=places)
     with pa.OSFile(str(path)) as source:
         batches: Any
         if container == "file":

@@ -40,7 +40,10 @@ _PART_WORDS = (  # of a duration that is a part of a request's
     " handshake overhead idle read write proxy urt uct uht rtt"
 )
 _STAMP_ENDS = "time timestamp ts date datetime at stamp utc local iso8601 epoch instant start begin end"
-_BEGIN_WORDS = "start started begin began arrival arrived received request requested accept accepted submit submitted sent"
+_BEGIN_WORDS = (
+    "start started begin began arrival arrived received request requested accept accepted submit submitted"
+    " sent"
+)
 _END_WORDS = "end ended finish finished complete completed completion done response close closed stop stopped"
 _OTHER_WORDS = (  # of instants that are not a request's own: `receiveTimestamp` is when a log store had the line
     "birth modified update updated expire expires expiry valid build receive ingest ingested ingestion index indexed"

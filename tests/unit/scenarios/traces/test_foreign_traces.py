@@ -63,10 +63,11 @@ def test_the_head_of_a_long_log_is_read(tmp_path: Path, piece: str) -> None:
     assert len(read_trace(path, TraceOptions(repairs=("skip-bad",)))) == 2
 
 
-def end_and_duration(folder: Path, duration: str) -> Path:
+def begins(folder: Path, duration: str) -> list[int]:
+    """Of a request of 1 s that ends at 9 s, and of one of `duration` that ends at 10 s."""
     path = folder / "t.csv"
     path.write_text(f'end_time_s,duration_s\n9,1\n10,"{duration}"\n')
-    return path
+    return read_trace(path, TraceOptions(duration_columns=("duration_s",))).stamp_ns.tolist()  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize(("duration", "said"), [
@@ -77,7 +78,7 @@ def test_a_duration_of_thousands_of_characters_or_beyond_any_number_is_none(
     tmp_path: Path, duration: str, said: str
 ) -> None:
     with pytest.raises(ScenarioError, match=f"row 3: column 'duration_s': .* {said}"):
-        read_trace(end_and_duration(tmp_path, duration))
+        begins(tmp_path, duration)
 
 
 @pytest.mark.parametrize(("duration", "ns"), [
@@ -85,9 +86,7 @@ def test_a_duration_of_thousands_of_characters_or_beyond_any_number_is_none(
     ("1m2.5s", -52_500_000_000), ("45ms", 9_955_000_000), ("-1", 10_000_000_000),
 ])  # fmt: skip
 def test_a_duration_is_taken_off_the_end(tmp_path: Path, duration: str, ns: int) -> None:
-    assert sorted(read_trace(end_and_duration(tmp_path, duration)).stamp_ns.tolist()) == sorted(
-        [8 * 10**9, ns]
-    )
+    assert begins(tmp_path, duration) == sorted([8 * 10**9, ns])
 
 
 def test_ordinary_numbers_are_cast_by_arrow_and_odd_ones_are_not() -> None:
