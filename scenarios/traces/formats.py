@@ -247,9 +247,8 @@ def _counts(path: Path, options: TraceOptions) -> Source:
     others = [name for name in table.names if name != count]
     stamp = named(table.names, options.column or (others or ["second"])[0], table.row)
     unit = options.unit or _BIN_UNITS.get(stamp.strip().lower()) or unit_of_name(stamp) or "s"
-    source = Columns(stamp, (count,), has_sessions=False).source(
-        table, replace(options, column=None, unit=unit)
-    )
+    options = replace(options, column=None, session=None, unit=unit)
+    source = Columns(stamp, (count,), has_sessions=False).source(table, options)
     stamps = [ns for ns in instants_of(table.sample[stamp][:100], unit) if ns is not None]
     steps = [after - before for before, after in pairwise(stamps) if after > before]
     return replace(source, reading=None, tick_ns=min(steps, default=NS_PER_UNIT[unit]))

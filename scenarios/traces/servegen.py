@@ -121,11 +121,13 @@ def _windows(path: Path, model: str | None) -> Iterator[ClientWindow]:
     """The windows of `path` that have arrivals. Raises RowFault for a missing column and a row that is wrong."""
     table = delimited(path)
     table = table if "rate" in table.names else delimited(path, _CHUNK_HEADER)
-    found = {key: [name for name in names if name in table.names] for key, names in _NAMES.items()}
-    missing = [key for key, names in found.items() if not names and key not in ("client", "model")]
-    if missing:
-        raise no_column(table.names, _NAMES[missing[0]][0])
-    columns = {key: names[0] for key, names in found.items() if names}
+    places = {
+        key: next((name for name in names if name in table.names), None) for key, names in _NAMES.items()
+    }
+    for key in ("start", "rate", "family", "shape"):
+        if places[key] is None:
+            raise no_column(table.names, _NAMES[key][0])
+    columns = {key: name for key, name in places.items() if name is not None}
     named_chunk = _CHUNK_NAME.search(path.name)
     client = named_chunk[1] if named_chunk else path.name
     for rows in table.read(Fields(columns["start"], durations=tuple(columns.values())), Clock("s")):

@@ -129,20 +129,18 @@ def _blocks(
     import pyarrow as pa
 
     def by_line(block: Block) -> Rows:
-        rows: list[int] = []
-        lines: list[list[bytes | None]] = []
+        columns: dict[str, list[bytes | None]] = {name: [] for name in names}
         faults = {}
-        for row, line in block.lines():
+        for index, (_, line) in enumerate(block.lines()):
             found: list[str | None] = [None] * len(names)
             try:
                 found = cells(line)
             except ValueError as error:
-                faults[len(rows)] = str(error)
-            rows.append(row)
-            lines.append([text if text is None else text.encode("utf-8", "surrogatepass") for text in found])
-        columns = zip(*lines, strict=True)
-        arrays = {name: pa.array(texts, pa.binary()) for name, texts in zip(names, columns, strict=True)}
-        return Rows(arrays, rows.__getitem__, faults)
+                faults[index] = str(error)
+            for column, text in zip(columns.values(), found, strict=True):
+                column.append(None if text is None else text.encode("utf-8", "surrogatepass"))
+        arrays = {name: pa.array(texts, pa.binary()) for name, texts in columns.items()}
+        return Rows(arrays, block.row_of, faults)
 
     for block in text_blocks(path, n_header_rows):
         if not block.data.strip():

@@ -1,10 +1,9 @@
-"""What every encoder writes and every source of a trace reads, whatever the format."""
+"""What every encoder writes, whatever the format."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import pytest
@@ -13,10 +12,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from squall.scenarios.traces.formats import FORMATS, Format, TraceFormat, record_of
-from squall.scenarios.traces.parts.options import TraceOptions, TraceUnit
+from squall.scenarios.traces.parts.options import TraceOptions
 from squall.scenarios.traces.parts.part import TracePart
 from squall.scenarios.traces.reading import open_trace, read_trace
-from squall.scenarios.traces.rows import Mending, Source
 from squall.scenarios.traces.writing import lost_in, write_trace
 
 S = 1_000_000_000
@@ -39,9 +37,6 @@ def rows() -> TracePart:
     names = (*TOKENS, "bytes", "input_length", "output_length")
     sizes = {name: np.arange(N_ROWS, dtype=np.int64) + place for place, name in enumerate(names)}
     return TracePart(stamp_ns, sizes, np.array([3, 3, 5, -1, 3, 5, 5, 3, 7], np.int64))
-
-
-# encoders
 
 
 def pattern(session: NDArray[np.int64]) -> list[int]:
@@ -112,44 +107,3 @@ def test_the_text_is_the_same_however_the_rows_are_cut_into_parts(format: Format
     assert whole.endswith(b"\n")
     for most_rows in range(1, N_ROWS):
         assert text_of(format, list(rows().pieces(most_rows)), tmp_path) == whole
-
-
-# sources
-
-
-def source_of(name: TraceFormat, folder: Path) -> Source:
-    path = folder / "trace"
-    write_trace(path, name, [rows()])
-    return record_of(name).read(path, TraceOptions(format=name))
-
-
-@pytest.mark.parametrize("name", [one.name for one in WRITTEN])
-def test_each_call_gives_every_row_from_the_first_on_with_its_number_in_the_file(
-    name: TraceFormat, tmp_path: Path
-) -> None:
-    source = source_of(name, tmp_path)
-    seen = []
-    for _ in range(2):
-        chunks = list(source.chunks(Mending(())))
-        stamps = np.concatenate([chunk.part.stamp_ns for chunk in chunks])
-        assert stamps.dtype == np.int64
-        numbers = [chunk.row_of(index) for chunk in chunks for index in range(len(chunk.part))]
-        if (
-            name != "servegen"
-        ):  # whose rows are windows, with any number of arrivals, of several clients at once
-            assert stamps.size == N_ROWS
-            assert numbers == sorted(numbers)
-        assert min(numbers) >= 1
-        seen.append((stamps.tolist(), numbers))
-    assert seen[0] == seen[1]
-
-
-@pytest.mark.parametrize("name", [one.name for one in WRITTEN])
-def test_what_a_source_says_of_its_rows_holds_for_them(name: TraceFormat, tmp_path: Path) -> None:
-    source = source_of(name, tmp_path)
-    assert source.unit is None or source.unit in get_args(TraceUnit)
-    assert source.unit is not None or not source.unit_is_assumed
-    assert source.tick_ns is None or source.tick_ns > 0
-    for chunk in source.chunks(Mending(())):
-        assert tuple(chunk.part.sizes) == source.size_names
-        assert (chunk.part.session is not None) == (source.fields.session is not None)
