@@ -188,9 +188,9 @@ class Columns:
         sizes = table.sizes
         if self.sizes is not None:
             lowered = [name.lower() for name in table.names]
-            found = [name for name in self.sizes[self.n_required :] if name.lower() in lowered]
-            wanted = (*self.sizes[: self.n_required], *found)
-            sizes = tuple(named(table.names, name, table.row) for name in wanted)
+            optional = [name for name in self.sizes[self.n_required :] if name.lower() in lowered]
+            expected = (*self.sizes[: self.n_required], *optional)
+            sizes = tuple(named(table.names, name, table.row) for name in expected)
         sizes = tuple(name for name in sizes if name not in (stamp, session, *taken))
         parent = self.parent if self.parent in table.names and options.session is None else None
         fields = Fields(stamp, sizes, session, taken, parent)
@@ -449,7 +449,7 @@ FORMATS = (
 
 def record_of(name: str) -> Format:
     """The format of a name. Raises RowFault for a name that is none."""
-    return next(one for one in FORMATS if one.name == name)
+    return next(format for format in FORMATS if format.name == name)
 
 
 def recognised(path: Path, column: str | None = None) -> Format:
@@ -458,10 +458,10 @@ def recognised(path: Path, column: str | None = None) -> Format:
     Raises RowFault, with what was tried, for a file that is empty or of none.
     """
     opening = Opening(path, column)
-    tried = [one for one in FORMATS if one.recognise is not None]
-    for one in tried:
-        if one.recognise is not None and one.recognise(opening):
-            return one
+    tried = [format for format in FORMATS if format.recognise is not None]
+    for format in tried:
+        if format.recognise is not None and format.recognise(opening):
+            return format
     row, cells = first_line(opening.head)[0], opening.cells
     if opening.has_values:
         what = f"{shown(opening.text)} is a row of values, a table needs a header first; add one, or name the format"
@@ -469,9 +469,9 @@ def recognised(path: Path, column: str | None = None) -> Format:
         what = f"{shown(cells[0])} is neither a time nor a header with a timestamp column; name the format"
     else:
         what = str(no_column(cells, column or "timestamp", None))
-    raise RowFault(row, f"{what} (it is none of {', '.join(one.name for one in tried)})")
+    raise RowFault(row, f"{what} (it is none of {', '.join(format.name for format in tried)})")
 
 
 def format_of_suffix(ending: str) -> TraceFormat | None:
     """The format in which a name that ends so is written; None for an ending that says none."""
-    return next((one.name for one in FORMATS if ending in one.endings), None)
+    return next((format.name for format in FORMATS if ending in format.endings), None)

@@ -161,9 +161,9 @@ def parse_stamp_ns(text: str, unit: TraceUnit) -> int:
     Raises ValueError with what is wrong.
     """
     text = text.strip()
-    found = _LOG_DATE.fullmatch(text)
-    if found is not None:  # 10/Oct/2000:13:55:36 -0700, as logs have it
-        day, month, year, clock = found.groups()
+    of_log = _LOG_DATE.fullmatch(text)
+    if of_log is not None:  # 10/Oct/2000:13:55:36 -0700, as logs have it
+        day, month, year, clock = of_log.groups()
         if month not in _MONTHS:
             raise ValueError(f"{month!r} is no month")
         text = f"{year}-{_MONTHS.index(month) + 1:02d}-{day} {clock}"

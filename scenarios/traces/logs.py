@@ -33,7 +33,7 @@ from squall.scenarios.traces.parts.faults import RowFault
 from squall.scenarios.traces.parts.names import Side, duration_of
 from squall.scenarios.traces.parts.options import TraceOptions, TraceUnit
 from squall.scenarios.traces.rows import Fields, Rows, Source
-from squall.scenarios.traces.stamps import Columns, Durations, Reading, duration_or_none, read_stamps
+from squall.scenarios.traces.stamps import Durations, Reading, Sample, duration_or_none, read_stamps
 from squall.scenarios.traces.text import read_head, text_blocks, whole_lines
 
 _HEAD_LINES = 200
@@ -76,9 +76,9 @@ def _source(path: Path, pattern: str, what: str, reading: Reading, comment: byte
                 if comment is None or not line.startswith(comment):
                     rows.append(row)
                     lines.append(line)
-            found = pc.extract_regex(pa.array(lines, pa.binary()), pattern)
-            missing = np.flatnonzero(found.is_null().to_numpy(zero_copy_only=False)).tolist()
-            columns = {name: pc.struct_field(found, name) for name in groups}
+            groups_of_line = pc.extract_regex(pa.array(lines, pa.binary()), pattern)
+            missing = np.flatnonzero(groups_of_line.is_null().to_numpy(zero_copy_only=False)).tolist()
+            columns = {name: pc.struct_field(groups_of_line, name) for name in groups}
             if "date" in groups:
                 columns["date time"] = pc.binary_join_element_wise(columns["date"], columns["time"], b" ")
             faults: Faults = dict.fromkeys(missing, what)
@@ -96,11 +96,11 @@ def web_log(path: Path, options: TraceOptions) -> Source:
     lines = _head_lines(path)
     is_combined = len(_matched(COMBINED, lines)["time"]) * 2 > len(lines)
     row = COMBINED if is_combined else COMMON
-    found = _matched(rf"{row}(?P<rest>.*)", lines)
-    fields = [re.findall(_FIELD, rest[:_MOST_EXTRA]) for rest in found["rest"]]
-    columns = {"time": found["time"]}
+    matched = _matched(rf"{row}(?P<rest>.*)", lines)
+    fields = [re.findall(_FIELD, rest[:_MOST_EXTRA]) for rest in matched["rest"]]
+    columns = {"time": matched["time"]}
     for place in range(max(map(len, fields), default=0)):
-        texts = [one[place] if place < len(one) else "" for one in fields]
+        texts = [row_fields[place] if place < len(row_fields) else "" for row_fields in fields]
         name = next((text.partition("=")[0] for text in texts if re.match(r"[A-Za-z_]+=", text)), "")
         name = name if name and name not in columns else f"extra{place + 1}"
         columns[name] = [re.sub(r"^[A-Za-z_]+=", "", text).strip('"') for text in texts]
@@ -214,10 +214,10 @@ def w3c_log(path: Path, options: TraceOptions) -> Source:
     other = r"[^\t]*" if is_tabbed else r"[^ ]+"
     cells = [rf'"?(?P<{groups[name]}>[^"\t ]*)"?' if name in groups else other for name in names]
     row = "^" + (r"\t" if is_tabbed else " +").join(cells) + r"\s*$"
-    found = _matched(row, [line for line in _head_lines(path) if not line.startswith("#")])
+    matched = _matched(row, [line for line in _head_lines(path) if not line.startswith("#")])
     if time == "time":
-        found[stamp] = list(map(" ".join, zip(found["date"], found["time"], strict=True)))
-    columns = {name: found[name] for name in found if name not in ("date", "time")}
+        matched[stamp] = list(map(" ".join, zip(matched["date"], matched["time"], strict=True)))
+    columns = {name: matched[name] for name in matched if name not in ("date", "time")}
     taken = tuple(groups.get(name, name) for name in options.duration_columns)
     if not taken and "time-taken" in groups and options.stamp_at != "begin":
         taken = ("time_taken",)
@@ -233,7 +233,7 @@ def _is_stated(options: TraceOptions) -> bool:
     return bool(options.stamp_at or options.duration_columns or options.column is not None)
 
 
-def _reading(rows: Columns, options: TraceOptions, side: Side, unit: TraceUnit) -> Reading:
+def _reading(rows: Sample, options: TraceOptions, side: Side, unit: TraceUnit) -> Reading:
     """The reading of a log whose stamp is the group `time`, by the format or as it is stated."""
     if not _is_stated(options):
         return Reading("time", side).of_stamps(rows["time"])
@@ -250,8 +250,8 @@ def _matched(pattern: str, lines: list[str]) -> dict[str, list[str]]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    found = pc.extract_regex(pa.array(lines, pa.string()), pattern).drop_null()
-    return {name: pc.struct_field(found, name).to_pylist() for name in re.compile(pattern).groupindex}
+    matched = pc.extract_regex(pa.array(lines, pa.string()), pattern).drop_null()
+    return {name: pc.struct_field(matched, name).to_pylist() for name in re.compile(pattern).groupindex}
 
 
 def has_line(pattern: str, line: bytes) -> bool:

@@ -1,6 +1,6 @@
 """Which columns of a table or a log say when a request began: an instant at its begin, or its end less its duration.
 
-Columns are told by their names (`squall.scenarios.traces.parts.names`) and by the values of the first rows: dates and
+Sample are told by their names (`squall.scenarios.traces.parts.names`) and by the values of the first rows: dates and
 numbers that count from 1970 are instants, small numbers under a duration's name are durations. Servers whose logs are
 known by their keys (nginx, Caddy, Traefik, pino) say which end a stamp without such a name is. What is left open is
 refused with the columns in question, or read as begins with a note where nothing but the end is in question.
@@ -39,7 +39,7 @@ from squall.scenarios.traces.parts.names import (
 )
 from squall.scenarios.traces.parts.options import NS_PER_UNIT, TraceOptions, TraceUnit
 
-Columns = Mapping[str, Sequence[str | None]]
+Sample = Mapping[str, Sequence[str | None]]
 """Name and texts of the first rows of each column, of equal length; None or an empty text where a row has none."""
 
 _SAMPLE_ROWS = 1_000
@@ -66,7 +66,7 @@ _SERVERS: tuple[tuple[str, str, str, TraceUnit | None, TraceUnit], ...] = (
 
 @dataclass
 class Durations:
-    """Columns whose sum is taken off the stamps of ends, and the unit of their numbers.
+    """Sample whose sum is taken off the stamps of ends, and the unit of their numbers.
 
     `n_absent`: rows read so far without any of them, whose end is taken for their begin.
     """
@@ -88,8 +88,8 @@ class Durations:
                 column, unit = column.cast(pa.int64()), column.type.unit
 
             def parse(text: str | None, unit: TraceUnit = unit) -> int:
-                found = duration_ns(text, unit)
-                return -1 if found is None else found
+                duration = duration_ns(text, unit)
+                return -1 if duration is None else duration
 
             ns = each_text(column, parse, faults, f"column {name!r}: ")
             total = total + np.maximum(ns, 0)
@@ -256,7 +256,7 @@ class _Column:
 
 
 def read_stamps(
-    columns: Columns, options: TraceOptions, server: Side = "unknown", row: int | None = 1
+    columns: Sample, options: TraceOptions, server: Side = "unknown", row: int | None = 1
 ) -> Reading:
     """The columns that say when a request began. `server`: which end a stamp is by the format, where no name says it.
 
@@ -312,7 +312,7 @@ def _stamp(
     if options.column is not None:
         name = named(columns, options.column, row)
         return name, sides[name][0] if name in sides else "unknown", ()
-    found: dict[str, tuple[Side, bool]] = {}
+    instants: dict[str, tuple[Side, bool]] = {}
     unfit = []
     for name, (side, is_listed) in sides.items():
         kind = columns[name].kind
@@ -321,24 +321,24 @@ def _stamp(
             if kind == "number" and not columns[name].is_ordered:
                 unfit.append(name)
             else:
-                found[name] = side, is_listed
-    found = {name: side for name, side in found.items() if not is_weak(name)} or found
-    found = {
-        name: side for name, side in found.items() if len({*filter(None, columns[name].values)}) > 1
-    } or found
-    if not found and not unfit:  # a listed name whose rows cannot be read: the rows say what is wrong
-        found = {name: side for name, side in sides.items() if side[1] and not columns[name].is_duration}
-    if not found:
+                instants[name] = side, is_listed
+    instants = {name: side for name, side in instants.items() if not is_weak(name)} or instants
+    instants = {
+        name: side for name, side in instants.items() if len({*filter(None, columns[name].values)}) > 1
+    } or instants
+    if not instants and not unfit:  # a listed name whose rows cannot be read: the rows say what is wrong
+        instants = {name: side for name, side in sides.items() if side[1] and not columns[name].is_duration}
+    if not instants:
         raise _no_stamp(columns, unfit, row)
-    return _one_of(found, columns, row)
+    return _one_of(instants, columns, row)
 
 
 def _one_of(
-    found: dict[str, tuple[Side, bool]], columns: Mapping[str, _Column], row: int | None
+    instants: dict[str, tuple[Side, bool]], columns: Mapping[str, _Column], row: int | None
 ) -> tuple[str, Side, tuple[str, ...]]:
     """Begins that are listed before all others; else all that are left must be the same instant."""
-    everyone = tuple(found)
-    begins = [name for name in everyone if found[name] == ("begin", True)]
+    everyone = tuple(instants)
+    begins = [name for name in everyone if instants[name] == ("begin", True)]
     names = begins or everyone
     chosen = names[0]
     for other in names[1:]:
@@ -354,10 +354,10 @@ def _one_of(
                 f" --column {other}",
             )
     for other in everyone:  # one that is not listed may be the same instant with more digits
-        is_same = found[other][0] == found[chosen][0] and columns[chosen].is_same(columns[other])
+        is_same = instants[other][0] == instants[chosen][0] and columns[chosen].is_same(columns[other])
         if is_same and columns[other].step_ns < columns[chosen].step_ns:
             chosen = other
-    sides = {found[name][0] for name in names if columns[chosen].is_same(columns[name])}
+    sides = {instants[name][0] for name in names if columns[chosen].is_same(columns[name])}
     side: Side = "begin" if "begin" in sides else "end" if "end" in sides else "unknown"
     return chosen, side, tuple(name for name in everyone if name != chosen)
 
@@ -421,9 +421,9 @@ def _longest(columns: Sequence[_Column], row: int | None) -> str:
         pairs = [pair for other in values.values() for pair in zip(mine, other, strict=True)]
         if all(own >= other for own, other in pairs if own is not None and other is not None):
             return name
-    one, other, *_ = values
-    what = f"{one!r} and {other!r} are durations and neither holds the other"
-    raise RowFault(row, f"{what}: say --duration-column {one} or --duration-column {other}")
+    first, second, *_ = values
+    what = f"{first!r} and {second!r} are durations and neither holds the other"
+    raise RowFault(row, f"{what}: say --duration-column {first} or --duration-column {second}")
 
 
 def duration_or_none(text: str | None, unit: TraceUnit = "ms") -> int | None:
@@ -457,13 +457,13 @@ def _stamp_unit(values: Sequence[str | None]) -> TraceUnit | None:
 def instants_of(values: Sequence[str | None], unit: TraceUnit | None = None) -> list[int | None]:
     """ns of each value: numbers in `unit`; None: in that in which they count from 1970, `s` where they do not."""
     clock = Clock(unit or _stamp_unit(values) or "s")
-    found: list[int | None] = []
+    instants: list[int | None] = []
     for value in values:
         try:
-            found.append(clock.read_one(value))
+            instants.append(clock.read_one(value))
         except ValueError:
-            found.append(None)
-    return found
+            instants.append(None)
+    return instants
 
 
 def _resolution_ns(instants: Sequence[int | None]) -> int:
@@ -473,7 +473,9 @@ def _resolution_ns(instants: Sequence[int | None]) -> int:
 
 def named(names: Mapping[str, Any] | Sequence[str], wanted: str, row: int | None = 1) -> str:
     """The name that is `wanted`, in letters of any case. Raises RowFault with the nearest ones."""
-    found = wanted if wanted in names else next((n for n in names if n.lower() == wanted.lower()), None)
-    if found is None:
-        raise no_column(list(names), wanted, row)
-    return found
+    if wanted in names:
+        return wanted
+    for name in names:
+        if name.lower() == wanted.lower():
+            return name
+    raise no_column(list(names), wanted, row)

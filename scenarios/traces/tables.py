@@ -22,7 +22,7 @@ from squall.scenarios.traces.parts.faults import RowFault, shown
 from squall.scenarios.traces.parts.names import stamp_column
 from squall.scenarios.traces.parts.part import MOST_ROWS, PART_ROWS
 from squall.scenarios.traces.rows import Fields, ReadRows, Rows
-from squall.scenarios.traces.stamps import Columns
+from squall.scenarios.traces.stamps import Sample
 from squall.scenarios.traces.text import Block, first_line, open_text, read_head, text_blocks, whole_lines
 
 Container = Literal["parquet", "file", "stream"]
@@ -45,7 +45,7 @@ class Table:
     """
 
     names: tuple[str, ...]
-    sample: Columns
+    sample: Sample
     sizes: tuple[str, ...]
     read: ReadRows
     ids: tuple[str, ...]
@@ -83,11 +83,11 @@ def delimited(path: Path, bare_header: tuple[str, ...] = (), delimiter: str = ""
         places = {name: header.index(name) for name in fields.names}
 
         def cells(line: bytes) -> list[str | None]:
-            found = split_line(line, delimiter)
-            if len(found) != len(header):
-                plural = "" if len(found) == 1 else "s"
-                raise ValueError(f"has {len(found)} column{plural}, the header has {len(header)}")
-            return [found[place] for place in places.values()]
+            texts = split_line(line, delimiter)
+            if len(texts) != len(header):
+                plural = "" if len(texts) == 1 else "s"
+                raise ValueError(f"has {len(texts)} column{plural}, the header has {len(header)}")
+            return [texts[place] for place in places.values()]
 
         def arrow(block: Block) -> Any:
             from pyarrow import csv as arrow_csv
@@ -132,12 +132,12 @@ def _blocks(
         columns: dict[str, list[bytes | None]] = {name: [] for name in names}
         faults = {}
         for index, (_, line) in enumerate(block.lines()):
-            found: list[str | None] = [None] * len(names)
+            texts: list[str | None] = [None] * len(names)
             try:
-                found = cells(line)
+                texts = cells(line)
             except ValueError as error:
                 faults[index] = str(error)
-            for column, text in zip(columns.values(), found, strict=True):
+            for column, text in zip(columns.values(), texts, strict=True):
                 column.append(None if text is None else text.encode("utf-8", "surrogatepass"))
         arrays = {name: pa.array(texts, pa.binary()) for name, texts in columns.items()}
         return Rows(arrays, block.row_of, faults)
@@ -208,17 +208,17 @@ def json_lines(path: Path) -> Table:
 
         def cells(line: bytes) -> list[str | None]:
             entry = parse_entry(line)
-            found = {name: _value_of(entry, name) for name in fields.names}
-            if found[fields.stamp] is None:
+            cells_of = {name: _value_of(entry, name) for name in fields.names}
+            if cells_of[fields.stamp] is None:
                 raise ValueError(f"has no timestamp {fields.stamp!r}")
-            if isinstance(found[fields.stamp], bool | list | dict):
+            if isinstance(cells_of[fields.stamp], bool | list | dict):
                 raise ValueError(f"the timestamp {fields.stamp!r} is neither a number nor a text")
             for name in fields.sizes:
-                if isinstance(found[name], bool | list | dict | str):
+                if isinstance(cells_of[name], bool | list | dict | str):
                     raise ValueError(
-                        f"column {name!r}: {shown(str(found[name]))} is not a whole number within 64 bits"
+                        f"column {name!r}: {shown(str(cells_of[name]))} is not a whole number within 64 bits"
                     )
-            return [None if value is None else str(value) for value in found.values()]
+            return [None if value is None else str(value) for value in cells_of.values()]
 
         yield from _blocks(path, 0, fields.names, arrow, cells)
 
@@ -270,9 +270,9 @@ def columnar(path: Path, column: str | None = None) -> Table:
 
     numbers = of_kind("u?int|float|double|halffloat|decimal")
     single = [*numbers, *of_kind(r"timestamp|date|duration|(large_)?string\b")]
-    wanted = column or (None if stamp_column(single) else stamp_column(names))
-    if wanted in names and wanted not in single:
-        raise RowFault(None, f"the column {wanted!r} is {kinds[wanted]}, no time; name the column")
+    stated = column or (None if stamp_column(single) else stamp_column(names))
+    if stated in names and stated not in single:
+        raise RowFault(None, f"the column {stated!r} is {kinds[stated]}, no time; name the column")
 
     def read(fields: Fields, _: Clock) -> Iterator[Rows]:
         row = 1
@@ -408,5 +408,5 @@ def _flat_names(entry: dict[str, Any], depth: int = 3) -> list[str]:
     names: list[str] = []
     for name, value in entry.items():
         is_flat = depth == 1 or not isinstance(value, dict)
-        names += [name] if is_flat else [f"{name}.{one}" for one in _flat_names(value, depth - 1)]
+        names += [name] if is_flat else [f"{name}.{inner}" for inner in _flat_names(value, depth - 1)]
     return names
