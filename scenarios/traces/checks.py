@@ -51,13 +51,14 @@ def _clipped(source: Source, mending: Mending) -> Iterator[Chunk]:
     is_first = True
     for chunk in source.chunks(mending):
         part = chunk.part
-        negative = np.flatnonzero(part.stamp_ns < 0) if unit is not None and source.durations is None else ()
-        if len(negative):
+        is_number = unit is not None and source.durations is None
+        negative = np.flatnonzero((part.stamp_ns < 0) & is_number)
+        if negative.size:
             if not mending.asks("clip-negative"):
                 what = f"the timestamp {_seconds(int(part.stamp_ns[negative[0]]))} s is negative"
                 row = chunk.row_of(int(negative[0]))
                 raise RowFault(row, f"{what}; mend it or ask for the repair clip-negative")
-            mending.count("clip-negative", len(negative))
+            mending.count("clip-negative", int(negative.size))
             chunk = Chunk(TracePart(np.maximum(part.stamp_ns, 0), part.sizes, part.session), chunk.row_of)
         if not len(part):
             continue

@@ -224,7 +224,9 @@ def _fixed_schedule(path: Path, options: TraceOptions) -> Source:
 def _lines(path: Path, options: TraceOptions, unit: TraceUnit = "s") -> Source:
     """One value a line."""
     options = replace(options, column=None, session=None)
-    return replace(Columns("time", (), unit).source(lines_of(path), options), reading=None)
+    table = lines_of(path)
+    kind = stamp_kind(next(iter(table.sample["time"]), None) or "")
+    return replace(Columns("time", (), unit).source(table, options), reading=None, kind=kind)
 
 
 def _intervals(path: Path, options: TraceOptions) -> Source:

@@ -139,7 +139,8 @@ def each_text(
     places = encoded.indices.to_numpy()
     for index in np.flatnonzero(np.isin(places, list(wrong))).tolist() if wrong else ():
         faults.setdefault(index, wrong[int(places[index])])
-    return np.array(values, dtype=np.int64)[places]
+    numbers: NDArray[np.int64] = np.array(values, dtype=np.int64)[places]
+    return numbers
 
 
 def _decoded(value: bytes) -> str:

@@ -49,7 +49,14 @@ _LEAST_RANK = 0.5  # rank correlation of value and row of instants; shuffled num
 _LONGEST_TEXT = 1000  # a number for each upstream that was tried; what follows takes the square of it
 _LONGEST_NS = 86_400 * 10**9  # a request of more than a day: its unit is another
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|µs|μs|ms|min|s|h|m)", re.ASCII)
-_PART_NS = {**NS_PER_UNIT, "h": 3600 * 10**9, "min": 60 * 10**9, "m": 60 * 10**9, "µs": 1000, "μs": 1000}
+_PART_NS: dict[str, int] = {
+    **{str(unit): ns for unit, ns in NS_PER_UNIT.items()},
+    "h": 3600 * 10**9,
+    "min": 60 * 10**9,
+    "m": 60 * 10**9,
+    "µs": 1000,
+    "μs": 1000,
+}
 _NGINX = (
     "remote_addr remote_user body_bytes_sent bytes_sent http_referer http_referrer http_user_agent http_x_forwarded_for"
     " upstream_response_time upstream_addr upstream_status time_local time_iso8601 msec request_length server_protocol"
@@ -81,7 +88,7 @@ class Durations:
         """The sum of a row's durations, Arrow arrays of texts, numbers or durations, and which rows have none."""
         import pyarrow as pa
 
-        total, is_absent = np.int64(0), np.True_
+        durations = []
         for name in self.names:
             column, unit = columns[name], self.unit
             if pa.types.is_duration(column.type):
@@ -91,11 +98,11 @@ class Durations:
                 duration = duration_ns(text, unit)
                 return -1 if duration is None else duration
 
-            ns = each_text(column, parse, faults, f"column {name!r}: ")
-            total = total + np.maximum(ns, 0)
-            is_absent = is_absent & (ns < 0)
+            durations.append(each_text(column, parse, faults, f"column {name!r}: "))
+        ns = np.array(durations)
+        is_absent = (ns < 0).all(axis=0)
         is_absent[list(faults)] = False
-        return total, is_absent
+        return np.maximum(ns, 0).sum(axis=0), is_absent
 
 
 @dataclass(frozen=True)
@@ -308,7 +315,7 @@ def _stamp(
     columns: Mapping[str, _Column], options: TraceOptions, row: int | None
 ) -> tuple[str, Side, tuple[str, ...]]:
     """The column of the instants, the side that its name says, and the others that are instants too."""
-    sides = {name: side for name in columns if (side := stamp_side(name)) is not None}
+    sides = {name: known for name in columns if (known := stamp_side(name)) is not None}
     if options.column is not None:
         name = named(columns, options.column, row)
         return name, sides[name][0] if name in sides else "unknown", ()
@@ -322,12 +329,11 @@ def _stamp(
                 unfit.append(name)
             else:
                 instants[name] = side, is_listed
-    instants = {name: side for name, side in instants.items() if not is_weak(name)} or instants
-    instants = {
-        name: side for name, side in instants.items() if len({*filter(None, columns[name].values)}) > 1
-    } or instants
+    instants = {name: instants[name] for name in instants if not is_weak(name)} or instants
+    moving = [name for name in instants if len({*filter(None, columns[name].values)}) > 1]
+    instants = {name: instants[name] for name in moving} or instants
     if not instants and not unfit:  # a listed name whose rows cannot be read: the rows say what is wrong
-        instants = {name: side for name, side in sides.items() if side[1] and not columns[name].is_duration}
+        instants = {name: sides[name] for name in sides if sides[name][1] and not columns[name].is_duration}
     if not instants:
         raise _no_stamp(columns, unfit, row)
     return _one_of(instants, columns, row)
