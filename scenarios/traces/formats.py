@@ -450,7 +450,7 @@ FORMATS = (
 
 
 def record_of(name: str) -> Format:
-    """The format of a name. Raises RowFault for a name that is none."""
+    """The format of a name of `TraceFormat`."""
     return next(format for format in FORMATS if format.name == name)
 
 

@@ -1,6 +1,6 @@
 """Which columns of a table or a log say when a request began: an instant at its begin, or its end less its duration.
 
-Sample are told by their names (`squall.scenarios.traces.parts.names`) and by the values of the first rows: dates and
+Columns are told by their names (`squall.scenarios.traces.parts.names`) and by the values of the first rows: dates and
 numbers that count from 1970 are instants, small numbers under a duration's name are durations. Servers whose logs are
 known by their keys (nginx, Caddy, Traefik, pino) say which end a stamp without such a name is. What is left open is
 refused with the columns in question, or read as begins with a note where nothing but the end is in question.
@@ -73,7 +73,7 @@ _SERVERS: tuple[tuple[str, str, str, TraceUnit | None, TraceUnit], ...] = (
 
 @dataclass
 class Durations:
-    """Sample whose sum is taken off the stamps of ends, and the unit of their numbers.
+    """Columns whose sum is taken off the stamps of ends, and the unit of their numbers.
 
     `n_absent`: rows read so far without any of them, whose end is taken for their begin.
     """
