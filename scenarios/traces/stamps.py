@@ -100,9 +100,9 @@ class Durations:
 
             durations.append(each_text(column, parse, faults, f"column {name!r}: "))
         ns = np.array(durations)
-        is_absent = (ns < 0).all(axis=0)
+        is_absent: NDArray[np.bool_] = np.all(ns < 0, axis=0)
         is_absent[list(faults)] = False
-        return np.maximum(ns, 0).sum(axis=0), is_absent
+        return np.sum(np.maximum(ns, 0), axis=0), is_absent
 
 
 @dataclass(frozen=True)

@@ -51,9 +51,8 @@ def write_case(folder: Path, case: Case, suffix: str) -> tuple[Path, TraceOption
         data = gzip.compress(data[:5]) + gzip.compress(data[5:])  # as `cat a.gz b.gz` leaves it
     elif suffix:
         data = pa.compress(data, "zstd", asbytes=True)
-    options = {
-        key: tuple(value) if key == "repairs" else value for key, value in case.get("options", {}).items()
-    }
+    options: Case = dict(case.get("options", {}))
+    options["repairs"] = tuple(options.get("repairs", ()))
     return write(folder, data, f"trace{suffix}"), TraceOptions(**options)
 
 
