@@ -102,7 +102,7 @@ class Durations:
         ns = np.array(durations)
         is_absent: NDArray[np.bool_] = np.all(ns < 0, axis=0)
         is_absent[list(faults)] = False
-        return np.sum(np.maximum(ns, 0), axis=0), is_absent
+        return np.maximum(ns, 0).sum(axis=0), is_absent
 
 
 @dataclass(frozen=True)
