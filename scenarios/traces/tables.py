@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -77,40 +78,44 @@ def delimited(path: Path, bare_header: tuple[str, ...] = (), delimiter: str = ""
     columns = {name: [cells[place] for cells in sample] for place, name in enumerate(header)}
     sizes = tuple(name for name in header if _are_whole(columns[name]))
 
-    def read(fields: Fields, _: Clock) -> Iterator[Rows]:
-        import pyarrow as pa
-
-        places = {name: header.index(name) for name in fields.names}
-
-        def cells(line: bytes) -> list[str | None]:
-            texts = split_line(line, delimiter)
-            if len(texts) != len(header):
-                plural = "" if len(texts) == 1 else "s"
-                raise ValueError(f"has {len(texts)} column{plural}, the header has {len(header)}")
-            return [texts[place] for place in places.values()]
-
-        def arrow(block: Block) -> Any:
-            from pyarrow import csv as arrow_csv
-
-            types = {str(places[name]): pa.string() for name in fields.texts}
-            return arrow_csv.read_csv(
-                pa.BufferReader(block.data),
-                arrow_csv.ReadOptions(
-                    column_names=[str(place) for place in range(len(header))],
-                    block_size=max(len(block.data), 2**16),
-                ),
-                arrow_csv.ParseOptions(delimiter=delimiter, quote_char='"' if delimiter != _NEVER else False),
-                arrow_csv.ConvertOptions(
-                    column_types={str(place): pa.int64() for place in places.values()} | types,
-                    include_columns=[str(place) for place in places.values()],
-                    null_values=list(EMPTY_CELLS),
-                    strings_can_be_null=False,
-                ),
-            ).rename_columns(fields.names)
-
-        yield from _blocks(path, n_header_rows, fields.names, arrow, cells)
-
+    read = partial(_read_delimited, path, n_header_rows, header, delimiter)
     return Table(header, columns, sizes, read, header, row)
+
+
+def _read_delimited(
+    path: Path, n_header_rows: int, header: tuple[str, ...], delimiter: str, fields: Fields, _: Clock
+) -> Iterator[Rows]:
+    import pyarrow as pa
+
+    places = {name: header.index(name) for name in fields.names}
+
+    def cells(line: bytes) -> list[str | None]:
+        texts = split_line(line, delimiter)
+        if len(texts) != len(header):
+            plural = "" if len(texts) == 1 else "s"
+            raise ValueError(f"has {len(texts)} column{plural}, the header has {len(header)}")
+        return [texts[place] for place in places.values()]
+
+    def arrow(block: Block) -> Any:
+        from pyarrow import csv as arrow_csv
+
+        types = {str(places[name]): pa.string() for name in fields.texts}
+        return arrow_csv.read_csv(
+            pa.BufferReader(block.data),
+            arrow_csv.ReadOptions(
+                column_names=[str(place) for place in range(len(header))],
+                block_size=max(len(block.data), 2**16),
+            ),
+            arrow_csv.ParseOptions(delimiter=delimiter, quote_char='"' if delimiter != _NEVER else False),
+            arrow_csv.ConvertOptions(
+                column_types={str(place): pa.int64() for place in places.values()} | types,
+                include_columns=[str(place) for place in places.values()],
+                null_values=list(EMPTY_CELLS),
+                strings_can_be_null=False,
+            ),
+        ).rename_columns(fields.names)
+
+    yield from _blocks(path, n_header_rows, fields.names, arrow, cells)
 
 
 def lines_of(path: Path) -> Table:
@@ -180,49 +185,53 @@ def json_lines(path: Path) -> Table:
         for name, column in values.items()
     }
 
-    def read(fields: Fields, clock: Clock) -> Iterator[Rows]:
-        import pyarrow as pa
-
-        kinds = {fields.stamp: pa.string() if clock.kind == "date" else pa.decimal128(38, DIGITS[clock.unit])}
-        for name in fields.durations:
-            kinds[name] = pa.string() if str in map(type, values[name]) else pa.float64()
-        kinds |= dict.fromkeys(fields.sizes, pa.int64())
-        ids = [name for name in fields.names if name not in kinds]
-
-        def arrow(block: Block) -> Any:
-            from pyarrow import json as arrow_json
-
-            is_nested = any("." in name for name in fields.names)
-            is_safe = clock.kind == "date" or is_safe_to_cast(pa.array([block.data], pa.binary()))
-            for id_type in (pa.int64(), pa.string()) if is_safe and not is_nested else ():
-                schema = pa.schema({**kinds, **dict.fromkeys(ids, id_type)})
-                try:
-                    return arrow_json.read_json(
-                        pa.BufferReader(block.data),
-                        arrow_json.ReadOptions(block_size=max(len(block.data), 2**16)),
-                        arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
-                    )
-                except pa.ArrowInvalid:
-                    continue
-            return None
-
-        def cells(line: bytes) -> list[str | None]:
-            entry = parse_entry(line)
-            cells_of = {name: _value_of(entry, name) for name in fields.names}
-            if cells_of[fields.stamp] is None:
-                raise ValueError(f"has no timestamp {fields.stamp!r}")
-            if isinstance(cells_of[fields.stamp], bool | list | dict):
-                raise ValueError(f"the timestamp {fields.stamp!r} is neither a number nor a text")
-            for name in fields.sizes:
-                if isinstance(cells_of[name], bool | list | dict | str):
-                    raise ValueError(
-                        f"column {name!r}: {shown(str(cells_of[name]))} is not a whole number within 64 bits"
-                    )
-            return [None if value is None else str(value) for value in cells_of.values()]
-
-        yield from _blocks(path, 0, fields.names, arrow, cells)
-
+    texts = [name for name in names if str in map(type, values[name])]
+    read = partial(_read_json, path, texts)
     return Table(names, sample, sizes, read, names)
+
+
+def _read_json(path: Path, texts: Sequence[str], fields: Fields, clock: Clock) -> Iterator[Rows]:
+    """`texts`: the names of which values are texts."""
+    import pyarrow as pa
+
+    kinds = {fields.stamp: pa.string() if clock.kind == "date" else pa.decimal128(38, DIGITS[clock.unit])}
+    for name in fields.durations:
+        kinds[name] = pa.string() if name in texts else pa.float64()
+    kinds |= dict.fromkeys(fields.sizes, pa.int64())
+    ids = [name for name in fields.names if name not in kinds]
+
+    def arrow(block: Block) -> Any:
+        from pyarrow import json as arrow_json
+
+        is_nested = any("." in name for name in fields.names)
+        is_safe = clock.kind == "date" or is_safe_to_cast(pa.array([block.data], pa.binary()))
+        for id_type in (pa.int64(), pa.string()) if is_safe and not is_nested else ():
+            schema = pa.schema({**kinds, **dict.fromkeys(ids, id_type)})
+            try:
+                return arrow_json.read_json(
+                    pa.BufferReader(block.data),
+                    arrow_json.ReadOptions(block_size=max(len(block.data), 2**16)),
+                    arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
+                )
+            except pa.ArrowInvalid:
+                continue
+        return None
+
+    def cells(line: bytes) -> list[str | None]:
+        entry = parse_entry(line)
+        values = {name: _value_of(entry, name) for name in fields.names}
+        if values[fields.stamp] is None:
+            raise ValueError(f"has no timestamp {fields.stamp!r}")
+        if isinstance(values[fields.stamp], bool | list | dict):
+            raise ValueError(f"the timestamp {fields.stamp!r} is neither a number nor a text")
+        for name in fields.sizes:
+            if isinstance(values[name], bool | list | dict | str):
+                raise ValueError(
+                    f"column {name!r}: {shown(str(values[name]))} is not a whole number within 64 bits"
+                )
+        return [None if value is None else str(value) for value in values.values()]
+
+    yield from _blocks(path, 0, fields.names, arrow, cells)
 
 
 def schedule(path: Path) -> ReadRows:
