@@ -24,7 +24,7 @@ from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.plan.deal import DealRule
 from squall.scenarios.strict_yaml import parse_yaml
-from squall.scenarios.traces.parts.options import TraceFormat
+from squall.scenarios.traces.formats import TraceFormat
 
 Mapped = dict[str, Any]
 

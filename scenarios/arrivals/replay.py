@@ -37,7 +37,8 @@ from squall.scenarios.arrivals.scaling import (
 from squall.scenarios.arrivals.window import Drawn, FileState, Window, cut, join
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.fields import Duration, PositiveDuration, Text
-from squall.scenarios.traces.parts.options import Repair, TraceFormat, TraceOptions, TraceUnit
+from squall.scenarios.traces.formats import TraceFormat
+from squall.scenarios.traces.parts.options import Repair, TraceOptions, TraceUnit
 from squall.scenarios.traces.parts.part import TracePart
 from squall.scenarios.units import digits_text
 

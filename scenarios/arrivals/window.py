@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +14,9 @@ from squall.scenarios.arrivals.scaling import other_sessions, windows
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.traces.parts.options import TraceOptions
 from squall.scenarios.traces.parts.part import PART_ROWS, TracePart
+from squall.scenarios.traces.reading import open_trace
+from squall.scenarios.traces.stamps import Reading
 from squall.scenarios.units import format_duration
-
-if TYPE_CHECKING:
-    from squall.scenarios.traces.readers.stamps import Reading
 
 MOST_ROWS_KEPT = 2**21
 """A window of at most so many rows is read once however often it is looped; a longer one anew each time."""
@@ -198,10 +197,6 @@ class Window:
 
     def _read(self, most_ns: int | None) -> Iterator[Drawn]:
         """Rows of the file from the start of the window on, before `most_ns`; `_is_cut` says if more were there."""
-        from squall.scenarios.traces.reading import (
-            open_trace,
-        )  # readers of every format: not for a section that is read
-
         reader = open_trace(self.path, self._options)
         self.reading = reader.reading
         self._refuse_change(self.state)

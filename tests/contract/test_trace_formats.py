@@ -1,4 +1,4 @@
-"""What every source of a trace reads, whatever the format, and that what is written is read back."""
+"""What holds for the rows of a trace whatever the format, and that what is written is read back."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ from pathlib import Path
 from typing import get_args
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from squall.scenarios.traces.formats import TraceFormat, record_of
 from squall.scenarios.traces.parts.options import TraceUnit
 from squall.scenarios.traces.parts.part import TracePart
-from squall.scenarios.traces.readers.chunk import Mending
-from squall.scenarios.traces.reading import FORMATS, Format, TraceFormat, TraceOptions, open_trace, read_trace
+from squall.scenarios.traces.reading import open_trace, read_trace
+from squall.scenarios.traces.rows import Mending, Source
 from squall.scenarios.traces.writing import WrittenFormat, write_trace
-from tests.trace_examples import SESSIONS, SIZES, STAMPS_NS, WITHOUT_SESSIONS, example_file
+from tests.unit.scenarios.traces.test_trace_formats import CASES, Case, write_case
 
 S = 1_000_000_000
 WRITTEN: tuple[WrittenFormat, ...] = get_args(WrittenFormat)
@@ -68,52 +71,68 @@ def test_the_text_is_the_same_however_the_rows_are_cut_into_parts(
         assert (tmp_path / "parts").read_bytes() == whole
 
 
-@pytest.mark.parametrize("format", FORMATS, ids=lambda one: one.name)
-def test_an_example_is_recognised_and_read_exactly(format: Format, tmp_path: Path) -> None:
-    path = example_file(tmp_path, format.name)
-    assert open_trace(path).format == ("lines" if format.recognise is None else format.name)
-    part = read_trace(path, TraceOptions(format=format.name))
-    assert {name: values.tolist() for name, values in part.sizes.items()} == SIZES.get(format.name, {})
-    assert (part.session is None) == (format.name in WITHOUT_SESSIONS)
-    if format.name == "servegen":  # draws the instants
-        return
-    assert part.stamp_ns.tolist() == STAMPS_NS
-    if part.session is not None:
-        first = [part.session.tolist().index(number) for number in part.session.tolist()]
-        assert first == [SESSIONS.index(name) for name in SESSIONS]
+def columnar(format: TraceFormat) -> Case:
+    table = pa.table(
+        {"timestamp_ns": [0, S, S, 5 * S], "tokens": [7, 8, 9, 10], "session": ["a", "a", "b", ""]}
+    )
+    sink = pa.BufferOutputStream()
+    if format == "parquet":
+        pq.write_table(table, sink)
+    else:
+        with pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+    return {"format": format, "bytes": sink.getvalue().to_pybytes().decode("latin-1")}
 
 
-@pytest.mark.parametrize("format", FORMATS, ids=lambda one: one.name)
+CLIENT_WINDOWS = """\
+model,client,window_start_s,rate,cv,iat_family,shape,scale
+,a,0,0.5,1.4,Gamma,0.5,4
+,b,0,0.25,1,Weibull,1,4
+,a,600,0.5,1,Gamma,1,2
+"""
+EXAMPLES: list[Case] = [
+    *(case for case in CASES["read"] if "format" in case),
+    {"format": "servegen", "text": CLIENT_WINDOWS},
+    columnar("parquet"),
+    columnar("arrow"),
+]
+
+
+def source_of(folder: Path, example: Case) -> Source:
+    path, options = write_case(folder, example, "")
+    return record_of(example["format"]).read(path, options)
+
+
+def test_every_format_has_an_example() -> None:
+    assert {example["format"] for example in EXAMPLES} == set(get_args(TraceFormat))
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example["format"])
 def test_each_call_gives_every_row_from_the_first_on_with_its_number_in_the_file(
-    format: Format, tmp_path: Path
+    example: Case, tmp_path: Path
 ) -> None:
-    source = format.read(example_file(tmp_path, format.name), TraceOptions(format=format.name))
+    source = source_of(tmp_path, example)
     seen = []
     for _ in range(2):
         chunks = list(source.chunks(Mending(())))
         stamps = np.concatenate([chunk.part.stamp_ns for chunk in chunks])
         assert stamps.dtype == np.int64
         numbers = [chunk.row_of(index) for chunk in chunks for index in range(len(chunk.part))]
-        if (
-            format.name != "servegen"
-        ):  # whose rows are windows, with any number of arrivals, of several clients at once
-            assert stamps.size == len(STAMPS_NS)
-            assert numbers == sorted(numbers)
-        assert min(numbers) >= 1
-        seen.append((stamps.tolist(), numbers))
+        assert None not in numbers
+        rows = [number for number in numbers if number is not None]
+        if example["format"] != "servegen":  # whose rows are windows, of several clients at once
+            assert rows == sorted(rows)
+        assert min(rows) >= 1
+        seen.append((stamps.tolist(), rows))
     assert seen[0] == seen[1]
 
 
-@pytest.mark.parametrize("format", FORMATS, ids=lambda one: one.name)
-def test_what_a_source_says_of_its_rows_holds_for_them(format: Format, tmp_path: Path) -> None:
-    source = format.read(example_file(tmp_path, format.name), TraceOptions(format=format.name))
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example["format"])
+def test_what_a_source_says_of_its_rows_holds_for_them(example: Case, tmp_path: Path) -> None:
+    source = source_of(tmp_path, example)
     assert source.unit is None or source.unit in get_args(TraceUnit)
     assert source.unit is not None or not source.unit_is_assumed
     assert source.tick_ns is None or source.tick_ns > 0
     for chunk in source.chunks(Mending(())):
         assert tuple(chunk.part.sizes) == source.size_names
-        assert (chunk.part.session is not None) == source.has_sessions
-
-
-def test_every_format_is_there_once() -> None:
-    assert sorted(format.name for format in FORMATS) == sorted(get_args(TraceFormat))
+        assert (chunk.part.session is not None) == (source.fields.session is not None)

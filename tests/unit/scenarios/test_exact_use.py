@@ -64,7 +64,7 @@ WHOLE_POWERS = (
     "exact/arrays.py",
     "exact/scalars.py",
     "units.py",
-    "traces/readers/checks.py",
+    "traces/checks.py",
 )
 """Modules whose powers are of whole or decimal numbers, or only tell a likely unit in the words of an error."""
 

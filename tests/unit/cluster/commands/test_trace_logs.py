@@ -222,7 +222,7 @@ def test_what_is_stated_of_a_log_with_fields_is_heeded(name: str, tmp_path: Path
     for words, said in {
         ("--column", "nonsense"): "leave out --column nonsense",
         ("--column", "time-taken"): "leave out --column time-taken",
-        ("--stamp-at", "begin", "--duration-column", "time-taken"): "leave out 'time-taken'",
+        ("--stamp-at", "begin", "--duration-column", "time-taken"): "leave out 'time_taken'",
     }.items():
         refused = squall("from-log", log, tmp_path / "o.csv", *words)
         assert (refused.exit_code != 0, said in str(refused.exception)) == (True, True), refused.exception

@@ -301,7 +301,7 @@ def test_the_parts_of_a_file_do_not_show(
     horizon_ns = 31 * S if is_looped else HOUR
 
     def rows(part_rows: int, kept_rows: int) -> list[Any]:
-        monkeypatch.setattr("squall.scenarios.traces.reading.open_trace", lambda *_: _Reader(part_rows))
+        monkeypatch.setattr(window_module, "open_trace", lambda *_: _Reader(part_rows))
         monkeypatch.setattr(window_module, "MOST_ROWS_KEPT", kept_rows)
         found = columns(rows_of(replay(Path("none"), loop=is_looped, **config), horizon_ns))
         return [column.tolist() for column in found]

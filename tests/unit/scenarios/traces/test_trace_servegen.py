@@ -11,8 +11,8 @@ import pytest
 
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.traces.parts.part import session_number
-from squall.scenarios.traces.readers.servegen import ClientWindow, renewal_times
 from squall.scenarios.traces.reading import TraceOptions, open_trace, read_trace
+from squall.scenarios.traces.servegen import ClientWindow, renewal_times
 
 S = 1_000_000_000
 HEADER = "model,client,window_start_s,rate,cv,iat_family,shape,scale\n"

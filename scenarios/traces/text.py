@@ -6,7 +6,6 @@ The compression is told by the first bytes, not by the name.
 from __future__ import annotations
 
 import gzip
-import io
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,10 +23,8 @@ BLOCK_BYTES = 4 * 2**20
 LONGEST_LINE_BYTES = 2**20
 HEAD_BYTES = 2**16
 
-_GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _BOM = b"\xef\xbb\xbf"
-_NEWLINE = 10
 
 
 @dataclass(frozen=True)
@@ -70,7 +67,7 @@ def open_text(path: Path) -> IO[bytes]:
     refuse_streams(path)
     with path.open("rb") as file:
         magic = file.read(4)
-    if magic.startswith(_GZIP):
+    if magic.startswith(b"\x1f\x8b"):
         return cast(IO[bytes], gzip.open(path, "rb"))
     if magic == _ZSTD:
         import pyarrow as pa
@@ -83,57 +80,67 @@ def open_text(path: Path) -> IO[bytes]:
 
 
 def read_head(path: Path) -> bytes:
-    """The first `HEAD_BYTES` of the uncompressed text, less where the file is shorter."""
+    """The first `HEAD_BYTES` of the uncompressed text, less if the file is shorter."""
     with open_text(path) as file:
         return _filled(file, HEAD_BYTES).removeprefix(_BOM)
 
 
-def text_blocks(
-    path: Path, longest_line_bytes: int = LONGEST_LINE_BYTES, block_bytes: int = BLOCK_BYTES
-) -> Iterator[Block]:
-    """All lines of `path` in blocks of about `block_bytes`.
+def whole_lines(head: bytes, n_header_rows: int = 0) -> list[bytes]:
+    """The lines of a file's first bytes after its header, without their ends; a last one that is cut is left out."""
+    body = head.split(b"\n", n_header_rows)[-1] if n_header_rows else head
+    return [
+        line.rstrip(b"\r") for line in (body[: body.rfind(b"\n") + 1] or body).split(b"\n") if line.strip()
+    ]
 
-    Raises RowFault for a line longer than `longest_line_bytes`, which is never held whole, for a NUL byte, and for more
+
+def first_line(head: bytes) -> tuple[int, bytes]:
+    """Row and content of the first line that is not blank. Raises RowFault if there is none."""
+    for row, line in enumerate(head.split(b"\n"), 1):
+        if line.strip():
+            return row, line.rstrip(b"\r")
+    raise RowFault(None, "the file is empty; it needs at least one row")
+
+
+def text_blocks(path: Path, n_header_rows: int = 0) -> Iterator[Block]:
+    """All lines of `path` after the first `n_header_rows`, in blocks of about `BLOCK_BYTES`.
+
+    Raises RowFault for a line longer than `LONGEST_LINE_BYTES`, which is never held whole, for a NUL byte, and for more
     than `MOST_ROWS` lines.
     """
     row, rest = 1, b""
     with open_text(path) as file:
         while True:
-            read = _filled(file, block_bytes)
+            read = _filled(file, BLOCK_BYTES)
             data = rest + (read.removeprefix(_BOM) if row == 1 and not rest else read)
             end = data.rfind(b"\n") + 1 if read else len(data)
-            if data:
-                _check_lines(data, row, longest_line_bytes)
+            _check_lines(data, row)
             whole, rest = data[:end], data[end:]
             if whole:
-                block = Block(row, whole if whole.endswith(b"\n") else whole + b"\n")
-                yield block
-                row += block.data.count(b"\n")
+                whole = whole if whole.endswith(b"\n") else whole + b"\n"
+                n_skipped = max(n_header_rows - row + 1, 0)
+                yield Block(row + n_skipped, whole.split(b"\n", n_skipped)[-1] if n_skipped else whole)
+                row += whole.count(b"\n")
                 if row - 1 > MOST_ROWS:
                     raise RowFault(None, f"has more than {MOST_ROWS} rows, which a trace has at most; cut it")
             if not read:
                 return
 
 
-def _check_lines(data: bytes, row: int, longest_line_bytes: int) -> None:
-    codes = np.frombuffer(data, dtype=np.uint8)
-    ends = np.concatenate([[-1], np.flatnonzero(codes == _NEWLINE), [codes.size]])
-    long = np.flatnonzero(np.diff(ends) - 1 > longest_line_bytes)
+def _check_lines(data: bytes, row: int) -> None:
+    ends = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == ord("\n"))
+    long = np.flatnonzero(np.diff(ends, prepend=-1, append=len(data)) - 1 > LONGEST_LINE_BYTES)
     if long.size:
-        what = f"the line is longer than {longest_line_bytes} bytes; is this a text of one request a line?"
+        what = f"the line is longer than {LONGEST_LINE_BYTES} bytes; is this a text of one request a line?"
         raise RowFault(row + int(long[0]), what)
     if b"\0" in data:
-        raise RowFault(
-            row + data[: data.index(b"\0")].count(b"\n"), "a NUL byte: this is no text; name the format"
-        )
+        row += data[: data.index(b"\0")].count(b"\n")
+        raise RowFault(row, "a NUL byte: this is no text; name the format")
 
 
 def _filled(file: IO[bytes], n_bytes: int) -> bytes:
     """`n_bytes` of `file`, fewer only at its end: a compressed stream may return less at a time."""
-    buffer = io.BytesIO()
-    while buffer.tell() < n_bytes:
-        read = file.read(n_bytes - buffer.tell())
-        if not read:
-            break
-        buffer.write(read)
-    return buffer.getvalue()
+    pieces: list[bytes] = []
+    while n_bytes and (read := file.read(n_bytes)):
+        pieces.append(read)
+        n_bytes -= len(read)
+    return b"".join(pieces)

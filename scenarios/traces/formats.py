@@ -1,0 +1,381 @@
+"""The table of trace formats: how each is recognised, and its columns."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal
+
+from squall.scenarios.traces import logs
+from squall.scenarios.traces.instants import is_stamp, stamp_kind
+from squall.scenarios.traces.parts.faults import RowFault, no_column, shown
+from squall.scenarios.traces.parts.names import session_column, stamp_column, stamp_side, unit_of_name
+from squall.scenarios.traces.parts.options import NS_PER_UNIT, TraceOptions, TraceUnit
+from squall.scenarios.traces.rows import Fields, Source
+from squall.scenarios.traces.servegen import servegen_source
+from squall.scenarios.traces.stamps import Reading, instants_of, named, read_stamps
+from squall.scenarios.traces.tables import (
+    Table,
+    columnar,
+    delimited,
+    json_lines,
+    lines_of,
+    schedule,
+    sniff_delimiter,
+    split_line,
+)
+from squall.scenarios.traces.text import first_line, read_head
+
+TraceFormat = Literal[
+    "azure-llm",
+    "burstgpt",
+    "mooncake",
+    "bailian",
+    "intervals",
+    "fixed-schedule",
+    "servegen",
+    "common-log",
+    "combined-log",
+    "alb-log",
+    "elb-log",
+    "envoy-log",
+    "haproxy-log",
+    "w3c-log",
+    "counts",
+    "csv",
+    "jsonl",
+    "lines",
+    "parquet",
+    "arrow",
+]
+
+_COUNTS = ("count", "counts", "requests", "arrivals", "n_requests", "invocations")
+_BIN_UNITS: dict[str, TraceUnit] = {"second": "s", "seconds": "s", "sec": "s", "millisecond": "ms"}
+_SERVEGEN_ROW = re.compile(r"\d+(\.\d*)?,[^,]*,[^,]*,([A-Z][a-z]+)?,[^,]*,[^,]*", re.ASCII)
+_TOKENS = ("input_length", "output_length")
+_AZURE = ("ContextTokens", "GeneratedTokens", "NumImages")
+_BURSTGPT = ("Request tokens", "Response tokens", "Total tokens")
+
+
+class Opening:
+    """How a file begins, each property read when it is first asked for. `column`: the stamps' column, if it is named.
+
+    The properties of text raise RowFault for an empty file and for one that is no text; the bytes never do.
+    """
+
+    def __init__(self, path: Path, column: str | None = None) -> None:
+        self.path = path
+        self.column = column
+
+    @cached_property
+    def magic(self) -> bytes:
+        """The file's own first 6 bytes."""
+        with self.path.open("rb") as file:
+            return file.read(6)
+
+    @cached_property
+    def head(self) -> bytes:
+        """The first bytes of the text, uncompressed."""
+        head = read_head(self.path)
+        first_line(head)
+        if b"\0" in head:
+            raise RowFault(1, "a NUL byte: this is no text, Parquet or Arrow file; name the format")
+        return head
+
+    @cached_property
+    def line(self) -> bytes:
+        """The first line that is not blank."""
+        return first_line(self.head)[1]
+
+    @property
+    def text(self) -> str:
+        """That line, what is not UTF-8 replaced."""
+        return self.line.decode("utf-8", "replace")
+
+    @cached_property
+    def is_json(self) -> bool:
+        """Whether lines are JSON; `[` begins a line of Envoy's log too."""
+        line = self.line.lstrip()
+        return line.startswith(b"{") or (line.startswith(b"[") and not self.is_line_of(logs.ENVOY))
+
+    @cached_property
+    def keys(self) -> set[str]:
+        """The keys of that line, if it is an object of JSON lines."""
+        try:
+            entry = json.loads(self.line) if self.is_json else None
+        except (ValueError, RecursionError):
+            entry = None
+        return set(entry) if isinstance(entry, dict) and "data" not in entry else set()
+
+    @cached_property
+    def cells(self) -> list[str]:
+        """That line as a row of a delimited text. Raises RowFault if it cannot be one."""
+        try:
+            return split_line(self.line, sniff_delimiter(self.line))
+        except ValueError as error:
+            raise RowFault(first_line(self.head)[0], f"{error}; name the format") from error
+
+    def has(self, *names: str) -> bool:
+        """Whether all are cells of that line, in letters of any case."""
+        return {cell.strip().lower() for cell in self.cells} >= {name.lower() for name in names}
+
+    @property
+    def has_values(self) -> bool:
+        """Whether any of the cells is a number or a date, which no header has."""
+        return any(map(is_stamp, self.cells))
+
+    @property
+    def is_header(self) -> bool:
+        """Whether that line is a header with a column of stamps."""
+        is_wide = len(self.cells) > 1 and any(map(stamp_side, self.cells))
+        is_named = self.column is not None and self.has(self.column)
+        return (is_wide or is_named or stamp_column(self.cells) is not None) and not self.has_values
+
+    @property
+    def is_value(self) -> bool:
+        """Whether that line is one cell, and a time or what is meant for one."""
+        text = self.cells[0]
+        return len(self.cells) == 1 and (is_stamp(text) or re.match(r"\s*[-+]?[\d.]", text) is not None)
+
+    def is_line_of(self, log: str) -> bool:
+        """Whether that line has the pattern of a log."""
+        return logs.has_line(log, self.line)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What a format says of its columns. `stamp` and `sizes` None: those that names and values show.
+
+    `unit` of numbers, unless the user or the column's name says it; `is_sure`: it is the format's own, whatever the
+    numbers look like. `n_required` of the sizes must be there. `parent`: the column with the request before in the same
+    conversation, which is then the session.
+    """
+
+    stamp: str | None = None
+    sizes: tuple[str, ...] | None = None
+    unit: TraceUnit = "s"
+    is_sure: bool = False
+    n_required: int = 0
+    has_sessions: bool = True
+    parent: str | None = None
+
+    def source(self, table: Table, options: TraceOptions) -> Source:
+        """The rows of `table` with these columns. Raises RowFault for one that is missing, or open to doubt."""
+        if self.stamp is None:
+            reading = read_stamps(table.sample, options, row=table.row)
+            stamp, unit = reading.stamp, reading.unit
+        else:
+            stamp = named(table.names, options.column or self.stamp, table.row)
+            reading, unit = Reading(self.stamp if options.column is None else stamp), None
+        unit = unit or options.unit or unit_of_name(stamp)
+        if unit is None and stamp in table.unitless:
+            what = f"the column {stamp!r} is {table.unitless[stamp]} without a unit"
+            raise RowFault(None, f"{what}; state the unit: ns, us, ms or s")
+        taken = () if reading.durations is None else reading.durations.names
+        ids = [name for name in table.ids if name != stamp]
+        session = options.session or (session_column(ids) if self.has_sessions else None)
+        if session not in (None, *ids):
+            raise RowFault(table.row, f"no column {session!r} of ids; it has {', '.join(table.ids)}")
+        sizes = table.sizes
+        if self.sizes is not None:
+            lowered = [name.lower() for name in table.names]
+            optional = [name for name in self.sizes[self.n_required :] if name.lower() in lowered]
+            expected = (*self.sizes[: self.n_required], *optional)
+            sizes = tuple(named(table.names, name, table.row) for name in expected)
+        sizes = tuple(name for name in sizes if name not in (stamp, session, *taken))
+        parent = self.parent if self.parent in table.names and options.session is None else None
+        fields = Fields(stamp, sizes, session, taken, parent)
+        twice = sorted(name for name in fields.names if table.names.count(name) > 1)
+        if twice:
+            raise RowFault(table.row, f"the column {twice[0]!r} is there twice; rename one")
+        kind = stamp_kind(next((text for text in table.sample[stamp] if text and is_stamp(text)), ""))
+        is_assumed = unit is None and not self.is_sure
+        return Source(table.read, fields, unit or self.unit, kind, is_assumed, reading)
+
+
+Read = Callable[[Path, TraceOptions], Source]
+
+
+def _table(open_table: Callable[[Path], Table], columns: Columns) -> Read:
+    return lambda path, options: columns.source(open_table(path), options)
+
+
+def _columnar(path: Path, options: TraceOptions) -> Source:
+    return Columns().source(columnar(path, options.column), options)
+
+
+def _fixed_schedule(path: Path, options: TraceOptions) -> Source:
+    """perf_analyzer's document, or the JSON lines of aiperf."""
+    if b'"data"' not in read_head(path)[:1000]:
+        return Columns("timestamp", unit="ms").source(json_lines(path), options)
+    unit = options.unit or "ms"
+    return Source(schedule(path), Fields("timestamp"), unit)
+
+
+def _lines(path: Path, options: TraceOptions, unit: TraceUnit = "s") -> Source:
+    """One value a line."""
+    options = replace(options, column=None, session=None)
+    table = lines_of(path)
+    kind = stamp_kind(next(iter(table.sample["time"]), None) or "")
+    return replace(Columns("time", (), unit).source(table, options), reading=None, kind=kind)
+
+
+def _intervals(path: Path, options: TraceOptions) -> Source:
+    """Gaps between requests (`--request-intervals` of perf_analyzer), one a line."""
+    source = _lines(path, options, "us")
+    return replace(source, kind="number", unit_is_assumed=False, are_gaps=True)
+
+
+def _counts(path: Path, options: TraceOptions) -> Source:
+    """Counts of arrivals per bin: each stands at the start of its bin, within whose width it may be spread again.
+
+    The width is the smallest step between the first bins, one unit where there is but one.
+    """
+    table = delimited(path)
+    if all(map(is_stamp, table.names)):
+        table = delimited(path, (options.column or "second", "count"))
+    count = next((name for name in table.names if name.strip().lower() in _COUNTS), None)
+    if count is None:
+        raise no_column(table.names, "count")
+    others = [name for name in table.names if name != count]
+    stamp = named(table.names, options.column or (others or ["second"])[0], table.row)
+    unit = options.unit or _BIN_UNITS.get(stamp.strip().lower()) or unit_of_name(stamp) or "s"
+    options = replace(options, column=None, session=None, unit=unit)
+    source = Columns(stamp, (count,), has_sessions=False).source(table, options)
+    stamps = [ns for ns in instants_of(table.sample[stamp][:100], unit) if ns is not None]
+    steps = [after - before for before, after in pairwise(stamps) if after > before]
+    return replace(source, reading=None, tick_ns=min(steps, default=NS_PER_UNIT[unit]))
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format of trace files.
+
+    `recognise`: None where nothing in a file shows it, so that it must be named. `read` raises RowFault if the file
+    is not of this format.
+    """
+
+    name: TraceFormat
+    recognise: Callable[[Opening], object] | None
+    read: Read
+
+
+FORMATS = (
+    Format("parquet", lambda opening: opening.magic[:4] == b"PAR1", _columnar),
+    Format(
+        "arrow",
+        lambda opening: opening.magic == b"ARROW1" or opening.magic[:4] == b"\xff\xff\xff\xff",
+        _columnar,
+    ),
+    Format(
+        "bailian",
+        lambda opening: opening.keys >= {"chat_id", "parent_chat_id"},
+        _table(json_lines, Columns("timestamp", _TOKENS, parent="parent_chat_id")),
+    ),
+    Format(
+        "mooncake",
+        lambda opening: opening.keys >= {"timestamp", *_TOKENS},
+        _table(json_lines, Columns("timestamp", _TOKENS, "ms")),
+    ),
+    Format(
+        "fixed-schedule",
+        lambda opening: re.match(rb'\s*\{\s*"data"', opening.head) is not None,
+        _fixed_schedule,
+    ),
+    Format("jsonl", lambda opening: opening.is_json, _table(json_lines, Columns(unit="ms"))),
+    Format("combined-log", lambda opening: opening.is_line_of(logs.COMBINED), logs.web_log),
+    Format("common-log", lambda opening: opening.is_line_of(logs.COMMON), logs.web_log),
+    Format("alb-log", lambda opening: opening.is_line_of(logs.ALB), logs.alb_log),
+    Format(
+        "elb-log",
+        lambda opening: opening.is_line_of(logs.ELB),
+        logs.plain_log(
+            logs.ELB,
+            "a classic load balancer's log: time elb client:port backend:port three times …",
+            "s",
+        ),
+    ),
+    Format(
+        "envoy-log",
+        lambda opening: opening.is_line_of(logs.ENVOY),
+        logs.plain_log(
+            logs.ENVOY,
+            'Envoy\'s default access log: [time] "request" code flags received sent duration',
+            "ms",
+        ),
+    ),
+    Format(
+        "haproxy-log",
+        lambda opening: opening.is_line_of(logs.HAPROXY),
+        logs.plain_log(
+            logs.HAPROXY,
+            "HAProxy's log: client:port [accept date] frontend backend/server timers …",
+            "ms",
+        ),
+    ),
+    Format(
+        "w3c-log",
+        lambda opening: opening.line.startswith(b"#") and b"#Fields:" in opening.head,
+        logs.w3c_log,
+    ),
+    Format(
+        "azure-llm",
+        lambda opening: opening.has("timestamp", *_AZURE[:2]),
+        _table(delimited, Columns("timestamp", _AZURE, is_sure=True, n_required=2, has_sessions=False)),
+    ),
+    Format(
+        "burstgpt",
+        lambda opening: opening.has("timestamp", *_BURSTGPT[:2]),
+        _table(delimited, Columns("timestamp", _BURSTGPT, is_sure=True, n_required=2)),
+    ),
+    Format(
+        "servegen",
+        lambda opening: (
+            opening.has("rate", "shape", "scale") or _SERVEGEN_ROW.fullmatch(opening.text.strip())
+        ),
+        servegen_source,
+    ),
+    Format(
+        "counts",
+        lambda opening: len(opening.cells) == 2 and opening.cells[1].strip().lower() in _COUNTS,
+        _counts,
+    ),
+    Format("lines", lambda opening: opening.is_value, _lines),
+    Format("csv", lambda opening: opening.is_header, _table(delimited, Columns())),
+    Format(
+        "intervals",
+        None,  # the lines look like stamps
+        _intervals,
+    ),
+)
+"""Every format, in the order in which a file is tried: what is told from fewer bytes or says more comes first."""
+
+
+def record_of(name: str) -> Format:
+    """The format of a name of `TraceFormat`."""
+    return next(format for format in FORMATS if format.name == name)
+
+
+def recognised(path: Path, column: str | None = None) -> Format:
+    """The first format that the first bytes of `path` show; `column`: that of the stamps, where it is named.
+
+    Raises RowFault, with what was tried, for a file that is empty or of none.
+    """
+    opening = Opening(path, column)
+    tried = [format for format in FORMATS if format.recognise is not None]
+    for format in tried:
+        if format.recognise is not None and format.recognise(opening):
+            return format
+    row, cells = first_line(opening.head)[0], opening.cells
+    if opening.has_values:
+        what = f"{shown(opening.text)} is a row of values, a table needs a header first; add one, or name the format"
+    elif len(cells) == 1:
+        what = f"{shown(cells[0])} is neither a time nor a header with a timestamp column; name the format"
+    else:
+        what = str(no_column(cells, column or "timestamp", None))
+    raise RowFault(row, f"{what} (it is none of {', '.join(format.name for format in tried)})")
