@@ -131,7 +131,6 @@ def test_each_call_gives_every_row_from_the_first_on_with_its_number_in_the_file
 def test_what_a_source_says_of_its_rows_holds_for_them(example: Case, tmp_path: Path) -> None:
     source = source_of(tmp_path, example)
     assert source.unit is None or source.unit in get_args(TraceUnit)
-    assert source.unit is not None or not source.unit_is_assumed
     assert source.tick_ns is None or source.tick_ns > 0
     for chunk in source.chunks(Mending(())):
         assert tuple(chunk.part.sizes) == source.size_names

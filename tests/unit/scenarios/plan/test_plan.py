@@ -334,9 +334,8 @@ def test_the_digest_is_that_of_the_formula() -> None:
 def test_a_plan_of_many_pieces_is_drawn_checked_and_digested_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = {"kind": "constant", "value": 3}
     whole = plan_scenario(scenario(rows=rows, payload_variants=1))
-    for module in ("plan", "drafting"):
+    for module in ("drafting", "growing"):
         monkeypatch.setattr(f"squall.scenarios.plan.{module}.PIECE_ROWS", 16)
-    monkeypatch.setattr("squall.scenarios.plan.growing.PIECE_ROWS", 16)
     monkeypatch.setattr("squall.scenarios.plan.plan.pieces", lambda columns: pieces(columns, 16))
     assert_same(plan_scenario(scenario(rows=rows, payload_variants=1)), whole)
     assert_same(merge(deal(whole, 3)), whole)
