@@ -29,7 +29,7 @@ def null_scenario(name, port, **changes):
 class Null:
     def __init__(self, *args): self.args = args
     def __enter__(self):
-        self.p = subprocess.Popen([*NULL, *self.args], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+        self.p = subprocess.Popen([*NULL, *self.args], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
         self.ready = json.loads(self.p.stdout.readline()); return self
     @property
     def http(self): return self.ready["http_port"]
@@ -50,7 +50,8 @@ def run(name, mapping, *args, command="run", wait=True, **kw):
 def wait_log(name, text, timeout=90):
     end = time.time() + timeout
     while time.time() < end:
-        if text in (OUT / name / "screen.log").read_text(errors="replace"): return
+        import re
+        if re.search(text, (OUT / name / "screen.log").read_text(errors="replace")): return
         time.sleep(0.1)
     raise SystemExit(f"{name}: no {text!r}")
 def pids(pattern):
@@ -64,7 +65,7 @@ def demo(n):
     call(n, "demo", "--out", OUT / n / "runs", "--set", "phases.burst.duration=5s", "--set", "phases.warmup.duration=1s").wait(timeout=300)
 @kind
 def servers(n):
-    run(n, scenario(n, servers=[{}, {"nice": 1}], clients={**CLIENTS, "routing": {"kind": "least-outstanding"}},
+    run(n, scenario(n, servers=[{}, {"nice": 1}], clients={**CLIENTS, "routing": {"kind": "least-in-flight"}},
         phases=[phases(FLASH)[0], {"name": "calm", "kind": "measure", "duration": "2s", "arrivals": P(40)}, *phases(FLASH, "2s")[1:]]))
 @kind
 def models(n):
@@ -75,9 +76,8 @@ def models(n):
     run(n, m)
 @kind
 def closed(n):
-    m = scenario(n, load={"closed": {"users": 6, "think": {"kind": "exponential", "mean": "30ms"}}})
-    for p in m["phases"]: p.pop("arrivals", None)
-    run(n, m)
+    users = {"kind": "closed", "users": 6, "think": {"kind": "exponential", "mean": "30ms"}}
+    run(n, scenario(n, phases=[*[{**p, "arrivals": users} for p in phases(FLASH)[:2]], phases(FLASH)[2]], promises={"service": "p(95)<20ms"}))
 def model_text(module):
     """MODEL and CONFIG of a test module, without importing it."""
     import ast
@@ -133,18 +133,18 @@ class Caller(HttpUser):
 @kind
 def aborted(n):
     p = run(n, scenario(n, phases=phases(FLASH, "8s")), wait=False)
-    wait_log(n, "burst"); time.sleep(4); os.killpg(p.pid, signal.SIGINT); p.wait(timeout=120)
+    wait_log(n, r"squall burst +\d"); time.sleep(4); os.killpg(p.pid, signal.SIGINT); p.wait(timeout=120)
 @kind
 def resumed(n):
     p = run(n, scenario(n, phases=phases(FLASH, "8s")), wait=False)
-    wait_log(n, "burst"); time.sleep(4); p.kill(); p.wait(); time.sleep(20)
+    wait_log(n, r"squall burst +\d"); time.sleep(4); p.kill(); p.wait(); time.sleep(20)
     (folder,) = (OUT / n / "runs").iterdir()
     call(n, "resume", folder).wait(timeout=120)
 @kind
 def gone(n):
     with Null("--service=constant:3ms") as null:
         p = run(n, null_scenario(n, null.http), wait=False)
-        wait_log(n, "burst"); time.sleep(1.5); null.kill(); p.wait(timeout=120)
+        wait_log(n, r"squall burst +\d"); time.sleep(1.5); null.kill(); p.wait(timeout=120)
 @kind
 def rejects(n):
     with Null("--service=constant:3ms", "--fault=503:0.3") as null:
@@ -157,7 +157,7 @@ def wrong(n):
 def late(n):
     with Null("--service=constant:1ms") as null:
         p = run(n, null_scenario(n, null.http, clients={**CLIENTS, "workers_per_node": 1}), wait=False)
-        wait_log(n, "burst"); time.sleep(1)
+        wait_log(n, r"squall burst +\d"); time.sleep(1)
         for pid in pids("squall.cluster.remote.served LoadWorker"):
             os.kill(pid, signal.SIGSTOP)
         time.sleep(0.7)
@@ -167,7 +167,7 @@ def late(n):
 @kind
 def starved(n):
     p = run(n, scenario(n), wait=False)
-    wait_log(n, "burst")
+    wait_log(n, r"squall burst +\d")
     spins = [subprocess.Popen([sys.executable, "-c", "import time\nend=time.time()+4\nwhile time.time()<end: pass"]) for _ in range(8)]
     p.wait(timeout=120); [s.wait() for s in spins]
 @kind
