@@ -99,7 +99,7 @@ def streams(n):
 def sequences(n):
     repository(n, "adder", "test_sequences.py", seen="/dev/null", strategy="oldest { max_candidate_sequences: 16 }")
     run(n, scenario(n, model={"name": "adder", "repository": "models", "max_batch_size": 4},
-        clients={"workers_per_node": 2, "timeout": "20s", "protocol": "http", "sequences": {"length": {"kind": "uniform", "low": 1, "high": 9}}},
+        clients={"workers_per_node": 2, "timeout": "20s", "protocol": "http", "sequences": {"length": {"kind": "uniform", "low": 1, "high": 9}, "concurrent": 16}},
         phases=[{"name": "main", "kind": "measure", "duration": "3s", "arrivals": P(150)}, {"name": "drain", "kind": "drain", "duration": "10s"}]))
 @kind
 def locust(n):
@@ -144,7 +144,7 @@ def resumed(n):
 def gone(n):
     with Null("--service=constant:3ms") as null:
         p = run(n, null_scenario(n, null.http), wait=False)
-        wait_log(n, r"squall burst +\d"); time.sleep(1.5); null.kill(); p.wait(timeout=120)
+        wait_log(n, r"squall warmup +\d"); time.sleep(2); null.kill(); p.wait(timeout=120)
 @kind
 def rejects(n):
     with Null("--service=constant:3ms", "--fault=503:0.3") as null:
@@ -157,7 +157,7 @@ def wrong(n):
 def late(n):
     with Null("--service=constant:1ms") as null:
         p = run(n, null_scenario(n, null.http, clients={**CLIENTS, "workers_per_node": 1}), wait=False)
-        wait_log(n, r"squall burst +\d"); time.sleep(1)
+        wait_log(n, r"squall warmup +\d"); time.sleep(1.5)
         for pid in pids("squall.cluster.remote.served LoadWorker"):
             os.kill(pid, signal.SIGSTOP)
         time.sleep(0.7)
@@ -167,7 +167,7 @@ def late(n):
 @kind
 def starved(n):
     p = run(n, scenario(n), wait=False)
-    wait_log(n, r"squall burst +\d")
+    wait_log(n, r"squall warmup +\d")
     spins = [subprocess.Popen([sys.executable, "-c", "import time\nend=time.time()+4\nwhile time.time()<end: pass"]) for _ in range(8)]
     p.wait(timeout=120); [s.wait() for s in spins]
 @kind
