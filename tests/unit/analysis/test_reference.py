@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -35,8 +37,20 @@ def test_a_row_a_key_and_a_word_that_differ_are_told(tmp_path: Path) -> None:
     pq.write_table(rows.set_column(at, rows.schema.field(at), later.cast(rows.schema.field(at).type)), path)
     summary = json.loads((run / "summary.json").read_text())
     summary["measure"]["outcomes"]["n"] += 1
+    copies = [one for one in _dicts(summary) if "bytes" in one]
+    copies[0]["bytes"] += 1
     (run / "summary.json").write_text(json.dumps(summary))
     (run / SCREEN).write_text((run / SCREEN).read_text().replace("Outcomes", "Results"))
     told = list(differences(ROOT / "h200_nsys", copy))
     assert [line.split(": ")[1] for line in told[:2]] == ["joined", "joined"]
-    assert ["measure.outcomes.n" in told[2], "'Outcomes" in told[3]] == [True, True], told
+    words = (".bytes:", "measure.outcomes.n:", "'Outcomes")
+    assert [sum(word in line for line in told[2:]) for word in words] == [1, 1, 1], told
+    assert len(told) == 5
+
+
+def _dicts(value: Any) -> Iterator[dict[str, Any]]:
+    """All in a document, at any depth."""
+    if isinstance(value, dict):
+        yield value
+    for one in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _dicts(one)
