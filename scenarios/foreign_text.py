@@ -10,7 +10,8 @@ from typing import Any, NoReturn
 
 LEFT_OUT = "[left out]"
 _LEAST_SECRET_CHARACTERS = 4  # shorter values, such as "1", are no secrets, and stand in many texts
-_REFERENCE = re.compile(r"\$\{\w+\}")
+VARIABLE = re.compile(r"\$\{(\w+)\}")
+"""A variable of the environment in the value of a header: whoever allows, keeps or fills in one means this."""
 _MOST_DIGITS = 40
 """Of a whole number: seeds of 128 bits have 39."""
 _COMPONENT = re.compile(r"[^\x00-\x1f\x7f/\\\ud800-\udfff]{1,255}")
@@ -85,6 +86,11 @@ def without_secrets(text: str, secrets: Iterable[str]) -> str:
     return text
 
 
+def variables_in(texts: Iterable[str]) -> list[str]:
+    """Names of the variables in texts, in their order."""
+    return [name for text in texts for name in VARIABLE.findall(text)]
+
+
 def kept_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """What is kept of headers: values that are written as `${NAME}`, else `${NAME_OF_THE_HEADER}`, so that whoever
     runs it again is asked for them. Raises TypeError for a value that is no text."""
@@ -92,6 +98,6 @@ def kept_headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def _kept_header(name: str, value: str) -> str:
-    if _REFERENCE.search(value) or not value:
+    if VARIABLE.search(value) or not value:
         return value
     return "${" + re.sub(r"\W", "_", name).upper() + "}"

@@ -4,7 +4,6 @@ have: `--allow-env NAME`."""
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -12,8 +11,7 @@ from squall.cluster.node.endpoint import expand_headers
 from squall.scenarios.config.clients.client import ClientConfig
 from squall.scenarios.config.loader import section_from_mapping
 from squall.scenarios.errors import ScenarioError
-
-_REFERENCE = re.compile(r"\$\{(\w+)\}")
+from squall.scenarios.foreign_text import VARIABLE, variables_in
 
 
 def headers_typed(texts: Iterable[str]) -> dict[str, str]:
@@ -55,7 +53,7 @@ def variables_allowed(typed: Iterable[str]) -> list[str]:
 
 def allowing(headers: Mapping[str, str]) -> str:
     """What `squall run FILE` needs where the file has these headers, after a blank; empty where that is nothing."""
-    names = dict.fromkeys(name for value in headers.values() for name in _REFERENCE.findall(value))
+    names = dict.fromkeys(variables_in(headers.values()))
     return f" --allow-env {','.join(names)}" if names else ""
 
 
@@ -64,5 +62,5 @@ def told_of_values(headers: Mapping[str, str], where: str) -> list[str]:
     return [
         f"squall: {where} has the value of {name} as it was typed: -H '{name}:${{NAME}}' keeps it in the environment"
         for name, value in headers.items()
-        if value and not _REFERENCE.search(value)
+        if value and not VARIABLE.search(value)
     ]

@@ -34,6 +34,7 @@ from squall.scenarios.config.models.model import ModelConfig
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.errors import ScenarioError, TargetError
+from squall.scenarios.foreign_text import VARIABLE
 from squall.scenarios.sizes import LARGEST_BATCH
 
 _NS_PER_US = 1_000
@@ -190,7 +191,7 @@ def expand_headers(
         return value
 
     return {
-        key: re.sub(r"\$\{(\w+)\}", lambda found, key=key: value_of(key, found), value)  # type: ignore[misc]
+        key: VARIABLE.sub(lambda found, key=key: value_of(key, found), value)  # type: ignore[misc]
         for key, value in headers.items()
     }
 

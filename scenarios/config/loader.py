@@ -6,9 +6,8 @@ Every failure is a ScenarioError of one line: file, key path, what stands there,
 from __future__ import annotations
 
 import os
-import re
 import stat
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +20,7 @@ from squall.scenarios.config.overrides import apply_override, set_value
 from squall.scenarios.config.problems import describe_problem
 from squall.scenarios.config.scenario import OF_A_RUN, Scenario
 from squall.scenarios.errors import ScenarioError
+from squall.scenarios.foreign_text import variables_in
 from squall.scenarios.strict_yaml import parse_yaml
 
 _Section = TypeVar("_Section", bound=Section)
@@ -31,7 +31,6 @@ _MOST_BYTES = 2 * 2**20
 """Of such a file: of a day's curve in seconds that leaves half."""
 MOST_VALUES = 1_000_000
 """Of a scenario file, each use of an alias counted: ten lines of aliases of aliases are billions."""
-_VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
 def load_scenario(
@@ -51,7 +50,7 @@ def load_scenario(
     if overrides:
         resolve_paths(mapping, Path.cwd())
     scenario = scenario_from_mapping(mapping, str(path))
-    refuse_unnamed(scenario, [*allow_env, *_variables_in(overrides)], str(path))
+    refuse_unnamed(scenario, [*allow_env, *variables_in(overrides)], str(path))
     return scenario
 
 
@@ -59,16 +58,12 @@ def refuse_unnamed(scenario: Scenario, allow_env: Collection[str], origin: str) 
     """Raises ScenarioError for a header with a variable of the environment that the user has not named: whoever wrote
     the scenario also says to which server it goes."""
     for key, value in scenario.clients.headers.items():
-        for name in _VARIABLE.findall(value):
+        for name in variables_in([value]):
             if name not in allow_env:
                 raise ScenarioError(
                     f"{origin}: clients.headers.{key} asks for ${{{name}}} of the environment: --allow-env {name}"
                     " allows it"
                 )
-
-
-def _variables_in(texts: Iterable[str]) -> list[str]:
-    return [name for text in texts for name in _VARIABLE.findall(text)]
 
 
 def scenario_from_text(text: str, origin: str) -> Scenario:
@@ -103,7 +98,7 @@ def make_scenario(
         resolve_paths(mapping, Path.cwd())
     scenario = scenario_from_mapping(mapping, origin)
     if isinstance(source, Path | str):
-        refuse_unnamed(scenario, [*allow_env, *_variables_in(map(str, (values or {}).values()))], origin)
+        refuse_unnamed(scenario, [*allow_env, *variables_in(map(str, (values or {}).values()))], origin)
     return scenario
 
 
