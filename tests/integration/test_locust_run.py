@@ -139,7 +139,7 @@ def test_a_documented_locustfile_runs_and_its_rows_are_counted_as_locust_counts(
     alone: Bench, n_workers: int
 ) -> None:
     live = alone.start_run(mapping_of(alone.folder, DOCUMENTED, 12, workers_per_node=n_workers))
-    assert live.end() in (0, 3), live.lines  # a busy machine makes users late
+    assert live.end() in (3, 99), live.lines  # a task fails; a busy machine makes users late
     store = alone.store()
     by_name = assert_counted_alike(store)
     assert {name for _, name in by_name} == {
