@@ -126,8 +126,10 @@ types: $(READY)
 	$(BIN)/mypy
 
 docs: $(READY)
-	$(BIN)/python -m squall.analysis.schema > docs/schema.md
-	$(BIN)/python -m docs.make.gallery
+	@mkdir -p build/docs
+	$(BIN)/python -m squall.analysis.schema >build/docs/schema.md
+	$(BIN)/python -m squall.analysis.summary.keys >build/docs/summary.md
+	$(BIN)/python -m docs.make.pictures
 	$(BIN)/python -m docs.make.experiments
 
 # The wheels of constraints.txt as their index has them; asks it.

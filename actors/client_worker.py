@@ -13,7 +13,6 @@ from squall.actors.counting.lateness import LateCounts
 from squall.actors.messages.value_check import Tally
 from squall.actors.net.spread import AddressUse
 from squall.actors.process.priority import Scheduling
-from squall.scenarios.plan.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -47,30 +46,21 @@ class Account:
 
 @dataclass(frozen=True)
 class Standing:
-    """`progress` of a worker; why it cannot spill its records, empty while it can; whether its lease has run out, and
-    why parts that it took over ended before their time."""
+    """`progress` of a worker; why it cannot spill its records, empty while it can."""
 
     progress: Progress
     spill_error: str = ""
-    has_lapsed: bool = False
-    taken_errors: tuple[str, ...] = ()
 
 
 class ClientWorker(Protocol):
     """One process that makes load, once prepared: `run` once, then `leftovers`; from other threads at any time the
     rest."""
 
-    def run(self, start_ns: int, lease_until_ns: int | None = None) -> None:
+    def run(self, start_ns: int) -> None:
         """Makes its load from `start_ns` (node's clock) and closes everything."""
 
     def status(self) -> Standing:
         """How it stands. Raises LostActor where what makes the load has died."""
-
-    def renew(self, until_ns: int) -> Standing:
-        """It may send until then, on the node's clock; `status`."""
-
-    def take_over(self, part: Plan, number: int) -> None:
-        """Sends the arrivals of a worker that is lost too, beside its own. Raises ClusterError where it does not."""
 
     def cease(self, offset_ns: int) -> None:
         """Sends nothing that is due more than `offset_ns` after the start instant."""

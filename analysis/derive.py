@@ -24,7 +24,7 @@ _LAST = "report.html"
 
 
 def is_derived(store: RunStore) -> bool:
-    """Whether all of it is there: the report is written last, but a run that was brought home may lack `joined`."""
+    """Whether all of it is there: the report is written last, but that of before `RunStore.reopen` may lie there."""
     return store.has_file(_LAST) and (store.has("joined") or not store.has("requests"))
 
 

@@ -23,7 +23,6 @@ from squall.analysis.arrays import Bools, Int64s
 from squall.analysis.clocks.timeline import phase_spans
 from squall.analysis.storage.query import attach, literal
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables import relations
 from squall.analysis.tables.collected import ProfiledPhase
 
 if TYPE_CHECKING:
@@ -34,7 +33,13 @@ Stretch = tuple[int, int]
 """Half-open, on the run clock."""
 
 _KINDS = "list_contains(string_split({kinds}, ','), '{kind}')"
+_RECORDED = """
+-- Stretch of a server that the kernel library recorded, and what of it.
+CREATE TEMP TABLE recorded_windows(
+    server VARCHAR, start_ns BIGINT, end_ns BIGINT, has_kernels BOOLEAN, has_copies BOOLEAN, has_calls BOOLEAN)
+"""
 _WINDOWS = f"""
+INSERT INTO recorded_windows
 SELECT server, start_ns, end_ns, {_KINDS.format(kinds="kinds", kind="kernels")} AS has_kernels,
     {_KINDS.format(kinds="kinds", kind="copies")} AS has_copies,
     {_KINDS.format(kinds="kinds", kind="runtime")} OR {_KINDS.format(kinds="kinds", kind="driver")} AS has_calls
@@ -76,12 +81,6 @@ class Windows:
     def begun(self, at_ns: Int64s) -> Int64s:
         """Of each instant the number of the window that began last; -1: none had. (n,)"""
         return np.searchsorted(self.start_ns, at_ns, side="right") - 1
-
-    def meet(self, first_ns: Int64s, last_ns: Int64s) -> Bools:
-        """Whether each [first, last] meets any [begun, done): recording may have cost it something; (n,)."""
-        return np.searchsorted(self.done_ns, first_ns, side="right") < np.searchsorted(
-            self.begun_ns, last_ns, side="right"
-        )
 
     def held(self) -> tuple[Stretch, ...]:
         """All that they hold, in order; none is empty."""
@@ -127,8 +126,9 @@ def library_windows(store: RunStore) -> dict[str, Windows]:
 
 def add_windows(connection: duckdb.DuckDBPyConnection, store: RunStore) -> None:
     """Makes table `recorded_windows`, of what the library recorded; empty where it recorded nothing."""
-    query = _WINDOWS if attach(connection, store, (TABLE,)) else relations.RECORDED_WINDOWS.empty()
-    connection.execute(relations.RECORDED_WINDOWS.table(query))
+    connection.execute(_RECORDED)
+    if attach(connection, store, (TABLE,)):
+        connection.execute(_WINDOWS)
 
 
 def profiled_after_ns(stated: Mapping[str, ProfiledPhase], phase: str) -> int | None:

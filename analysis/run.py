@@ -51,7 +51,7 @@ class Run:
 
     @property
     def manifest(self) -> Manifest:
-        """What ran, where, when: docs/schema.md has its fields."""
+        """What ran, where, when: `python -m squall.analysis.schema` prints its fields."""
         return self._store.manifest
 
     @property
@@ -67,7 +67,7 @@ class Run:
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """Names of its tables, in the order of docs/schema.md. One whose source was not there is absent."""
+        """Names of its tables, in the order of the schema. One whose source was not there is absent."""
         return tuple(self._store.tables())
 
     def table(self, name: str, columns: Sequence[str] | None = None, phase: str | None = None) -> pa.Table:

@@ -21,12 +21,6 @@ from squall.models.made import Made, make_inputs
 from squall.models.spec import DATATYPE_BYTES, ENCODERS, ModelSpec, TensorSpec, head_of, head_spec
 from squall.scenarios.errors import ScenarioError, TargetError
 
-TOLERANCE = {"fp32": (1e-3, 1e-5), "fp16": (2e-2, 2e-2)}
-"""rtol and atol within which a served head is right, by its precision; the reference is always float32.
-
-The largest differences seen took 0.31 (fp32) and 0.55 (fp16) of what is allowed: `docs/models.md` has the heads, sizes
-and seeds. fp32's are the defaults of `clients.check`.
-"""
 _CHUNK_ROWS = 256
 _COMPARABLE_KINDS = "biuf"
 Kind = tuple[int, int]

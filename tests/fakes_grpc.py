@@ -248,7 +248,7 @@ class _Connection:
         most = self._stub.max_concurrent_streams
         n_open = len(self._bodies) + len(self._tasks) + 1
         if most is not None and n_open > most:
-            await self._write(http2.rst_stream(frame.stream, http2.REFUSED_STREAM))
+            await self._write(http2.rst_stream(frame.stream, http2.ERROR_NAMES.index("REFUSED_STREAM")))
             self._seen.faults.append(f"{n_open} streams, {most} are allowed")
             return
         self._seen.most_streams = max(self._seen.most_streams, n_open)

@@ -6,7 +6,7 @@ Everything happens in a mount namespace of its own: only one file system, made f
 
     runs/RUN     the run directory, mutated: the only place that may be read and written
     runs/…       other runs, and all else in this picture: decoys, watched by inotify
-    outside/     what hostile names lead to: files of a user, a folder that looks like kept records
+    outside/     what hostile names lead to: files of a user
     tmp/         TMPDIR, with the scratch folder of another run
     home/        HOME
 
@@ -85,7 +85,7 @@ class Watch:
 def sample_of(rng: Random, root: Path) -> Any:
     """A value that leads away, or is of no kind that is expected."""
     names = [
-        str(root / "outside"), str(root / "outside" / "keys" / "authorized_keys"), str(root / "outside" / "records"),
+        str(root / "outside"), str(root / "outside" / "keys" / "authorized_keys"),
         str(root / "tmp" / "squall-tmp-other"), str(root / "home"), str(root / "runs"), str(root / "runs" / "other"),
         "..", ".", "/", "", "../other", "../../outside", "../../outside/keys/authorized_keys", "../" * 9 + "etc/passwd",
         "tables/../../other/manifest.json", "tables/requests/../../../../outside/keys/authorized_keys",
@@ -151,19 +151,18 @@ def mutated(document: dict[str, Any], rng: Random, root: Path) -> tuple[dict[str
 
 
 _NAMING = {
-    "run", "kept", "unfinished", "folders", "folder", "copied_to", "tables", "files", "path", "node", "nodes",
-    "servers", "fetched", "run_dir", "phases", "name", "workers", "data",
+    "run", "unfinished", "folders", "folder", "copied_to", "tables", "files", "path", "node", "nodes", "servers",
+    "fetched", "run_dir", "phases", "name", "workers", "data",
 }  # fmt: skip
 
 
-_ELSEWHERE = {"kept", "unfinished", "copied_to", "folder"}
+_ELSEWHERE = {"unfinished", "copied_to", "folder"}
 
 
 def bases(root: Path) -> list[Path]:
-    """Runs whose manifests are mutated: sealed, unfinished, with records kept on a node, of a bucket, open."""
+    """Runs whose manifests are mutated: sealed, unfinished, of a bucket, open."""
     from squall.analysis.storage.store import RunStore
     from squall.cluster.node.scratch import claim, this_place
-    from tests.kept_runs import leave_on_nodes
     from tests.plain_runs import START_NS, plain_run
 
     second = 10**9
@@ -184,7 +183,6 @@ def bases(root: Path) -> list[Path]:
     }  # fmt: skip
     made = root / "made"
     sealed = plain_run(made / "sealed", {"requests": rows, "windows": [{}]}, **facts)
-    kept = leave_on_nodes(sealed, root / "made" / "left", ["node-0"])
     scratch = root / "tmp" / "squall-tmp-own"
     scratch.mkdir(mode=0o700)
     (scratch / "spill").mkdir()
@@ -206,12 +204,11 @@ def bases(root: Path) -> list[Path]:
     bare = {key: value for key, value in document.items() if key not in left_out} | {"state": "open"}
     (opened / "manifest.json").write_text(json.dumps(bare))
     assert RunStore.open(opened).manifest.state == "open"
-    return [sealed.run_dir, unfinished, kept.run_dir, bucket, opened]
+    return [sealed.run_dir, unfinished, bucket, opened]
 
 
 _DECOYS = (
     "outside/x", "outside/keys/authorized_keys", "home/.bashrc", "runs/other/manifest.json", "runs/other/log",
-    "outside/records/node-0/tables/requests/part-00000.parquet", "outside/records/other/node-0/tables/x",
     "runs/other/tables/requests/part-00000.parquet", "outside/squall-tmp-x/spill/requests-0.arrows",
     "tmp/squall-tmp-other/spill/requests-0.arrows",
 )  # fmt: skip
@@ -253,12 +250,10 @@ def gathers(where: str) -> None:
     from squall.analysis.storage.home import bring_home, home_of, send_away
     from squall.analysis.storage.store import RunStore
     from squall.cluster.driver.resume import _Resuming
-    from squall.cluster.kept.home import bring_records
     from squall.cluster.progress import Screen
 
     here = home_of(where).resolve()
     bring_home(where, here)
-    bring_records(here, None)
     store = RunStore.open(here)
     if not store.is_sealed or store.manifest.unfinished is not None:
         _Resuming(store, Screen()).look()

@@ -110,7 +110,7 @@ def _kernel_ring(rng: random.Random, folder: Path) -> None:
     with suppress(RingError):
         ring = KernelRing(path)
         assert str(ring.state)
-        assert ring.lost().n_records >= 0
+        assert ring.lost().n_ring >= 0
         assert len(ring.drain()) <= len(records)
         ring.switch(True)
         ring.close()

@@ -43,11 +43,11 @@ class LedWorker(LocustWorker):
         self.prepare(*self._master.prepare())
         self._master.wait_for_workers()
 
-    def run(self, start_ns: int, lease_until_ns: int | None = None) -> None:
+    def run(self, start_ns: int) -> None:
         leading = threading.Thread(target=self._master.run, args=(start_ns,))
         leading.start()
         try:
-            super().run(start_ns, lease_until_ns)
+            super().run(start_ns)
         finally:
             leading.join()
 

@@ -104,7 +104,6 @@ def _requests(rows: Sequence[dict[str, Any]]) -> Columns:
         "node": "node-0",
         "target": "server-0",
         "scheduled_ns": None,
-        "redealt": False,
         "response_bytes": 208,
     }
     requests |= {name: [value] * n for name, value in same.items()}

@@ -99,7 +99,6 @@ def _requests(
             "target": "server-0", "request_kind": "made", "scheduled_ns": at_ns if is_open else None, "sent_ns": at_ns,
             "done_ns": at_ns + round((10 + (i + 1) / 100) * MS * latency_ratio), "rows": 1,
             "request_bytes": 1, "response_bytes": 1, "outcome": "ok" if is_ok else "timeout", "detail": "",
-            "redealt": False,
         })  # fmt: skip
     return rows
 

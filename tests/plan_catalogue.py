@@ -1,5 +1,5 @@
 """Scenarios that use every process, residual, shape, preset, rows law, think time, deal, routing and replay there
-is, by name.
+is, by name; the example of every process among them.
 
 `missing_kinds` reads the lists from the types themselves, so that a new kind cannot be left out. Nothing here needs
 more than numpy, pydantic, PyYAML and pyarrow.
@@ -11,29 +11,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
+from squall.scenarios.arrivals.kinds import ArrivalsConfig, OpenArrivals
 from squall.scenarios.arrivals.presets import ClientPresetName, PresetName
-from squall.scenarios.config.arrivals import (
-    ArrivalsConfig,
-    BModelArrivals,
-    ClientsArrivals,
-    ConcatenateArrivals,
-    EnvelopeArrivals,
-    FgnArrivals,
-    HawkesArrivals,
-    MmppArrivals,
-    OpenArrivals,
-    SuperposeArrivals,
-    ThinkConfig,
-)
+from squall.scenarios.arrivals.process import Fitted
+from squall.scenarios.arrivals.scaling import RateScaleConfig
+from squall.scenarios.arrivals.stationary import ClientsArrivals, Residual
+from squall.scenarios.arrivals.users import ThinkConfig
+from squall.scenarios.arrivals.varying import AnyShape, Sojourn
 from squall.scenarios.config.clients.routing import RoutingConfig, RoutingKind
 from squall.scenarios.config.clients.rows import RowsConfig
 from squall.scenarios.config.loader import scenario_from_mapping
-from squall.scenarios.config.residuals import ResidualConfig
 from squall.scenarios.config.scenario import Scenario
-from squall.scenarios.config.shapes import ShapeConfig, Sojourn
-from squall.scenarios.config.trace import RateScaleConfig
 from squall.scenarios.plan.deal import DealRule
-from squall.scenarios.traces.parts.options import TraceFormat
+from squall.scenarios.strict_yaml import parse_yaml
+from squall.scenarios.traces.formats import TraceFormat
 
 Mapped = dict[str, Any]
 
@@ -195,6 +186,10 @@ def _mappings(folder: Path) -> Iterator[tuple[str, Mapped]]:
     for preset in get_args(ClientPresetName):
         yield f"clients preset {preset}", {"arrivals": {"kind": "clients", "preset": preset, **rate}}
     yield from _composed()
+    for section in get_args(OpenArrivals):
+        example = parse_yaml(section.example, "example")
+        own = {"file": trace["file"]} if example["kind"] == "trace" else {}
+        yield f"example {example['kind']}", {"arrivals": {**example, **own}}
     yield "speed", {"arrivals": {**UNITS["gamma"], **rate}, "speed": "12345/6789"}
     yield "speed of a trace", {"arrivals": trace, "speed": "6789/12345"}
     for name, rows in ROWS.items():
@@ -270,8 +265,8 @@ def _replayed(folder: Path, trace: Mapped) -> Iterator[tuple[str, Mapped]]:
 def _known() -> dict[str, set[str]]:
     found = {
         "arrivals": (_kinds(ArrivalsConfig) | {"closed"}) - {"locust"},  # a locustfile says what those are
-        "shape": _kinds(ShapeConfig),
-        "residual": _kinds(ResidualConfig),
+        "shape": _kinds(AnyShape),
+        "residual": _kinds(Residual),
         "sojourn": _kinds(Sojourn),
         "rows": _kinds(RowsConfig),
         "think": _kinds(ThinkConfig),
@@ -305,13 +300,9 @@ def _used(scenario: Scenario) -> Iterator[str]:
 
 def _used_by(arrivals: Any) -> Iterator[str]:
     yield f"arrivals {arrivals.kind}"
-    if isinstance(arrivals, SuperposeArrivals | ConcatenateArrivals):
-        for part in arrivals.parts:
-            yield from _used_by(getattr(part, "arrivals", part))
-    with_preset = (
-        BModelArrivals | ClientsArrivals | EnvelopeArrivals | FgnArrivals | HawkesArrivals | MmppArrivals
-    )
-    if isinstance(arrivals, with_preset) and arrivals.preset is not None:
+    for part in getattr(arrivals, "parts", ()):
+        yield from _used_by(getattr(part, "arrivals", part))
+    if isinstance(arrivals, Fitted) and arrivals.preset is not None:
         yield f"{arrivals.kind} preset {arrivals.preset}"
     for name, what in (
         ("shape", "shape"), ("residual", "residual"), ("on", "sojourn"), ("off", "sojourn"), ("think", "think"),

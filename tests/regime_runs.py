@@ -388,7 +388,7 @@ def _request(tables: dict[str, list[Row]], phase: Phase, sent_ns: int) -> Row:
         "phase": phase.name, "node": "node-0" if phase.server == "server-0" else "node-1",
         "request_id": len(tables["requests"]), "worker": 0, "target": phase.server, "request_kind": "m",
         "scheduled_ns": sent_ns - _ns(phase.lag_us), "sent_ns": sent_ns, "rows": 1, "request_bytes": 100,
-        "response_bytes": 100, "outcome": "ok", "detail": "", "redealt": False,
+        "response_bytes": 100, "outcome": "ok", "detail": "",
     }  # fmt: skip
 
 

@@ -216,7 +216,7 @@ def _closed_run(seed: int, overhead_ns: int) -> bytes:
     n = len(rows)
     same = {
         "node": "node-0", "target": "server-0", "request_kind": "seqlen_head", "scheduled_ns": None, "rows": 1,
-        "request_bytes": 4396, "response_bytes": 208, "outcome": "ok", "detail": "", "redealt": False,
+        "request_bytes": 4396, "response_bytes": 208, "outcome": "ok", "detail": "",
     }  # fmt: skip
     requests |= {name: [value] * n for name, value in same.items()}
     requests["phase"] = [phase_at(t) for t in requests["sent_ns"]]
@@ -283,7 +283,6 @@ def _serve(
         "response_bytes": (rows * 8 + 200).tolist(),
         "outcome": outcome.tolist(),
         "detail": [detail[word] for word in outcome],
-        "redealt": [False] * n,
     }
     return requests, batches
 

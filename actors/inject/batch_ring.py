@@ -20,7 +20,6 @@ from squall.actors.inject.ring_file import RingError, RingFile
 from squall.actors.spill import bounded
 from squall.scenarios.foreign_file import plain_opener
 
-ID_BYTES: Final = 128
 """A longer request id is cut to so many bytes."""
 
 Writer = Literal["library", "hook"]
@@ -66,7 +65,7 @@ class RecordedBatch:
     n_requests: int
     n_failed: int
     request_ids: tuple[bytes, ...]
-    """In the order in which they were told of, each cut to ID_BYTES; empty for a member without id."""
+    """In the order in which they were told of, each cut to 128 bytes; empty for a member without id."""
     writer: Writer = "library"
 
 

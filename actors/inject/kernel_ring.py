@@ -169,10 +169,6 @@ class Losses:
     n_buffers_refused: int
     """CUPTI asked for one when all were out: it drops records then."""
 
-    @property
-    def n_records(self) -> int:
-        return self.n_ring + self.n_cupti + self.n_untimed
-
 
 @dataclass(frozen=True)
 class Switched:

@@ -12,7 +12,7 @@ import numpy as np
 
 from squall.actors.messages.packed_templates import PackedTemplates
 from squall.actors.messages.template import Template, TemplateKey
-from squall.scenarios.plan.hashing import mix64
+from squall.scenarios.exact.hashing import mix64
 
 Choice = Literal["planned", "least-in-flight", "two-choices"]
 """As the plan says; the server with the fewest requests of this worker in flight; of two that a hash of the request's

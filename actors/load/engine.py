@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from squall.actors.clock import Clock
-from squall.actors.lease.lease import Lease
 from squall.actors.load.choice import Chooser
 from squall.actors.load.client import TOO_LARGE, Client, Exchange
 from squall.actors.load.lane import Flight, Lane
@@ -93,8 +92,8 @@ class Counters:
 class Engine:
     """The hot loop of one worker. Create and run it in one thread; `request_stop` from any.
 
-    `run` returns when every arrival has been recorded: at the latest `length_ns` after the start, or once its lease has
-    run out (`has_lapsed`), when what is in flight is `cancelled` and what was not sent is `unsent`.
+    `run` returns when every arrival has been recorded: at the latest `length_ns` after the start, when what is in
+    flight is `cancelled` and what was not sent is `unsent`.
     """
 
     def __init__(
@@ -107,15 +106,13 @@ class Engine:
         clock: Clock,
         lane: Lane | None = None,
         chooser: Chooser | None = None,
-        lease: Lease | None = None,
         streams: Streams | None = None,
         between: Between | None = None,
         turns: Turns[Due] | LaneTurns[Due] | None = None,
     ) -> None:
         """With a `lane`, its pacing is `squall.actors.load.lane.lane_pacing`, and it chooses servers itself; else a
-        `chooser` does, if any. Without a `lease` it may send for ever. With `streams` each request is answered response
-        by response; `between` gives what each has of its own behind its id, and `turns` whose turn it is in each
-        sequence."""
+        `chooser` does, if any. With `streams` each request is answered response by response; `between` gives what each
+        has of its own behind its id, and `turns` whose turn it is in each sequence."""
         self.counters = Counters()
         self.why_failed: dict[str, int] = {}
         self.recent_response_ns: list[int] = []
@@ -141,10 +138,6 @@ class Engine:
         self._is_stopped = False
         self._cease_ns = NEVER_NS
         self._has_ceased = False
-        self._lease = lease if lease is not None else Lease()
-        if lane is not None:
-            self._lease.tell(lane.core.renew)
-        self.has_lapsed = False
 
     @property
     def n_in_flight(self) -> int:
@@ -205,7 +198,7 @@ class Engine:
         check_ns = now() + _TIMEOUT_CHECK_NS
         while not self._is_done():
             now_ns = now()
-            if now_ns >= end_ns or self._lapses(now_ns):
+            if now_ns >= end_ns:
                 return
             if now_ns >= tick_ns:
                 tick_ns = ticker(now_ns)
@@ -217,18 +210,12 @@ class Engine:
             if now_ns >= pacing.next_ns:
                 self._send_due()
             ready = self._wait(min(pacing.next_ns, check_ns, tick_ns, end_ns, self._cease_ns))
-            if self._lapses(now()):  # it may have stood still meanwhile
-                return
             for fd, events in ready:
                 handlers[fd](events)
                 if now() >= pacing.next_ns:
                     self._send_due()
             for client in clients:
                 client.flush()
-
-    def _lapses(self, now_ns: int) -> bool:
-        self.has_lapsed = now_ns >= self._lease.until_ns
-        return self.has_lapsed
 
     def _wait(self, until_ns: int) -> list[tuple[int, int]]:
         """What is ready; with a lane, all that it could not do itself by then."""
@@ -298,10 +285,9 @@ class Engine:
     # sending
 
     def _send_due(self) -> None:
-        pacing, cap, lease = self._pacing, self._rules.max_in_flight, self._lease
+        pacing, cap = self._pacing, self._rules.max_in_flight
         for _ in range(_SENDS_PER_EVENT):
-            now_ns = self._now()
-            if pacing.next_ns > now_ns or now_ns >= lease.until_ns:
+            if pacing.next_ns > self._now():
                 break
             due = pacing.take()
             detail = self._turn_of(due, self._turns) if self._turns is not None else ""
@@ -422,7 +408,7 @@ class Engine:
         self.counters.n_done += 1
         if not is_ok:
             self.counters.n_failed += 1
-        if self._held and not self._is_stopped and self._now() < self._lease.until_ns:
+        if self._held and not self._is_stopped:
             self._send(*self._held.popleft())
 
     def _pass_on(self, due: Due, is_ok: bool, turns: Turns[Due] | LaneTurns[Due]) -> None:
@@ -452,7 +438,6 @@ class Engine:
     def _record_rest(self) -> None:
         """The end of the run: cancelled if sent, unsent if not."""
         self._is_stopped = True
-        end = "its worker's lease ran out" if self.has_lapsed else "the run ended"
         if self._lane is not None:
             self._lane.is_over = True
             self._count_lane()
@@ -460,17 +445,17 @@ class Engine:
         for token, (_, due, _, _) in list(self._in_flight.items()):
             sent_ns, first_ns = self._clients[due.template.target].abandon(token)
             if sent_ns == NEVER:
-                why = f"{end} while it waited for a connection"
+                why = "the run ended while it waited for a connection"
                 self._record_failure(token, sent_ns, first_ns, "unsent", why)
             else:
-                why = f"{end} before the reply"
+                why = "the run ended before the reply"
                 self._record_failure(token, sent_ns, first_ns, "cancelled", why)
         waiting = [(due, IN_TURN) for due in self._turns.rest()] if self._turns is not None else []
         for due, held in (*self._held, *waiting):
-            self._record_unsent(due, f"{end} while it was {held}")
+            self._record_unsent(due, f"the run ended while it was {held}")
         self._held.clear()
         for due in self._pacing.rest():
-            self._record_unsent(due, DECIDED if self._has_ceased else f"{end} {BEFORE_ITS_TURN}")
+            self._record_unsent(due, DECIDED if self._has_ceased else f"the run ended {BEFORE_ITS_TURN}")
 
     def _record_unsent(self, due: Due, why: str) -> None:
         is_planned = self._chooser is None and (self._lane is None or not self._lane.is_chooser)

@@ -54,20 +54,17 @@ class Recorder:
         phases: Sequence[str],
         targets: Sequence[str],
         request_kinds: Sequence[str],
-        is_redealt: bool = False,
         listener: Callable[[np.ndarray[Any, np.dtype[np.void]]], None] | None = None,
         secrets: Sequence[str] = (),
     ) -> None:
-        """`labels`: run and node of every row; `request_kinds`: names of the models by number; `is_redealt`: the
-        arrivals were dealt to another worker first. `listener` hears of all rows, in the thread that writes them.
-        `secrets`: what no detail repeats.
+        """`labels`: run and node of every row; `request_kinds`: names of the models by number. `listener` hears of
+        all rows, in the thread that writes them. `secrets`: what no detail repeats.
 
         Raises OSError where `path` cannot be opened.
         """
         self.n_recorded = 0
         self._labels = labels
         self._worker = worker
-        self._is_redealt = is_redealt
         self._listener = listener
         self._phases = list(phases)
         self.unchosen = len(targets)
@@ -191,7 +188,6 @@ class Recorder:
             "outcome": coded("outcome", OUTCOMES),
             "detail": used_words(records["detail"], self._details),
             "worker": pa.array(np.full(n, self._worker, np.int64)),
-            "redealt": pa.array(np.full(n, self._is_redealt)),
             **{name: pa.nulls(n, TEXT) for name in ("method", "name")},
             **{name: instant(name) for name in ("scheduled_ns", "sent_ns", "first_byte_ns", "done_ns")},
             **{

@@ -56,12 +56,9 @@ class Places:
     outputs: Mapping[str, Place]
 
 
-def region_name(run: str, worker: int, target: int = 0, part: int = 0, model: int = 0) -> str:
-    """Name of a worker's region for one model of a server: its file in /dev/shm, its key and its name at the server.
-    `part`: see `squall.actors.load.worker.WorkerSettings`."""
-    return (
-        f"{_PREFIX}{run}-{worker}-{target}" + (f"-{part}" if part else "") + (f"-m{model}" if model else "")
-    )
+def region_name(run: str, worker: int, target: int = 0, model: int = 0) -> str:
+    """Name of a worker's region for one model of a server: its file in /dev/shm, its key and its name at the server."""
+    return f"{_PREFIX}{run}-{worker}-{target}" + (f"-m{model}" if model else "")
 
 
 class Region:

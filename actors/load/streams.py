@@ -20,7 +20,7 @@ from squall.actors.messages.value_check import StreamCheck
 from squall.actors.spill import SpillFile
 from squall.analysis.schema import HUNG_UP, arrow_schema
 from squall.models.spec import ModelSpec
-from squall.scenarios.plan.hashing import mix64
+from squall.scenarios.exact.hashing import mix64
 
 _FIELDS = ("request_id", "index", "t_ns", "response_bytes", "tokens", "is_final", "phase", "target")
 _NONE = -1

@@ -18,8 +18,6 @@ from squall.actors.client_worker import Account, Progress, Standing
 from squall.actors.clock import Clock
 from squall.actors.counting.lateness import Lateness
 from squall.actors.counting.usage import GcWatch, Usage, cpu_ns, gc_count, sample_table
-from squall.actors.lease.lease import Lease
-from squall.actors.lease.taken import Taken
 from squall.actors.load.choice import Choice, Chooser
 from squall.actors.load.client import Client
 from squall.actors.load.engine import Between, Engine, Rules
@@ -92,12 +90,11 @@ class WorkerSettings:
 
     `targets`: the servers that it loads, each over `n_connections`, all over one protocol; `choice`: who says which
     request goes to which. `seed` is that of the payloads; `spill_dir` is on the worker's node. `core`: the sender's own
-    on that node. `part`: 0 for what the worker was dealt, then the number of the redeal whose arrivals it takes over.
-    `late_limits`: what is counted of an open loop's requests while they are sent. `made`: how inputs are made;
-    `packed`: paths on the worker's node of requests that are encoded already, a file for each model: none is made then.
-    `options`: what each request says beside its inputs. `sequences`: requests are of sequences. `streams`: they are
-    answered response by response. `largest_reply_bytes`: see `Wire`. `shapes`, `made`, `options` and `check` are those
-    of the first model of the plan, `others` of the next.
+    on that node. `late_limits`: what is counted of an open loop's requests while they are sent. `made`: how inputs are
+    made; `packed`: paths on the worker's node of requests that are encoded already, a file for each model: none is made
+    then. `options`: what each request says beside its inputs. `sequences`: requests are of sequences. `streams`: they
+    are answered response by response. `largest_reply_bytes`: see `Wire`. `shapes`, `made`, `options` and `check` are
+    those of the first model of the plan, `others` of the next.
     """
 
     run: str
@@ -117,7 +114,6 @@ class WorkerSettings:
     priority: Priority = "normal"
     core: int | None = None
     choice: Choice = "planned"
-    part: int = 0
     late_limits: tuple[LateLimit, ...] = ()
     made: Made | None = None
     packed: tuple[str, ...] = ()
@@ -160,12 +156,9 @@ def why_no_lane(settings: WorkerSettings, templates: Iterable[Template]) -> str:
 
 
 class LoadWorker:
-    """Life: `prepare`, `run` once, `leftovers`; from other threads at any time `status`, `renew`, `take_over`, `stop`.
+    """Life: `prepare`, `run` once, `leftovers`; from other threads at any time `status`, `cease`, `stop`."""
 
-    What it takes over is sent by a worker of that part in a thread beside, under the same lease.
-    """
-
-    def __init__(self, settings: WorkerSettings, clock: Clock, lease: Lease | None = None) -> None:
+    def __init__(self, settings: WorkerSettings, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
         self._loop: Loop | None = None
@@ -210,11 +203,7 @@ class LoadWorker:
         self._due_ns = 0
         self._sender = Sender(settings.priority, settings.spin_ns > 0, settings.core)
         self._governor = Governor(self._sender, settings.core is not None)
-        self._lease = lease if lease is not None else Lease()
-        self._taken: Taken[LoadWorker] = Taken(LoadWorker.stop)
-        self._answers: Answers | None = None
         self._start_ns = 0
-        self._has_begun = threading.Event()
         self._lateness: Lateness | None = None
 
     def prepare(self, plan: Plan | ClosedPlan, answers: Answers | None = None) -> None:
@@ -224,11 +213,10 @@ class LoadWorker:
         ClusterError where the spill folder cannot be written, or shared memory or the priority cannot be had.
         """
         settings = self._settings
-        self._answers = answers
         allow_many_files()
         self._sender.rehearse()
         try:
-            templates = self._requests(plan)
+            templates = self._requests(plan, answers)
             self._open_files([span.name for span in plan.spans])
         except SquallError:
             self._close_regions()
@@ -255,7 +243,6 @@ class LoadWorker:
                 self._clock,
                 lane,
                 chooser,
-                self._lease,
                 self._streams,
                 self._between,
                 self._turns,
@@ -266,9 +253,11 @@ class LoadWorker:
             self._give_up()
             raise
 
-    def _requests(self, plan: Plan | ClosedPlan) -> Mapping[TemplateKey, Template] | PackedTemplates:
+    def _requests(
+        self, plan: Plan | ClosedPlan, answers: Answers | None = None
+    ) -> Mapping[TemplateKey, Template] | PackedTemplates:
         """Every request that the plan may need, with the comparison of its replies' values."""
-        settings, answers = self._settings, self._answers
+        settings = self._settings
 
         def checked(key: TemplateKey, rule: ValueRule) -> Check:
             assert answers is not None
@@ -324,7 +313,7 @@ class LoadWorker:
                         spec, rows, variant - first, settings.seed, own.shapes, own.made
                     )
             inputs = {kind: made[spec, kind] for kind in of_model}
-            name = region_name(settings.run, settings.worker, number, settings.part, model)
+            name = region_name(settings.run, settings.worker, number, model)
             region, places = shared(target, spec, name, inputs)
             if region is not None:
                 self._regions.append(region)
@@ -389,21 +378,17 @@ class LoadWorker:
         labels = {"run": settings.run, "node": settings.node}
         targets = [target.name for target in settings.targets]
         kinds = settings.model_names
-        folder, worker, part = Path(settings.spill_dir), settings.worker, settings.part
-        name = f"{worker}.{part}" if part else str(worker)
+        folder, worker = Path(settings.spill_dir), settings.worker
         self._folder_lock = share(folder.parent)  # the node's scratch folder: it outlives an agent that dies
         try:
-            if not part:  # else they are the worker's, which counts what its parts do
-                self._samples = SpillFile(folder / f"worker_samples-{worker}.arrows", "worker_samples")
-                self._samples.rehearse(sample_table({}))
-            path = folder / f"requests-{name}.arrows"
+            self._samples = SpillFile(folder / f"worker_samples-{worker}.arrows", "worker_samples")
+            self._samples.rehearse(sample_table({}))
+            path = folder / f"requests-{worker}.arrows"
             listener = self._note_late if settings.late_limits else None
             secrets = secrets_of(settings.headers)
-            self._recorder = Recorder(
-                path, labels, worker, phases, targets, kinds, part > 0, listener, secrets
-            )
+            self._recorder = Recorder(path, labels, worker, phases, targets, kinds, listener, secrets)
             if settings.streams is not None:
-                path, rule = folder / f"responses-{name}.arrows", settings.streams
+                path, rule = folder / f"responses-{worker}.arrows", settings.streams
                 self._streams = Streams(path, labels, worker, phases, targets, rule, self._recorder)
         except OSError as error:
             if self._samples is not None:
@@ -438,10 +423,9 @@ class LoadWorker:
             region.close()
         self._regions.clear()
 
-    def run(self, start_ns: int, lease_until_ns: int | None = None) -> None:
+    def run(self, start_ns: int) -> None:
         """Follows the plan from `start_ns` (node's clock) and closes everything. Call `prepare` before.
 
-        It sends for ever, or until `lease_until_ns` of the node's clock and the later instants that `renew` names.
         Raises ClusterError for a defect of ours; what was recorded by then is in the spill file.
         """
         if self._loop is None:
@@ -449,73 +433,39 @@ class LoadWorker:
         assert self._engine
         if self._is_stopped.is_set():
             self._engine.request_stop()
-        if lease_until_ns is not None:
-            self._lease.begin(lease_until_ns)
         self._is_over.clear()
-        self._start_ns = start_ns
-        self._has_begun.set()
+        self._start_ns = self._due_ns = start_ns
         if self._lateness is not None:
             self._lateness.begin(start_ns)
-        if self._settings.part:
-            self._follow(start_ns)
-            return
         gc.collect()
         gc.freeze()
         gc.disable()  # a collection would stop the sends; what cycles there are wait for the end
         gc.callbacks.append(self._gc_watch)
-        # a late worker's first sample still counts every arrival that was due by then, and what a part has sent already
+        # a late worker's first sample still counts every arrival that was due by then
         at_ns = min(self._clock.monotonic_ns(), start_ns - 1)
-        self._previous = replace(self._usage(at_ns), n_due=0, n_sent=0, n_done=0)
+        self._previous = replace(self._usage(self._engine, at_ns), n_due=0)
         try:
-            self._follow(start_ns)
+            self._follow(self._engine, start_ns)
         finally:
             gc.callbacks.remove(self._gc_watch)
             gc.enable()
             gc.unfreeze()
 
-    def _follow(self, start_ns: int) -> None:
-        """`run`, without what is the whole process's."""
-        assert self._engine
-        behind_ns = max(0, self._clock.monotonic_ns() - start_ns) if self._settings.part else 0
-        self._due_ns = start_ns + behind_ns // _SAMPLE_NS * _SAMPLE_NS
+    def _follow(self, engine: Engine, start_ns: int) -> None:
+        """`run`, with the collector of garbage out of the way."""
         self._sender.raise_thread()
         self._ready_before_ns = start_ns - self._clock.monotonic_ns()
         try:
-            self._engine.run(self._clients, start_ns, self._on_tick, start_ns)
+            engine.run(self._clients, start_ns, self._on_tick, start_ns)
         except Exception as error:  # the process's edge: a fault of ours
             what = f"{type(error).__name__}: {error}"
             raise ClusterError(f"worker {self._settings.worker}: {what}") from error
         finally:
             self._sender.restore()
             self._flush(self._clock.monotonic_ns())
-            self._taken.close()
             self._tick(self._clock.monotonic_ns(), 0)
             self._give_up()
             self._is_over.set()
-
-    def take_over(self, part: Plan, number: int) -> None:
-        """Sends the arrivals of a worker that is lost too, beside its own; returns when the connections stand.
-
-        `number`: of the redeal, from 1 on. Raises ClusterError where its own arrivals have all been sent, or it has no
-        lease any more, and what `prepare` raises.
-        """
-        settings = replace(self._settings, part=number, core=None, late_limits=())
-
-        def prepared() -> LoadWorker:
-            one = LoadWorker(settings, self._clock, self._lease)
-            one.prepare(part, self._answers)
-            return one
-
-        def follow(one: LoadWorker) -> None:
-            self._has_begun.wait()
-            one.run(self._start_ns)
-
-        self._taken.add(prepared, follow)
-
-    def renew(self, until_ns: int) -> Standing:
-        """It may send until then, on the node's clock; `status`."""
-        self._lease.renew(until_ns)
-        return self.status()
 
     def abandoned(self) -> None:
         """Who gave the orders is gone: ends the run and closes the files, which stay."""
@@ -527,8 +477,6 @@ class LoadWorker:
     def stop(self) -> None:
         """Ends `run` at once; what it has not done is recorded as cancelled or unsent."""
         self._is_stopped.set()
-        self._taken.stop()
-        self._has_begun.set()  # what was taken over before is recorded as unsent
         if self._engine is not None:
             self._engine.request_stop()
 
@@ -543,14 +491,14 @@ class LoadWorker:
 
     def n_issued(self) -> int:
         """Requests that it has sent or was to send: in a closed loop, known at the end only."""
-        return sum(one._recorder.n_recorded for one in self._senders if one._recorder is not None)
+        return self._recorder.n_recorded if self._recorder is not None else 0
 
     def no_lane(self) -> str:
         """Why the common case of its requests does not run in C; empty where it does."""
         return self._no_lane
 
     def addresses(self) -> tuple[AddressUse, ...]:
-        """Connections of its own part to each address of its servers' names, once prepared."""
+        """Connections to each address of its servers' names, once prepared."""
         targets = self._settings.targets
         pairs = zip(targets, self._clients, strict=False)
         return tuple(one for target, client in pairs for one in client.spread.used(target.name))
@@ -572,52 +520,40 @@ class LoadWorker:
 
     def tally(self) -> Tally:
         """Replies whose values it has compared."""
-        tallies = [one._tally for one in self._senders]
-        return Tally(sum(one.n_checked for one in tallies), sum(one.n_wrong for one in tallies))
+        return self._tally
 
     def leftovers(self) -> list[pa.Table]:
         """Rows of `requests` and `responses` that the spill files could not take: what each is says its schema."""
-        return [table for one in self._senders for table in one._kept]
+        return self._kept
 
     def spill_error(self) -> str:
         """Why the spill file cannot be written; empty while it can."""
-        errors = [
-            file.error for one in self._senders for file in (one._recorder, one._streams) if file is not None
-        ]
-        return next(filter(None, errors), "")
-
-    @property
-    def _senders(self) -> list[LoadWorker]:
-        """Itself, and those of the parts that it took over."""
-        return [self, *self._taken.parts]
+        files = (self._recorder, self._streams)
+        return next((file.error for file in files if file is not None and file.error), "")
 
     def progress(self) -> Progress:
         """How the worker stands."""
-        senders = self._senders
-        engines = [one._engine for one in senders if one._engine is not None]
-        recent = [response_ns for one in senders for response_ns in one._last_response_ns]
+        engine, late = self._engine, self._lateness.counts if self._lateness is not None else None
+        if engine is None:
+            return Progress(0, 0, 0, 0, np.zeros(0, np.int64), late)
+        secrets, why_failed = secrets_of(self._settings.headers), dict[str, int]()
+        for why, n in engine.why_failed.copy().items():
+            told = without_secrets(why, secrets)
+            why_failed[told] = why_failed.get(told, 0) + n
+        counters, recent = engine.counters, self._last_response_ns
         return Progress(
-            sum(engine.counters.n_sent for engine in engines),
-            sum(engine.counters.n_done for engine in engines),
-            sum(engine.counters.n_failed for engine in engines),
-            sum(engine.n_in_flight for engine in engines),
+            counters.n_sent,
+            counters.n_done,
+            counters.n_failed,
+            engine.n_in_flight,
             np.array(recent[:_LARGEST_RECENT_COUNT], np.int64),
-            self._lateness.counts if self._lateness is not None else None,
-            self._why_failed(),
+            late,
+            why_failed,
         )
-
-    def _why_failed(self) -> dict[str, int]:
-        secrets, found = secrets_of(self._settings.headers), dict[str, int]()
-        for engine in self._engines:
-            for why, n in engine.why_failed.copy().items():
-                told = without_secrets(why, secrets)
-                found[told] = found.get(told, 0) + n
-        return found
 
     def status(self) -> Standing:
         """How the worker stands, and what troubles it."""
-        has_lapsed = self._engine is not None and self._engine.has_lapsed
-        return Standing(self.progress(), self.spill_error(), has_lapsed, tuple(self._taken.errors))
+        return Standing(self.progress(), self.spill_error())
 
     def _on_tick(self, now_ns: int) -> int:
         """One row of worker_samples a second, on the second of the run; between them, a look at the priority."""
@@ -629,45 +565,38 @@ class LoadWorker:
         self._governor.look(now_ns)
         return min(self._due_ns, now_ns + WINDOW_NS)
 
-    def _usage(self, now_ns: int) -> Usage:
-        engines = self._engines
-        clients = [client for one in self._senders for client in one._clients]
+    def _usage(self, engine: Engine, now_ns: int) -> Usage:
+        clients, counters = self._clients, engine.counters
         return Usage(
-            now_ns, sum(one.n_due_by(now_ns) for one in engines), sum(one.counters.n_sent for one in engines),
-            sum(one.counters.n_done for one in engines), cpu_ns(), gc_count(), self._gc_watch.paused_ns,
-            sum(one.n_socket_errors for one in clients),
-            sum(one.n_write_pauses for one in clients) + sum(one.counters.n_write_pauses for one in engines),
-            sum(one.spun_ns for one in engines),
+            now_ns, engine.n_due_by(now_ns), counters.n_sent, counters.n_done, cpu_ns(), gc_count(),
+            self._gc_watch.paused_ns, sum(one.n_socket_errors for one in clients),
+            sum(one.n_write_pauses for one in clients) + counters.n_write_pauses, engine.spun_ns,
         )  # fmt: skip
-
-    @property
-    def _engines(self) -> list[Engine]:
-        return [one._engine for one in self._senders if one._engine is not None]
 
     def _tick(self, now_ns: int, loop_lag_ns: int) -> None:
         """A second has passed: what was recorded goes to the file, with a sample of the process."""
-        if self._samples is not None:
-            self._take_sample(now_ns, loop_lag_ns)
+        self._take_sample(now_ns, loop_lag_ns)
         self._flush(now_ns)
 
     def _take_sample(self, now_ns: int, loop_lag_ns: int) -> None:
+        assert self._engine
         assert self._recorder
-        engines, previous = self._engines, self._previous
-        self._previous = usage = self._usage(now_ns)
+        engine, previous = self._engine, self._previous
+        self._previous = usage = self._usage(engine, now_ns)
         row = {
             "run": self._settings.run, "phase": "", "node": self._settings.node, "worker": self._settings.worker,
             "t_ns": now_ns, "interval_ns": now_ns - previous.at_ns,
             "n_due": usage.n_due - previous.n_due,
             "n_sent": usage.n_sent - previous.n_sent, "n_done": usage.n_done - previous.n_done,
-            "n_backlog": sum(one.n_backlog for one in engines), "n_in_flight": sum(one.n_in_flight for one in engines),
-            "n_connections": sum(client.n_connections for one in self._senders for client in one._clients),
-            "lag_max_ns": max(one.counters.reset_lag() for one in engines),
+            "n_backlog": engine.n_backlog, "n_in_flight": engine.n_in_flight,
+            "n_connections": sum(client.n_connections for client in self._clients),
+            "lag_max_ns": engine.counters.reset_lag(),
             "loop_lag_ns": loop_lag_ns, "cpu_ns": usage.cpu_ns - previous.cpu_ns,
             "gc_count": usage.gc_count - previous.gc_count,
             "gc_pause_ns": usage.gc_pause_ns - previous.gc_pause_ns,
             "n_socket_errors": usage.n_socket_errors - previous.n_socket_errors,
             "n_write_pauses": usage.n_write_pauses - previous.n_write_pauses,
-            "n_held": sum(one.n_held for one in engines), "spin_ns": usage.spun_ns - previous.spun_ns,
+            "n_held": engine.n_held, "spin_ns": usage.spun_ns - previous.spun_ns,
         }  # fmt: skip
         self._recorder.later(partial(self._write_sample, row))
 

@@ -31,7 +31,6 @@ from squall.actors.process.priority import Scheduling
 from squall.actors.spill import SpillFile
 from squall.analysis.schema import OUTCOME_CODE, arrow_schema
 from squall.scenarios.errors import ClusterError, LostActor, ScenarioError
-from squall.scenarios.plan.plan import Plan
 from squall.scenarios.units import NS_PER_S
 
 _TAKE_S = 0.25
@@ -99,10 +98,9 @@ class LocustWorker:
         assert self._child is not None
         return self._child.pid
 
-    def run(self, start_ns: int, lease_until_ns: int | None = None) -> None:
+    def run(self, start_ns: int) -> None:
         """Returns when its users have ended and all rows are in the spill files. Raises LostActor where the process
         died before that: what it had recorded is in the files all the same."""
-        del lease_until_ns
         child = self._child
         if child is None:
             raise ClusterError(f"{self._settings.name} was not prepared")
@@ -211,18 +209,6 @@ class LocustWorker:
         if self._ended is None:
             return None
         return self._ended["n_requests"], self._ended["n_failures"], self._ended["exit_code"]
-
-    def renew(self, until_ns: int) -> Standing:
-        """`status`: users of Locust have no lease."""
-        del until_ns
-        return self.status()
-
-    def take_over(self, part: Plan, number: int) -> None:
-        """Raises ClusterError: there are no arrivals to take over."""
-        del part, number
-        raise ClusterError(
-            f"{self._settings.name}: users of Locust have no schedule that could be taken over"
-        )
 
     def cease(self, offset_ns: int) -> None:
         """Nothing: there is no schedule that could be certain before its end."""

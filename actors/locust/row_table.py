@@ -47,7 +47,6 @@ class RowTable:
             "outcome": used_words(records["outcome"], OUTCOMES),
             **{name: used_words(records[name], rows.words) for name in ("method", "name", "detail")},
             "worker": pa.array(np.full(n, self._worker, np.int64)),
-            "redealt": pa.array(np.zeros(n, bool)),
             **{name: instant(name) for name in ("sent_ns", "done_ns")},
             **{name: pa.nulls(n, pa.int64()) for name in ("scheduled_ns", "first_byte_ns")},
             **{

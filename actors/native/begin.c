@@ -10,8 +10,8 @@ PyObject *failed(void) {
 
 const char begin_open_doc[] =
     "begin_open(start_ns, offsets, tokens, phases, templates, sequences=None)\n\nThe arrivals: contiguous arrays "
-    "int64, int64, uint8, int32. `sequences`: ids and cuts of all, int64 and uint8; sequence and marks of each arrival, int32 "
-    "and uint8: 1 is the first, 2 the last.";
+    "int64, int64, uint8, int32. `sequences`: ids of all, int64; sequence and marks of each arrival, int32 and uint8: 1 is the "
+    "first, 2 the last.";
 /* 0 with a ValueError where the arrivals of the lent columns cannot all be sent. */
 static int are_arrivals(const Lane *lane, int64_t start_ns, const int32_t *kinds) {
   const int64_t *offsets = lane->offsets.buf, *tokens = lane->tokens.buf;
@@ -160,15 +160,6 @@ PyObject *Lane_n_due_by(Lane *lane, PyObject *arg) {
   if (!may_enter(lane)) return NULL;
   for (int64_t i = 0; i < lane->n_heap; i++) n += lane->heap[i].at_ns <= at_ns;
   return PyLong_FromLongLong(n);
-}
-
-const char renew_doc[] =
-    "renew(until_ns)\n\nFrom then on the lane sends nothing. From any thread, at any time.";
-PyObject *Lane_renew(Lane *lane, PyObject *arg) {
-  int64_t until_ns = PyLong_AsLongLong(arg);
-  if (until_ns == -1 && PyErr_Occurred()) return NULL;
-  __atomic_store_n(&lane->lease_ns, until_ns, __ATOMIC_RELAXED);
-  Py_RETURN_NONE;
 }
 
 const char halt_doc[] =

@@ -5,7 +5,7 @@
 #define GAMMA 0x9E3779B97F4A7C15ULL
 #define SALT 3
 
-/* squall.scenarios.plan.hashing.mix64 */
+/* squall.scenarios.exact.hashing.mix64 */
 static uint64_t mix64(uint64_t number) {
   uint64_t mixed = number + (SALT + 1) * GAMMA;
   mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9ULL;

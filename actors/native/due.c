@@ -138,9 +138,6 @@ int64_t next_due(const Lane *lane) {
   return index < lane->n_planned ? lane->start_ns + ((int64_t *)lane->offsets.buf)[index] : NEVER_NS;
 }
 
-/* Whether it may send at that instant: one load without a lock, for a thread of Python's moves it meanwhile. */
-int is_leased(const Lane *lane, int64_t at_ns) { return at_ns < __atomic_load_n(&lane->lease_ns, __ATOMIC_RELAXED); }
-
 static int64_t token_of(const Lane *lane, const User *user) {
   return user->n_sent * lane->n_all_users + user->number;
 }

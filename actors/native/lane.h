@@ -187,7 +187,7 @@ typedef struct { /* arrivals of it by index, -1: none; `next` is released after 
   int64_t correlation_id, waiting, released;
   int32_t next, n_out; /* n_out: its requests that have their turn and have not ended */
   int16_t target;      /* -1: none was chosen yet */
-  uint8_t cut;
+  uint8_t is_cut; /* by a failure */
 } Sequence;
 
 typedef struct {
@@ -199,7 +199,6 @@ typedef struct {
   PyObject_HEAD
   int epoll_fd, timer_fd;
   int64_t armed_ns, spin_ns, spun_ns;
-  int64_t lease_ns; /* nothing is sent from then on; any thread may move it */
   /* what is sent */
   Template *templates;
   int n_templates;
@@ -283,7 +282,6 @@ void enter_phase(Lane *lane, int32_t index, int first_phase, int64_t free_ns);
 void user_ended(Lane *lane, int32_t index, int64_t at_ns);
 void user_again(Lane *lane, int32_t index, int64_t at_ns);
 int64_t next_due(const Lane *lane);
-int is_leased(const Lane *lane, int64_t at_ns);
 int32_t next_template(const Lane *lane);
 void take_due(Lane *lane, Request *request, int32_t template);
 
@@ -390,6 +388,5 @@ ENTRY(take);
 ENTRY(ended);
 ENTRY(n_due_by);
 ENTRY(halt);
-ENTRY(renew);
 
 #endif

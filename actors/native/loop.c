@@ -48,7 +48,7 @@ static void send_due(Lane *lane) {
   int64_t at_ns = now_ns(), n_bytes = 0;
   int n_writes = 0;
   for (int i = 0; i < SENDS_TOGETHER && n_bytes < BYTES_TOGETHER; i++) {
-    if (lane->is_stuck || lane->has_failed || next_due(lane) > at_ns || !is_leased(lane, at_ns)) return;
+    if (lane->is_stuck || lane->has_failed || next_due(lane) > at_ns) return;
     if (is_held_back(lane)) continue;
     int32_t number = next_template(lane);
     const Template *template = &lane->templates[number];
@@ -88,7 +88,7 @@ static int patience(Lane *lane, int64_t until_ns, int64_t at_ns) {
 }
 
 static void on_conn(Lane *lane, Conn *conn, uint32_t events) {
-  if (events & EPOLLOUT && is_leased(lane, now_ns())) push(lane, conn);
+  if (events & EPOLLOUT) push(lane, conn);
   if (conn->is_stray || events == EPOLLOUT) return;
   if (conn->kind == HTTP)
     on_http(lane, conn);
@@ -103,7 +103,7 @@ int follow(Lane *lane, int64_t until_ns, struct epoll_event *foreign) {
     send_due(lane);
     flush_dirty(lane);
     int64_t at_ns = now_ns(), due_ns = next_due(lane);
-    int is_over = lane->n_strays || lane->is_stuck || lane->has_failed || at_ns >= until_ns || !is_leased(lane, at_ns);
+    int is_over = lane->n_strays || lane->is_stuck || lane->has_failed || at_ns >= until_ns;
     if (n_foreign || (is_over && has_polled)) return n_foreign;
     int timeout_ms = is_over ? 0 : patience(lane, due_ns < until_ns ? due_ns : until_ns, at_ns);
     int n = epoll_wait(lane->epoll_fd, events, MOST_EVENTS, timeout_ms);

@@ -176,7 +176,6 @@ static PyObject *Lane_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
   lane->kind = -1;
   lane->epoll_fd = epoll_fd;
   lane->spin_ns = spin_ns;
-  lane->lease_ns = NEVER_NS;
   lane->ok_code = (uint8_t)ok_code;
   lane->pools = grown(NULL, n_targets * sizeof *lane->pools);
   memset(lane->pools, 0, n_targets * sizeof *lane->pools);
@@ -255,7 +254,6 @@ static PyMethodDef lane_methods[] = {
     METHOD(ended, METH_VARARGS, ended_doc),
     METHOD(n_due_by, METH_O, n_due_by_doc),
     METHOD(halt, METH_NOARGS, halt_doc),
-    METHOD(renew, METH_O, renew_doc),
     METHOD(flush, METH_NOARGS, flush_doc),
     METHOD(counts, METH_NOARGS, counts_doc),
     METHOD(n_done_by, METH_O, n_done_by_doc),

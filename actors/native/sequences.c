@@ -10,7 +10,6 @@
 
 enum { ID_TEXT_BYTES = 19, ID_VARINT_BYTES = 9 }; /* of each id from LEAST_ID on, in decimal and in protobuf */
 enum { IS_START = 1, IS_END = 2, IS_HELD = 4 };
-enum { NOT_CUT, FAILED, LOST }; /* as squall.actors.sequences.lane_turns */
 
 /* bytes */
 
@@ -80,46 +79,45 @@ static int are_places(const Lane *lane, const int32_t *sequence_of, const uint8_
   return 1;
 }
 
-static Sequence fresh(int64_t correlation_id, int cut) {
-  return (Sequence){.correlation_id = correlation_id, .waiting = -1, .released = -1, .next = -1, .target = -1,
-                    .cut = (uint8_t)cut};
+static Sequence fresh(int64_t correlation_id) {
+  return (Sequence){.correlation_id = correlation_id, .waiting = -1, .released = -1, .next = -1, .target = -1};
 }
 
-static void begin_sequences(Lane *lane, const int64_t *ids, const uint8_t *cuts, Py_ssize_t n_ids) {
+static void begin_sequences(Lane *lane, const int64_t *ids, Py_ssize_t n_ids) {
   lane->sequences = grown(NULL, (n_ids + 1) * sizeof *lane->sequences);
-  for (Py_ssize_t i = 0; i < n_ids; i++) lane->sequences[i] = fresh(ids ? ids[i] : 0, cuts ? cuts[i] : NOT_CUT);
+  for (Py_ssize_t i = 0; i < n_ids; i++) lane->sequences[i] = fresh(ids ? ids[i] : 0);
   lane->n_sequences = n_ids;
   lane->first_released = lane->last_released = -1;
 }
 
 static void *copy_of(const void *data, size_t n_bytes) { return memcpy(grown(NULL, n_bytes + 1), data, n_bytes); }
 
-/* The arrivals' sequences, `columns` of Python's: ids and cuts of the sequences, sequence and marks of each of `n`
+/* The arrivals' sequences, `columns` of Python's: ids of the sequences, sequence and marks of each of `n`
    arrivals. 0 with an exception where they are not sound. */
 int begin_places(Lane *lane, PyObject *columns, Py_ssize_t n) {
-  PyObject *ids, *cuts, *sequence_of, *marks;
+  PyObject *ids, *sequence_of, *marks;
   if (!lane->places != (columns == Py_None)) {
     PyErr_SetString(PyExc_ValueError, "the sequences of arrivals are given where requests are of any, and only there");
     return 0;
   }
   if (!lane->places) return 1;
   if (!PyTuple_Check(columns)) {
-    PyErr_SetString(PyExc_TypeError, "sequences: not (ids, cuts, sequence of each arrival, marks of each)");
+    PyErr_SetString(PyExc_TypeError, "sequences: not (ids, sequence of each arrival, marks of each)");
     return 0;
   }
-  if (!PyArg_ParseTuple(columns, "OOOO", &ids, &cuts, &sequence_of, &marks)) return 0;
-  Py_buffer views[4] = {{0}};
-  int is_sound = lent_column("ids", ids, &views[0], 8, "lq") && lent_column("cuts", cuts, &views[1], 1, "B") &&
-                 lent_column("sequences", sequence_of, &views[2], 4, "il") && lent_column("marks", marks, &views[3], 1, "B");
-  Py_ssize_t n_ids = views[1].len;
-  if (is_sound && (views[0].len != 8 * n_ids || views[2].len != 4 * n || views[3].len != n || n_ids > INT32_MAX)) {
+  if (!PyArg_ParseTuple(columns, "OOO", &ids, &sequence_of, &marks)) return 0;
+  Py_buffer views[3] = {{0}};
+  int is_sound = lent_column("ids", ids, &views[0], 8, "lq") && lent_column("sequences", sequence_of, &views[1], 4, "il") &&
+                 lent_column("marks", marks, &views[2], 1, "B");
+  Py_ssize_t n_ids = views[0].len / 8;
+  if (is_sound && (views[1].len != 4 * n || views[2].len != n || n_ids > INT32_MAX)) {
     PyErr_SetString(PyExc_ValueError, "the columns of sequences differ in length");
     is_sound = 0;
   }
-  if (is_sound && are_ids(views[0].buf, n_ids) && are_places(lane, views[2].buf, views[3].buf, n, n_ids)) {
-    begin_sequences(lane, views[0].buf, views[1].buf, n_ids);
-    lane->sequence_of = copy_of(views[2].buf, views[2].len);
-    lane->marks = copy_of(views[3].buf, views[3].len);
+  if (is_sound && are_ids(views[0].buf, n_ids) && are_places(lane, views[1].buf, views[2].buf, n, n_ids)) {
+    begin_sequences(lane, views[0].buf, n_ids);
+    lane->sequence_of = copy_of(views[1].buf, views[1].len);
+    lane->marks = copy_of(views[2].buf, views[2].len);
     lane->following = grown(NULL, (n + 1) * sizeof *lane->following);
     int64_t *last = grown(NULL, (n_ids + 1) * sizeof *last);
     for (Py_ssize_t i = 0; i < n_ids; i++) last[i] = -1;
@@ -131,7 +129,7 @@ int begin_places(Lane *lane, PyObject *columns, Py_ssize_t n) {
   } else {
     is_sound = 0;
   }
-  for (int i = 0; i < 4; i++)
+  for (int i = 0; i < 3; i++)
     if (views[i].obj) PyBuffer_Release(&views[i]);
   return is_sound;
 }
@@ -155,7 +153,7 @@ int begin_courses(Lane *lane, PyObject *told, int64_t n_users) {
     return 0;
   lane->first_id = first_id;
   lane->lengths = Py_NewRef(lengths);
-  begin_sequences(lane, NULL, NULL, n_users);
+  begin_sequences(lane, NULL, n_users);
   lane->courses = grown(NULL, (n_users + 1) * sizeof *lane->courses);
   memset(lane->courses, 0, (n_users + 1) * sizeof *lane->courses);
   return 1;
@@ -195,7 +193,7 @@ int ready_course(Lane *lane, int32_t index) { /* needs the interpreter where it 
   if (!course || course->left) return 1;
   course->left = course->lengths[course->at++];
   course->is_first = 1;
-  lane->sequences[index] = fresh(lane->first_id + course->n_begun++ * lane->n_all_users + lane->users[index].number, NOT_CUT);
+  lane->sequences[index] = fresh(lane->first_id + course->n_begun++ * lane->n_all_users + lane->users[index].number);
   return 1;
 }
 
@@ -210,7 +208,7 @@ static Sequence *next_sequence(const Lane *lane) {
 int is_held_back(Lane *lane) {
   if (!lane->sequences || lane->first_released >= 0) return 0;
   Sequence *sequence = next_sequence(lane);
-  if (sequence->cut) {
+  if (sequence->is_cut) {
     lane->is_stuck = 1;
     return 1;
   }
@@ -242,7 +240,7 @@ void take_place(Lane *lane, Request *request, int64_t arrival, int32_t user, int
       if (sequence->next < 0) lane->last_released = -1;
       sequence->released = sequence->next = -1;
       lane->n_waiting--;
-    } else if (!sequence->cut) {
+    } else if (!sequence->is_cut) {
       sequence->n_out++;
     }
   } else {
@@ -252,9 +250,9 @@ void take_place(Lane *lane, Request *request, int64_t arrival, int32_t user, int
     request->marks = (uint8_t)((course->is_first ? IS_START : 0) | (course->left == 1 ? IS_END : 0));
     course->is_first = 0;
     course->left--;
-    if (!sequence->cut) sequence->n_out++;
+    if (!sequence->is_cut) sequence->n_out++;
   }
-  if (sequence->cut) lane->in_flight[target]--; /* it is never sent */
+  if (sequence->is_cut) lane->in_flight[target]--; /* it is never sent */
   request->correlation_id = sequence->correlation_id;
   request->detail = request->marks & IS_HELD ? lane->held_code : 0;
   if (lane->rule != PLANNED) sequence->target = (int16_t)target;
@@ -265,7 +263,7 @@ void pass_turn(Lane *lane, int32_t number) {
   Sequence *sequence = &lane->sequences[number];
   sequence->n_out--;
   int64_t arrival = sequence->waiting;
-  if (arrival < 0 || sequence->cut || sequence->released >= 0) return;
+  if (arrival < 0 || sequence->is_cut || sequence->released >= 0) return;
   int64_t following = lane->following[arrival];
   sequence->waiting = following >= 0 && lane->marks[following] & IS_HELD ? following : -1;
   sequence->released = arrival;
@@ -316,15 +314,15 @@ static int64_t asked_place(const Lane *lane, int64_t token) {
 }
 
 const char turn_of_doc[] =
-    "turn_of(token) -> (cut, is_held)\n\nOf a request that was taken: whether its sequence was cut, 1 by a failure, 2 since "
-    "its begin is not known, and whether it was held back.";
+    "turn_of(token) -> (is_cut, is_held)\n\nOf a request that was taken: whether a failure has cut its sequence, and whether it "
+    "was held back.";
 PyObject *Lane_turn_of(Lane *lane, PyObject *arg) {
   int64_t token = PyLong_AsLongLong(arg);
   if (token == -1 && PyErr_Occurred()) return NULL;
   int64_t place = asked_place(lane, token);
   if (place < 0) return NULL;
   int is_held = !lane->users && lane->marks[place] & IS_HELD;
-  return Py_BuildValue("(ii)", (int)lane->sequences[lane->users ? place : lane->sequence_of[place]].cut, is_held);
+  return Py_BuildValue("(ii)", (int)lane->sequences[lane->users ? place : lane->sequence_of[place]].is_cut, is_held);
 }
 
 /* -1 with an exception where it cannot be told. */
@@ -376,7 +374,7 @@ PyObject *Lane_passed(Lane *lane, PyObject *args) {
     return never;
   }
   sequence->n_out--;
-  if (!sequence->cut) sequence->cut = FAILED;
+  sequence->is_cut = 1;
   return told_or_not(never, tell_waiting(lane, sequence, never));
 }
 

@@ -33,7 +33,6 @@ ERROR_NAMES = (
     "INADEQUATE_SECURITY", "HTTP_1_1_REQUIRED",
 )  # fmt: skip
 """Error codes by number; section 7."""
-REFUSED_STREAM = 7
 CANCEL = 8
 
 _HEAD = struct.Struct(">HBBBL")

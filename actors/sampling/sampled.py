@@ -1,13 +1,9 @@
-"""Everything that an observer samples: which table, how often, from which source; of its node, a server, the GPUs.
-
-The three tuples are all of it: an observer's table in the schema that none of them fills, or one of theirs that is no
-such table, fails when this is imported.
-"""
+"""Everything that an observer samples: which table, how often, from which source; of its node, a server, the GPUs."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -19,11 +15,9 @@ from squall.actors.sampling.observer_settings import ObserverSettings, ServerTar
 from squall.actors.sampling.sampler import Source
 from squall.actors.sampling.threads import Family, ThreadSource
 from squall.actors.sampling.triton_source import TritonSource
-from squall.analysis.schema import TABLES
 from squall.scenarios.units import NS_PER_S
 
 _PROCESS_INTERVAL_NS = NS_PER_S  # 2 to 3 ms of CPU (H200); NVML keeps a use for each 1/6 to 1 s
-_LABELS = "actors/sampling/observer_process.py"
 
 Seen = TypeVar("Seen")
 
@@ -111,25 +105,3 @@ def sources_of(
             f"what is to fill {kind.table} fills another table"
         )
     return [(source, kind.interval_ns(settings)) for kind, source in found if source is not None]
-
-
-def observed_tables() -> tuple[str, ...]:
-    """The tables of the schema that an observer fills: those of which it writes the node's name."""
-    return tuple(
-        table.name
-        for table in TABLES.values()
-        if any(column.name == "node" and _LABELS in table.makers(column) for column in table.columns)
-    )
-
-
-def refuse_gaps(filled: Iterable[str], wanted: Sequence[str]) -> None:
-    """Raises TypeError unless `filled` are the tables `wanted`, each once."""
-    names = list(filled)
-    faults = [f"nothing fills the table {name}" for name in wanted if name not in names]
-    faults += [f"{name} is no observer's table of the schema" for name in names if name not in wanted]
-    faults += [f"{name} is filled twice" for name in dict.fromkeys(names) if names.count(name) > 1]
-    if faults:
-        raise TypeError(f"OF_NODE, OF_SERVER and OF_GPUS of {__name__}: {'; '.join(faults)}")
-
-
-refuse_gaps(FILLED, observed_tables())

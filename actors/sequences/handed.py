@@ -11,18 +11,15 @@ from numpy.typing import NDArray
 from squall.actors.messages.sequence_wire import Places
 from squall.scenarios.sequences import SequenceRule, Sequences
 
-LOST = 2
-"""The cut of a sequence whose begin is not known; as in `actors/native/sequences.c`."""
 _IS_START, _IS_END = 1, 2
 _LENGTHS_AT_ONCE = 64
 
 
 class Columns(NamedTuple):
-    """Of the sequences of a plan: ids (sequences,) int64 and cuts uint8; of its arrivals: which sequence (n,) int32,
-    and marks (n,) uint8."""
+    """Of the sequences of a plan: ids (sequences,) int64; of its arrivals: which sequence (n,) int32, and marks (n,)
+    uint8."""
 
     ids: NDArray[np.int64]
-    cuts: NDArray[np.uint8]
     sequence_of: NDArray[np.int32]
     marks: NDArray[np.uint8]
 
@@ -36,14 +33,12 @@ class HandedSequences:
     places: Places
 
     def columns(self, request_ids: NDArray[np.int64]) -> Columns:
-        """Of arrivals in the order in which they are due. A sequence that does not come from its start was another
-        worker's: it is cut from the beginning, where failures cut."""
+        """Of arrivals in the order in which they are due."""
         number, step, length = self.sequences.spread(request_ids)
-        numbers, firsts, sequence_of = np.unique(number, return_index=True, return_inverse=True)
-        cuts = (step[firsts] > 0) * self.rule.is_cut_by_failure * LOST
+        numbers, sequence_of = np.unique(number, return_inverse=True)
         marks = (step == 0) * _IS_START + (step == length - 1) * _IS_END
         ids = numbers + self.sequences.first_id
-        return Columns(ids, cuts.astype(np.uint8), sequence_of.astype(np.int32), marks.astype(np.uint8))
+        return Columns(ids, sequence_of.astype(np.int32), marks.astype(np.uint8))
 
     def lengths(self, user: int, first: int) -> bytes:
         """Of the sequences of a user from number `first` on, 64 of them, int32."""

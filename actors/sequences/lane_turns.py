@@ -9,14 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic
 
-from squall.actors.sequences.turns import FAILED, LOST, One, Passed, Turn
+from squall.actors.sequences.turns import FAILED, One, Passed, Turn
 from squall.scenarios.sequences import IN_TURN
 
 if TYPE_CHECKING:
     from squall.actors._lane import Lane as Core
-
-_CUTS = ("", FAILED, LOST)
-"""As `actors/native/sequences.c` numbers them."""
 
 
 class LaneTurns(Generic[One]):
@@ -36,9 +33,9 @@ class LaneTurns(Generic[One]):
         """The lane gave Python a request: it is sent now, with the detail that says why it is late, or never, and
         why."""
         del one
-        cut, is_held = self._core.turn_of(request_id)
-        if cut:
-            return "never", _CUTS[cut]
+        is_cut, is_held = self._core.turn_of(request_id)
+        if is_cut:
+            return "never", FAILED
         return "now", IN_TURN if is_held else ""
 
     def ended(self, request_id: int, is_ok: bool) -> Passed[One]:

@@ -16,7 +16,6 @@ from squall.scenarios.sequences import CUT, Place, SequenceRule, Sequences
 One = TypeVar("One")
 Turn = Literal["now", "later", "never"]
 FAILED = f"{CUT}: an earlier request of it failed"
-LOST = f"{CUT}: its earlier requests were a lost worker's"
 
 
 @dataclass
@@ -110,12 +109,9 @@ class Turns(Generic[One]):
         return found
 
     def _at(self, place: Place) -> _Sequence[One]:
-        """Its state. One that does not come from its start was another worker's: what became of that is not known."""
         sequence = self._sequences.get(place.correlation_id)
         if sequence is None:
             sequence = self._sequences[place.correlation_id] = _Sequence()
-            if not place.is_start and self._rule.is_cut_by_failure:
-                sequence.cut = LOST
         return sequence
 
     def _forget(self, place: Place, sequence: _Sequence[One]) -> None:

@@ -16,7 +16,6 @@ from squall.analysis.tables.document import to_json
 
 SCHEMA_VERSION = 1
 FRONT, PERHAPS = "front", "perhaps"
-_UPPER = 0.975
 
 
 @dataclass(frozen=True)

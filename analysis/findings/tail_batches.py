@@ -21,7 +21,6 @@ from squall.analysis.metrics.measures import INSTANCE, instance_key, ratio
 from squall.analysis.metrics.sweeps.batch_sweep import BatchOps, BatchSweep, Issue
 from squall.analysis.metrics.sweeps.device_ops import COPY, KERNEL
 from squall.analysis.storage.row_groups import NULL
-from squall.analysis.tables import relations
 from squall.analysis.tables.nsys import DEVICE_TABLES
 
 if TYPE_CHECKING:
@@ -31,6 +30,8 @@ _KEY = "server, instance, instance_device, batch_id"
 _OWNER = ", ".join(("phase", *INSTANCE))
 _CHOSEN = f"SELECT {_KEY} FROM joined WHERE batch_id IS NOT NULL AND instance <> '' AND ({{where}})"
 _ROWS = f"""
+-- Picked batch by number, from 0.
+CREATE TEMP TABLE tail_rows AS
 SELECT row_number() OVER (ORDER BY {_OWNER}, batch_id) - 1 AS batch, {_OWNER}, batch_id FROM picked
 """
 _OWN = f"""
@@ -78,16 +79,15 @@ def batches_measures(connection: duckdb.DuckDBPyConnection, tables: Sequence[str
     ]
     if not own:
         return {**found}
-    connection.execute(relations.TAIL_ROWS.table(_ROWS))
-    connection.execute(relations.TAIL_OPS.table(" UNION ALL ".join(own)))
+    connection.execute(_ROWS)
+    connection.execute(f"CREATE TEMP TABLE tail_ops AS {' UNION ALL '.join(own)}")
     issues = _issues(connection)
     for *owner, copy_ns, kernel_ns, n_launched in connection.execute(_TOTALS).fetchall():
         found[_key(owner)] |= {
             **_issue_measures(issues[_key(owner)], bool(n_launched)),
             "copy_to_kernel_ratio": ratio(copy_ns, kernel_ns),
         }
-    for relation in (relations.TAIL_OPS, relations.TAIL_ROWS):
-        connection.execute(relation.drop())
+    connection.execute("DROP TABLE tail_ops; DROP TABLE tail_rows")
     return {**found}
 
 

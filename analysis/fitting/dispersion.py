@@ -29,7 +29,7 @@ from squall.analysis.fitting.fitted import (
 )
 from squall.analysis.fitting.hawkes import LARGEST_BETA, LEAST_BETA, LEAST_N
 from squall.analysis.fitting.mmpp import LARGEST_BASE, LARGEST_PEAK, LEAST_BASE
-from squall.scenarios.arrivals.unit import LARGEST_HAWKES_N
+from squall.scenarios.arrivals.stationary import LARGEST_HAWKES_N
 from squall.scenarios.series.burstiness import gap_c2, idc_shifted, window_counts
 from squall.scenarios.units import NS_PER_S, format_duration
 
@@ -239,9 +239,9 @@ def _with_errors(
     rate_hz = times_ns.size / end_ns * NS_PER_S
     texts = {label: _text(float(value), unit) for (label, unit), value in zip(names, at, strict=True)}
     whole = {"kind": scenario["kind"], "rate": rate_text(rate_hz), **texts, **scenario}
-    arrivals = arrivals_of(whole, end_ns)
+    arrivals = arrivals_of(whole)
     streams = np.random.default_rng(seed).spawn(N_REPEATS)
-    again = np.array([estimate(arrivals.offsets_ns(rng, end_ns), [tuple(at)]) for rng in streams])
+    again = np.array([estimate(arrivals.draw(rng, end_ns), [tuple(at)]) for rng in streams])
     errors = again.std(axis=0, ddof=1)
     found = tuple(
         Parameter(label, float(value), float(error) if error > 0 else None, unit)

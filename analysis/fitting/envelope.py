@@ -16,7 +16,7 @@ from squall.analysis.fitting.dispersion_formulas import hawkes_idc
 from squall.analysis.fitting.fitted import Excerpt, Fitted, Parameter, parted, rate_text, rounded, spans_of
 from squall.analysis.fitting.hawkes import fit_unit_hawkes
 from squall.analysis.fitting.renewal import fit_unit_gamma
-from squall.scenarios.arrivals.rate_paths import FixedPath, steps
+from squall.scenarios.arrivals.curve import FixedPath, steps
 from squall.scenarios.units import NS_PER_S, format_duration
 
 BINS_S = (10, 30, 60, 120, 300)
@@ -176,7 +176,7 @@ def unit_excerpts(
     times_ns: NDArray[np.int64], end_ns: int, path: FixedPath, rate_hz: float
 ) -> tuple[Excerpt, ...]:
     """The points u_i = Λ(t_i) of a series, or of 8 excerpts of it, that each begin anew at 0."""
-    curve = path.draw(np.random.default_rng(0), end_ns)
+    curve = path.curve(end_ns)
     edges, expected = curve.edges_ns, curve.cum * (rate_hz / NS_PER_S)
 
     def clock(t_ns: Floats) -> Floats:

@@ -11,9 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from squall.analysis.arrays import Floats
-from squall.scenarios.arrivals.process import Arrivals
-from squall.scenarios.config.arrivals import SuperposeArrivals
-from squall.scenarios.plan.build import build_arrivals
+from squall.scenarios.arrivals.kinds import OpenArrivals, SuperposeArrivals
 from squall.scenarios.units import NS_PER_S, format_duration
 
 MOST_FITTED = 200_000
@@ -43,7 +41,7 @@ class Parameter:
 class Fitted:
     """A process with its estimated parameters.
 
-    `scenario` is the mapping that a scenario file holds as `arrivals`; what is drawn is built from it. It has the rate
+    `scenario` is the mapping that a scenario file holds as `arrivals`, from which it is drawn. It has the rate
     of the trace, n/span, so that every process sends what the trace sent; the parameter `rate` may differ a little.
     `failure`: why the parameters are no estimate but where the search stopped; empty for an estimate.
     `log_likelihood` is over `n_fitted` arrivals, in seconds; None without a likelihood.
@@ -57,9 +55,10 @@ class Fitted:
     n_fitted: int = 0
     failure: str = ""
 
-    def arrivals(self, horizon_ns: int) -> Arrivals:
-        """The process over a phase of that length."""
-        return arrivals_of(self.scenario, horizon_ns)
+    @property
+    def arrivals(self) -> OpenArrivals:
+        """The process."""
+        return arrivals_of(self.scenario)
 
     @property
     def aic_per_arrival(self) -> float | None:
@@ -75,15 +74,10 @@ class Fitted:
             return None
         return (self.n_parameters * math.log(self.n_fitted) - 2 * self.log_likelihood) / self.n_fitted
 
-    def parameter(self, name: str) -> Parameter:
-        """The estimate of that name. Raises KeyError."""
-        return {one.name: one for one in self.parameters}[name]
 
-
-def arrivals_of(scenario: Mapping[str, Any], horizon_ns: int) -> Arrivals:
-    """The process that an `arrivals` section of a scenario file describes, over a phase of that length."""
-    whole = SuperposeArrivals.model_validate({"kind": "superpose", "parts": [scenario]})
-    return build_arrivals(whole.parts[0], horizon_ns)
+def arrivals_of(scenario: Mapping[str, Any]) -> OpenArrivals:
+    """The process that an `arrivals` section of a scenario file describes."""
+    return SuperposeArrivals.model_validate({"kind": "superpose", "parts": [scenario]}).parts[0]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 from squall.analysis.arrays import Floats
 from squall.analysis.fitting.fitted import Excerpt, Fitted, Parameter, logistic, logit, rate_text, rounded
 from squall.analysis.fitting.maximum import Maximum, maximise
-from squall.scenarios.arrivals.unit import LARGEST_HAWKES_N
+from squall.scenarios.arrivals.stationary import LARGEST_HAWKES_N
 
 LEAST_N = 1e-4
 LEAST_BETA, LARGEST_BETA = 1e-3, 1e3  # per expected arrival

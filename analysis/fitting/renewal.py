@@ -12,12 +12,8 @@ from scipy import special
 from squall.analysis.arrays import Floats
 from squall.analysis.fitting.fitted import Excerpt, Fitted, Parameter, rate_text, rounded
 from squall.analysis.fitting.maximum import maximise
-from squall.scenarios.arrivals.gaps import (
-    LARGEST_C2,
-    LARGEST_GAMMA_C2,
-    SMALLEST_LOMAX_ALPHA,
-    SMALLEST_WEIBULL_SHAPE,
-)
+from squall.scenarios.arrivals.stationary import LARGEST_GAMMA_C2, SMALLEST_LOMAX_ALPHA
+from squall.scenarios.exact.renewals import LARGEST_C2, SMALLEST_WEIBULL_SHAPE
 
 LogDensity = Callable[[Floats, Floats, float], float]
 """Σ ln f of gaps x and their logarithms under a law of mean 1 with that shape."""

@@ -157,9 +157,9 @@ def rank(
     draws are nine tests, of which one may fail. Of a short trace the figure itself is as uncertain as its band: there
     it also suffices that it lies within two standard deviations of the draws.
     """
-    arrivals = fitted.arrivals(end_ns)
+    arrivals = fitted.arrivals
     streams = np.random.default_rng(seed).spawn(n_seeds)
-    drawn = [figures_of(arrivals.offsets_ns(rng, end_ns), end_ns) for rng in streams]
+    drawn = [figures_of(arrivals.draw(rng, end_ns), end_ns) for rng in streams]
     groups = [drawn[first : first + N_SEEDS] for first in range(0, n_seeds - N_SEEDS + 1, N_SEEDS)] or [drawn]
     judged = [figure for figure in target if figure.name in JUDGED]
     if is_short:

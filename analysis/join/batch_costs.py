@@ -13,14 +13,11 @@ to its end is tied `none`, whatever kernels of it there are, and one in a window
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from squall.analysis.arrays import Bools, Int64s
@@ -29,12 +26,10 @@ from squall.analysis.join.batch_slices import NONE, RANGE, BatchSlice, plan_slic
 from squall.analysis.join.batch_times import Copies, Executions, Ops, batch_times, total, waits_within
 from squall.analysis.schema import arrow_schema
 from squall.analysis.storage.held_folder import held_folder
-from squall.analysis.storage.part import NewParts, parquet_bytes
-from squall.analysis.storage.places.place import FarPart, Part, home_of
+from squall.analysis.storage.part import NewParts
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, Spread, connect, in_turn
-from squall.analysis.storage.row_groups import NULL, RowGroup, read_columns
+from squall.analysis.storage.row_groups import NULL
 from squall.analysis.storage.store import RunStore
-from squall.analysis.storage.workplace import Desk, Errand, Order
 
 _OF_CALLS = ("n_launches", "launch_ns", "blocked_ns", "n_blocks", "sync_ns", "alloc_ns", "api_ns")
 """Columns that calls alone tell."""
@@ -57,9 +52,8 @@ def write_batch_costs(
 ) -> int:
     """Writes derived table `batch_costs`, a row per execution, and returns its rows; a part a slice.
 
-    Rows come by server and start. Each slice is worked on within the memory limit: on the node that keeps its events,
-    if one of `store.workplaces` has them all, and its part stays there; else wherever `spread` has it done. Without a
-    report every row is tied `none`. Raises AnalysisError where two batches have one key, or a node cannot do its part.
+    Rows come by server and start. Each slice is worked on within the memory limit, wherever `spread` has it done.
+    Without a report every row is tied `none`. Raises AnalysisError where two batches have one key.
     """
     with (
         store.replacing("batch_costs") as new,
@@ -67,81 +61,7 @@ def write_batch_costs(
     ):
         with connect(store, [], memory_limit_bytes) as connection:
             slices = plan_slices(connection, store, folder / "executions.parquet", memory_limit_bytes)
-        pairs = _with_homes(slices, store)
-        orders = [Order(node, one.number, partial(_errand, one)) for node, one in pairs if node]
-        n_there = store.kept.make("batch_costs", new.made, orders)
-        return n_there + sum(spread(_write_slice, [_Task(one, new) for node, one in pairs if not node]))
-
-
-def _with_homes(slices: list[BatchSlice], store: RunStore) -> list[tuple[str, BatchSlice]]:
-    """With each slice the node that works on it: that of its events, without any that of its server; empty: none."""
-    if not store.workplaces:
-        return [("", one) for one in slices]
-    known: dict[tuple[Part, int], frozenset[str]] = {}
-    found = []
-    for one in slices:
-        nodes = _nodes(one, store)
-        if len(nodes) > 1:  # servers of others, as far as statistics say, may have a name between theirs
-            one = _narrowed(one, known)
-            nodes = _nodes(one, store)
-        served = store.manifest.servers.get(one.server)
-        if not nodes and served is not None and served.node in store.workplaces:
-            nodes = {served.node}
-        found.append((nodes.pop() if len(nodes) == 1 else "", one))
-    return found
-
-
-def _nodes(one: BatchSlice, store: RunStore) -> set[str]:
-    return {home_of(group.path, store.workplaces) for groups in one.groups.values() for group in groups}
-
-
-def _narrowed(one: BatchSlice, known: dict[tuple[Part, int], frozenset[str]]) -> BatchSlice:
-    """The slice without row groups that hold nothing of its server. `known`: servers of groups that were read."""
-
-    def has_server(group: RowGroup) -> bool:
-        if group.bounds["server"].is_one_value:
-            return True
-        key = (group.path, group.number)
-        if key not in known:
-            words: list[str] = []  # a dictionary may have some that no row has
-            found = read_columns([group], [], {"server": words})["server"]
-            known[key] = frozenset(words[place] for place in np.unique(found))
-        return one.server in known[key]
-
-    groups = {table: tuple(filter(has_server, found)) for table, found in one.groups.items()}
-    return replace(one, groups=groups)
-
-
-def _errand(one: BatchSlice) -> Errand:
-    own = [("server", "=", one.server), ("part", "=", one.part)]
-    groups = {
-        table: tuple(group._replace(path=_name(group.path)) for group in found)
-        for table, found in one.groups.items()
-    }
-    executions = parquet_bytes(pq.read_table(one.executions, filters=own))
-    return _BatchErrand(replace(one, executions=Path(), groups=groups), executions)
-
-
-def _name(part: Part) -> Path:
-    assert isinstance(part, FarPart), "it has a home"
-    return Path(part.file)
-
-
-@dataclass(frozen=True)
-class _BatchErrand:
-    """A slice with its executions, the paths of its row groups from the run's folder on the node."""
-
-    slice: BatchSlice
-    executions: bytes
-
-    def __call__(self, desk: Desk) -> None:
-        path = desk.scratch / "executions.parquet"
-        path.write_bytes(self.executions)
-        groups = {
-            table: tuple(group._replace(path=desk.records / str(group.path)) for group in found)
-            for table, found in self.slice.groups.items()
-        }
-        _write_slice(_Task(replace(self.slice, executions=path, groups=groups), desk.new))
+        return sum(spread(_write_slice, [_Task(one, new) for one in slices]))
 
 
 def _write_slice(task: _Task) -> int:

@@ -31,7 +31,6 @@ from squall.analysis.storage.places.duckdb_files import read_parquet
 from squall.analysis.storage.query import attach, literal
 from squall.analysis.storage.row_groups import RowGroup, read_columns, row_groups
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables import relations
 from squall.analysis.tables.collected import ProfiledPhase
 from squall.analysis.tables.nsys import DEVICE_TABLES
 
@@ -50,8 +49,22 @@ SLACK_NS = 1_000_000_000
 AT = {**dict.fromkeys(DEVICE_TABLES, "launch_start_ns"), "cuda_api": "start_ns", "osrt": "start_ns"}
 """By table the instant that lies within the execution of an event: the thread's, not the GPU's."""
 
+_TABLES = """
+-- Batch that has an NVTX range.
+CREATE TEMP TABLE ranges(
+    server VARCHAR, instance VARCHAR, instance_device BIGINT, batch_id BIGINT, range_start_ns BIGINT,
+    range_end_ns BIGINT, process BIGINT, thread BIGINT);
+-- About how many events.
+CREATE TEMP TABLE counts(server VARCHAR, phase VARCHAR, n_events BIGINT);
+-- Server of which no event has a batch.
+CREATE TEMP TABLE bare(server VARCHAR);
+-- Bare server and phase in which its operations were recorded, and from when on.
+CREATE TEMP TABLE windowed(server VARCHAR, phase VARCHAR, from_ns BIGINT);
+-- Which kinds of events the reports hold.
+CREATE TEMP TABLE recorded(server VARCHAR, phase VARCHAR, has_ops BOOLEAN, has_calls BOOLEAN);
+"""
 _RANGES = """
-SELECT server, instance, instance_device, batch_id, min(start_ns) AS range_start_ns,
+INSERT INTO ranges SELECT server, instance, instance_device, batch_id, min(start_ns) AS range_start_ns,
     arg_min(end_ns, start_ns) AS range_end_ns, arg_min(process, start_ns) AS process,
     arg_min(thread, start_ns) AS thread
 FROM nvtx WHERE batch_id IS NOT NULL AND end_ns >= start_ns GROUP BY server, instance, instance_device, batch_id
@@ -60,6 +73,8 @@ FROM nvtx WHERE batch_id IS NOT NULL AND end_ns >= start_ns GROUP BY server, ins
 _BY_LIBRARY = "SELECT DISTINCT server FROM recorded_windows"
 
 _WEIGHTS = """
+-- Events a batch.
+CREATE TEMP TABLE weights AS
 SELECT server, phase, 1 + coalesce(max(n_events), 0) / count(*) AS weight
 FROM executions LEFT JOIN counts USING (server, phase) GROUP BY server, phase
 """
@@ -149,14 +164,15 @@ def plan_slices(
         for table in AT
         if table in there
     }
-    connection.execute(relations.RANGES.table(_RANGES if "nvtx" in there else relations.RANGES.empty()))
+    connection.execute(_TABLES)
+    if "nvtx" in there:
+        connection.execute(_RANGES)
     add_windows(connection, store)
     _add_bare(connection, [table for table in groups if table != "osrt"])
     _add_windowed(connection, store, [table for table in groups if table in DEVICE_TABLES])
     _add_recorded(connection, store, groups)
-    connection.execute(relations.COUNTS.new())
-    _insert(connection, relations.COUNTS, [(*key, n) for key, n in _counts(groups).items()])
-    connection.execute(relations.WEIGHTS.table(_WEIGHTS))
+    _insert(connection, "counts", [(*key, n) for key, n in _counts(groups).items()])
+    connection.execute(_WEIGHTS)
     n_events = max(min(memory_limit_bytes // 2 // EVENT_BYTES, MOST_EVENTS), 1)
     sliced = _SLICED.format(path=literal(str(path)), trace=TRACE, by_library=_BY_LIBRARY)
     connection.execute(sliced, {"n_events": n_events})
@@ -203,9 +219,8 @@ def _counts(groups: Mapping[str, Iterable[RowGroup]]) -> dict[tuple[str, str], i
 
 
 def _add_bare(connection: duckdb.DuckDBPyConnection, tables: list[str]) -> None:
-    """Table `bare`: servers of which no event has a batch. One that the library recorded must have some event: without
-    any its windows say that nothing ran."""
-    connection.execute(relations.BARE.new())
+    """Fills `bare`. A server that the library recorded must have some event: without any its windows say that nothing
+    ran."""
     rows = connection.execute(
         "SELECT DISTINCT server FROM executions EXCEPT SELECT DISTINCT server FROM ranges"
     ).fetchall()
@@ -221,12 +236,11 @@ def _add_bare(connection: duckdb.DuckDBPyConnection, tables: list[str]) -> None:
         if not has_events(server, "batch_id IS NOT NULL")
         and (server not in in_windows or has_events(server, "true"))
     ]
-    _insert(connection, relations.BARE, bare)
+    _insert(connection, "bare", bare)
 
 
 def _add_windowed(connection: duckdb.DuckDBPyConnection, store: RunStore, tables: list[str]) -> None:
-    """Table `windowed`: phases in which a bare server's operations were recorded, and from when on."""
-    connection.execute(relations.WINDOWED.new())
+    """Fills `windowed`."""
     late = store.manifest.profiled_phases
     starts = {
         span.name: span.start_ns + (late.get(span.name, ProfiledPhase()).profiled_after_ns or 0)
@@ -236,16 +250,13 @@ def _add_windowed(connection: duckdb.DuckDBPyConnection, store: RunStore, tables
         f"SELECT DISTINCT server, phase FROM {table} SEMI JOIN bare USING (server)" for table in tables
     ]
     found = connection.execute(" UNION ".join(queries)).fetchall() if queries else []
-    _insert(
-        connection, relations.WINDOWED, [(one, phase, starts.get(phase, -(2**63))) for one, phase in found]
-    )
+    _insert(connection, "windowed", [(one, phase, starts.get(phase, -(2**63))) for one, phase in found])
 
 
 def _add_recorded(
     connection: duckdb.DuckDBPyConnection, store: RunStore, groups: Mapping[str, Sequence[RowGroup]]
 ) -> None:
-    """Table `recorded`: servers and phases, and which kinds of events of them the reports hold."""
-    connection.execute(relations.RECORDED.new())
+    """Fills `recorded`."""
     ops = {key for table in DEVICE_TABLES for key in _recorded(groups.get(table, ()))}
     calls = _recorded(groups.get("cuda_api", ()))
     without_gpu = {name for name in store.manifest.servers if store.manifest.is_without_gpu(name)}
@@ -253,7 +264,7 @@ def _add_recorded(
     rows = [
         (*key, key in ops or key[0] in without_gpu, key in calls or key[0] in without_gpu) for key in keys
     ]
-    _insert(connection, relations.RECORDED, rows)
+    _insert(connection, "recorded", rows)
 
 
 def _recorded(groups: Iterable[RowGroup]) -> set[tuple[str, str]]:
@@ -271,9 +282,7 @@ def _recorded(groups: Iterable[RowGroup]) -> set[tuple[str, str]]:
     return found
 
 
-def _insert(
-    connection: duckdb.DuckDBPyConnection, table: relations.Relation, rows: list[tuple[Any, ...]]
-) -> None:
+def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: list[tuple[Any, ...]]) -> None:
     if rows:
         places = ", ".join("?" * len(rows[0]))
-        connection.executemany(f"INSERT INTO {table.name} VALUES ({places})", rows)
+        connection.executemany(f"INSERT INTO {table} VALUES ({places})", rows)

@@ -28,7 +28,6 @@ from squall.analysis.join.named_ids import id_spans
 from squall.analysis.steps.critical_path import critical_paths
 from squall.analysis.storage.query import attach
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables import relations
 from squall.analysis.tables.columns import NO_DEVICE
 from squall.scenarios.errors import AnalysisError
 
@@ -38,7 +37,15 @@ if TYPE_CHECKING:
 RAW = ("batches", "triton_traces", "requests")
 """Tables of the run that executions and members are made of; each may be absent."""
 
-_COLUMNS = ", ".join(relations.EXECUTIONS.columns)
+_COLUMNS = """
+node, server, model, version, instance, instance_device, batch_id, start_ns, end_ns, rows, n_requests, phase, source
+"""
+_EXECUTIONS = """
+-- Batch that any server executed; with server, instance and its device batch_id is the key.
+CREATE TEMP TABLE executions(
+    node VARCHAR, server VARCHAR, model VARCHAR, version VARCHAR, instance VARCHAR, instance_device BIGINT,
+    batch_id BIGINT, start_ns BIGINT, end_ns BIGINT, rows BIGINT, n_requests BIGINT, phase VARCHAR, source VARCHAR)
+"""
 
 TRACE = "trace"
 """`source` of an execution that no row of `batches` tells of."""
@@ -48,6 +55,8 @@ _SOURCE = "CASE WHEN recorded_by IN ('library', 'hook') THEN recorded_by ELSE 'r
 # The model's own time lies between the hand-over of the inputs and the answer; a trace that lacks these instants gives
 # the wider span, and one without an end says nothing of an execution.
 _TRACED = f"""
+-- Batch that only Triton's trace tells of: the columns of `executions`, and compute_start_ns.
+CREATE TEMP TABLE traced AS
 SELECT *, '' AS instance, {NO_DEVICE}::BIGINT AS instance_device, 'trace' AS source,
     row_number() OVER (PARTITION BY server ORDER BY compute_start_ns, model, version) - 1 AS batch_id
 FROM (
@@ -74,6 +83,12 @@ _WITH_REQUESTS = {
 }
 _WITHOUT_REQUESTS = {"rows": "1", "requests": ""}
 
+_DECOUPLED = """
+-- Model with executions whose work goes on after them.
+CREATE TEMP TABLE decoupled AS
+SELECT DISTINCT server, model FROM executions SEMI JOIN stated USING (server, model)
+"""
+
 _TWICE = """
 SELECT server, instance, instance_device, batch_id FROM batches GROUP BY ALL HAVING count(*) > 1
 ORDER BY ALL LIMIT 1
@@ -85,18 +100,28 @@ GROUP BY server HAVING min(node) <> max(node) ORDER BY server LIMIT 1
 
 # Numbers instead of names while requests are counted: ten million of them fit.
 _PLACED = """
+-- Execution with the order of its start as `place`, from 1.
+CREATE TEMP TABLE placed AS
 SELECT *, row_number() OVER (ORDER BY start_ns, server, instance, instance_device, batch_id, model) AS place
 FROM executions
 """
 _NAMED = """
+-- Request id that any batch names, with the place of the one that it belongs to.
+CREATE TEMP TABLE named AS
 SELECT request_id, min(place) AS place FROM ({pairs})
 WHERE request_id BETWEEN $first AND $last GROUP BY request_id
 """
-_NAMED_BY_PATH = "SELECT request_id, place FROM passed WHERE is_joined"
+_PASSED = """
+-- Request id and a batch that names it, at the server of the one that it belongs to.
+CREATE TEMP TABLE passed(request_id BIGINT, place BIGINT, is_on_path BOOLEAN, is_joined BOOLEAN)
+"""
+_NAMED_BY_PATH = "CREATE TEMP TABLE named AS SELECT request_id, place FROM passed WHERE is_joined"
 _SEVERAL = """
 SELECT server FROM executions GROUP BY server HAVING count(DISTINCT (model, version)) > 1
 """
 _PAIRS = """
+-- Request id and a batch that names it, of a run whose servers executed several models.
+CREATE TEMP TABLE pairs AS
 SELECT DISTINCT n.request_id, n.place, p.start_ns, p.end_ns, s.server_place
 FROM ({pairs}) n JOIN placed p USING (place)
 JOIN (SELECT server, row_number() OVER () AS server_place FROM (SELECT DISTINCT server FROM placed)) s USING (server)
@@ -116,7 +141,7 @@ JOIN traced b ON b.node = t.node AND b.server = t.server AND b.model = t.model A
     AND b.compute_start_ns = t.compute_start_ns
 JOIN placed p ON p.server = b.server AND p.model = b.model AND p.batch_id = b.batch_id AND p.source = 'trace'
 """
-_NAMED_BY_NONE = relations.NAMED.empty()
+_NAMED_BY_NONE = "SELECT NULL::BIGINT AS request_id, NULL::BIGINT AS place WHERE false"
 ALL_REQUESTS = (-(2**63), 2**63 - 1)
 
 
@@ -128,14 +153,14 @@ def add_executions(connection: duckdb.DuckDBPyConnection, store: RunStore) -> in
     batches have one key, or one server name is on two nodes.
     """
     there = attach(connection, store, RAW)
-    connection.execute(relations.EXECUTIONS.new())
+    connection.execute(_EXECUTIONS)
     _refuse_two_nodes(connection, [table for table in there if table != "requests"])
     if "batches" in there:
         _refuse_twins(connection)
         connection.execute(_RECORDED.format(source=_source(connection)))
     if "triton_traces" in there:
         parts = _WITH_REQUESTS if "requests" in there else _WITHOUT_REQUESTS
-        connection.execute(relations.TRACED.table(_TRACED.format(**parts)))
+        connection.execute(_TRACED.format(**parts))
         connection.execute(f"INSERT INTO executions SELECT {_COLUMNS} FROM traced")
     _add_decoupled(connection, store)
     ((n_rows,),) = connection.execute("SELECT count(*) FROM executions").fetchall()
@@ -150,8 +175,7 @@ def _add_decoupled(connection: duckdb.DuckDBPyConnection, store: RunStore) -> No
         pa.array([one for _, one in stated], pa.string()),
     )
     connection.register("stated", pa.table(dict(zip(("server", "model"), names, strict=True))))
-    query = "SELECT DISTINCT server, model FROM executions SEMI JOIN stated USING (server, model)"
-    connection.execute(relations.DECOUPLED.table(query))
+    connection.execute(_DECOUPLED)
     connection.unregister("stated")
 
 
@@ -194,24 +218,23 @@ def add_named(
     pairs = " UNION ALL ".join(
         [query for table, query in sources.items() if table in there] or [_NAMED_BY_NONE]
     )
-    connection.execute(relations.PLACED.table(_PLACED))
-    connection.execute(relations.PASSED.new())
+    connection.execute(_PLACED)
+    connection.execute(_PASSED)
     first, last = request_ids
     if connection.execute(_SEVERAL).fetchall():
-        connection.execute(relations.PAIRS.table(_PAIRS.format(pairs=pairs)), {"first": first, "last": last})
+        connection.execute(_PAIRS.format(pairs=pairs), {"first": first, "last": last})
         for span in id_spans(connection, "pairs", _PAIRS_AT_A_TIME):
             _add_passed(connection, span)
-        connection.execute(relations.PAIRS.drop())
-        connection.execute(relations.NAMED.table(_NAMED_BY_PATH))
+        connection.execute("DROP TABLE pairs")
+        connection.execute(_NAMED_BY_PATH)
         return
-    connection.execute(relations.NAMED.table(_NAMED.format(pairs=pairs)), {"first": first, "last": last})
+    connection.execute(_NAMED.format(pairs=pairs), {"first": first, "last": last})
 
 
 def _add_passed(connection: duckdb.DuckDBPyConnection, span: tuple[int, int]) -> None:
     """The executions of the requests from the first to the last of `span`; of several servers that name one, the first
     by the place of its longest step."""
-    names = ", ".join(relations.PAIRS.columns)
-    query = f"SELECT {names} FROM pairs WHERE request_id BETWEEN ? AND ? ORDER BY request_id, server_place"
+    query = "SELECT * FROM pairs WHERE request_id BETWEEN ? AND ? ORDER BY request_id, server_place"
     found = connection.execute(query, span).fetchnumpy()
     ids, place = found["request_id"], found["place"]
     owner = np.zeros(len(ids), np.int64)

@@ -21,12 +21,10 @@ Table `steps` has all executions that such a request passed, and those of other 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 from squall.analysis.join.batch_costs import write_batch_costs
-from squall.analysis.join.errands import Errands, Table, slice_at
 from squall.analysis.join.named_ids import count_named, n_repeated
 from squall.analysis.join.server_parts import PARTS
 from squall.analysis.join.slices import JoinSlice, join_slice
@@ -34,7 +32,6 @@ from squall.analysis.join.sources import Sources, write_sources
 from squall.analysis.join.step_rows import step_slice
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, Spread, connect, in_turn, scratch_folder
 from squall.analysis.storage.store import RunStore
-from squall.analysis.storage.workplace import Order
 from squall.scenarios.errors import MissingTable
 
 _ROW_BYTES = 8192
@@ -107,28 +104,15 @@ def write_joined(
     return read_join_report(store, memory_limit_bytes)
 
 
-def _write(store: RunStore, table: Table, sources: Sources, spread: Spread) -> None:
-    """A part for each slice; where requests lie on nodes that work on theirs, a part there for each that has any."""
+def _write(store: RunStore, table: str, sources: Sources, spread: Spread) -> None:
+    """A part for each slice."""
     make, spans = (join_slice, sources.spans) if table == "joined" else (step_slice, sources.step_spans)
     with store.replacing(table) as new:
-        known = JoinSlice(store.run, tuple(store.parts("requests")), store.manifest.nodes, sources, 0, new)
-        if sources.homes is None:
-            spread(make, [replace(known, number=number) for number in range(len(spans))])
-            return
-        of_home = [slice_at(known, sources.homes, home) for home in range(len(sources.homes.names))]
-        pairs = [
-            (home, replace(of_home[home], number=number))
-            for number, span in enumerate(spans)
-            for home in sources.homes.of_spans[span]
-        ]
-        errands = Errands(table)
-        orders = [
-            Order(sources.homes.names[home], one.number, partial(errands.make, one, home))
-            for home, one in pairs
-            if home
-        ]
-        store.kept.make(table, new.made, orders)
-        spread(make, [one for home, one in pairs if not home])
+        requests, nodes = tuple(store.parts("requests")), store.manifest.nodes
+        spread(
+            make,
+            [JoinSlice(store.run, requests, nodes, sources, number, new) for number in range(len(spans))],
+        )
 
 
 def read_join_report(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> JoinReport:

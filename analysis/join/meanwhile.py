@@ -14,26 +14,32 @@ from __future__ import annotations
 
 import duckdb
 
-from squall.analysis.tables import relations
-
 COLUMNS = ("util", "sm_util", "sm_clock_hz", "throttle_reasons")
 """Columns of `gpu_samples` that are the state; `joined` has them with gpu_ in front."""
 
-# Of a GPU and its MIG instances the whole one counts, else the first.
+NO_GPU_STATES = """
+-- NVML sample of a whole GPU; is_only: no other GPU of the node was sampled.
+CREATE TEMP TABLE gpu_states(
+    node VARCHAR, gpu_uuid VARCHAR, t_ns BIGINT, interval_ns BIGINT, util DOUBLE, sm_util DOUBLE, sm_clock_hz DOUBLE,
+    throttle_reasons BIGINT, is_only BOOLEAN)
+"""
 GPU_STATES = """
+-- Of a GPU and its MIG instances the whole one counts, else the first.
+INSERT INTO gpu_states
 SELECT node, gpu_uuid, t_ns, interval_ns, util, sm_util, sm_clock_hz, throttle_reasons,
-    count(DISTINCT gpu_uuid) OVER (PARTITION BY node) = 1 AS is_only
+    count(DISTINCT gpu_uuid) OVER (PARTITION BY node) = 1
 FROM gpu_samples
 QUALIFY mig_instance = min(mig_instance) OVER (PARTITION BY node, gpu_uuid)
 """
-"""Query for table `gpu_states`; is_only: no other GPU of the node was sampled."""
 GPU_STATE = ", ".join(
     f"CASE WHEN g.t_ns - {{at}} < g.interval_ns THEN g.{name} END AS gpu_{name}" for name in COLUMNS
 )
 """Of sample `g`, the first of its GPU that ends at instant `at` or after it, if it holds that."""
 
-# Servers and what some request asks of them, with none of these in any batch, or some that belong to a decoupled model.
-_SERVERS = """
+_SILENT = """
+-- Servers and what some request asks of them, with none of these in any batch; has_ids: some in one of a decoupled
+-- model.
+CREATE TEMP TABLE silent AS
 SELECT DISTINCT target AS server, request_kind, false AS has_ids FROM requests
 WHERE (target, request_kind) NOT IN (SELECT (p.server, s.request_kind) FROM served s JOIN placed p USING (place))
 UNION ALL
@@ -44,12 +50,16 @@ _OF_DECOUPLED = """
 SELECT s.request_id FROM served s JOIN (FROM placed SEMI JOIN decoupled USING (server, model)) p USING (place)
 """
 _PHASES = """
+-- Silent server and phase with kernels: its node, and its GPU with most kernel time.
+CREATE TEMP TABLE silent_phases AS
 SELECT k.server, k.phase, min(k.node) AS node, arg_max(k.gpu_uuid, (k.kernel_ns, k.gpu_uuid)) AS gpu_uuid
 FROM (SELECT server, phase, gpu_uuid, min(node) AS node, sum(end_ns - start_ns) AS kernel_ns
     FROM kernels SEMI JOIN silent USING (server) WHERE end_ns >= start_ns GROUP BY ALL) k
 GROUP BY k.server, k.phase
 """
 _MEANWHILE = """
+-- Instant at which kernels of a silent server start: sums over all that start by then, and the last end among them.
+CREATE TEMP TABLE meanwhile AS
 SELECT DISTINCT server, start_ns, count(*) OVER own AS n_kernels,
     CAST(sum(end_ns - start_ns) OVER own AS BIGINT) AS kernel_ns,
     CAST(sum(greatest(0, end_ns - greatest(start_ns, before_ns))) OVER own AS BIGINT) AS busy_ns,
@@ -59,7 +69,6 @@ FROM (SELECT server, start_ns, end_ns, coalesce(max(end_ns) OVER (PARTITION BY s
     FROM kernels SEMI JOIN silent USING (server) WHERE end_ns >= start_ns)
 WINDOW own AS (PARTITION BY server ORDER BY start_ns)
 """
-"""One row per instant at which kernels start: sums over all that start by then, and the last end among them."""
 
 _GONE = f"""
 SELECT r.request_id, r.target, r.sent_ns, r.done_ns, p.node, p.gpu_uuid
@@ -83,6 +92,12 @@ FROM ({_AT.format(edge="done", rows=_AT.format(edge="sent", rows=_GONE))}) w
 ASOF LEFT JOIN gpu_states g ON g.node = w.node AND g.gpu_uuid = w.gpu_uuid AND w.sent_ns <= g.t_ns
 ORDER BY w.request_id
 """
+NOT_THERE = """
+SELECT NULL::BIGINT AS request_id, NULL::VARCHAR AS gpu_uuid, NULL::BIGINT AS n_kernels, NULL::BIGINT AS kernel_ns,
+    NULL::BIGINT AS kernel_busy_ns, NULL::DOUBLE AS gpu_util, NULL::DOUBLE AS gpu_sm_util,
+    NULL::DOUBLE AS gpu_sm_clock_hz, NULL::BIGINT AS gpu_throttle_reasons WHERE false
+"""
+"""Query for none of its rows."""
 
 
 def add_while_there(connection: duckdb.DuckDBPyConnection) -> str:
@@ -94,10 +109,10 @@ def add_while_there(connection: duckdb.DuckDBPyConnection) -> str:
     Needs tables `placed`, `served`, `decoupled`, `gpu_states` and `recorded_windows` and views `requests`, `first_rows`
     and `kernels`.
     """
-    connection.execute(relations.SILENT.table(_SERVERS))
-    connection.execute(relations.SILENT_PHASES.table(_PHASES))
+    connection.execute(_SILENT)
+    connection.execute(_PHASES)
     ((n_phases,),) = connection.execute("SELECT count(*) FROM silent_phases").fetchall()
     if not n_phases:
-        return relations.WHILE_THERE.empty()
-    connection.execute(relations.MEANWHILE.table(_MEANWHILE))
+        return NOT_THERE
+    connection.execute(_MEANWHILE)
     return _WHILE_THERE

@@ -70,16 +70,25 @@ SELECT (e.server, e.model) FROM served r JOIN placed e USING (place) WHERE r.is_
 GROUP BY e.server, e.model HAVING count(DISTINCT r.request_kind) > 1
 """
 SERVED_SUMS = f"""
+-- Sums over the requests that ended ok in a second.
+CREATE TEMP TABLE served_sums AS
 SELECT e.server, e.model, r.phase, r.done_ns // {NS_PER_S} AS second, count(*) AS n_joined,
     sum(r.done_ns - r.sent_ns) AS service_ns, sum(e.end_ns - e.start_ns) AS compute_ns
 FROM served r JOIN placed e USING (place) WHERE r.is_ok AND (e.server, e.model) NOT IN ({_OF_SEVERAL})
 GROUP BY ALL
 """
+NO_TRITON_SUMS = """
+-- The same by Triton's statistics.
+CREATE TEMP TABLE triton_sums(
+    server VARCHAR, model VARCHAR, phase VARCHAR, second BIGINT, n_triton HUGEINT, server_ns HUGEINT,
+    input_ns HUGEINT, infer_ns HUGEINT, output_ns HUGEINT)
+"""
 TRITON_SUMS = """
+INSERT INTO triton_sums
 SELECT server, model, phase, (t_ns - interval_ns // 2) // 1000000000 AS second,
-    sum(request_count - {cached}) AS n_triton,
-    sum(queue_ns + compute_input_ns + compute_infer_ns + compute_output_ns) AS server_ns,
-    sum(compute_input_ns) AS input_ns, sum(compute_infer_ns) AS infer_ns, sum(compute_output_ns) AS output_ns
+    sum(request_count - {cached}),
+    sum(queue_ns + compute_input_ns + compute_infer_ns + compute_output_ns),
+    sum(compute_input_ns), sum(compute_infer_ns), sum(compute_output_ns)
 FROM triton_samples GROUP BY ALL
 """
 _MEANS = """
@@ -111,7 +120,12 @@ FROM (
 WHERE core IS NOT NULL
 ORDER BY request_id
 """
-"""Query for table `traces`: of a request with a batch the instants of its trace at the server and model of that."""
+"""Query for file `traces`: of a request with a batch the instants of its trace at the server and model of that."""
+NO_TRACES = """
+SELECT NULL::BIGINT AS request_id, NULL::BIGINT AS queue_start_ns, NULL::BIGINT AS compute_start_ns,
+    NULL::BIGINT AS input_end_ns, NULL::BIGINT AS output_start_ns, NULL::BIGINT AS compute_end_ns,
+    NULL::BIGINT AS left_ns WHERE false
+"""
 
 
 def server_parts(request: Columns, batch: Columns, trace: Columns, mean: Columns) -> dict[str, pa.Array]:

@@ -25,7 +25,6 @@ from squall.analysis.schema import arrow_schema
 from squall.analysis.storage.part import NewParts
 from squall.analysis.storage.places.place import Part
 from squall.analysis.storage.row_groups import read_span
-from squall.analysis.tables import relations
 from squall.analysis.tables.deployed import NodeFacts
 from squall.analysis.tables.derived import DEVICE_COSTS
 from squall.scenarios.units import NS_PER_S
@@ -56,15 +55,15 @@ def join_slice(one: JoinSlice) -> int:
     first, last = one.sources.spans[one.number]
     request, is_first = sorted_requests(read_span(one.requests, "request_id", first, last))
     ids, said_ids = request["request_id"], said_to_server(request)
-    member = found_rows(one.sources, relations.MEMBERS, "request_id", said_ids)
-    batch = found_rows(one.sources, relations.EXECUTED, "place", member["place"])
-    trace = found_rows(one.sources, relations.TRACES, "request_id", said_ids)
+    member = found_rows(one.sources, "members", "request_id", said_ids)
+    batch = found_rows(one.sources, "executed", "place", member["place"])
+    trace = found_rows(one.sources, "traces", "request_id", said_ids)
     first_ids = pc.if_else(pa.array(is_first), ids, pa.scalar(None, pa.int64()))
     columns = {
         **request,
         **_spans(request, batch),
         **server_parts(request, batch, trace, _means(one.sources, request, batch)),
-        **_device(batch, found_rows(one.sources, relations.WHILE_THERE, "request_id", first_ids)),
+        **_device(batch, found_rows(one.sources, "while_there", "request_id", first_ids)),
         **_shares(request, batch, member["rows_before"], is_first),
         "clock_error_ns": _clock_error(request, batch, one.nodes),
     }
@@ -92,16 +91,14 @@ def said_to_server(request: Arrays) -> pa.Array:
     return pc.if_else(is_told, request["request_id"], pa.scalar(None, pa.int64()))
 
 
-def found_rows(
-    sources: Sources, relation: relations.Relation, key: str, wanted: pa.Array
-) -> dict[str, pa.Array]:
-    """The columns, but for `key`, of the row of the file with each of the `wanted` keys; nulls where there is none."""
+def found_rows(sources: Sources, name: str, key: str, wanted: pa.Array) -> dict[str, pa.Array]:
+    """The columns, but for `key`, of the row of a file with each of the `wanted` keys; nulls where there is none."""
     bounds = pc.min_max(wanted)
     first, last = (bounds[end].as_py() for end in ("min", "max"))
     first, last = (0, -1) if first is None else (first, last)
-    rows = read_span([sources.path(relation)], key, first, last, list(relation.columns))
-    at = places(rows[key].to_numpy(), wanted)
-    return {column: rows[column].take(at) for column in relation.columns if column != key}
+    rows = read_span([sources.path(name)], key, first, last)
+    at = places(rows.pop(key).to_numpy(), wanted)
+    return {column: values.take(at) for column, values in rows.items()}
 
 
 def places(keys: Int64s, wanted: pa.Array) -> pa.Array:
@@ -136,7 +133,7 @@ def _spans(request: Arrays, batch: Arrays) -> dict[str, pa.Array]:
 
 def _means(sources: Sources, request: Arrays, batch: Arrays) -> dict[str, pa.Array]:
     """Of each request the means of the second in which it ended at its model, else those of its phase."""
-    paths = [sources.path(relation) for relation in (relations.SECOND_MEANS, relations.PHASE_MEANS)]
+    paths = [sources.path(name) for name in ("second_means", "phase_means")]
     seconds, phases = (read_span([path], "model_place", 0, _FAR) for path in paths)
     model = batch["model_place"]
     by_second = places(

@@ -1,13 +1,18 @@
 """What the slices of the join read beside the run's own tables: Parquet files in a folder, made once, in order.
 
-They are `executed`, `members`, `stepped`, `traces`, `second_means`, `phase_means` and `while_there` of
-`squall.analysis.tables.relations`; a source that the run has not makes an empty one. What does not fit in memory
-spills.
+    executed                    row of `placed` with its costs and the state of its GPU, by place
+    members                     request that a batch names, by request_id: its batch, and the rows of that before it
+    stepped                     request that passed several executions and one of them, by request_id
+    traces                      request with a batch, by request_id: instants of its trace
+    while_there                 request without a batch of its own, by request_id: what the GPU did meanwhile
+    second_means, phase_means   model_place and second or phase: means of the parts of a request
+
+A source that the run has not makes an empty one. What does not fit in memory spills.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,16 +21,22 @@ import pyarrow as pa
 
 from squall.analysis.clocks.errors import ClockErrors
 from squall.analysis.join.executions import add_executions, add_named
-from squall.analysis.join.meanwhile import GPU_STATE, GPU_STATES, add_while_there
+from squall.analysis.join.meanwhile import GPU_STATE, GPU_STATES, NO_GPU_STATES, NOT_THERE, add_while_there
 from squall.analysis.join.named_ids import id_spans, n_repeated
-from squall.analysis.join.server_parts import PHASE_MEANS, SECOND_MEANS, SERVED_SUMS, TRACES, TRITON_SUMS
+from squall.analysis.join.server_parts import (
+    NO_TRACES,
+    NO_TRITON_SUMS,
+    PHASE_MEANS,
+    SECOND_MEANS,
+    SERVED_SUMS,
+    TRACES,
+    TRITON_SUMS,
+)
 from squall.analysis.recorded import add_windows
 from squall.analysis.steps.children import find_children
 from squall.analysis.storage.places.duckdb_files import read_parquet
-from squall.analysis.storage.places.place import home_of
-from squall.analysis.storage.query import attach_copy, connect, literal
+from squall.analysis.storage.query import connect, literal
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables import relations
 from squall.analysis.tables.columns import NO_DEVICE
 from squall.analysis.tables.deployed import NodeFacts, ServerFacts
 from squall.analysis.tables.derived import DEVICE_COSTS
@@ -35,13 +46,25 @@ _USED = ("batches", "batch_costs", "triton_samples", "triton_traces", "gpu_sampl
 _COSTS = ", ".join(f"b.{column.name}" for column in DEVICE_COSTS)
 
 _MODELS = """
+-- Model of a server, by number.
+CREATE TEMP TABLE models AS
 SELECT server, model, row_number() OVER (ORDER BY server, model) AS model_place
 FROM (SELECT DISTINCT server, model FROM placed)
 """
 
-# A batch's GPU is that of its kernels, else the one that its server knows by the ordinal of its instance, else, of a
-# server that may see all of its node's, the only one that was sampled there.
+_CLOCKS = """
+-- Instant from which a node's clock has an error, to its next row.
+CREATE TEMP TABLE clocks AS FROM clock_rows
+"""
+_SERVER_GPUS = """
+-- GPU that a server sees by its own ordinal, and by none where it sees one alone.
+CREATE TEMP TABLE server_gpus(server VARCHAR, instance_device BIGINT, gpu_uuid VARCHAR)
+"""
 _STATES = f"""
+-- Place: the error of its node's clock, and the state of its GPU at its start. That is the GPU of its kernels, else the
+-- one that its server knows by the ordinal of its instance, else, of a server that may see all of its node's, the only
+-- one that was sampled there.
+CREATE TEMP TABLE states AS
 SELECT c.place, k.error_ns, {GPU_STATE.format(at="c.start_ns")}
 FROM (
     SELECT p.place, p.node, p.start_ns, coalesce(nullif(b.gpu_uuid, ''), v.gpu_uuid, o.gpu_uuid) AS sampled_uuid
@@ -61,14 +84,19 @@ LEFT JOIN batch_costs b USING (server, model, version, instance, instance_device
 ORDER BY place
 """
 
-# A request id that stands in several rows was served once: its first row counts.
 FIRST = ("sent_ns", "done_ns", "worker", "scheduled_ns")
 """Order of the rows of one request id, nulls last."""
 _FIRST_ROWS = f"""
-SELECT DISTINCT ON (request_id) * FROM requests ORDER BY request_id, {", ".join(f"{name} NULLS LAST" for name in FIRST)}
+-- A request id that stands in several rows was served once: its first row counts.
+CREATE TEMP VIEW first_rows AS
+SELECT DISTINCT ON (request_id) request_id, phase, target, request_kind, sent_ns, done_ns, rows, outcome FROM requests
+ORDER BY request_id, {", ".join(f"{name} NULLS LAST" for name in FIRST)}
 """
+_ROWS = "CREATE TEMP VIEW first_rows AS FROM requests"
 
 _SERVED = """
+-- Request that a batch names; ok ones were sent and ended.
+CREATE TEMP TABLE served AS
 SELECT n.request_id, n.place, r.request_kind, r.rows, r.phase, r.sent_ns, r.done_ns,
     r.outcome = 'ok' AND r.sent_ns IS NOT NULL AND r.done_ns IS NOT NULL AS is_ok
 FROM named n JOIN first_rows r USING (request_id)
@@ -79,6 +107,10 @@ FROM served WINDOW own AS (PARTITION BY place ORDER BY request_id ROWS UNBOUNDED
 ORDER BY request_id
 """
 
+_CHILDREN = """
+-- Execution that names no request, and the one of another model that holds it, by place.
+CREATE TEMP TABLE children(place BIGINT, parent_place BIGINT)
+"""
 _STEPPED = """
 SELECT request_id, place, is_on_path, is_joined, is_by_time FROM (
     SELECT *, count(*) OVER (PARTITION BY request_id) AS n_steps FROM (
@@ -91,59 +123,24 @@ WHERE n_steps > 1 ORDER BY request_id, place
 """What a request passed, with the executions that name nobody within."""
 
 
-_OF_REQUESTS = (
-    "request_id", "node", "worker", "target", "request_kind", "phase", "outcome", "rows", "scheduled_ns", "sent_ns",
-    "done_ns",
-)  # fmt: skip
-"""Columns of `requests` that the files are made of: of requests that stay on their nodes, all that leaves these."""
-REQUESTS = "requests.parquet"
-"""File with these, and the place of the home of each in `Homes.names`, where any stay on nodes."""
-_HOMES = "SELECT DISTINCT home FROM requests WHERE request_id BETWEEN $first AND $last ORDER BY home"
-
-Span = tuple[int, int]
-
-
-@dataclass(frozen=True)
-class Homes:
-    """Where the rows of `requests` lie that the join works on there. Pickles."""
-
-    names: tuple[str, ...]
-    """Nodes; the first is empty: rows that are worked on here."""
-    nodes: tuple[frozenset[str], ...]
-    """By place in `names`, which nodes its rows name: of nearly all its own."""
-    of_spans: Mapping[Span, tuple[int, ...]]
-    """By first and last request id of a slice the places of those that have any of its rows."""
-
-
 @dataclass(frozen=True)
 class Sources:
     """The folder of files, and the slices: first and last request_id of each, in order. Pickles."""
 
     folder: Path
-    spans: tuple[Span, ...]
-    step_spans: tuple[Span, ...] = ()
+    spans: tuple[tuple[int, int], ...]
+    step_spans: tuple[tuple[int, int], ...] = ()
     """Likewise of `steps`; none where no request passed several executions."""
-    homes: Homes | None = None
-    """None: all is worked on here."""
 
-    def path(self, relation: relations.Relation) -> Path:
-        """File of one of the relations above."""
-        return self.folder / f"{relation.name}.parquet"
+    def path(self, name: str) -> Path:
+        """Path of one of the files above."""
+        return self.folder / f"{name}.parquet"
 
 
 def write_sources(store: RunStore, folder: Path, rows_per_slice: int, memory_limit_bytes: int) -> Sources:
-    """Writes the files into `folder`, which is there and empty. Raises `MissingTable` for a run without requests.
-
-    Where an id stands in several rows these are to be seen together: all is worked on here then.
-    """
+    """Writes the files into `folder`, which is there and empty. Raises `MissingTable` for a run without requests."""
     there = [table for table in _USED if store.has(table)]
-    parts = store.parts("requests")
-    names = ("", *sorted({home_of(part, store.workplaces) for part in parts} - {""}))
-    is_here = len(names) == 1
-    with connect(store, ["requests", *there] if is_here else there, memory_limit_bytes) as connection:
-        if not is_here:
-            homes = [[part for part in parts if home_of(part, store.workplaces) == name] for name in names]
-            attach_copy(connection, "requests", _OF_REQUESTS, homes, folder / REQUESTS)
+    with connect(store, ["requests", *there], memory_limit_bytes) as connection:
         add_executions(connection, store)
         add_named(connection, store)
         _add_first_rows(connection)
@@ -151,62 +148,40 @@ def write_sources(store: RunStore, folder: Path, rows_per_slice: int, memory_lim
         _add_clocks(connection, store.manifest.nodes)
         _add_server_gpus(connection, store.manifest.servers)
         add_windows(connection, store)
-        connection.execute(relations.SERVED.table(_SERVED))
-        connection.execute(relations.MODELS.table(_MODELS))
-        has_samples, has_statistics = ("gpu_samples" in there), ("triton_samples" in there)
-        connection.execute(
-            relations.GPU_STATES.table(GPU_STATES if has_samples else relations.GPU_STATES.empty())
-        )
-        connection.execute(relations.STATES.table(_STATES))
-        connection.execute(relations.SERVED_SUMS.table(SERVED_SUMS))
-        connection.execute(
-            relations.TRITON_SUMS.table(
-                _triton_sums(connection) if has_statistics else relations.TRITON_SUMS.empty()
-            )
-        )
+        connection.execute(_SERVED)
+        connection.execute(_MODELS)
+        connection.execute(NO_GPU_STATES)
+        if "gpu_samples" in there:
+            connection.execute(GPU_STATES)
+        connection.execute(_STATES)
+        connection.execute(SERVED_SUMS)
+        connection.execute(NO_TRITON_SUMS)
+        if "triton_samples" in there:
+            connection.execute(_triton_sums(connection))
         files = {
-            relations.EXECUTED: _EXECUTED,
-            relations.MEMBERS: _MEMBERS,
-            relations.STEPPED: _STEPPED,
-            relations.TRACES: TRACES if "triton_traces" in there else relations.TRACES.empty(),
-            relations.WHILE_THERE: add_while_there(connection)
-            if "kernels" in there
-            else relations.WHILE_THERE.empty(),
-            relations.SECOND_MEANS: SECOND_MEANS,
-            relations.PHASE_MEANS: PHASE_MEANS,
+            "executed": _EXECUTED,
+            "members": _MEMBERS,
+            "stepped": _STEPPED,
+            "traces": TRACES if "triton_traces" in there else NO_TRACES,
+            "while_there": add_while_there(connection) if "kernels" in there else NOT_THERE,
+            "second_means": SECOND_MEANS,
+            "phase_means": PHASE_MEANS,
         }
         sources = Sources(folder, id_spans(connection, "requests", rows_per_slice))
-        for relation, query in files.items():
-            _write(connection, sources.path(relation), query)
-        stepped = read_parquet([sources.path(relations.STEPPED)])
-        sources = replace(sources, step_spans=id_spans(connection, stepped, rows_per_slice))
-        if is_here or n_repeated(connection, "requests"):
-            return sources
-        return replace(sources, homes=_homes(connection, names, {*sources.spans, *sources.step_spans}))
-
-
-def _homes(connection: duckdb.DuckDBPyConnection, names: tuple[str, ...], spans: Iterable[Span]) -> Homes:
-    nodes: list[set[str]] = [set() for _ in names]
-    for home, node in connection.execute("SELECT DISTINCT home, node FROM requests").fetchall():
-        nodes[home].add(node)
-    of_spans = {
-        span: tuple(
-            home for (home,) in connection.execute(_HOMES, {"first": span[0], "last": span[1]}).fetchall()
-        )
-        for span in spans
-    }
-    return Homes(names, tuple(map(frozenset, nodes)), of_spans)
+        for name, query in files.items():
+            _write(connection, sources.path(name), query)
+        stepped = read_parquet([sources.path("stepped")])
+        return replace(sources, step_spans=id_spans(connection, stepped, rows_per_slice))
 
 
 def _add_first_rows(connection: duckdb.DuckDBPyConnection) -> None:
     """View `first_rows`: `requests` with one row an id."""
-    query = _FIRST_ROWS if n_repeated(connection, "requests") else "SELECT * FROM requests"
-    connection.execute(relations.FIRST_ROWS.view(query))
+    connection.execute(_FIRST_ROWS if n_repeated(connection, "requests") else _ROWS)
 
 
 def _add_children(connection: duckdb.DuckDBPyConnection, manifest: Manifest | None) -> None:
     """Table `children`; None of a run without batches."""
-    connection.execute(relations.CHILDREN.new())
+    connection.execute(_CHILDREN)
     for one in find_children(connection, manifest, is_placed=True) if manifest is not None else ():
         rows = pa.table({"place": one.place, "parent_place": one.parent_place})
         connection.register("child_rows", rows)
@@ -222,7 +197,7 @@ def _write(connection: duckdb.DuckDBPyConnection, path: Path, query: str) -> Non
 
 def _add_server_gpus(connection: duckdb.DuckDBPyConnection, servers: Mapping[str, ServerFacts]) -> None:
     """Table `server_gpus`."""
-    connection.execute(relations.SERVER_GPUS.new())
+    connection.execute(_SERVER_GPUS)
     for server, facts in servers.items():
         own = [*enumerate(facts.gpus), *((NO_DEVICE, uuid) for uuid in facts.gpus if len(facts.gpus) == 1)]
         for device, uuid in own:
@@ -242,7 +217,7 @@ def _add_clocks(connection: duckdb.DuckDBPyConnection, nodes: Mapping[str, NodeF
         }
     )
     connection.register("clock_rows", found)
-    connection.execute(relations.CLOCKS.table("SELECT * FROM clock_rows"))
+    connection.execute(_CLOCKS)
     connection.unregister("clock_rows")
 
 

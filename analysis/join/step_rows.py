@@ -13,7 +13,6 @@ from squall.analysis.join.slices import JoinSlice, found_rows, places, sorted_re
 from squall.analysis.schema import arrow_schema
 from squall.analysis.steps.critical_path import waited_from
 from squall.analysis.storage.row_groups import NULL, read_span
-from squall.analysis.tables import relations
 
 BY_ID, BY_TIME = "id", "time"
 
@@ -22,8 +21,8 @@ def step_slice(one: JoinSlice) -> int:
     """Writes the part, its rows in order of request_id and of start, and returns their number. Raises `StoreError`
     (disk)."""
     first, last = one.sources.step_spans[one.number]
-    step = read_span([one.sources.path(relations.STEPPED)], "request_id", first, last)
-    batch = found_rows(one.sources, relations.EXECUTED, "place", step["place"])
+    step = read_span([one.sources.path("stepped")], "request_id", first, last)
+    batch = found_rows(one.sources, "executed", "place", step["place"])
     request, is_first = sorted_requests(read_span(one.requests, "request_id", first, last))
     first_rows = {
         name: request[name].filter(pa.array(is_first)) for name in ("request_id", "phase", "sent_ns")

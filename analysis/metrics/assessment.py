@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
 from squall.analysis.metrics.device_limits import read_device_limits
 from squall.analysis.metrics.figures import request_figures
@@ -17,7 +16,6 @@ from squall.analysis.metrics.figures.batch_figures import (
     add_spans,
     batch_measures,
     batch_sums,
-    pick,
     pick_all,
     wall_measures,
     walls,
@@ -31,7 +29,7 @@ from squall.analysis.metrics.figures.window_walls import window_walls
 from squall.analysis.metrics.measures import Measures, empty_measures, ratio
 from squall.analysis.metrics.spans import PhaseSpan
 from squall.analysis.metrics.sweeps.batch_sweep import BatchSweep, Issue
-from squall.analysis.metrics.sweeps.batches import CHOSEN, Batches, read_batches
+from squall.analysis.metrics.sweeps.batches import Batches, read_batches
 from squall.analysis.metrics.sweeps.call_sweep import CallSums
 from squall.analysis.metrics.sweeps.device_ops import DeviceOps, Ops, slice_rows
 from squall.analysis.metrics.sweeps.foreign import ForeignSweep
@@ -53,34 +51,18 @@ from squall.analysis.tables.nsys import EVENT_TABLES
 if TYPE_CHECKING:
     import duckdb
 
-BatchKey = tuple[str, str, int, int]
-"""server, instance, instance_device, batch_id"""
-
 _SMALL = ("joined", "triton_samples", "gpu_samples", WINDOWS)
 
 
 @contextmanager
-def opened(
-    store: RunStore, chosen: Sequence[BatchKey] | None, memory_limit_bytes: int
-) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection over the tables of the run, with view `batched` and tables `picked`, `waits` and `unserved`.
+def opened(store: RunStore, memory_limit_bytes: int) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection over the tables of the run, with views `batched` and `picked`, tables `waits` and `unserved`.
 
-    `picked`: the rows of `batch_costs` that count, all or those that are `chosen`. Raises `MissingTable` where the run
-    has no `batch_costs`.
+    Raises `MissingTable` where the run has no `batch_costs`.
     """
     tables = ["batch_costs", *(name for name in (*_SMALL, *EVENT_TABLES) if store.has(name))]
     with connect(store, tables, memory_limit_bytes // 2) as connection:
-        if chosen is None:
-            pick_all(connection)
-        else:
-            names = ("server", "instance", "instance_device", "batch_id")
-            types = (pa.string(), pa.string(), pa.int64(), pa.int64())
-            columns = zip(*chosen, strict=True) if chosen else ((),) * len(names)
-            arrays = [pa.array(column, type_) for column, type_ in zip(columns, types, strict=True)]
-            rows = pa.table(arrays, names=names)
-            connection.register("chosen_rows", rows)
-            pick(connection, "SELECT * FROM chosen_rows")
-            connection.unregister("chosen_rows")
+        pick_all(connection)
         request_figures.add_waits(connection, "joined" in tables)
         request_figures.add_unserved(connection, "joined" in tables)
         yield connection
@@ -165,15 +147,12 @@ def assess(
     store: RunStore,
     connection: duckdb.DuckDBPyConnection,
     phases: list[PhaseSpan],
-    has_chosen: bool,
     memory_limit_bytes: int,
 ) -> Assessment:
-    """Reads everything. `connection`: of `opened`; `has_chosen`: it has table `chosen`, and walls are not asked for."""
+    """Reads everything. `connection`: of `opened`."""
     add_spans(connection, phases)
     tables = frozenset(store.tables())
-    batches = read_batches(
-        connection, tables, [phase.name for phase in phases], CHOSEN if has_chosen else "true"
-    )
+    batches = read_batches(connection, tables, [phase.name for phase in phases])
     ops = DeviceOps(store, batches)
     sweep = _Sweep(batches, phases)
     for piece in ops.slices(slice_rows(memory_limit_bytes)):
@@ -195,9 +174,7 @@ def assess(
         n_ops=sweep.n_ops(ops),
         n_window_tied=window_tied(connection),
         sums=sums,
-        walls={}
-        if has_chosen
-        else {**walls(connection), **window_walls(connection, library_windows(store), phases)},
+        walls={**walls(connection), **window_walls(connection, library_windows(store), phases)},
         requests=instance_requests(connection) if "joined" in tables else {},
         samples=sample_figures(connection, phases) if "gpu_samples" in tables else {},
         copies=copy_figures(connection) if "memcpys" in tables else {},

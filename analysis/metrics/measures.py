@@ -1,8 +1,7 @@
 """The measures of a model instance in a phase: one flat mapping, name -> value, that rules can be written over.
 
-`measures` of `squall.analysis.metrics.records.InstanceMetrics` is that mapping, with every name of `MEASURES`;
-`squall.analysis.metrics.instances.measures_of_batches(store, phase, batches)` is the same over some batches. A value is
-a float or None: None means not assessed, because what it needs is not in the run. Formulas and sources:
+`measures` of `squall.analysis.metrics.records.InstanceMetrics` is that mapping, with every name of `MEASURES`. A
+value is a float or None: None means not assessed, because what it needs is not in the run. Formulas and sources:
 docs/metrics.md.
 """
 

@@ -34,9 +34,9 @@ def run_metrics(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -
     Reads events once, in slices within `memory_limit_bytes`; needs `batch_costs` (raises `MissingTable`), uses `joined`
     where it is.
     """
-    with opened(store, None, memory_limit_bytes) as connection:
+    with opened(store, memory_limit_bytes) as connection:
         phases = measured_phases(store, connection)
-        found = assess(store, connection, phases, False, memory_limit_bytes)
+        found = assess(store, connection, phases, memory_limit_bytes)
         calls = read_calls(store, found)
         has_waits = "osrt" in found.tables and "nvtx" in found.tables
         waits = os_wait_figures(connection, phases) if has_waits else None

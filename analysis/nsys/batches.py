@@ -30,7 +30,6 @@ from squall.analysis.nsys.ranges import BatchRanges, batch_ranges
 from squall.analysis.nsys.report import ROWS_AT_A_TIME, NsysReport
 from squall.analysis.nsys.scrub import parquet_options
 from squall.analysis.storage.places.duckdb_files import read_parquet
-from squall.analysis.tables import relations
 
 if TYPE_CHECKING:
     import duckdb
@@ -62,9 +61,9 @@ def prepared(report: NsysReport) -> Iterator[Prepared]:
         ranges = read_ranges(connection)
         path = Path(_setting(connection, "temp_directory")) / "calls.parquet"
         _write_calls(connection, ranges, path)
-        connection.sql(f"FROM {read_parquet([path])}").create_view(relations.API_CALLS.name)
-        connection.execute(relations.LAUNCHES.table(LAUNCHES))
-        connection.execute(relations.GPUS.table(GPUS))
+        connection.sql(f"FROM {read_parquet([path])}").create_view("api_calls")
+        connection.execute(LAUNCHES)
+        connection.execute(GPUS)
         yield Prepared(connection, ranges)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -38,32 +37,8 @@ SYNC_KINDS = dict(enumerate(("", "event sync", "stream wait sync", "stream sync"
 """ENUM_CUPTI_SYNC_TYPE, as CUPTI."""
 
 
-class RangeText(NamedTuple):
-    """What the text of our range says; `clock_ns` None: a model of before clock readings."""
-
-    instance: str
-    device: int
-    batch_id: int
-    clock_ns: int | None
-
-
-def parse_range(text: str) -> RangeText | None:
-    """What the range of a batch says; None for any text that is not wholly ours."""
-    found = re.match(_RANGE, text)
-    if found is None:
-        return None
-    device, clock_ns = found["device"], found["clock_ns"]
-    return RangeText(
-        found["instance"],
-        NO_DEVICE if device is None else int(device),
-        int(found["batch_id"]),
-        None if clock_ns is None else int(clock_ns),
-    )
-
-
 def range_columns(texts: pa.Array) -> dict[str, pa.Array]:
-    """`instance` (empty if the range is not ours), `instance_device`, `batch_id` and `clock_ns` (null) of each text, as
-    `parse_range`."""
+    """`instance` (empty if the range is not ours), `instance_device`, `batch_id` and `clock_ns` (null) of each text."""
     batch = pc.extract_regex(texts, _RANGE)
     instance, device, batch_id, clock_ns = (
         pc.struct_field(batch, name) for name in ("instance", "device", "batch_id", "clock_ns")

@@ -28,6 +28,7 @@ FROM {RUNTIME} WHERE globalTid IS NOT NULL
 """
 
 LAUNCHES = f"""
+CREATE TEMP TABLE launches AS
 SELECT (gt >> {PID_SHIFT}) AS gp, cid, min(s) AS s, arg_min(e, s) AS e, arg_min(gt, s) AS gt,
     arg_min(nameId, s) AS nameId, arg_min(range, s) AS range
 FROM api_calls WHERE cid IS NOT NULL GROUP BY ALL
@@ -68,8 +69,9 @@ _JOINS = f"""
 ORDER BY s, e, d.globalPid, cid, d.streamId, graphNodeId"""
 
 GPUS = """
+CREATE TEMP TABLE gpus AS
 SELECT DISTINCT ON (c.cudaId, c.pid) c.cudaId, c.pid, coalesce(g.uuid, c.uuid) AS uuid,
-    g.* EXCLUDE (id, name, chipName, uuid)
+    g.computeMajor, g.maxWarpsPerSm, g.maxBlocksPerSm, g.maxRegistersPerSm, g.maxShmemPerSm
 FROM (SELECT cudaId, pid, gpuId, uuid FROM TARGET_INFO_CUDA_DEVICE
     UNION ALL SELECT id, NULL, id, NULL FROM TARGET_INFO_GPU
         WHERE NOT EXISTS (SELECT 1 FROM TARGET_INFO_CUDA_DEVICE)) c

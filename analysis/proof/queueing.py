@@ -65,16 +65,11 @@ class Queue:
         return _bisected(self.response_cdf, q, self.service_ns)
 
 
-def mm1_response_cdf(t_ns: float, load_ratio: float, service_ns: float) -> float:
-    """P(T ≤ t) of M/M/1: 1 - exp(-(μ - λ) t); 0 for t < 0.
+def mm1_response_quantile(q: float, load_ratio: float, service_ns: float) -> float:
+    """The q-quantile of T of M/M/1 in ns: -ln(1 - q) / (μ - λ).
 
     Source: Kleinrock, Queueing Systems I (1975), section 5.6: the response time is exponential with rate μ - λ.
     """
-    return -math.expm1(-(1.0 - load_ratio) * max(t_ns, 0.0) / service_ns)
-
-
-def mm1_response_quantile(q: float, load_ratio: float, service_ns: float) -> float:
-    """The q-quantile of T of M/M/1 in ns: -ln(1 - q) / (μ - λ). Source: `mm1_response_cdf`, inverted."""
     _refuse_no_probability(q)
     return -math.log1p(-q) * service_ns / (1.0 - load_ratio)
 

@@ -21,8 +21,7 @@ import numpy as np
 from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.requests.requests import Requests, together
 from squall.analysis.tables.manifest import Manifest
-from squall.scenarios.config.arrivals import ClosedArrivals
-from squall.scenarios.plan.think import mean_excess_ns, mean_think_ns, think_cv
+from squall.scenarios.arrivals.users import ClosedArrivals
 from squall.scenarios.units import NS_PER_S
 
 
@@ -125,13 +124,13 @@ def _phase_time(everything: Requests, span: RunPhase, config: ClosedArrivals, n_
     begun_ns = np.zeros(n_users, dtype=np.int64)  # when each user began the think that the end cuts off
     np.maximum.at(begun_ns, own.request_id[is_over] % n_users, own.done_ns[is_over])
     begun_ns[own.request_id[~is_over] % n_users] = 0  # in service at the end, not thinking
-    excess_ns = mean_excess_ns(config.think, span.end_ns - begun_ns[begun_ns > 0])
-    mean_ns = mean_think_ns(config.think)
+    excess_ns = config.think.mean_excess_ns(span.end_ns - begun_ns[begun_ns > 0])
+    mean_ns = config.think.mean_ns
     return UserTime(
         duration_ns=span.end_ns - span.start_ns,
         present_ns=int((span.end_ns - first_ns).sum()),
         service_ns=int(np.maximum(inside_ns, 0).sum()),
         think_ns=n_done * mean_ns - float(excess_ns.sum()),
-        think_error_ns=think_cv(config.think) * mean_ns * math.sqrt(n_done),
+        think_error_ns=config.think.cv * mean_ns * math.sqrt(n_done),
         n_done=n_done,
     )

@@ -20,12 +20,6 @@ from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest
 from squall.scenarios.promises.promise import DECIDED
 
-COLUMNS = [
-    "request_id", "worker", "node", "target", "request_kind", "phase", "scheduled_ns", "sent_ns", "done_ns", "rows",
-    "outcome", "detail",
-]  # fmt: skip
-"""Columns of `requests` that `Requests` is made of."""
-
 Arrange = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
 
 

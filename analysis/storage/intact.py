@@ -55,7 +55,6 @@ def require_intact(store: RunStore, derived_too: bool = False) -> None:
     there; a table may not state more rows than its bytes can hold, nor have a text of more than `LONGEST_TEXT_BYTES`.
     Derived tables are looked at only if asked for: whoever makes them again does not read them.
     """
-    store.refuse_earlier()
     for fault in (*_too_many(store.manifest), *_faults(store.manifest.phases)):
         raise StoreError(f"{store.where} has a manifest that squall did not write: {fault}")
     if store.is_sealed:

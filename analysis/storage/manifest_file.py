@@ -13,7 +13,7 @@ from squall.analysis.storage.part import error_reason
 from squall.analysis.storage.places.local_folder import LocalFolder
 from squall.analysis.storage.places.place import Place, read_bytes
 from squall.analysis.tables.document import to_json
-from squall.analysis.tables.manifest import OWN_FIELDS, READ_VERSIONS, SEALED, Manifest, read_manifest
+from squall.analysis.tables.manifest import OWN_FIELDS, Manifest, read_manifest
 from squall.analysis.tables.sealed import SealedVerdict
 from squall.scenarios.errors import StoreError
 from squall.scenarios.foreign_text import escaped, json_of
@@ -43,24 +43,29 @@ def read_document(lies: Path | Place) -> tuple[Manifest, Mapping[str, Any]]:
     if not isinstance(document, dict) or "state" not in document or "run" not in document:
         raise StoreError(f"{path} is not a run directory: {MANIFEST} states no run and state")
     version = document.get("schema_version")
-    if version != SCHEMA_VERSION and (version not in READ_VERSIONS or document["state"] != SEALED):
-        raise StoreError(foreign_version(path, document))
+    if version != SCHEMA_VERSION:
+        raise StoreError(
+            f"{path} has tables of schema version {escaped(str(version))}; this squall reads version {SCHEMA_VERSION}: "
+            "analyze it with the squall that wrote it, or run again"
+        )
+    if _is_on_nodes(document):
+        raise StoreError(
+            f"{path}: rows of this run are not in it, but on the nodes that recorded them: bring them with squall"
+            " resume of the squall that recorded it, or run again"
+        )
     try:
         return read_manifest(document), document
     except StoreError as error:
         raise StoreError(f"{path} has a manifest that squall did not write: {error}") from error
 
 
-def foreign_version(path: str, manifest: Mapping[str, Any]) -> str:
-    """What to do with a run whose tables another squall wrote."""
-    version, versions = manifest.get("schema_version"), manifest.get("versions")
-    own = versions.get("squall") if isinstance(versions, Mapping) else None
-    age = "newer" if isinstance(version, int) and version > SCHEMA_VERSION else "older"
-    writer = f"the {age} squall that wrote it{f' ({escaped(str(own))})' if own else ''}"
-    return (
-        f"{path} has tables of schema version {escaped(str(version))}; this squall reads version {SCHEMA_VERSION}: "
-        f"analyze it with {writer}, or run again"
-    )
+def _is_on_nodes(document: Mapping[str, Any]) -> bool:
+    """Whether rows of the run lie on nodes, as an earlier squall could leave them there."""
+    tables = document.get("tables")
+    entries = tables.values() if isinstance(tables, dict) else ()
+    listed = [entry.get("files") for entry in entries if isinstance(entry, dict)]
+    files = [file for one in listed if isinstance(one, list) for file in one]
+    return bool(document.get("kept")) or any(isinstance(file, dict) and file.get("node") for file in files)
 
 
 def refuse_own(manifest: Manifest, known: Manifest) -> None:

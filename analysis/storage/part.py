@@ -40,13 +40,6 @@ def _encodings(schema: pa.Schema) -> dict[str, Any]:
     }
 
 
-def parquet_bytes(rows: pa.Table) -> bytes:
-    """`rows` as a Parquet file in memory."""
-    buffer = pa.BufferOutputStream()
-    pq.write_table(rows, buffer, compression="zstd")
-    return bytes(buffer.getvalue().to_pybytes())
-
-
 class OpenPart:
     """A part of one table being written at `path` + `.open`. Methods raise OSError or pa.ArrowException."""
 
@@ -94,12 +87,6 @@ class NewParts:
     table: str
     folder: Path
     open_file: FileOpener = new_file
-    made: str = ""
-    """Where parts lie in several folders, a word that the names of those made together have, and no others."""
-
-    def path(self, number: int) -> Path:
-        """Where part `number` is put."""
-        return self.folder / f"part-{number:05d}{self.made and f'-{self.made}'}.parquet"
 
     def write(self, number: int, data: pa.Table | pa.RecordBatchReader) -> int:
         """Writes part `number` (0, 1, …: their order is that of the table), whole or not, and returns its rows.
@@ -107,7 +94,7 @@ class NewParts:
         A reader is written batch by batch, so the part need not fit in memory. Raises `StoreError` (disk) and
         `SchemaMismatch`; what the query behind a reader raises passes.
         """
-        path = self.path(number)
+        path = self.folder / f"part-{number:05d}.parquet"
         try:
             part = OpenPart(path, self.table, self.open_file)
             with _dropped_on_failure(part):

@@ -17,7 +17,6 @@ import duckdb
 from squall.analysis.storage.databases import database
 from squall.analysis.storage.held_folder import held_folder
 from squall.analysis.storage.places.duckdb_files import read_parquet, register_places
-from squall.analysis.storage.places.place import Part
 from squall.analysis.storage.store import RunStore
 from squall.scenarios.errors import AnalysisError, MissingTable, StoreError
 
@@ -129,28 +128,6 @@ def attach(connection: duckdb.DuckDBPyConnection, store: RunStore, tables: Seque
     for table, parts in there.items():
         connection.execute(f"CREATE VIEW IF NOT EXISTS {table} AS FROM {read_parquet(parts)}")
     return tuple(there)
-
-
-def attach_copy(
-    connection: duckdb.DuckDBPyConnection,
-    table: str,
-    columns: Sequence[str],
-    homes: Sequence[Sequence[Part]],
-    path: Path,
-) -> None:
-    """Copies these columns of the parts of `table` into one file, so that what lies far is fetched once, and makes a
-    view of it, before `attach` has made another. Rows come by the first column; `home` says whose parts each is of."""
-    names = ", ".join(columns)
-    rows = [
-        f"SELECT {names}, {home}::BIGINT AS home FROM {read_parquet(parts)}"
-        for home, parts in enumerate(homes)
-        if parts
-    ]
-    how = "FORMAT parquet, PARQUET_VERSION v2, ROW_GROUP_SIZE 122880"
-    connection.execute(
-        f"COPY ({' UNION ALL '.join(rows)} ORDER BY {columns[0]}) TO {literal(str(path))} ({how})"
-    )
-    connection.execute(f"CREATE VIEW {table} AS FROM {read_parquet([path])}")
 
 
 def _n_threads(memory_limit_bytes: int) -> int:

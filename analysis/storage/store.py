@@ -18,9 +18,8 @@ from __future__ import annotations
 import json
 import os
 import re
-import secrets
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -32,15 +31,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from squall.analysis.schema import SCHEMA_VERSION, TABLES
+from squall.analysis.schema import TABLES
 from squall.analysis.storage.aside import aside_of, drop_aside, put_back
 from squall.analysis.storage.beneath import new_file, refuse_ways_out
 from squall.analysis.storage.far_run import FarRun
-from squall.analysis.storage.kept_parts import KeptParts
 from squall.analysis.storage.manifest_file import (
     MANIFEST,
     changed,
-    foreign_version,
     read_document,
     refuse_own,
     with_losses,
@@ -72,7 +69,7 @@ from squall.analysis.storage.places.place import (
     sha256_of,
 )
 from squall.analysis.tables.manifest import OPEN, SEALED, Manifest, is_sealed_whole
-from squall.analysis.tables.sealed import SealedFile, SealedTable, SealedVerdict, Unfinished
+from squall.analysis.tables.sealed import SealedTable, SealedVerdict, Unfinished
 from squall.scenarios.errors import MissingTable, Sealed, StoreError
 from squall.scenarios.foreign_text import escaped, is_beneath
 
@@ -87,7 +84,6 @@ _PASSING = re.compile(
 """What squall leaves in a run directory beside the run when it is killed."""
 _DERIVED = ("summary.json", "report.html")
 """Files that are made of the tables, beside the derived ones."""
-_BY = "request_id"
 
 
 class RunStore:
@@ -105,7 +101,6 @@ class RunStore:
         run lies, if not at `path`, which is a folder for what is passing then."""
         self.run_dir = path
         self._far = far
-        self._kept = KeptParts(manifest)
         self._mirror: Mirror | None = None
         self._manifest = manifest
         self._document = document
@@ -142,10 +137,7 @@ class RunStore:
     @classmethod
     def open(cls, path: Path | str, file_opener: FileOpener = new_file) -> RunStore:
         """The run directory at `path`, which may be an address such as `s3://bucket/prefix/RUN`, sealed or not. Raises
-        `StoreError` if it is not one.
-
-        A sealed run of an earlier schema version, of `READ_VERSIONS`, can be read; nothing of it can be made again.
-        """
+        `StoreError` if it is not one, or of another schema version."""
         place = place_at(str(path))
         if place is None:
             refuse_ways_out(Path(path))
@@ -162,19 +154,8 @@ class RunStore:
 
     @property
     def is_far(self) -> bool:
-        """Whether parts of tables lie elsewhere than in a folder here."""
-        return self._far is not None or bool(self._manifest.kept)
-
-    @property
-    def kept(self) -> KeptParts:
-        """The parts that stayed on their nodes."""
-        return self._kept
-
-    @property
-    def workplaces(self) -> Collection[str]:
-        """Nodes that make parts of derived tables of their own records, with `kept.make` in `replacing`: none before
-        the seal."""
-        return self._kept.workplaces if self.is_sealed else ()
+        """Whether it lies elsewhere than in a folder here."""
+        return self._far is not None
 
     @property
     def run(self) -> str:
@@ -190,11 +171,6 @@ class RunStore:
     def is_sealed(self) -> bool:
         """Whether the run is sealed: its raw tables will never change again."""
         return self._manifest.state == SEALED
-
-    def refuse_earlier(self) -> None:
-        """Raises `StoreError` for a run of an earlier schema version: its tables are not what is worked on here."""
-        if self._manifest.schema_version != SCHEMA_VERSION:
-            raise StoreError(foreign_version(self.where, self._document))
 
     def append(self, table: str, batch: pa.Table | pa.RecordBatch) -> None:
         """Adds the rows of `batch` to `table`. Raises `Sealed`, `SchemaMismatch` or `StoreError` (disk).
@@ -214,48 +190,6 @@ class RunStore:
             raise StoreError(self._drop_part(table, error)) from error
         if part.n_rows >= PART_ROWS:
             self.flush(table)
-
-    def keep(self, table: str, files: Sequence[SealedFile]) -> None:
-        """Notes parts of `table` that a node of `manifest.kept` holds, and `kept.reach` reads. Raises `Sealed`."""
-        self._refuse_if_sealed()
-        self._kept.add(table, files)
-
-    def bring_home(self) -> None:
-        """Brings the parts that stayed on their nodes into the run directory, each held to its checksum. A derived
-        table with parts there goes: it is to be made again here.
-
-        Raises `StoreError`: no raw table has changed then. What lies on the nodes stays there.
-        """
-        brought: dict[str, list[Path]] = {}
-        stated = self._manifest.tables or {}
-        spread = {
-            name
-            for name, entry in stated.items()
-            if TABLES[name].is_derived and any(file.node for file in entry.files)
-        }
-        try:
-            for table in self.tables():
-                if table in spread:
-                    continue
-                n_here = len(self.path(table))
-                for number, part in enumerate(self._kept.parts(table), n_here):
-                    path = self._table_dir(table) / f"part-{number:05d}.parquet"
-                    brought.setdefault(table, []).append(path)
-                    self._kept.fetch(part, path)
-            tables = self._manifest.tables
-            if tables is not None:
-                found = {name: table_entry(self.run_dir, self.path(name)) for name in brought}
-                tables = {name: entry for name, entry in tables.items() if name not in spread} | found
-            for name in spread:
-                shutil.rmtree(self.run_dir / "tables" / name, ignore_errors=True)
-            self._write_manifest(replace(self._manifest, kept={}, tables=tables))
-        except BaseException as error:
-            for path in (path for paths in brought.values() for path in paths):
-                path.unlink(missing_ok=True)
-            if isinstance(error, OSError):
-                raise StoreError(f"cannot bring {self.where} here: {error_reason(error)}") from error
-            raise
-        self._kept = KeptParts(self._manifest)
 
     def flush(self, table: str | None = None) -> None:
         """Closes the open part of `table` (or of all): its rows are on disk and readable from now on."""
@@ -278,22 +212,7 @@ class RunStore:
 
     def parts(self, table: str) -> Sequence[Part]:
         """The closed parts of `table`, wherever they lie, in the order written; empty if the table is absent."""
-        if self._is_spread(table):
-            return self._parts_as_stated(table)
-        here = self._far.parts(table, self._manifest) if self._far is not None else self.path(table)
-        return [*here, *self._kept.parts(table)]
-
-    def _is_spread(self, table: str) -> bool:
-        """Whether parts of a derived table may lie on nodes: the manifest alone says which are of one making then."""
-        return bool(self._manifest.kept) and self.is_sealed and TABLES[table].is_derived
-
-    def _parts_as_stated(self, table: str) -> Sequence[Part]:
-        """By number. None where one that should lie here does not: whoever made the table again was cut off."""
-        stated = (self._manifest.tables or {}).get(table, SealedTable())
-        here = [self.run_dir / file.path for file in stated.files if not file.node]
-        if not all(path.exists() for path in here):
-            return []
-        return sorted([*here, *self._kept.parts(table)], key=lambda part: (part.name, str(part)))
+        return self._far.parts(table, self._manifest) if self._far is not None else self.path(table)
 
     def path(self, table: str) -> list[Path]:
         """The closed parts of `table` in the folder here, in the order written."""
@@ -303,9 +222,7 @@ class RunStore:
     def sizes(self, table: str) -> dict[str, int]:
         """The bytes of the closed parts of `table` that are there, by name from the run directory."""
         if self._far is None:
-            return {
-                name_of(part, self.run_dir): bytes_of(part) for part in self.path(table)
-            } | self._kept.sizes(table)
+            return {name_of(part, self.run_dir): bytes_of(part) for part in self.path(table)}
         return {name: size for name, size in self._far.sizes.items() if name.startswith(f"tables/{table}/")}
 
     def read_text(self, name: str) -> str:
@@ -331,24 +248,18 @@ class RunStore:
     def read(
         self, table: str, columns: list[str] | None = None, keeps: pc.Expression | None = None
     ) -> pa.Table:
-        """The rows of all closed parts of `table`, those that `keeps` is true of, in the order appended; of a derived
-        table with parts on nodes in order of their request ids, if it has these.
+        """The rows of all closed parts of `table`, those that `keeps` is true of, in the order appended.
 
         Raises `MissingTable`.
         """
         parts = self.parts(table)
         if not parts:
             raise MissingTable(f"{self.where} has no table {table}")
-        by_id = self._is_spread(table) and _BY in TABLES[table].arrow().names
-        wanted = columns if columns is None or not by_id else [*dict.fromkeys((*columns, _BY))]
         try:
-            read = [rows_of(part, wanted, keeps) for part in parts]
+            read = [rows_of(part, columns, keeps) for part in parts]
         except (OSError, pa.ArrowException) as error:
             raise StoreError(f"cannot read {table} of {self.where}: {error_reason(error)}") from error
-        rows = pa.concat_tables(read).unify_dictionaries()
-        if by_id:  # which the nodes have in turn
-            rows = rows.take(pc.sort_indices(rows.column(_BY)))  # stable
-        return rows if wanted == columns else rows.select(columns)
+        return pa.concat_tables(read).unify_dictionaries()
 
     def replace_derived(self, table: str, data: pa.Table | pa.RecordBatchReader) -> int:
         """Writes derived `table` anew as one part, before or after the seal, and returns its rows: `replacing`."""
@@ -361,11 +272,10 @@ class RunStore:
 
         The old parts stay until the block ends without an error, then all new ones take their place; a process that
         is killed in between leaves the one or the other, never both. The manifest of a sealed run is brought up to
-        date after that. What `kept.make` had nodes make within is of the table too. Raises `StoreError`.
+        date after that. Raises `StoreError`.
         """
         if table not in TABLES or not TABLES[table].is_derived:
             raise StoreError(f"{table} is not a derived table: raw tables are never rewritten")
-        self.refuse_earlier()
         if self._far is not None and not self.is_sealed:
             raise StoreError(
                 f"{self.where} is not sealed: squall resume {quote(self.where)} finishes it first"
@@ -377,18 +287,15 @@ class RunStore:
             new.mkdir()
         except OSError as error:
             raise StoreError(f"cannot write {table} of {self.run_dir}: {error_reason(error)}") from error
-        made = secrets.token_hex(4) if self._is_spread(table) else ""
         try:
-            yield NewParts(table, new, self._open_file, made)
+            yield NewParts(table, new, self._open_file)
             self._put_in_place(table)
         finally:
-            self._kept.drop(table)
             shutil.rmtree(new, ignore_errors=True)
 
     def _put_in_place(self, table: str) -> None:
         new, current, old = (self.run_dir / name for name in _folders(table))
-        made = self._kept.made(table)
-        if not any(new.iterdir()) and not made:
+        if not any(new.iterdir()):
             NewParts(table, new, self._open_file).write(0, TABLES[table].arrow().empty_table())
         try:
             swap_folders(new, current, old)
@@ -402,10 +309,7 @@ class RunStore:
         for part in self.path(table):
             self._copy(name_of(part, self.run_dir))
         if self.is_sealed:
-            here = table_entry(self.run_dir, self.path(table))
-            files = sorted((*here.files, *made), key=lambda file: (Path(file.path).name, file.node))
-            self._state_table(table, SealedTable(rows=sum(file.rows for file in files), files=tuple(files)))
-            self._kept.settle(table)
+            self._state_table(table, table_entry(self.run_dir, self.path(table)))
 
     def _state_table(self, table: str, entry: SealedTable) -> None:
         self._write_manifest(replace(self._manifest, tables={**(self._manifest.tables or {}), table: entry}))
@@ -421,7 +325,6 @@ class RunStore:
 
     def write_text(self, name: str, text: str) -> Path:
         """Writes `summary.json`, `report.html` or another file that can be made again; whole or not."""
-        self.refuse_earlier()
         path = self._beneath(name)
         try:
             write_atomically(path, text.encode(), self._open_file)
@@ -471,10 +374,7 @@ class RunStore:
         manifest = replace(
             self._manifest,
             state=SEALED,
-            tables={
-                table: self._kept.added_to(table, table_entry(self.run_dir, self.path(table)))
-                for table in self.tables()
-            },
+            tables={table: table_entry(self.run_dir, self.path(table)) for table in self.tables()},
             losses=(*self._manifest.losses, *self._lost),
             verdict=with_losses(verdict, tuple(self._lost)),
             disk_losses=tuple(self._lost),
@@ -634,13 +534,9 @@ class RunStore:
         if self.is_sealed:
             raise Sealed(f"{self.run_dir} is sealed")
 
-    def _table_dir(self, table: str) -> Path:
+    def _open_part(self, table: str) -> OpenPart:
         directory = self.run_dir / "tables" / table
         directory.mkdir(parents=True, exist_ok=True)
-        return directory
-
-    def _open_part(self, table: str) -> OpenPart:
-        directory = self._table_dir(table)
         part = OpenPart(directory / f"part-{len(self.path(table)):05d}.parquet", table, self._open_file)
         self._parts[table] = part
         return part
@@ -670,7 +566,6 @@ class RunStore:
             raise StoreError(f"cannot write {self.where}/{MANIFEST}: {error_reason(error)}") from error
         self._copy(MANIFEST, content)
         self._manifest, self._document = manifest, document
-        self._kept.run, self._kept.folders = manifest.run, manifest.kept
 
     def _as_written(self, manifest: Manifest) -> tuple[dict[str, Any], bytes]:
         """The document that `manifest` is, and its file. Raises TypeError, ValueError."""

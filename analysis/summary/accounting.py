@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 from squall.analysis.join.counts import Accounting, Part
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect, literal
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables import relations
 
 if TYPE_CHECKING:
     import duckdb
@@ -74,11 +73,9 @@ def accounting(
             return None
         names = {"lag": "lag_ns", **LEVELS[level]} if is_open else LEVELS[level]
         latency = "response" if is_open else "service"
+        of_level = ", ".join((f"{latency}_ns", *names.values()))
         connection.execute(
-            relations.KEPT.table(
-                f"SELECT * FROM joined WHERE {kept} AND {_HAS[level]}",
-                only=(f"{latency}_ns", *names.values()),
-            ),
+            f"CREATE TEMP TABLE kept AS SELECT {of_level} FROM joined WHERE {kept} AND {_HAS[level]}",
             {"phases": list(phases)},
         )
         columns = {latency: f"{latency}_ns", **names}

@@ -1,4 +1,4 @@
-"""The keys of `summary.json`, read from the classes: `python -m squall.analysis.summary.keys > docs/summary.md`."""
+"""The keys of `summary.json`, read from the classes: `python -m squall.analysis.summary.keys` prints them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from squall.analysis.summary.summary_file import Summary
 
 _HEAD = """# The keys of summary.json
 
-Made of the classes by `python -m squall.analysis.summary.keys`; `Summary.from_json` reads the file. A key has the unit
-that its name ends with. Where a type says None, the run has not what the figure is made of, or the figure is no finite
-number (`not_finite` then names it). What is in `metrics` has its formulas and sources in [metrics.md](metrics.md),
-`findings` and `self_checks` are described in [diagnosis.md](diagnosis.md).
+`Summary.from_json` reads the file. A key has the unit that its name ends with. Where a type says None, the run has not
+what the figure is made of, or the figure is no finite number (`not_finite` then names it). What is in `metrics` has its
+formulas and sources in docs/metrics.md, `findings` and `self_checks` are described in docs/diagnosis.md.
 """
 
 
@@ -46,7 +45,7 @@ def names_of(kind: Any) -> tuple[str, ...]:
 
 
 def markdown() -> str:
-    """docs/summary.md: a heading and a table for each class, the summary first."""
+    """A page with a heading and a table for each class, the summary first."""
     return "\n".join([_HEAD, *(_section(one) for one in records(Summary))])
 
 

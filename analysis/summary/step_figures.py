@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from squall.analysis.steps.children import ChildModel, find_children
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables import relations
 
 if TYPE_CHECKING:
     import duckdb
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
 TAIL_QUANTILE = 0.95
 
 _WALKED = """
+-- Step of an ok request of the figures, with the request's latency.
+CREATE TEMP TABLE walked AS
 SELECT s.request_id, s.model, s.is_on_path, s.end_ns - s.start_ns AS compute_ns, s.wait_ns, j.latency_ns
 FROM steps s JOIN (
     SELECT request_id, {latency}_ns AS latency_ns FROM joined
@@ -83,7 +84,7 @@ def step_figures(
     if store.has("steps") and store.has("joined"):
         with connect(store, ["steps", "joined"], memory_limit_bytes) as connection:
             query = _WALKED.format(latency="response" if is_open else "service")
-            connection.execute(relations.WALKED.table(query), {"phases": list(phases)})
+            connection.execute(query, {"phases": list(phases)})
             n_requests, models = _by_model(connection)
     return StepsFigures(n_requests, models, children) if models or children else None
 

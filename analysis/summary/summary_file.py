@@ -124,7 +124,6 @@ class Summary:
         try:
             return cls.from_json(found)
         except AnalysisError as error:
-            store.refuse_earlier()
             raise StoreError(
                 f"{path} is not of this version of squall ({error}): {again} makes it anew"
             ) from error

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from squall.analysis.tables.document import LEFT_OUT, REST, Since, With
+from squall.analysis.tables.document import LEFT_OUT, REST, With
 
 BY_KERNEL_LIBRARY = "by the kernel library in the server's processes"
 """`how` of the collector `kernels`."""
@@ -22,7 +22,7 @@ class CollectorState:
     status: Annotated[str, "`on`; `off`: not wanted; `missing`: wanted, and gives nothing"]
     reason: Annotated[str, "why it is not on"] = ""
     mend: Annotated[str, "what would give it"] = ""
-    how: Annotated[str, LEFT_OUT, Since(5), "in which of several ways it ran"] = ""
+    how: Annotated[str, LEFT_OUT, "in which of several ways it ran"] = ""
 
 
 @dataclass(frozen=True, kw_only=True)

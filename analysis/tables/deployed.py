@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from squall.analysis.tables.document import LEFT_OUT, Since, With
+from squall.analysis.tables.document import LEFT_OUT, With
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,17 +74,17 @@ class NodeFacts:
     memory_bytes: Annotated[int | None, "all of its memory"] = None
     kernel: Annotated[str | None, "release"] = None
     gpus: Annotated[tuple[str, ...] | None, "names of its GPUs; empty: it has none; null: not known"] = None
-    gpu_places: Annotated[tuple[GpuPlace, ...], LEFT_OUT, Since(5), "where each of them sits"] = ()
+    gpu_places: Annotated[tuple[GpuPlace, ...], LEFT_OUT, "where each of them sits"] = ()
     gpus_before: Annotated[
-        tuple[GpuUse, ...], LEFT_OUT, Since(5), "what each of them did before the run started a server there"
+        tuple[GpuUse, ...], LEFT_OUT, "what each of them did before the run started a server there"
     ] = ()
-    ray_watchdogs: Annotated[tuple[str, ...], Since(5), "what Ray may do to its own processes"] = ()
-    folder: Annotated[str | None, LEFT_OUT, Since(5), "scratch folder of the run there"] = None
+    ray_watchdogs: Annotated[tuple[str, ...], "what Ray may do to its own processes"] = ()
+    folder: Annotated[str | None, LEFT_OUT, "scratch folder of the run there"] = None
     clock_offset_ns: Annotated[int | None, "run clock minus its monotonic clock when it was last read"] = None
     clock_error_ns: Annotated[int | None, "largest bound on the error of that, over the load"] = None
     clock_drift_ppm: Annotated[float | None, "mean drift while it was read"] = None
     clock_track: Annotated[ClockKnots | None, LEFT_OUT, "offset and error at each instant"] = None
-    ray: Annotated[RayPriority | None, LEFT_OUT, Since(5), "what Ray gave squall's processes there"] = None
+    ray: Annotated[RayPriority | None, LEFT_OUT, "what Ray gave squall's processes there"] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,39 +175,34 @@ class ServerFacts:
     batch_record: Annotated[bool | None, "the model writes a record of each batch"] = None
     steps: Annotated[
         tuple[str, ...],
-        Since(5),
         "of an ensemble the models behind it, in order, as often as a request passes them",
     ] = ()
     decoupled: Annotated[
         tuple[str, ...],
         LEFT_OUT,
-        Since(5),
         "models whose answers may leave after their execution has returned, by name",
     ] = ()
-    scheduling: Annotated[ServerScheduling, Since(5), "how its processes are scheduled"] = ServerScheduling()
+    scheduling: Annotated[ServerScheduling, "how its processes are scheduled"] = ServerScheduling()
     gpus: Annotated[
         tuple[str, ...],
         LEFT_OUT,
-        Since(5),
         "UUIDs of the GPUs that it sees, by its own ordinals; empty: all of its node, or not known",
     ] = ()
     uptime_ns: Annotated[
         int | None,
         LEFT_OUT,
-        Since(5),
         "age of its oldest process before the load, where that can be looked at",
     ] = None
     control: Annotated[
-        ControlFacts | None, LEFT_OUT, Since(5), "of a scenario with `server.control`, what it changed"
+        ControlFacts | None, LEFT_OUT, "of a scenario with `server.control`, what it changed"
     ] = None
     serving: Annotated[
         Mapping[str, ServingFacts],
         LEFT_OUT,
-        Since(5),
         "how it serves the models under load and the steps behind them, by name",
     ] = field(default_factory=dict)
     others: Annotated[
-        tuple[ModelFacts, ...], LEFT_OUT, Since(5), "further models under load there, in the scenario's order"
+        tuple[ModelFacts, ...], LEFT_OUT, "further models under load there, in the scenario's order"
     ] = ()
 
     @property
@@ -231,18 +226,6 @@ class SenderScheduling:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RedealFacts:
-    """Arrivals of a lost worker that were dealt to others while the load ran."""
-
-    worker: Annotated[int, "the lost one"]
-    why: Annotated[str, "how it was lost"]
-    lost_ns: Annotated[int, "from then on it is known to have sent nothing, after the start instant"]
-    from_ns: Annotated[int, "arrivals due from then on were dealt anew, after the start instant"]
-    takers: Annotated[tuple[int, ...], "workers that they were dealt to, by the rule of the deal"]
-    n_arrivals: Annotated[int, "how many they are"]
-
-
-@dataclass(frozen=True, kw_only=True)
 class AddressFacts:
     """What a load generator had of one address of a server's name."""
 
@@ -259,22 +242,19 @@ class WorkerFacts:
     worker: Annotated[int, "its number"]
     node: Annotated[str, "its node"]
     has_lane: Annotated[bool | None, "sends by the C lane"] = None
-    no_lane: Annotated[str | None, Since(5), "why it does not; empty where it does"] = None
+    no_lane: Annotated[str | None, "why it does not; empty where it does"] = None
     n_planned: Annotated[int | None, LEFT_OUT, "open loop: arrivals of its plan"] = None
     n_users: Annotated[int | None, LEFT_OUT, "closed loop: users of its plan"] = None
-    scheduling: Annotated[
-        SenderScheduling | None, LEFT_OUT, Since(5), "what its sending thread has, at its end"
-    ] = None
+    scheduling: Annotated[SenderScheduling | None, LEFT_OUT, "what its sending thread has, at its end"] = None
     n_demotions: Annotated[
-        int | None, LEFT_OUT, Since(5), "times its priority was taken away, since it computed too much"
+        int | None, LEFT_OUT, "times its priority was taken away, since it computed too much"
     ] = None
-    demoted_ns: Annotated[int | None, LEFT_OUT, Since(5), "time without it"] = None
+    demoted_ns: Annotated[int | None, LEFT_OUT, "time without it"] = None
     ready_before_ns: Annotated[
         int | None,
         LEFT_OUT,
-        Since(5),
         "how long before the start instant it was ready to send; negative: it was late",
     ] = None
     addresses: Annotated[
-        tuple[AddressFacts, ...], LEFT_OUT, Since(5), "addresses of its servers, and its connections to each"
+        tuple[AddressFacts, ...], LEFT_OUT, "addresses of its servers, and its connections to each"
     ] = ()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from squall.analysis.tables.columns import (
@@ -21,7 +20,6 @@ from squall.analysis.tables.columns import (
     count,
     flag,
     id_,
-    made_in,
     ns,
     ratio,
     real,
@@ -38,22 +36,7 @@ def _count(name: str, meaning: str) -> Column:
     return count(name, meaning, nullable=True)
 
 
-_EXECUTIONS = "analysis/join/executions.py"
-_SLICED = "analysis/join/batch_slices.py"
-_COSTS = "analysis/join/batch_costs.py"
-_TIMES = "analysis/join/batch_times.py"
-_EVENTS = "analysis/join/batch_events.py"
-_SLICES = "analysis/join/slices.py"
-_PARTS = "analysis/join/server_parts.py"
-_STATES = "analysis/join/meanwhile.py"
-_MEANWHILE = "analysis/join/meanwhile.py"
-_STEPS = "analysis/join/step_rows.py"
-_SOURCES = "analysis/join/sources.py"
-_WINDOWS = "analysis/metrics/windows.py"
-_ACTIVITY = "analysis/metrics/sweeps/window_activity.py"
-
-DEVICE_COSTS = made_in(
-    _TIMES,
+DEVICE_COSTS = (
     _count("n_kernels", "kernels of the batch; whole CUDA graphs where nsys traced these"),
     _count("n_copies", "memory copies and memory sets of the batch"),
     _count("n_launches", "CUDA calls of the batch that launch a kernel or a graph"),
@@ -71,14 +54,11 @@ DEVICE_COSTS = made_in(
     ),
     _ns("blocked_busy_ns", "part of blocked_ns in which an operation of the batch ran on the GPU"),
     _count("n_mid_blocks", "calls that block and are followed by more work of the batch on the GPU"),
-    *made_in(
-        _COSTS,
-        _ns("h2d_ns", "sum of the durations of its copies from host to device"),
-        _ns("d2h_ns", "sum of the durations of its copies from device to host"),
-        bytes_("h2d_bytes", "bytes that these moved", nullable=True),
-        bytes_("d2h_bytes", "bytes that these moved", nullable=True),
-        _ns("os_wait_ns", "time of its thread in OS-runtime calls that block, within the batch"),
-    ),
+    _ns("h2d_ns", "sum of the durations of its copies from host to device"),
+    _ns("d2h_ns", "sum of the durations of its copies from device to host"),
+    bytes_("h2d_bytes", "bytes that these moved", nullable=True),
+    bytes_("d2h_bytes", "bytes that these moved", nullable=True),
+    _ns("os_wait_ns", "time of its thread in OS-runtime calls that block, within the batch"),
 )
 """Columns of `batch_costs` that `joined` repeats. kernel_busy + copy_exposed + sync_wait + launch_idle + head + tail is
 the length of the batch."""
@@ -92,21 +72,13 @@ _TIE = text(
 )
 
 
-def _also_in(maker: str, columns: Iterable[Column], names: Collection[str]) -> tuple[Column, ...]:
-    """`columns`, some of whose values in those of `names` come from `maker`."""
-    return tuple(replace(one, made_in=(*one.made_in, maker)) if one.name in names else one for one in columns)
-
-
 TABLES = (
     Table(
         "batch_costs",
         "execution in the server, with what it did on CPU and GPU",
-        PhaseFrom(
-            "its row of `batches`; by a trace the first of its rows of `triton_traces`", (_EXECUTIONS,)
-        ),
-        (_EXECUTIONS,),
+        PhaseFrom("its row of `batches`; by a trace the first of its rows of `triton_traces`"),
         (
-            *made_in(_COSTS, RUN),
+            RUN,
             PHASE,
             NODE,
             SERVER,
@@ -129,41 +101,26 @@ TABLES = (
             at("end_ns", "its execution ended"),
             count("rows", "rows in the batch"),
             count("n_requests", "requests in the batch"),
-            *made_in(
-                _SLICED,
-                _ns(
-                    "gap_before_ns", "idle time of the instance before it; null for the first of an instance"
-                ),
-            ),
-            *made_in((_SLICED, _COSTS), _TIE),
-            *made_in(
-                (_SLICED, _EVENTS),
-                id_("process", "process that executed it; null if not profiled", nullable=True),
-                id_("thread", "thread that executed it; null if not profiled", nullable=True),
-            ),
-            *made_in(_COSTS, text("gpu_uuid", "GPU with most of its kernel time; empty if none")),
+            _ns("gap_before_ns", "idle time of the instance before it; null for the first of an instance"),
+            _TIE,
+            id_("process", "process that executed it; null if not profiled", nullable=True),
+            id_("thread", "thread that executed it; null if not profiled", nullable=True),
+            text("gpu_uuid", "GPU with most of its kernel time; empty if none"),
             *DEVICE_COSTS,
-            *made_in(_TIMES, _ns("copy_ns", "sum of the durations of its copies and sets")),
-            *made_in(
-                _COSTS,
-                bytes_("pageable_bytes", "bytes of its copies from or to pageable memory", nullable=True),
-            ),
-            *made_in(
-                _TIMES,
-                _ns("sync_ns", "time of its thread in CUDA calls that wait (…Synchronize)"),
-                _ns("alloc_ns", "time of its thread in CUDA calls that allocate or free"),
-                _ns("api_ns", "time of its thread in all CUDA calls"),
-                _count("n_blocks", "calls that block"),
-                _ns("overrun_ns", "time in which its operations still ran after its end, not awaited"),
-            ),
+            _ns("copy_ns", "sum of the durations of its copies and sets"),
+            bytes_("pageable_bytes", "bytes of its copies from or to pageable memory", nullable=True),
+            _ns("sync_ns", "time of its thread in CUDA calls that wait (…Synchronize)"),
+            _ns("alloc_ns", "time of its thread in CUDA calls that allocate or free"),
+            _ns("api_ns", "time of its thread in all CUDA calls"),
+            _count("n_blocks", "calls that block"),
+            _ns("overrun_ns", "time in which its operations still ran after its end, not awaited"),
         ),
         is_derived=True,
     ),
     Table(
         "joined",
         "row of `requests`, with what explains its latency",
-        PhaseFrom("its row of `requests`", (_SLICES,)),
-        (_SLICES,),
+        PhaseFrom("its row of `requests`"),
         (
             *REQUEST,
             ns(
@@ -178,13 +135,10 @@ TABLES = (
                 "exact: by request id in a row of `batches`; batch: by request id in Triton's trace; "
                 "window: no ids, what the server did meanwhile; none",
             ),
-            *made_in(
-                (_EXECUTIONS, _SLICES),
-                text("server", "server of its batch", nullable=True),
-                text("instance", "model instance of its batch", nullable=True),
-                replace(INSTANCE_DEVICE, nullable=True),
-                id_("batch_id", "batch that served it", nullable=True),
-            ),
+            text("server", "server of its batch", nullable=True),
+            text("instance", "model instance of its batch", nullable=True),
+            replace(INSTANCE_DEVICE, nullable=True),
+            id_("batch_id", "batch that served it", nullable=True),
             at("batch_start_ns", "its batch's execution began", nullable=True),
             at("batch_end_ns", "its batch's execution ended", nullable=True),
             count("batch_rows", "rows in its batch", nullable=True),
@@ -192,51 +146,40 @@ TABLES = (
             ns("wait_ns", "batch_start - sent: network, server front end and queue together", nullable=True),
             ns("compute_ns", "batch_end - batch_start", nullable=True),
             ns("reply_ns", "done - batch_end: server's way out, network and client's way in", nullable=True),
-            *made_in(
-                _PARTS,
-                text(
-                    "parts_level",
-                    "where the six parts below come from. trace: Triton's trace of this request; statistics: means of "
-                    "Triton's statistics in the second of its end, the queue being the rest of wait_ns; none: unknown",
-                ),
-                _ns("network_ns", "network, server front end and client, both ways"),
-                _ns("queue_ns", "in the scheduler's queue"),
-                _ns("input_ns", "the server gathered its inputs"),
-                _ns("handover_ns", "between the server's core and the model's process, both ways"),
-                _ns("output_ns", "the server scattered its outputs"),
-                _ns(
-                    "residual_ns",
-                    "latency - lag - these five - compute: what they do not explain, of either sign",
-                ),
-                _ns(
-                    "idle_wait_ns",
-                    "part of wait_ns in which it was at the server and the instance of its batch idle",
-                ),
+            text(
+                "parts_level",
+                "where the six parts below come from. trace: Triton's trace of this request; statistics: means of "
+                "Triton's statistics in the second of its end, the queue being the rest of wait_ns; none: unknown",
             ),
-            *made_in(_SLICED, _ns("gap_before_ns", "idle time of the instance before its batch")),
-            *made_in((_SLICED, _COSTS, _SLICES), _TIE),
-            *_also_in(_MEANWHILE, DEVICE_COSTS, ("n_kernels", "kernel_ns", "kernel_busy_ns")),
+            _ns("network_ns", "network, server front end and client, both ways"),
+            _ns("queue_ns", "in the scheduler's queue"),
+            _ns("input_ns", "the server gathered its inputs"),
+            _ns("handover_ns", "between the server's core and the model's process, both ways"),
+            _ns("output_ns", "the server scattered its outputs"),
+            _ns(
+                "residual_ns",
+                "latency - lag - these five - compute: what they do not explain, of either sign",
+            ),
+            _ns(
+                "idle_wait_ns",
+                "part of wait_ns in which it was at the server and the instance of its batch idle",
+            ),
+            _ns("gap_before_ns", "idle time of the instance before its batch"),
+            _TIE,
+            *DEVICE_COSTS,
             _ns(
                 "kernel_share_ns",
                 "its part of the batch's kernel_ns, by rows; the parts of a whole batch add up to it exactly",
             ),
             _ns("gpu_share_ns", "its part of the batch's kernel_busy_ns + copy_exposed_ns, likewise"),
-            *made_in(
-                (_COSTS, _MEANWHILE),
-                text("gpu_uuid", "GPU with most of the batch's kernel time; empty if none"),
-            ),
-            *made_in(
-                _STATES,
-                ratio(
-                    "gpu_util", "nvidia-smi's utilisation in the sample that holds the batch's start", True
-                ),
-                ratio("gpu_sm_util", "GPM: share of SMs busy, likewise", True),
-                real("gpu_sm_clock_hz", "Hz", "SM clock, likewise", True),
-                id_(
-                    "gpu_throttle_reasons",
-                    "NVML's bit mask of reasons why clocks are held down, likewise",
-                    True,
-                ),
+            text("gpu_uuid", "GPU with most of the batch's kernel time; empty if none"),
+            ratio("gpu_util", "nvidia-smi's utilisation in the sample that holds the batch's start", True),
+            ratio("gpu_sm_util", "GPM: share of SMs busy, likewise", True),
+            real("gpu_sm_clock_hz", "Hz", "SM clock, likewise", True),
+            id_(
+                "gpu_throttle_reasons",
+                "NVML's bit mask of reasons why clocks are held down, likewise",
+                True,
             ),
             ns("clock_error_ns", "bound on the error between the two nodes' clocks", nullable=True),
         ),
@@ -245,8 +188,7 @@ TABLES = (
     Table(
         "steps",
         "request and execution that it passed, of requests that passed several; absent where none did",
-        PhaseFrom("its row of `requests`", (_STEPS,)),
-        (_STEPS,),
+        PhaseFrom("its row of `requests`"),
         (
             RUN,
             PHASE,
@@ -268,22 +210,16 @@ TABLES = (
                 "lies within; where there is neither, start - sent. Null where there is none of these",
                 nullable=True,
             ),
-            *made_in(
-                (_EXECUTIONS, _STEPS),
-                flag(
-                    "is_on_path",
-                    "it is on the critical path: from the step that ends last back to the one that ends last before "
-                    "that begins; what lies within a step of it is not",
-                ),
-                flag("is_joined", "it is the batch of `joined`: the longest step of the path"),
+            flag(
+                "is_on_path",
+                "it is on the critical path: from the step that ends last back to the one that ends last before "
+                "that begins; what lies within a step of it is not",
             ),
-            *made_in(
-                (_SOURCES, _STEPS),
-                text(
-                    "tie",
-                    "id: the batch names the request; time: it names none, and lies within one that does, of the "
-                    "model that nearly all such batches lie within",
-                ),
+            flag("is_joined", "it is the batch of `joined`: the longest step of the path"),
+            text(
+                "tie",
+                "id: the batch names the request; time: it names none, and lies within one that does, of the "
+                "model that nearly all such batches lie within",
             ),
         ),
         is_derived=True,
@@ -291,8 +227,7 @@ TABLES = (
     Table(
         "windows",
         "100 ms of the run",
-        PhaseAt("t_ns", _WINDOWS),
-        (_WINDOWS,),
+        PhaseAt("t_ns"),
         (
             RUN,
             text("phase", "phase in which the window starts"),
@@ -335,27 +270,24 @@ TABLES = (
                 "queue_mean_ns", "mean queue_ns of the requests whose batch began in the window; null if none"
             ),
             _ns("compute_mean_ns", "mean compute_ns of the same requests; null if none"),
-            *made_in(
-                _ACTIVITY,
-                ratio(
-                    "gpu_kernel_ratio",
-                    "temporal GPU activity: time with any kernel, of all processes, over the window; mean over GPUs "
-                    "with a report that covers the window, null without one",
-                    True,
-                ),
-                ratio("gpu_busy_ratio", "likewise with any kernel, copy or set", True),
-                ratio("gpu_copy_ratio", "likewise with any copy", True),
-                ratio(
-                    "copy_overlap_ratio",
-                    "time with a copy and a kernel over time with a copy; null if none",
-                    True,
-                ),
-                real(
-                    "gpu_streams_mean",
-                    "count",
-                    "mean streams with an operation, over the time with any",
-                    True,
-                ),
+            ratio(
+                "gpu_kernel_ratio",
+                "temporal GPU activity: time with any kernel, of all processes, over the window; mean over GPUs "
+                "with a report that covers the window, null without one",
+                True,
+            ),
+            ratio("gpu_busy_ratio", "likewise with any kernel, copy or set", True),
+            ratio("gpu_copy_ratio", "likewise with any copy", True),
+            ratio(
+                "copy_overlap_ratio",
+                "time with a copy and a kernel over time with a copy; null if none",
+                True,
+            ),
+            real(
+                "gpu_streams_mean",
+                "count",
+                "mean streams with an operation, over the time with any",
+                True,
             ),
             ratio(
                 "gpu_util",

@@ -39,13 +39,6 @@ class With:
 
 
 @dataclass(frozen=True)
-class Since:
-    """Marks a field that no manifest of an earlier schema version has."""
-
-    version: int
-
-
-@dataclass(frozen=True)
 class Mark:
     """Marks a field; only its identity counts."""
 
@@ -62,7 +55,7 @@ class Entry:
 
     name: str
     type: Any
-    marks: tuple[Mark | With | Since, ...]
+    marks: tuple[Mark | With, ...]
     meaning: str
     is_needed: bool
     default: Any = None
@@ -77,11 +70,6 @@ class Entry:
         """What it is where it stands: never null, if it can be left out."""
         others = [one for one in get_args(self.type) if one is not types.NoneType]
         return others[0] if LEFT_OUT in self.marks and len(others) < len(get_args(self.type)) else self.type
-
-    @property
-    def since(self) -> int | None:
-        """The schema version that brought it; None: the first that is read."""
-        return next((mark.version for mark in self.marks if isinstance(mark, Since)), None)
 
 
 def entries(section: type) -> tuple[Entry, ...]:
@@ -104,17 +92,11 @@ def _entry(one: Field[Any], hint: Any, section: type) -> Entry:
     marks = tuple(extra for extra in extras if not isinstance(extra, str))
     is_needed = one.default is MISSING and one.default_factory is MISSING
     default = one.default_factory() if one.default_factory is not MISSING else one.default
-    entry = Entry(one.name, plain, marks, meaning, is_needed, None if is_needed else default)
-    if entry.since is not None and is_needed:
-        raise TypeError(f"{section.__name__}.{one.name} has no value where an earlier version has no key")
-    return entry
+    return Entry(one.name, plain, marks, meaning, is_needed, None if is_needed else default)
 
 
-def read_section(section: type[Section], value: Any, where: str = "", version: int | None = None) -> Section:
-    """`value`, from JSON, as that section. Keys that it does not know are passed over. Raises StoreError.
-
-    `version`: schema version of what wrote it, None for this one; keys that a later one brought are not known either.
-    """
+def read_section(section: type[Section], value: Any, where: str = "") -> Section:
+    """`value`, from JSON, as that section. Keys that it does not know are passed over. Raises StoreError."""
     if not isinstance(value, Mapping):
         raise StoreError(f"{where or 'the whole'} is not {MAPPING}")
     given: dict[str, Any] = {}
@@ -123,16 +105,14 @@ def read_section(section: type[Section], value: Any, where: str = "", version: i
         if one.is_rest:
             own = {other.name for other in known}
             given[one.name] = {key: found for key, found in value.items() if key not in own}
-        elif version is not None and one.since is not None and one.since > version:
-            continue
         elif one.name in value:
-            given[one.name] = _read(one.stated, value[one.name], f"{where}.{one.name}".lstrip("."), version)
+            given[one.name] = _read(one.stated, value[one.name], f"{where}.{one.name}".lstrip("."))
         elif one.is_needed:
             raise StoreError(f"{where or 'it'} has no {one.name}")
     return section(**given)
 
 
-def _read(type_: Any, value: Any, where: str, version: int | None) -> Any:
+def _read(type_: Any, value: Any, where: str) -> Any:
     if type_ is Any:
         return value
     origin, arguments = get_origin(type_), get_args(type_)
@@ -140,22 +120,19 @@ def _read(type_: Any, value: Any, where: str, version: int | None) -> Any:
         if value is None:
             return None
         (type_,) = (one for one in arguments if one is not types.NoneType)
-        return _read(type_, value, where, version)
+        return _read(type_, value, where)
     if origin is tuple:
         if not isinstance(value, list | tuple):
             raise StoreError(f"{where} is not {LIST}")
-        return tuple(
-            _read(arguments[0], one, f"{where}[{number}]", version) for number, one in enumerate(value)
-        )
+        return tuple(_read(arguments[0], one, f"{where}[{number}]") for number, one in enumerate(value))
     if origin is not None and issubclass(origin, Mapping):
         if not isinstance(value, Mapping):
             raise StoreError(f"{where} is not {MAPPING}")
         return {
-            str(key): _read(arguments[1], one, f"{where}[{escaped(str(key))}]", version)
-            for key, one in value.items()
+            str(key): _read(arguments[1], one, f"{where}[{escaped(str(key))}]") for key, one in value.items()
         }
     if isinstance(type_, type) and is_dataclass(type_):
-        return read_section(type_, value, where, version)
+        return read_section(type_, value, where)
     name, kinds = KINDS[type_]
     if not isinstance(value, kinds) or (isinstance(value, bool) and type_ is not bool):
         raise StoreError(f"{where} is not {name}")

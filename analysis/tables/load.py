@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from squall.analysis.tables.columns import (
-    INGEST,
     INTERVAL,
     NODE,
     PHASE,
@@ -17,7 +16,6 @@ from squall.analysis.tables.columns import (
     count,
     flag,
     id_,
-    made_in,
     ns,
     text,
 )
@@ -44,37 +42,24 @@ OUTCOME_CODE = {name: code for code, name in enumerate(OUTCOMES)}
 HUNG_UP = "hung up after"
 """How `detail` begins of a request that ended ok, and that the client cut short as the scenario asks."""
 
-RECORDED = ("actors/load/recorder.py", "actors/locust/row_table.py", INGEST)
-"""What a worker recorded of its requests; and a row for each arrival that none did, `lost` or `unsent`."""
-
-_WORKER = "actors/load/worker.py"
-_LABELS = (_WORKER, "cluster/driver/gather.py")
-
-REQUEST = made_in(
-    RECORDED,
-    *made_in(_LABELS, RUN),
+REQUEST = (
+    RUN,
     text("phase", "phase in which the arrival was scheduled; closed loop: in which its user issued it"),
-    *made_in((_WORKER, INGEST), text("node", "node of the client worker")),
+    text("node", "node of the client worker"),
     id_(
         "request_id",
         "also the request id that Triton sees. Position in the global schedule, 0..n-1; closed loop:"
         " user + users of the run * count of the user's requests before it; Locust: worker + workers of the run *"
         " count of the worker's requests before it",
     ),
-    id_(
-        "worker",
-        "client worker that was dealt the arrival, the last one where it was redealt; closed loop: its user",
-    ),
+    id_("worker", "client worker that was dealt the arrival; closed loop: its user"),
     text(
         "target",
         "server that the request was for; empty where one was to be chosen at a send that never was",
     ),
-    *made_in(
-        ("actors/load/recorder.py", "actors/locust/row_table.py", "cluster/driver/gather.py"),
-        text(
-            "request_kind",
-            "kind of request: the name of the model that it asks; Locust: empty where it asks none",
-        ),
+    text(
+        "request_kind",
+        "kind of request: the name of the model that it asks; Locust: empty where it asks none",
     ),
     at(
         "scheduled_ns",
@@ -102,33 +87,24 @@ REQUEST = made_in(
         "detail",
         "why it failed, in the server's or the transport's words; or that max_in_flight or its sequence held it back",
     ),
-    flag(
-        "redealt",
-        "it was dealt to a worker that was lost, then to this one (`clients.on_client_loss`)",
-    ),
 )
 
-_RESPONDED = ("actors/load/streams.py",)
 
 TABLES = (
     Table(
         "requests",
         "scheduled arrival; closed loop: request of a user",
-        PhaseFrom(
-            "the plan: of `scheduled_ns`; closed loop: of the instant at which its user issued it", RECORDED
-        ),
-        RECORDED,
+        PhaseFrom("the plan: of `scheduled_ns`; closed loop: of the instant at which its user issued it"),
         REQUEST,
     ),
     Table(
         "responses",
         "response to a request that is answered response by response (`clients.stream`, decoupled models)",
-        PhaseFrom("its request", _RESPONDED),
-        _RESPONDED,
+        PhaseFrom("its request"),
         (
-            *made_in(_LABELS, RUN),
+            RUN,
             text("phase", "phase of its request"),
-            *made_in((_WORKER, INGEST), text("node", "node of the client worker")),
+            text("node", "node of the client worker"),
             id_("worker", "client worker that received it"),
             text("target", "server that sent it"),
             id_("request_id", "the request that it answers, as in `requests`"),
@@ -148,8 +124,7 @@ TABLES = (
     Table(
         "worker_samples",
         "second of a client worker",
-        PhaseAt("t_ns", INGEST),
-        (_WORKER,),
+        PhaseAt("t_ns"),
         (
             RUN,
             PHASE,

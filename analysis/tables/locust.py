@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from squall.analysis.tables.columns import (
-    INGEST,
     INTERVAL,
     NODE,
     PHASE,
@@ -17,7 +16,6 @@ from squall.analysis.tables.columns import (
     Table,
     count,
     id_,
-    made_in,
     ns,
 )
 from squall.analysis.tables.document import LEFT_OUT
@@ -26,11 +24,12 @@ TABLES = (
     Table(
         "locust_samples",
         "second of a Locust worker",
-        PhaseAt("t_ns", INGEST),
-        ("actors/locust/worker_role.py",),
+        PhaseAt("t_ns"),
         (
-            *made_in("actors/locust/locust_worker.py", RUN, PHASE, NODE),
-            *made_in("actors/locust/locust_worker.py", id_("worker", "Locust worker, as in `requests`")),
+            RUN,
+            PHASE,
+            NODE,
+            id_("worker", "Locust worker, as in `requests`"),
             T,
             INTERVAL,
             count("n_users", "users that run at t_ns"),

@@ -1,8 +1,7 @@
 """manifest.json: what ran, where, when, and the verdict. Its one definition, for who writes it and who reads it.
 
-`RunStore.manifest` is a `Manifest`; `RunStore.amend` puts a changed one on disk. docs/schema.md lists all fields from
-here. A key stands in the file as the field is named here; `document` says which are left out. A manifest of an earlier
-schema version has no key that a later one brought (`Since`): those have their defaults.
+`RunStore.manifest` is a `Manifest`; `RunStore.amend` puts a changed one on disk. `python -m squall.analysis.schema`
+prints all fields. A key stands in the file as the field is named here; `document` says which are left out.
 """
 
 from __future__ import annotations
@@ -22,15 +21,12 @@ from squall.analysis.tables.collected import (
     ValueChecks,
 )
 from squall.analysis.tables.columns import SCHEMA_VERSION
-from squall.analysis.tables.deployed import NodeFacts, RedealFacts, ServerFacts, WorkerFacts
-from squall.analysis.tables.document import LEFT_OUT, Since, read_section
+from squall.analysis.tables.deployed import NodeFacts, ServerFacts, WorkerFacts
+from squall.analysis.tables.document import LEFT_OUT, read_section
 from squall.analysis.tables.locust import LocustFacts
 from squall.analysis.tables.sealed import SealedTable, SealedVerdict, Unfinished
 from squall.scenarios.errors import StoreError
 from squall.scenarios.foreign_text import escaped, is_beneath, is_component
-
-READ_VERSIONS = (4, SCHEMA_VERSION)
-"""Schema versions whose manifests are read. Of version 4, the tables of a sealed run can be read, and no more."""
 
 OPEN, SEALED = "open", "sealed"
 _SHOWN = 100
@@ -127,11 +123,9 @@ class Manifest:
     )
     seed: Annotated[int | None, LEFT_OUT, "of the scenario"] = None
     plan: Annotated[PlanFacts, LEFT_OUT, "what was to be sent"] = field(default_factory=PlanFacts)
-    data: Annotated[
-        DataFacts | None, LEFT_OUT, Since(5), "inputs of the user's; absent: squall made them"
-    ] = None
+    data: Annotated[DataFacts | None, LEFT_OUT, "inputs of the user's; absent: squall made them"] = None
     data_by_model: Annotated[
-        Mapping[str, DataFacts], LEFT_OUT, Since(5), "the same of several models, of those that have data"
+        Mapping[str, DataFacts], LEFT_OUT, "the same of several models, of those that have data"
     ] = field(default_factory=dict)
     versions: Annotated[Mapping[str, str], LEFT_OUT, "of squall, Python and libraries"] = field(
         default_factory=dict
@@ -139,28 +133,27 @@ class Manifest:
     started_ns: Annotated[int | None, LEFT_OUT, "UTC at which the run was begun"] = None
     phases: Annotated[tuple[PhaseFacts, ...], "empty before the load began"] = ()
     decided: Annotated[
-        DecidedFacts | None, LEFT_OUT, Since(5), "of a run that ended when its promises were decided"
+        DecidedFacts | None, LEFT_OUT, "of a run that ended when its promises were decided"
     ] = None
     driver_ended_ns: Annotated[
-        int | None, LEFT_OUT, Since(5), "of a run whose driver was killed under load: its last send; resumed"
+        int | None, LEFT_OUT, "of a run whose driver was killed under load: its last send; resumed"
     ] = None
     nodes: Annotated[Mapping[str, NodeFacts], "by label: `node-0` and so on"] = field(default_factory=dict)
     servers: Annotated[Mapping[str, ServerFacts], "by name: `server-0`"] = field(default_factory=dict)
     workers: Annotated[tuple[WorkerFacts, ...], "by number"] = ()
-    tried: Annotated[tuple[TriedFacts, ...], LEFT_OUT, Since(5), "requests tried before the load"] = ()
-    redeals: Annotated[tuple[RedealFacts, ...], LEFT_OUT, Since(5), "of lost workers' arrivals, in turn"] = ()
+    tried: Annotated[tuple[TriedFacts, ...], LEFT_OUT, "requests tried before the load"] = ()
     collectors: Annotated[Mapping[str, CollectorState], "what was to be collected, by name"] = field(
         default_factory=dict
     )
     locust: Annotated[
-        LocustFacts | None, LEFT_OUT, Since(5), "of a run whose load was Locust's, what it ran and said"
+        LocustFacts | None, LEFT_OUT, "of a run whose load was Locust's, what it ran and said"
     ] = None
     value_checks: Annotated[
         ValueChecks | None, LEFT_OUT, "how replies were compared; absent: they were not"
     ] = None
     start_ns: Annotated[int | None, LEFT_OUT, "agreed start instant on the run clock"] = None
-    node_starts_ns: Annotated[Mapping[str, int], LEFT_OUT, Since(5), "the same on the clock of each node"] = (
-        field(default_factory=dict)
+    node_starts_ns: Annotated[Mapping[str, int], LEFT_OUT, "the same on the clock of each node"] = field(
+        default_factory=dict
     )
     clock_probing: Annotated[ClockCost | None, LEFT_OUT, "what reading the nodes' clocks took"] = None
     observers: Annotated[Mapping[str, ObserverCost], LEFT_OUT, "what observing took, by node"] = field(
@@ -169,7 +162,6 @@ class Manifest:
     fetched: Annotated[
         Mapping[str, FetchFacts],
         LEFT_OUT,
-        Since(5),
         "what fetching took, by node whose disk the driver cannot read; `node-1/server-3`: of a further server's agent",
     ] = field(default_factory=dict)
     profiled_phases: Annotated[
@@ -179,19 +171,14 @@ class Manifest:
         default_factory=NsysFacts
     )
     kernels: Annotated[
-        KernelRecordingFacts | None, LEFT_OUT, Since(5), "of a run with the kernel library, what it recorded"
+        KernelRecordingFacts | None, LEFT_OUT, "of a run with the kernel library, what it recorded"
     ] = None
-    copied_to: Annotated[str, LEFT_OUT, Since(5), "where a run of `--out s3://…` goes: its address"] = ""
-    kept: Annotated[
-        Mapping[str, str], LEFT_OUT, Since(5), "records that stayed on their nodes: the folder there, by node"
-    ] = field(default_factory=dict)
+    copied_to: Annotated[str, LEFT_OUT, "where a run of `--out s3://…` goes: its address"] = ""
     notes: Annotated[tuple[str, ...], "all else that did not go as it should"] = ()
     tables: Annotated[Mapping[str, SealedTable] | None, LEFT_OUT, "of a sealed run, the tables"] = None
     verdict: Annotated[SealedVerdict | None, LEFT_OUT, "of a sealed run"] = None
-    disk_losses: Annotated[
-        tuple[str, ...], LEFT_OUT, Since(5), "of `losses` those that the disk did not take"
-    ] = ()
-    unfinished: Annotated[Unfinished | None, LEFT_OUT, Since(5), "of a sealed run that lacks rows"] = None
+    disk_losses: Annotated[tuple[str, ...], LEFT_OUT, "of `losses` those that the disk did not take"] = ()
+    unfinished: Annotated[Unfinished | None, LEFT_OUT, "of a sealed run that lacks rows"] = None
 
     @property
     def status(self) -> str:
@@ -233,26 +220,21 @@ OWN_FIELDS = ("run", "state", "schema_version", "tables", "verdict", "disk_losse
 
 
 def read_manifest(document: Mapping[str, Any]) -> Manifest:
-    """The manifest that `document`, from JSON, is. Raises StoreError: another version, or not what squall writes."""
-    version = document.get("schema_version", SCHEMA_VERSION)
-    if version not in READ_VERSIONS:
-        raise StoreError(f"manifests of schema version {version} are not read")
-    manifest = read_section(Manifest, document, version=int(version))
+    """The manifest that `document`, from JSON, is. Raises StoreError where it is not what squall writes."""
+    manifest = read_section(Manifest, document)
     for name, is_one in _names(manifest):
         if not is_one(name):
             raise StoreError(f"{escaped(name[:_SHOWN])!r} is no name of a file or folder")
     for table, entry in (manifest.tables or {}).items():
         for file in entry.files:
-            if file.path.rpartition("/")[0] != "/".join(
-                (*([file.node] if file.node else []), "tables", table)
-            ):
+            if file.path.rpartition("/")[0] != f"tables/{table}":
                 raise StoreError(f"{escaped(file.path[:_SHOWN])!r} is no part of {escaped(table[:_SHOWN])}")
     return manifest
 
 
 def _names(manifest: Manifest) -> Iterator[tuple[str, Callable[[str], bool]]]:
     """All that becomes a name of a file or folder, each with what it has to be: one component, or a path of them."""
-    own = (manifest.run, *manifest.nodes, *manifest.servers, *manifest.kept, *(manifest.tables or {}))
+    own = (manifest.run, *manifest.nodes, *manifest.servers, *(manifest.tables or {}))
     of_nodes = (served.node for served in manifest.servers.values())
     for name in (*own, *of_nodes, *(worker.node for worker in manifest.workers)):
         if name:
@@ -261,7 +243,6 @@ def _names(manifest: Manifest) -> Iterator[tuple[str, Callable[[str], bool]]]:
         yield from ((site, is_beneath) for site in manifest.unfinished.folders)
     for entry in (manifest.tables or {}).values():
         yield from ((file.path, is_beneath) for file in entry.files)
-        yield from ((file.node, is_component) for file in entry.files if file.node)
 
 
 def is_sealed_whole(document: Mapping[str, Any]) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from squall.analysis.tables.columns import (
-    INGEST,
     INTERVAL,
     NODE,
     PHASE,
@@ -16,29 +15,20 @@ from squall.analysis.tables.columns import (
     count,
     flag,
     id_,
-    made_in,
     ns,
     ratio,
     real,
     text,
 )
 
-OBSERVER = "actors/sampling/observer_process.py"
-"""Labels the rows of its samplers."""
-_LABELS = made_in(OBSERVER, RUN, PHASE, NODE)
-_SAMPLED = PhaseAt("t_ns", INGEST)
-_DEVICE = "actors/sampling/gpu/device.py"
-_READINGS = "actors/sampling/gpu/readings.py"
-_GPM = "actors/sampling/gpu/gpm.py"
-_PROCESSES = "actors/sampling/gpu/processes.py"
-_SOURCE = "actors/sampling/gpu/source.py"
+_LABELS = (RUN, PHASE, NODE)
+_SAMPLED = PhaseAt("t_ns")
 
 TABLES = (
     Table(
         "host_samples",
         "sample of a node",
         _SAMPLED,
-        ("actors/sampling/host.py",),
         (
             *_LABELS,
             T,
@@ -79,19 +69,15 @@ TABLES = (
         "gpu_samples",
         "NVML sample of a GPU",
         _SAMPLED,
-        (_READINGS,),
         (
             *_LABELS,
-            *made_in(
-                _DEVICE,
-                text("gpu_uuid", "UUID of the GPU"),
-                T,
-                INTERVAL,
-                text("mig_instance", "MIG instance, gi/ci; empty for a whole GPU"),
-                ns(
-                    "read_ns",
-                    "how long the reads of this sample took: their values are of some instant within it",
-                ),
+            text("gpu_uuid", "UUID of the GPU"),
+            T,
+            INTERVAL,
+            text("mig_instance", "MIG instance, gi/ci; empty for a whole GPU"),
+            ns(
+                "read_ns",
+                "how long the reads of this sample took: their values are of some instant within it",
             ),
             ratio("util", "nvidia-smi's utilisation: share of time in which any kernel ran", nullable=True),
             ratio(
@@ -99,21 +85,18 @@ TABLES = (
                 "nvidia-smi's: share of time in which memory was read or written",
                 nullable=True,
             ),
-            *made_in(
-                _GPM,
-                ns(
-                    "gpm_interval_ns",
-                    "what the columns of GPM cover, up to t_ns; null where they have no new value: they take 100 ms",
-                    nullable=True,
-                ),
-                ratio("sm_util", "GPM: share of time in which an SM was busy, mean over SMs", nullable=True),
-                ratio("sm_occupancy", "GPM: resident warps over the most possible", nullable=True),
-                ratio("tensor_util", "GPM: share of time in which a tensor pipe was busy", nullable=True),
-                ratio("fp16_util", "GPM: share of time in which an FP16 pipe was busy", nullable=True),
-                ratio("fp32_util", "GPM: share of time in which an FP32 pipe was busy", nullable=True),
-                ratio("fp64_util", "GPM: share of time in which an FP64 pipe was busy", nullable=True),
-                ratio("dram_util", "GPM: share of peak DRAM bandwidth", nullable=True),
+            ns(
+                "gpm_interval_ns",
+                "what the columns of GPM cover, up to t_ns; null where they have no new value: they take 100 ms",
+                nullable=True,
             ),
+            ratio("sm_util", "GPM: share of time in which an SM was busy, mean over SMs", nullable=True),
+            ratio("sm_occupancy", "GPM: resident warps over the most possible", nullable=True),
+            ratio("tensor_util", "GPM: share of time in which a tensor pipe was busy", nullable=True),
+            ratio("fp16_util", "GPM: share of time in which an FP16 pipe was busy", nullable=True),
+            ratio("fp32_util", "GPM: share of time in which an FP32 pipe was busy", nullable=True),
+            ratio("fp64_util", "GPM: share of time in which an FP64 pipe was busy", nullable=True),
+            ratio("dram_util", "GPM: share of peak DRAM bandwidth", nullable=True),
             bytes_("memory_used_bytes", "GPU memory in use; read once a second", nullable=True),
             real(
                 "power_w",
@@ -133,24 +116,19 @@ TABLES = (
             real("sm_clock_hz", "Hz", "SM clock", nullable=True),
             real("memory_clock_hz", "Hz", "memory clock; read once a second", nullable=True),
             id_("throttle_reasons", "NVML bit mask of reasons why clocks are held down", nullable=True),
-            *made_in(
-                (_GPM, _READINGS),
-                real(
-                    "pcie_rx_bytes_per_s",
-                    "bytes/s",
-                    "PCIe traffic to the GPU: by GPM, else by its counters",
-                    nullable=True,
-                ),
-                real("pcie_tx_bytes_per_s", "bytes/s", "PCIe traffic from the GPU, likewise", nullable=True),
-                real(
-                    "nvlink_rx_bytes_per_s", "bytes/s", "NVLink traffic to the GPU, all links", nullable=True
-                ),
-                real(
-                    "nvlink_tx_bytes_per_s",
-                    "bytes/s",
-                    "NVLink traffic from the GPU, all links",
-                    nullable=True,
-                ),
+            real(
+                "pcie_rx_bytes_per_s",
+                "bytes/s",
+                "PCIe traffic to the GPU: by GPM, else by its counters",
+                nullable=True,
+            ),
+            real("pcie_tx_bytes_per_s", "bytes/s", "PCIe traffic from the GPU, likewise", nullable=True),
+            real("nvlink_rx_bytes_per_s", "bytes/s", "NVLink traffic to the GPU, all links", nullable=True),
+            real(
+                "nvlink_tx_bytes_per_s",
+                "bytes/s",
+                "NVLink traffic from the GPU, all links",
+                nullable=True,
             ),
             count(
                 "ecc_corrected_count",
@@ -165,19 +143,17 @@ TABLES = (
         "gpu_processes",
         "process with a context on a GPU, or that used it, every second",
         _SAMPLED,
-        (_PROCESSES,),
         (
             *_LABELS,
-            *made_in(_SOURCE, text("gpu_uuid", "UUID of the GPU"), T, INTERVAL),
+            text("gpu_uuid", "UUID of the GPU"),
+            T,
+            INTERVAL,
             id_("process", "process id on its node"),
-            *made_in(
-                _SOURCE,
-                flag("is_server", "it is one of the server's processes"),
-                flag(
-                    "uses_driver",
-                    "a process of that id on this node has the NVIDIA driver open; null: it may not be looked at",
-                    nullable=True,
-                ),
+            flag("is_server", "it is one of the server's processes"),
+            flag(
+                "uses_driver",
+                "a process of that id on this node has the NVIDIA driver open; null: it may not be looked at",
+                nullable=True,
             ),
             bytes_("memory_used_bytes", "GPU memory of the process", nullable=True),
             ratio(
@@ -192,7 +168,6 @@ TABLES = (
         "core_samples",
         "second of a logical CPU",
         _SAMPLED,
-        ("actors/sampling/host.py",),
         (
             *_LABELS,
             id_("core", "logical CPU"),
@@ -210,7 +185,6 @@ TABLES = (
         "cpu_samples",
         "second of a node's CPU: who had it, and who waited for it",
         _SAMPLED,
-        ("actors/sampling/cpu_source.py",),
         (
             *_LABELS,
             T,
@@ -280,8 +254,7 @@ TABLES = (
     Table(
         "clock_probes",
         "exchange of four time stamps between driver and a node",
-        PhaseAt("sent_ns", "cluster/driver/gather.py"),
-        ("cluster/driver/clocksync.py",),
+        PhaseAt("sent_ns"),
         (
             RUN,
             PHASE,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from squall.analysis.tables.columns import (
-    INGEST,
     INSTANCE_DEVICE,
     NODE,
     PHASE,
@@ -15,16 +14,11 @@ from squall.analysis.tables.columns import (
     bytes_,
     count,
     id_,
-    made_in,
     ratio,
     text,
 )
 
-_MADE_IN = ("analysis/nsys/tables.py",)
-_EITHER = (*_MADE_IN, "cluster/node/injected/kernel_columns.py")
-"""By nsys, and by the kernel library."""
-_NAMES = "analysis/nsys/names.py"
-_RECORDED = PhaseAt("start_ns", INGEST, only_measured=True)
+_RECORDED = PhaseAt("start_ns", only_measured=True)
 _BY = text("recorded_by", "nsys: from its report; library: by the kernel library inside the server's process")
 
 EVENT = (
@@ -39,8 +33,7 @@ EVENT = (
     at("end_ns", "end of the event"),
 )
 
-_BATCH = made_in(
-    ("analysis/nsys/batches.py", *_EITHER),
+_BATCH = (
     text("instance", "model instance whose batch it belongs to; empty if to none"),
     INSTANCE_DEVICE,
     id_("batch_id", "batch that it belongs to, by thread and correlation id; null if to none", nullable=True),
@@ -79,27 +72,22 @@ TABLES = (
         "osrt",
         "OS-runtime call that blocked, in the nsys report",
         _RECORDED,
-        _MADE_IN,
         (*EVENT, text("name", "function called: futex, sem_wait, epoll_wait, …")),
     ),
     Table(
         "nvtx",
         "NVTX range in the nsys report",
         _RECORDED,
-        _MADE_IN,
         (
             *EVENT,
             text("name", "text of the range; empty if the range is not ours"),
-            *made_in(
-                _NAMES,
-                text("instance", "model instance that opened the range; empty if the range is not ours"),
-                INSTANCE_DEVICE,
-                id_("batch_id", "batch that the range spans; null if the range is not ours", nullable=True),
-                at(
-                    "clock_ns",
-                    "clock reading that our range carries, taken just before it opened",
-                    nullable=True,
-                ),
+            text("instance", "model instance that opened the range; empty if the range is not ours"),
+            INSTANCE_DEVICE,
+            id_("batch_id", "batch that the range spans; null if the range is not ours", nullable=True),
+            at(
+                "clock_ns",
+                "clock reading that our range carries, taken just before it opened",
+                nullable=True,
             ),
         ),
     ),
@@ -107,7 +95,6 @@ TABLES = (
         "cuda_api",
         "CUDA runtime or driver call, in the nsys report or by the kernel library",
         _RECORDED,
-        _EITHER,
         (
             *EVENT,
             _BY,
@@ -127,7 +114,6 @@ TABLES = (
         "kernels",
         "kernel, in the nsys report or by the kernel library; whole CUDA graphs where nsys traced these",
         _RECORDED,
-        _EITHER,
         (
             *_DEVICE,
             text("name", "name without arguments and template parameters; CUDA graph for a whole one"),
@@ -152,7 +138,6 @@ TABLES = (
         "memcpys",
         "memory copy, in the nsys report or by the kernel library",
         _RECORDED,
-        _EITHER,
         (
             *_DEVICE,
             text("copy_kind", "HtoD, DtoH, DtoD, HtoH, PtoP, …"),
@@ -166,14 +151,12 @@ TABLES = (
         "memsets",
         "memory set, in the nsys report or by the kernel library",
         _RECORDED,
-        _EITHER,
         (*_DEVICE, text("memory_kind", "pinned, device, …"), bytes_("bytes", "bytes set"), *_BATCH),
     ),
     Table(
         "syncs",
         "synchronisation that CUPTI recorded, in the nsys report or by the kernel library",
         _RECORDED,
-        _EITHER,
         (
             RUN,
             PHASE,
@@ -199,7 +182,6 @@ TABLES = (
         "clock_marks",
         "event of the nsys report whose instant is known from a clock reading beside it",
         _RECORDED,
-        _MADE_IN,
         (
             RUN,
             PHASE,

@@ -12,16 +12,12 @@ from squall.analysis.tables.columns import (
     at,
     count,
     id_,
-    made_in,
     ns,
     text,
 )
 
-_DRIVER = "cluster/commands/reproduce/probe_run.py"
-_OPERATOR = "actors/probes/operator_probe.py"
-_PIPELINE = "actors/probes/pipeline_probe.py"
-_PHASE = PhaseFrom("the run, which has the one phase `probe`", (_DRIVER,))
-_LABELS = made_in(_DRIVER, RUN, PHASE, NODE)
+_PHASE = PhaseFrom("the run, which has the one phase `probe`")
+_LABELS = (RUN, PHASE, NODE)
 
 
 def _start(meaning: str) -> Column:
@@ -33,7 +29,6 @@ TABLES = (
         "probe_calls",
         "call of an operator probe",
         _PHASE,
-        (_OPERATOR,),
         (
             *_LABELS,
             count("size", "side of the square matrices"),
@@ -45,7 +40,7 @@ TABLES = (
             id_("repeat", "cycle of the schedule, from 0"),
             id_("step", "step of the cycle, from 0"),
             id_("call", "call of the step, from 0"),
-            *made_in((_OPERATOR, _DRIVER), _start("the host makes the call")),
+            _start("the host makes the call"),
             ns("host_ns", "from there to its return on the host"),
             ns("synced_ns", "from there until the host knows that the device is done"),
             ns(
@@ -70,7 +65,6 @@ TABLES = (
         "probe_stages",
         "stage of a call of a pipeline probe",
         _PHASE,
-        (_PIPELINE,),
         (
             *_LABELS,
             text("variant", "memory and kernels of the variant, as its row of figures is called"),
@@ -82,7 +76,7 @@ TABLES = (
                 "`prep`, `h2d`, `preprocess`, `inference`, `fused` (these and the postprocessing in one), `d2h`, "
                 "`postprocess`; `total`: the whole call on the host",
             ),
-            *made_in((_PIPELINE, _DRIVER), _start("the call begins on the host")),
+            _start("the call begins on the host"),
             ns(
                 "span_ns",
                 "length: of `prep`, `postprocess` and `total` by the host's clock, of the others between CUDA events "

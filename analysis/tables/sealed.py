@@ -6,20 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from squall.analysis.tables.document import LEFT_OUT, Since, With
+from squall.analysis.tables.document import LEFT_OUT, With
 
 
 @dataclass(frozen=True, kw_only=True)
 class SealedFile:
     """A part of a table at the seal."""
 
-    path: Annotated[
-        str, "from the run directory; of a part that stayed on a node, from the folder of the run there"
-    ]
+    path: Annotated[str, "from the run directory"]
     rows: Annotated[int, "its rows"] = 0
     bytes: Annotated[int, "its size"]
     sha256: Annotated[str, "of its content"] = ""
-    node: Annotated[str, LEFT_OUT, Since(5), "the node on which it stayed"] = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +38,7 @@ class SealedCheck:
     is_met: Annotated[bool, "within the limit"] = False
     meaning: Annotated[str, "what the figure is"] = ""
     reason: Annotated[str, "why it makes the run INVALID; empty where it does not"] = ""
-    not_assessed: Annotated[str, Since(5), "why it decides nothing; empty where it does"] = ""
+    not_assessed: Annotated[str, "why it decides nothing; empty where it does"] = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +72,7 @@ class SealedFailures:
     kind: Annotated[str, "kind of the most frequent group"] = ""
     sentence: Annotated[str, "what a reader is told; empty where nothing failed"] = ""
     groups: Annotated[tuple[FailureGroup, ...], "the most frequent first"] = ()
-    model: Annotated[str, LEFT_OUT, Since(5), "of several models the one that nearly all of them ask"] = ""
+    model: Annotated[str, LEFT_OUT, "of several models the one that nearly all of them ask"] = ""
     n_never: Annotated[int, LEFT_OUT, "of the measured ones, never sent or without a record"] = 0
 
 
@@ -109,13 +106,13 @@ class SealedVerdict:
 
     status: Annotated[str, "VALID, INVALID or ABORTED"]
     reasons: Annotated[tuple[str, ...], "the first one is the verdict's first line"] = ()
-    causes: Annotated[tuple[SealedCause, ...], With("checks"), Since(5), "what lies behind the reasons"] = ()
-    failures: Annotated[SealedFailures | None, With("checks"), Since(5), "of measured requests"] = None
+    causes: Annotated[tuple[SealedCause, ...], With("checks"), "what lies behind the reasons"] = ()
+    failures: Annotated[SealedFailures | None, With("checks"), "of measured requests"] = None
     checks: Annotated[tuple[SealedCheck, ...], LEFT_OUT, "all that was held to a limit"] = ()
     client_bottleneck: Annotated[
         ClientBottleneck | None, With("checks"), "null: the client was not the limit"
     ] = None
-    starvation: Annotated[SealedStarvation | None, With("checks"), Since(5), "null: not looked at"] = None
+    starvation: Annotated[SealedStarvation | None, With("checks"), "null: not looked at"] = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pyarrow as pa
 
 from squall.analysis.tables.columns import (
-    INGEST,
     INSTANCE_DEVICE,
     INT,
     INTERVAL,
@@ -21,31 +20,25 @@ from squall.analysis.tables.columns import (
     count,
     flag,
     id_,
-    made_in,
     ns,
     text,
 )
 
-_LABELS = made_in("actors/sampling/observer_process.py", RUN, PHASE, NODE, SERVER)
-_AGENT = "cluster/node/agent.py"
-"""Labels the rows of what the server itself wrote."""
-_STATISTICS = "actors/sampling/triton_source.py"
-_METRICS = ("actors/sampling/triton_metrics.py", _STATISTICS)
+_LABELS = (RUN, PHASE, NODE, SERVER)
 
 TABLES = (
     Table(
         "batches",
         "execution in the server, recorded by the model itself, by the batch library inside the server, or by the hook "
         "in a Python model",
-        PhaseAt("start_ns", INGEST),
-        ("cluster/node/batches.py",),
+        PhaseAt("start_ns"),
         (
-            *made_in(_AGENT, RUN, PHASE, NODE, SERVER),
-            *made_in(
-                (_AGENT, "cluster/node/batches.py"),
-                text("model", "name of the model"),
-                text("version", "version of the model"),
-            ),
+            RUN,
+            PHASE,
+            NODE,
+            SERVER,
+            text("model", "name of the model"),
+            text("version", "version of the model"),
             text(
                 "recorded_by",
                 "model: its own record, by a head of squall; library: what its backend reported to Triton; hook: what "
@@ -90,10 +83,12 @@ TABLES = (
     Table(
         "recordings",
         "stretch in which the kernel library recorded a server's kernels: all that start and end in it are there",
-        PhaseAt("start_ns", INGEST),
-        ("cluster/node/injected/kernel_windows.py",),
+        PhaseAt("start_ns"),
         (
-            *made_in(_AGENT, RUN, PHASE, NODE, SERVER),
+            RUN,
+            PHASE,
+            NODE,
+            SERVER,
             at("begun_ns", "recording was asked for: from here on it may cost the server something"),
             at("start_ns", "every process of the server that used CUDA records"),
             at("end_ns", "the first of them was asked to end recording"),
@@ -110,8 +105,7 @@ TABLES = (
     Table(
         "triton_samples",
         "statistics delta of a model between two samples",
-        PhaseAt("t_ns", INGEST),
-        (_STATISTICS,),
+        PhaseAt("t_ns"),
         (
             *_LABELS,
             text("model", "name of the model"),
@@ -134,12 +128,7 @@ TABLES = (
             ns("success_ns", "time in the server, summed over the requests that succeeded"),
             Column("batch_sizes", pa.list_(INT), "count", "batch sizes in rows that were executed"),
             Column("batch_counts", pa.list_(INT), "count", "executions of each of batch_sizes"),
-            *made_in(
-                _METRICS,
-                count(
-                    "pending_count", "requests waiting for execution at t_ns, from the metrics", nullable=True
-                ),
-            ),
+            count("pending_count", "requests waiting for execution at t_ns, from the metrics", nullable=True),
             count(
                 "failure_rejected_count",
                 "failures for a queue timeout, from the metrics: no metric counts those for a full queue",
@@ -162,10 +151,12 @@ TABLES = (
     Table(
         "triton_traces",
         "request that Triton's trace API recorded; requests of one batch share compute_start_ns",
-        PhaseAt("request_start_ns", INGEST),
-        ("actors/sampling/triton_trace.py",),
+        PhaseAt("request_start_ns"),
         (
-            *made_in(_AGENT, RUN, PHASE, NODE, SERVER),
+            RUN,
+            PHASE,
+            NODE,
+            SERVER,
             text("model", "name of the model; empty if the request never came as far as one"),
             text("version", "version of the model; empty as model is"),
             id_("trace_id", "Triton's id of the trace"),
@@ -204,8 +195,7 @@ TABLES = (
     Table(
         "thread_samples",
         "second of a thread of the server that ran or switched in it",
-        PhaseAt("t_ns", INGEST),
-        ("actors/sampling/threads.py",),
+        PhaseAt("t_ns"),
         (
             *_LABELS,
             id_("process", "process id on its node"),

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.scenarios.arrivals.process import Arrivals
-from squall.scenarios.config.arrivals import SuperposeArrivals
+from squall.scenarios.arrivals.kinds import OpenArrivals, SuperposeArrivals
 from squall.scenarios.config.loader import read_mapping
 from squall.scenarios.config.problems import describe_problem
 from squall.scenarios.errors import AnalysisError, ScenarioError
-from squall.scenarios.plan.build import build_arrivals
 from squall.scenarios.traces.parts.part import TracePart
 from squall.scenarios.units import format_duration, parse_duration, parse_rate
 
@@ -25,7 +23,9 @@ BLOCK_ROWS = 64
 """Consecutive rows whose sizes stay together: what one request's size says of the next one's is kept this far."""
 
 
-def synthesise(arrivals: Arrivals, horizon_ns: int, seed: int, sizes: TracePart | None = None) -> TracePart:
+def synthesise(
+    arrivals: OpenArrivals, horizon_ns: int, seed: int, sizes: TracePart | None = None
+) -> TracePart:
     """Arrivals in [0, horizon_ns), with sizes from `sizes` if given; a seed gives times and sizes streams of their own.
 
     Sizes are whole rows of `sizes`, so that all columns of a request stay together, in blocks of 64 consecutive rows
@@ -34,7 +34,7 @@ def synthesise(arrivals: Arrivals, horizon_ns: int, seed: int, sizes: TracePart 
     """
     times, rows = np.random.default_rng(seed).spawn(2)
     try:
-        stamp_ns = arrivals.offsets_ns(times, horizon_ns)
+        stamp_ns = arrivals.draw(times, horizon_ns)
     except ValueError as error:  # what only the whole length shows: too many arrivals, too many pieces
         raise ScenarioError(f"--duration {format_duration(horizon_ns)}: {error}") from error
     if sizes is None or not sizes.sizes or not len(sizes):
@@ -58,7 +58,7 @@ def synthesise_fit(
     """
     horizon_ns = end_ns if duration is None else _duration(duration)
     scenario = _with_rate(fitted.scenario, rate)
-    return synthesise(_arrivals(scenario, horizon_ns, fitted.name), horizon_ns, seed, old)
+    return synthesise(_arrivals(scenario, fitted.name), horizon_ns, seed, old)
 
 
 def synthesise_file(file: Path, duration: str | None, rate: str | None, seed: int = 1) -> TracePart:
@@ -71,7 +71,7 @@ def synthesise_file(file: Path, duration: str | None, rate: str | None, seed: in
             f"{file}: has no mapping `arrivals`, write for example arrivals: {{kind: poisson, rate: 5/s}}"
         )
     horizon_ns = _duration(duration)
-    return synthesise(_arrivals(_with_rate(scenario, rate), horizon_ns, str(file)), horizon_ns, seed)
+    return synthesise(_arrivals(_with_rate(scenario, rate), str(file)), horizon_ns, seed)
 
 
 def _with_rate(scenario: Mapping[str, Any], rate: str | None) -> dict[str, Any]:
@@ -98,13 +98,13 @@ def _duration(duration: str) -> int:
     return horizon_ns
 
 
-def _arrivals(scenario: Mapping[str, Any], horizon_ns: int, origin: str) -> Arrivals:
+def _arrivals(scenario: Mapping[str, Any], origin: str) -> OpenArrivals:
     whole = {"kind": "superpose", "parts": [dict(scenario)]}
     try:
-        return build_arrivals(SuperposeArrivals.model_validate(whole).parts[0], horizon_ns)
+        return SuperposeArrivals.model_validate(whole).parts[0]
     except ValueError as error:
         problem: Any = error
-        text = describe_problem(problem, whole, SuperposeArrivals) if hasattr(error, "errors") else str(error)
+        text = describe_problem(problem, whole, SuperposeArrivals)
         raise ScenarioError(f"{origin}: {text.replace('parts[0]', 'arrivals')}") from error
 
 

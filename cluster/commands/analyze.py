@@ -38,8 +38,7 @@ def analyze(
             "--ray",
             metavar="ADDRESS|local",
             help="Spread a large run over the Ray there, each task with that memory; all nodes must see the run "
-            "directory under one path. local: over this machine's CPUs. Of a run that left its records on nodes: a "
-            "Ray that has these, which work on what is theirs.",
+            "directory under one path. local: over this machine's CPUs.",
         ),
     ] = None,
     as_json: JsonOption = False,
@@ -53,7 +52,11 @@ def analyze(
     with interruptible() as interrupts:
         with interrupts.allowed():
             store = RunStore.open(absolute(run_dir))  # a task has another working directory
-        with reaching(ray, store, interrupts) as spread, interrupts.allowed(), content_errors_of(store.where):
+        with (
+            _spread_over(ray, store, interrupts) as spread,
+            interrupts.allowed(),
+            content_errors_of(store.where),
+        ):
             summary = derive(
                 store, memory_bytes, spread
             )  # a signal leaves of each table the old or the new one
@@ -61,23 +64,17 @@ def analyze(
 
 
 @contextmanager
-def reaching(ray: str | None, store: RunStore, interrupts: Interrupts) -> Iterator[TaskSpread | None]:
-    """The Ray at that address, or one of this machine's; None without Ray, and for records that stayed on nodes of it:
-    these work on them meanwhile, and what no node has alone is worked on here."""
+def _spread_over(ray: str | None, store: RunStore, interrupts: Interrupts) -> Iterator[TaskSpread | None]:
+    """Over the Ray at that address, or one of this machine's; None without Ray."""
     if ray is None:
         yield None
         return
-    from squall.cluster.kept.keepers import reached
     from squall.cluster.remote.session import Session
     from squall.cluster.remote.spread import TaskSpread
 
-    with Session(None if ray == LOCAL_RAY else ray, has_tasks=True) as session:
+    with Session(None if ray == LOCAL_RAY else ray, has_tasks=True):
         interrupts.install_again()
-        if store.manifest.kept:
-            with reached(store, session.nodes()):
-                yield None
-        else:
-            yield TaskSpread(store.run_dir)
+        yield TaskSpread(store.run_dir)
 
 
 def _memory_bytes(memory: str) -> int:

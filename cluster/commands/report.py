@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from squall.cluster.commands.analyze import reaching
 from squall.cluster.commands.ending import interruptible
-from squall.cluster.commands.options import RayOption, RunArgument
+from squall.cluster.commands.options import RunArgument
 from squall.cluster.commands.printed import say
 
 
-def report(run_dir: RunArgument, ray: RayOption = None) -> None:
-    """The HTML report again, from the run directory alone. --ray: of a run that left its records on its nodes."""
+def report(run_dir: RunArgument) -> None:
+    """The HTML report again, from the run directory alone."""
     from squall.analysis.render.report import write_report
     from squall.analysis.storage.intact import content_errors_of, require_intact
     from squall.analysis.storage.store import RunStore
 
-    with interruptible() as interrupts:
-        with interrupts.allowed():
-            store = RunStore.open(run_dir)
-        with reaching(ray, store, interrupts), interrupts.allowed(), content_errors_of(store.where):
+    with interruptible() as interrupts, interrupts.allowed():
+        store = RunStore.open(run_dir)
+        with content_errors_of(store.where):
             require_intact(store, derived_too=True)
             write_report(store)
     say(f"{store.where}/report.html")

@@ -7,14 +7,13 @@ from typing import Annotated
 import typer
 
 from squall.cluster.commands.ending import EXIT_ERROR, EXIT_INVALID, interruptible
-from squall.cluster.commands.options import JsonOption, RayOption, RunArgument
+from squall.cluster.commands.options import JsonOption, RunArgument
 from squall.cluster.commands.printed import print_summary
 from squall.scenarios.errors import ClusterError, ScenarioError
 
 
 def resume(
     run: RunArgument,
-    ray: RayOption = None,
     out: Annotated[
         str | None,
         typer.Option("--out", metavar="s3://BUCKET/PREFIX", help="Object storage that takes the run then."),
@@ -23,8 +22,7 @@ def resume(
 ) -> None:
     """Gathers what a broken run left on this machine's disk, and seals the run with it. Needs no Ray.
 
-    What a run left on its nodes by `records.keep` is brought into the run directory: --ray names a Ray that has them. A
-    run goes to object storage where --out or RUN itself is an address, whatever its manifest says.
+    A run goes to object storage where --out or RUN itself is an address, whatever its manifest says.
     """
     from squall.analysis.storage.held_folder import sole_holder
     from squall.analysis.storage.home import (
@@ -38,7 +36,6 @@ def resume(
     from squall.analysis.storage.places.place import place_at
     from squall.analysis.storage.store import RunStore
     from squall.cluster.driver.resume import resume_run
-    from squall.cluster.kept.home import bring_records
     from squall.cluster.progress import Screen
 
     parent = place_at(out) if out is not None else None
@@ -51,9 +48,6 @@ def resume(
         with sole_holder(here, busy):
             with interrupts.allowed():
                 bring_home(run, here)
-                left = bring_records(here, ray)
-            for line in left:
-                Screen().step(line)
             result = resume_run(here, interrupts)
             store = RunStore.open(here)
             named = place_at(run)

@@ -15,7 +15,7 @@ from squall.scenarios.errors import ScenarioError
 
 if TYPE_CHECKING:
     from squall.analysis.fitting.fitted import Fitted
-    from squall.scenarios.plan.replay import TraceReplay
+    from squall.scenarios.arrivals.replay import TraceReplay
     from squall.scenarios.traces.parts.part import TracePart
 
 LONGEST_NS = 2**61
@@ -65,7 +65,7 @@ SetOption = Annotated[
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of all that is drawn.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
 ToOption = Annotated[
-    str | None, typer.Option("--to", "-t", help="Format of OUT; none: by its ending (.parquet, .csv, …).")
+    str | None, typer.Option("--to", "-t", help="Format of OUT: parquet, csv or jsonl; none: by its ending.")
 ]
 PlotOption = Annotated[
     Path | None, typer.Option("--plot", help="Also draw it: a .png, .svg or .html file.", metavar="PLOT")
@@ -228,7 +228,7 @@ def convert(
     overrides: SetOption = None,
     seed: SeedOption = 1,
 ) -> None:
-    """Writes a trace in another format; windows, scales and repairs it on the way where asked to."""
+    """Writes a trace as Parquet, CSV or JSON lines; windows, scales and repairs it on the way where asked to."""
     settings = _settings(
         file, spread, overrides, format=format_, unit=unit, column=column, repair=repair, stamp_at=stamp_at,
         duration_columns=duration_column, duration_unit=duration_unit,
@@ -295,8 +295,8 @@ def from_log(
 
 def _settings(file: Path, spread: str | None, overrides: list[str] | None, **given: object) -> Any:
     """The `TraceArrivals` that the options describe; `given`: its keys, None where not. Raises ScenarioError."""
+    from squall.scenarios.arrivals.replay import TraceArrivals
     from squall.scenarios.config.loader import section_from_mapping
-    from squall.scenarios.config.trace import TraceArrivals
     from squall.scenarios.strict_yaml import parse_yaml
 
     mapping: dict[str, Any] = {"kind": "trace", "file": str(file)}
@@ -325,8 +325,8 @@ def _convert(out: Path, to: str | None, settings: Any, seed: int) -> TraceReplay
 
 
 def _replayed(settings: Any, seed: int) -> tuple[TraceReplay, Iterator[TracePart]]:
+    from squall.scenarios.arrivals.replay import TraceReplay
     from squall.scenarios.plan.plan import stream
-    from squall.scenarios.plan.replay import TraceReplay
 
     replay = TraceReplay(settings)
     return replay, replay.trace_parts(stream(seed, "arrivals", 0), LONGEST_NS)

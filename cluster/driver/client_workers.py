@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from squall.actors.client_worker import ClientWorker, Progress, Standing
@@ -56,8 +56,8 @@ from squall.scenarios.run_plan import RunPlan
 _MOST_SENT_BYTES = 512 * 2**20  # of plans on their way to workers: a part of 32 of the largest plan is 70 MB
 
 
-_THREADS = 4
-"""Of a worker's calls: its run, its state, the end, and what it takes over."""
+_THREADS = 3
+"""Of a worker's calls: its run, its state and the end."""
 
 
 @dataclass
@@ -65,10 +65,7 @@ class Worker:
     """A process that makes load, with `n_planned` arrivals or users, 0 of Locust, whose master deals them out;
     `running` refers to its run, `is_lost` once what makes the load died.
 
-    `asked`: a call for its state that it has not answered yet; `state`: the last one that it gave. `lease_until_ns`:
-    the latest end of a lease, on its node's clock, that may have reached it; None: it needs none. `silent_ns`: from
-    then on, after the start instant, it is known to have sent nothing, its lease being over. `taking`: calls that give
-    it arrivals of others.
+    `asked`: a call for its state that it has not answered yet; `state`: the last one that it gave.
     """
 
     handle: Handle[ClientWorker]
@@ -78,14 +75,10 @@ class Worker:
     is_lost: bool = False
     asked: Future[Standing] | None = None
     state: Progress | None = None
-    lease_until_ns: int | None = None
-    silent_ns: int | None = None
-    taking: list[Future[None]] = field(default_factory=list)
 
-    def start(self, start_ns: int, lease_until_ns: int | None = None) -> None:
-        """Tells it to run, without waiting. `start_ns` and `lease_until_ns`: on its node's clock."""
-        self.lease_until_ns = lease_until_ns
-        self.running = self.handle.begin(ClientWorker.run, start_ns, lease_until_ns)
+    def start(self, start_ns: int) -> None:
+        """Tells it to run from `start_ns` of its node's clock, without waiting."""
+        self.running = self.handle.begin(ClientWorker.run, start_ns)
 
     def has_ended(self, within_s: float = 0.0) -> bool:
         """Whether its run, once begun, is over: see `Handle.is_done`."""

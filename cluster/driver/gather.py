@@ -17,7 +17,6 @@ from squall.actors.locust.locust_master import MasterAccount
 from squall.analysis.clocks.timeline import RunPhase, assign_phase
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.collected import KernelRecordingFacts, NsysFacts, ObserverCost
-from squall.analysis.tables.deployed import RedealFacts
 from squall.cluster.driver.client_workers import Worker
 from squall.cluster.driver.collectors.observed import BATCHES_MEND
 from squall.cluster.driver.collectors.phase_profiler import TOO_LATE, PhaseProfiler
@@ -33,14 +32,11 @@ from squall.cluster.driver.records.ingest import Ledger, add_missing, ingest_fil
 from squall.cluster.driver.records.issued import Issued
 from squall.cluster.driver.records.node_files import pieces_of
 from squall.cluster.driver.records.side_by_side import as_they_end, side_by_side
-from squall.cluster.driver.redealing.redealer import redeals_of, told_of_redeal
 from squall.cluster.driver.worker_answers import answers_of, with_accounts
-from squall.cluster.kept.keeper import Keeper, Taken
-from squall.cluster.kept.keepers import Keepers
 from squall.cluster.node.agent import NodeAgent
 from squall.cluster.node.spills import NodeFile
 from squall.cluster.remote.spawn import Handle
-from squall.scenarios.errors import ClusterError, LostActor, SquallError, StoreError
+from squall.scenarios.errors import LostActor, SquallError, StoreError
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan
 from squall.scenarios.run_plan import RunPlan
@@ -70,14 +66,11 @@ class Collection:
         node_starts_ns: Mapping[str, int],
         anchor_ns: int,
         fetching: Fetching,
-        keepers: Keepers | None = None,
     ) -> None:
         """`start_ns`: the start instant on the run clock; `node_starts_ns`: as each node's workers were told it.
 
-        `anchor_ns`: the run clock minus the driver's monotonic clock. `keepers`: the records stay on their nodes.
+        `anchor_ns`: the run clock minus the driver's monotonic clock.
         """
-        self._keepers = keepers
-        self._taken: dict[tuple[str, str], Taken] = {}
         self.losses: list[str] = []
         self.notes: list[str] = []
         self.store_error: StoreError | None = None
@@ -99,10 +92,7 @@ class Collection:
         self._ledger = None
         self._issued = Issued(plan.n_users if isinstance(plan, ClosedPlan) else None, len(nodes))
         if isinstance(plan, Plan):
-            redeals = redeals_of(store.manifest.redeals)
-            self._ledger = Ledger(
-                plan, labels, nodes, start_ns, tuple(served), redeals, model_names(store.manifest)
-            )
+            self._ledger = Ledger(plan, labels, nodes, start_ns, tuple(served), model_names(store.manifest))
 
     def collect(self, profiler: PhaseProfiler | None) -> None:
         """Everything, requests first: a disk that fills up takes what matters most.
@@ -117,7 +107,6 @@ class Collection:
         self._try("agents", self._wake_agents)
         self._try_noting("clocks", self._take_clocks)  # first: the observers answer the last probes
         self._try_noting("samples", self._stop_observers)
-        self._try_noting("keeping", self._begin_keeping)
         self._take_requests()
         if profiler is not None:
             self._try("profiler", profiler.finish)
@@ -351,15 +340,8 @@ class Collection:
         with self._noting_unfetched(label):
             found.extend(files_of(self._deployment.nodes, label, self.losses))
 
-    def _is_kept(self, file: NodeFile) -> bool:
-        """Whether it becomes a table on its node. Requests do not where some were redealt: which rows stand is for the
-        ledger to say."""
-        is_redealt = file.table == "requests" and bool(self._store.manifest.redeals)
-        return self._keepers is not None and bool(file.table) and not is_redealt
-
     def _fetch(self, files: Sequence[tuple[str, NodeFile]]) -> Iterator[Sequence[tuple[str, NodeFile]]]:
-        """To where they can be read, or into tables where they stay: one stream a node, all nodes at once. Gives those
-        of each node that is done."""
+        """To where they can be read: one stream a node, all nodes at once. Gives those of each node that is done."""
         by_node: dict[str, list[tuple[str, NodeFile]]] = {}
         for label, file in sorted(files, key=lambda entry: in_order(entry[1])):
             by_node.setdefault(label_of(label), []).append((label, file))
@@ -376,9 +358,6 @@ class Collection:
         with self._noting_unfetched(label):
             if self.store_error is not None:
                 raise self.store_error
-            if self._keepers is not None and self._is_kept(file):
-                self._taken[label, file.path] = self._keep(self._keepers, label, file)
-                return
             try:
                 self._fetching.bring(label, file, self._put_again)
             except LostActor:
@@ -394,7 +373,7 @@ class Collection:
         if facts := self._fetching.facts():
             self._store.amend(replace(self._store.manifest, fetched=facts))
         for label in self._deployment.nodes.agents:
-            if label not in self.unfetched and self._keepers is None:  # what stays is not among the copies
+            if label not in self.unfetched:
                 self._fetching.note_whole(label, [file for site, file in files if site == label])
 
     def _ingest(self, files: Sequence[tuple[str, NodeFile]]) -> None:
@@ -406,37 +385,9 @@ class Collection:
         with self._noting_unfetched(label):
             if self.store_error is not None:
                 raise self.store_error
-            if self._is_kept(file):
-                self._note_kept(label, file)
-                return
             kept = self._kept(file.table)
             for data in ingest_file(self._store, seen, file, clock, self._phases, self.losses, kept):
                 self._note(file.table, label, data)
-
-    def _begin_keeping(self) -> None:
-        """Where a node cannot keep its records, all are gathered."""
-        if self._keepers is not None:
-            try:
-                self._keepers.begin(self._store)
-            except ClusterError as error:
-                self._keepers = None
-                self.notes.append(f"the records are gathered, not kept on their nodes: {error}")
-
-    def _keep(self, keepers: Keepers, label: str, file: NodeFile) -> Taken:
-        """The node makes parts of the file; of requests it tells which arrivals they are of."""
-        node, scratch = label_of(label), self._deployment.nodes.folders[label]
-        keeper = keepers[node]
-        asked = keeper.begin(Keeper.take, node, scratch, file, self._clocks[node], self._phases)
-        return keeper.wait(asked, _SPILL_TIMEOUT_S)
-
-    def _note_kept(self, label: str, file: NodeFile) -> None:
-        taken = self._taken.pop((label, file.path), None)
-        if taken is None:  # why not was told when it failed
-            return
-        self._store.keep(file.table, taken.files)
-        self.losses += taken.losses
-        if taken.arrivals is not None:
-            self._note(file.table, label, taken.arrivals)
 
     @contextmanager
     def _noting_unfetched(self, label: str) -> Iterator[None]:
@@ -470,7 +421,7 @@ class Collection:
 
     def _kept(self, table: str) -> Callable[[pa.Table], pa.Table]:
         if table == "requests" and self._ledger is not None:
-            return self._ledger.without_redealt
+            return self._ledger.planned
         return lambda data: data
 
     def _note(self, table: str, label: str, data: Any) -> None:
@@ -493,7 +444,6 @@ class Collection:
             self.losses += add_missing(
                 self._store, self._ledger, [self._end_of(w) for w in self._deployment.workers]
             )
-            self.notes += told_of_redeals(self._store.manifest.redeals, self._ledger)
 
     def _end_of(self, worker: Worker) -> int | None:
         """From when on, after the start instant, the worker is known to have sent nothing; None: not known."""
@@ -501,20 +451,9 @@ class Collection:
             return 0
         ended_ns = worker.handle.ended_ns
         if ended_ns is None:
-            return worker.silent_ns
+            return None
         error_ns = self._clocks[worker.node.label].largest_error_ns
         return ended_ns + self._anchor_ns + error_ns - self._start_ns
-
-
-def told_of_redeals(redeals: Sequence[RedealFacts], ledger: Ledger) -> list[str]:
-    """What was dealt anew, a line each, and what that saved."""
-    if not redeals:
-        return []
-    n, n_ok = ledger.n_redealt, ledger.n_redealt_ok
-    return [
-        *map(told_of_redeal, redeals),
-        f"of {n} arrivals that were dealt anew and recorded, {n_ok} ended ok",
-    ]
 
 
 def files_of(nodes: Nodes, label: str, losses: list[str]) -> list[NodeFile]:

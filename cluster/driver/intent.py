@@ -18,11 +18,11 @@ from squall.analysis.wording import count_text
 from squall.models.reference import refuse_large
 from squall.models.repository import refuse_unsuited
 from squall.models.spec import ENCODERS, ZOO, head_of
-from squall.scenarios.config.fields import Section
+from squall.scenarios.arrivals.replay import TraceArrivals
 from squall.scenarios.config.locust.load import LoadConfig
 from squall.scenarios.config.scenario import Scenario
-from squall.scenarios.config.trace import TraceArrivals
 from squall.scenarios.errors import ScenarioError
+from squall.scenarios.fields import Section
 from squall.scenarios.locust.plan import LocustPlan
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.run_plan import RunPlan

@@ -128,11 +128,6 @@ class Nodes:
         return {label: site.agent for label, site in self._sites.items() if label == site.node.label}
 
     @property
-    def machines(self) -> dict[str, Node]:
-        """The nodes themselves, by label."""
-        return {label: site.node for label, site in self._sites.items() if label == site.node.label}
-
-    @property
     def folders(self) -> dict[str, str]:
         """The scratch folder of each agent, by site."""
         return {label: site.folder for label, site in self._sites.items()}

@@ -39,7 +39,6 @@ from squall.cluster.driver.nodes import label_of
 from squall.cluster.driver.records.copies import copied_sites, is_whole, remove_copies
 from squall.cluster.driver.records.ingest import Ledger, add_missing, ingest_file, model_names
 from squall.cluster.driver.records.node_files import FilesHere, pieces_of
-from squall.cluster.driver.redealing.redealer import redeals_of
 from squall.cluster.driver.run import LOAD_STOPS, RunResult
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.node.agent import FIRST_SERVER
@@ -272,8 +271,7 @@ class _Resuming:
             nodes = [worker.node for worker in manifest.workers]
             served = self._servers()
             names = {"run": self._store.run, "request_kind": next(iter(served.values())).model or ""}
-            redeals = redeals_of(manifest.redeals)
-            self._ledger = Ledger(plan, names, nodes, start_ns, tuple(served), redeals, model_names(manifest))
+            self._ledger = Ledger(plan, names, nodes, start_ns, tuple(served), model_names(manifest))
         n_rows = 0
         if self._store.has("requests"):  # of nodes whose folders are elsewhere
             stored = self._store.read("requests", ["request_id"])
@@ -304,7 +302,7 @@ class _Resuming:
 
     def _counted(self, table: str) -> Callable[[pa.Table], pa.Table]:
         if table == "requests" and self._ledger is not None:
-            return self._ledger.without_redealt
+            return self._ledger.planned
         return lambda data: data
 
     def _keep_log(self) -> None:

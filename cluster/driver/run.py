@@ -35,7 +35,6 @@ from squall.analysis.storage.places.object_folder import ObjectFolder
 from squall.analysis.storage.places.place import place_at
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary_file import Summary
-from squall.analysis.tables.deployed import RedealFacts
 from squall.analysis.tables.manifest import DecidedFacts, Manifest, PhaseFacts, PlanFacts
 from squall.analysis.tables.sealed import SealedVerdict, Unfinished
 from squall.analysis.verdict.validity import judge_run
@@ -60,17 +59,14 @@ from squall.cluster.driver.preflight import check_before_ray, server_addresses
 from squall.cluster.driver.records.copies import remove_copies
 from squall.cluster.driver.records.fetching import Fetching
 from squall.cluster.driver.records.pace import Span
-from squall.cluster.driver.redealing.redealer import Redealer
 from squall.cluster.driver.worker_watch import OVERRUN_NS, WorkerWatch
 from squall.cluster.interrupts import Interrupts
-from squall.cluster.kept.keepers import Keepers
 from squall.cluster.node.endpoint import Endpoint
 from squall.cluster.placement import Node, Placement, place
 from squall.cluster.progress import Screen
 from squall.cluster.remote.session import Session, say_stuck
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ClusterError, ScenarioError, SquallError, StoreError
-from squall.scenarios.plan.plan import Plan
 from squall.scenarios.run_plan import RunPlan, plan_run, routed
 from squall.scenarios.units import NS_PER_S
 
@@ -171,10 +167,6 @@ def _broken_off_text(store: RunStore) -> str:
 
 def _new_store(out: Path | str, scenario: Scenario, described: PlanFacts) -> RunStore:
     place = place_at(str(out))
-    if place is not None and scenario.records.keep == "on-nodes":
-        raise ScenarioError(
-            "records.keep: on-nodes leaves the records there, and --out s3://… takes them: choose one"
-        )
     folder = Path(out) if place is None else HERE
     store = RunStore.create(folder, scenario.name, time.time_ns(), _first_manifest(scenario, described))
     if place is not None:
@@ -240,7 +232,6 @@ class _Run:
         self._interrupts = interrupts
         self._anchor_ns = utc_minus_monotonic_ns()
         self._deployment = Deployment(scenario, store, screen, self._anchor_ns)
-        self._keepers: Keepers | None = None
         self._phases: tuple[RunPhase, ...] = ()
         self._start_ns = 0
         self._node_starts_ns: dict[str, int] = {}
@@ -273,8 +264,6 @@ class _Run:
                 remove_copies(self._store.run_dir)
             is_open = self._phases and not self._store.is_sealed
             keeps = self._deployment.nodes.folders if is_open else self._kept_folders()
-            if self._keepers is not None:
-                self._keepers.end()
             for note in self._deployment.release(keeps):
                 self._screen.step(note)
 
@@ -321,11 +310,6 @@ class _Run:
         except BaseException as error:  # a fault of ours: the run must not stay open
             self.abort(f"internal error: {type(error).__name__}: {error}")
             raise
-
-    @property
-    def _is_kept(self) -> bool:
-        """Whether the records are to stay on their nodes."""
-        return self._scenario.records.keep == "on-nodes"
 
     def _kept_folders(self) -> dict[str, str]:
         """The scratch folders with rows that the sealed run does not have, by label of the node."""
@@ -461,7 +445,6 @@ class _Run:
             for span in self._plan.spans
         )
         self._node_starts_ns = {label: clock.source_ns(self._start_ns) for label, clock in clocks.items()}
-        self._begin_leases()
         if self._deployment.locust is not None:
             crew = self._deployment.locust
             self._master = MasterWatch(crew, self._losses, lambda told: self._screen.step(told, "red"))
@@ -475,8 +458,7 @@ class _Run:
             if one.kind == "measure"
         ]
         self._fetching = Fetching(self._scenario.records, self._deployment.nodes.files, measured)
-        if not self._is_kept:
-            self._fetching.start()
+        self._fetching.start()
         self._store.amend(
             replace(
                 self._store.manifest,
@@ -485,20 +467,6 @@ class _Run:
                 phases=_phase_facts(self._phases),
             )
         )
-
-    def _begin_leases(self) -> None:
-        """Where what a lost worker had is to be dealt to the others."""
-        clients, n_workers = self._scenario.clients, len(self._deployment.workers)
-        if clients.on_client_loss != "redeal" or not isinstance(self._plan, Plan):
-            return
-        clocks = self._deployment.nodes.clocks
-        redealer = Redealer(self._plan, n_workers, clients.lease_ns, clocks, self._anchor_ns)
-        redealer.begin(self._start_ns, self._node_starts_ns)
-        self._workers.redeal_with(redealer, self._note_redeal)
-
-    def _note_redeal(self, facts: RedealFacts) -> None:
-        known = self._store.manifest
-        self._store.amend(replace(known, redeals=(*known.redeals, facts)))
 
     def _watch(self, profiler: PhaseProfiler | None) -> None:
         """Once a second: the profiler's turn, the workers' state, the screen; until every worker is done."""
@@ -610,11 +578,9 @@ class _Run:
         """Brings every record into the store; returns why the store took no more, None if it took all."""
         self._screen.step("collecting")
         self._fetching.stop()
-        if self._is_kept:
-            self._keepers = Keepers(self._scenario.records, self._deployment.nodes.machines)
         collection = Collection(
             self._plan, self._store, self._deployment, self._phases, self._start_ns, self._node_starts_ns,
-            self._anchor_ns, self._fetching, self._keepers,
+            self._anchor_ns, self._fetching,
         )  # fmt: skip
         collection.collect(profiler)
         self._losses += collection.losses

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from squall.actors.client_worker import ClientWorker, Progress, Standing
-from squall.analysis.tables.deployed import RedealFacts
+from squall.actors.client_worker import ClientWorker, Progress
 from squall.cluster.driver.client_workers import Worker
-from squall.cluster.driver.redealing.redealer import Redealer, told_of_redeal
 from squall.cluster.progress import Screen
 from squall.cluster.remote.turns import Turns
 from squall.scenarios.errors import LostActor, SquallError, StoreError
@@ -33,24 +30,11 @@ class WorkerWatch:
         self._screen = screen
         self._stop_until = 0.0
         self._turns = Turns()
-        self._redealer: Redealer | None = None
-        self._tell_redeal: Callable[[RedealFacts], None] = lambda _: None
-        self._to_redeal: list[tuple[Worker, str]] = []
-        self._n_redeals = 0
-        self._taken_errors: set[tuple[int, str]] = set()
-        self._has_ceased = False
-
-    def redeal_with(self, redealer: Redealer, tell: Callable[[RedealFacts], None]) -> None:
-        """From the start on workers have leases, and what one that is lost had is dealt to the others; `tell` hears of
-        each redeal before they have their parts."""
-        self._redealer, self._tell_redeal = redealer, tell
 
     def start(self, node_starts_ns: Mapping[str, int]) -> None:
         """Tells all to run from then on, on the clocks of their nodes."""
         for worker in self._workers:
-            label = worker.node.label
-            until_ns = None if self._redealer is None else self._redealer.until_ns(label)
-            worker.start(node_starts_ns[label], until_ns)
+            worker.start(node_starts_ns[worker.node.label])
 
     @property
     def is_done(self) -> bool:
@@ -63,9 +47,7 @@ class WorkerWatch:
         return any(worker.is_lost for worker in self._workers)
 
     def cease(self, offset_ns: int) -> None:
-        """Tells all to send nothing that is due later than that after the start instant. What one that is lost from now
-        on had is not dealt to others: it may be what nobody is to send."""
-        self._has_ceased = True
+        """Tells all to send nothing that is due later than that after the start instant."""
         for worker in self._workers:
             if not worker.is_lost and not worker.has_ended():
                 with suppress(LostActor):  # told when it is asked for its state
@@ -97,77 +79,19 @@ class WorkerWatch:
                 worker.has_ended(max(0, left_ns) / NS_PER_S)
 
     def poll(self) -> list[Progress]:
-        """The last state of each worker: those whose turn it is are asked at once, which is all where they are few or
-        have leases.
+        """The last state of each worker: those whose turn it is are asked at once, which is all where they are few.
 
         Raises StoreError when one cannot spill its records.
         """
-        asked = [worker for worker in self._workers if not worker.is_lost]
-        if self._redealer is None:
-            asked = self._turns.next(asked)
+        asked = self._turns.next([worker for worker in self._workers if not worker.is_lost])
         for worker in asked:
             if worker.asked is None:
                 with suppress(LostActor):  # told below
-                    worker.asked = self._ask(worker)
+                    worker.asked = worker.handle.begin(ClientWorker.status)
         until_ns = time.monotonic_ns() + _STATE_NS
         for worker in asked:
             self._hear(worker, until_ns)
-        if self._redealer is not None:
-            self._redeal(self._redealer)
         return [worker.state for worker in self._workers if worker.state is not None]
-
-    def _ask(self, worker: Worker) -> Future[Standing]:
-        """For its state, with a lease that is renewed. One that has not answered gets no other: it may be gone."""
-        if self._redealer is None:
-            return worker.handle.begin(ClientWorker.status)
-        worker.lease_until_ns = until_ns = self._redealer.until_ns(worker.node.label)
-        return worker.handle.begin(ClientWorker.renew, until_ns)
-
-    def _redeal(self, redealer: Redealer) -> None:
-        """What is lost and surely silent is dealt anew; what is ready goes to the takers."""
-        for worker in self._workers:
-            is_silent = not worker.is_lost and worker.asked is not None and not worker.has_ended()
-            if is_silent and self._silent_since(redealer, worker) is not None:
-                worker.handle.kill()
-                self._lose(worker, LostActor(f"{worker.handle.name} is lost: it did not renew its lease"))
-        for worker, why in tuple(self._to_redeal):
-            silent_ns = self._silent_since(redealer, worker)
-            if silent_ns is None:
-                continue
-            self._to_redeal.remove((worker, why))
-            worker.silent_ns = silent_ns
-            number = self._workers.index(worker)
-            takers = [at for at, one in enumerate(self._workers) if not (one.is_lost or one.has_ended())]
-            if not redealer.redeal(number, why, silent_ns, takers):
-                self._screen.step(f"nothing of worker {number} can be dealt to others any more", "red")
-        for dealt in redealer.ready():
-            self._n_redeals += 1
-            self._tell_redeal(dealt.facts)
-            self._screen.step(told_of_redeal(dealt.facts), "red")
-            for taker, part in dealt.parts.items():
-                with suppress(LostActor):  # told when it is asked for its state
-                    worker = self._workers[taker]
-                    worker.taking.append(worker.handle.begin(ClientWorker.take_over, part, self._n_redeals))
-        for worker in self._workers:
-            self._look_at_taking(worker)
-
-    @staticmethod
-    def _silent_since(redealer: Redealer, worker: Worker) -> int | None:
-        """From when on, after the start instant, it is known to have sent nothing; None: not known, or not yet."""
-        if worker.silent_ns is not None:
-            return worker.silent_ns
-        ended_ns = worker.handle.ended_ns
-        if ended_ns is not None:
-            return redealer.offset_of(ended_ns)
-        assert worker.lease_until_ns is not None
-        return redealer.surely_over_ns(worker.node.label, worker.lease_until_ns)
-
-    def _look_at_taking(self, worker: Worker) -> None:
-        for call in [one for one in worker.taking if one.done()]:
-            worker.taking.remove(call)
-            error = call.exception()
-            if error is not None and not isinstance(error, LostActor):
-                self._losses.append(f"{worker.handle.name} took over no arrivals: {error}")
 
     def _hear(self, worker: Worker, until_ns: int) -> None:
         """One that is too busy to answer this second is asked no more until it has."""
@@ -185,19 +109,9 @@ class WorkerWatch:
         worker.state = standing.progress
         if standing.spill_error:
             raise StoreError(f"{worker.handle.name} cannot write its records: {standing.spill_error}")
-        for error in standing.taken_errors:
-            if (id(worker), error) not in self._taken_errors:
-                self._taken_errors.add((id(worker), error))
-                self._losses.append(error)
-        if standing.has_lapsed:
-            if self._redealer is not None:
-                worker.silent_ns = self._redealer.offset_ns
-            self._lose(worker, LostActor(f"{worker.handle.name} is lost: its lease ran out"))
 
     def _lose(self, worker: Worker, error: Exception) -> None:
         worker.is_lost = True
-        if self._redealer is not None and not self._has_ceased:
-            self._to_redeal.append((worker, str(error)))
         if worker.state is not None:
             nothing = worker.state.recent_response_ns[:0]
             worker.state = replace(worker.state, n_in_flight=0, recent_response_ns=nothing)
@@ -206,8 +120,6 @@ class WorkerWatch:
 
     def stop(self) -> None:
         """Makes every worker end its run now, if it has not; what is in flight is recorded as cancelled."""
-        if self._redealer is not None:
-            self._redealer.close()
         running = [worker for worker in self._workers if worker.running is not None]
         self._stop_until = time.monotonic() + _STOP_TIMEOUT_S
         for ask in (_begin_stop, self._end_of):

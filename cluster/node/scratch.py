@@ -20,11 +20,11 @@ from pathlib import Path
 
 from squall.actors.process.sweep import hold, is_own_folder, share, sweep
 from squall.analysis.storage.beneath import read_plain
-from squall.analysis.storage.kept_parts import MOST_OWNER_BYTES, OWNER
 from squall.analysis.storage.manifest_file import MANIFEST
 from squall.analysis.tables.manifest import is_sealed_whole
 from squall.scenarios.foreign_text import is_beneath, is_component, json_of
 
+_OWNER, _MOST_OWNER_BYTES = "owner.json", 65_536
 _PREFIX = "squall-tmp-"
 _REMOVED_WITHIN_S = 3.0
 _LOOK_EVERY_S = 0.1
@@ -134,7 +134,7 @@ class Owner:
 def claim(folder: Path, run: str, node: str, run_dir: str, place: str) -> Owner:
     """Says in `folder` whose it is. `place`: that of who knows `run_dir`. Raises OSError."""
     owner = Owner(run, node, run_dir, place, secrets.token_hex(16))
-    (folder / OWNER).write_text(json.dumps(asdict(owner)), encoding="utf-8")
+    (folder / _OWNER).write_text(json.dumps(asdict(owner)), encoding="utf-8")
     return owner
 
 
@@ -143,7 +143,7 @@ def owner_of(folder: Path) -> Owner | None:
     if not is_own_folder(folder):
         return None
     try:
-        owner = Owner(**json_of(read_plain(folder / OWNER, MOST_OWNER_BYTES)))
+        owner = Owner(**json_of(read_plain(folder / _OWNER, _MOST_OWNER_BYTES)))
     except (OSError, ValueError, TypeError):
         return None
     is_text = all(isinstance(one, str) and "\0" not in one for one in vars(owner).values())

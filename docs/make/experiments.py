@@ -1,4 +1,4 @@
-"""docs/experiments.md, made of the files in docs/experiments: `python -m docs.make.experiments`; a test holds it.
+"""docs/experiments.md, made of the files in docs/experiments: `python -m docs.make.experiments`.
 
 `python -m docs.make.experiments FOLDER/reproduction.json …` first takes such files of `squall reproduce` in there, in
 their short form, under the name of the experiment; several of one experiment, such as of other seeds, as one.
@@ -18,7 +18,6 @@ from squall.scenarios.errors import AnalysisError
 PAGE = Path(__file__).parents[1] / "experiments.md"
 FILES = PAGE.with_suffix("")
 """The folder of the files."""
-LARGEST_FILE_BYTES = 60 * 1024
 
 
 def read_file(path: Path) -> Reproduction:

@@ -1,1 +1,1 @@
-"""Arrival processes: when requests are due, drawn from a seed, the same on every machine."""
+"""Arrival processes: sections of a scenario that draw when requests are due, from a seed, the same on every machine."""

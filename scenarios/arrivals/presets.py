@@ -9,12 +9,9 @@ A bin of n arrivals has a standard error of 1/√n: 7 % of the bin at 200 arriva
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
-
-from squall.scenarios.arrivals.random_paths import MarkovPath
-from squall.scenarios.arrivals.unit import UnitHawkes, UnitPoisson, UnitProcess
-from squall.scenarios.units import NS_PER_S
+from typing import Any, Literal
 
 PresetName = Literal["azure-conversation", "mooncake-conversation", "nasa-web", "nasa-flash-crowd"]
 ClientPresetName = Literal[
@@ -24,56 +21,19 @@ ClientPresetName = Literal[
 
 @dataclass(frozen=True)
 class Preset:
-    """A named service: what it is and where it comes from, its curve with its residual, and simpler fits.
+    """A named service: what it is, source and licence in one line each, and the keys that it stands for, by kind.
 
     The envelope reproduces the service; the others are the best of their kind, for comparison and for studies of
     one parameter. Their times are those of the service, whatever the rate.
     """
 
     title: str
-    source: str  # one line: source and licence
-    curve: tuple[float, ...]
-    residual: UnitProcess
-    mmpp: MarkovPath
-    hawkes: HawkesFit
-    fgn: NoiseFit
-    b_model_bias: float
-    bin_ns: int = 60 * NS_PER_S
+    source: str
+    keys: Mapping[str, Mapping[str, Any]]
 
 
-@dataclass(frozen=True)
-class HawkesFit:
-    """Arrivals that each brings, and the rate of their exponential delays."""
-
-    n: float
-    beta_hz: float
-
-
-@dataclass(frozen=True)
-class NoiseFit:
-    """Standard deviation of the log-rate in bins of 1 s, and the Hurst index of its fractional noise."""
-
-    sigma: float
-    hurst: float
-
-
-@dataclass(frozen=True)
-class ClientPreset:
-    """The clients of a named service: how many, the Zipf exponent of their rates, median and spread of their cv."""
-
-    title: str
-    n_clients: int
-    zipf: float
-    cv: float
-    cv_sigma: float
-
-
-def _mmpp(peak: float, base: float, tau_s: float) -> MarkovPath:
-    return MarkovPath.two_state(peak, base, tau_s * NS_PER_S)
-
-
-def _curve(text: str) -> tuple[float, ...]:
-    return tuple(float(word) for word in text.split())
+def _curve(text: str) -> list[float]:
+    return [float(word) for word in text.split()]
 
 
 _NASA_SOURCE = (
@@ -83,67 +43,87 @@ _NASA_SOURCE = (
 _AZURE_CONVERSATION = Preset(
     title="LLM conversations on Azure: 58 minutes of 2023-11-16, peak/mean 1.52",
     source="Azure LLM inference trace 2023, conversation (Patel et al., Splitwise, ISCA 2024), CC-BY 4.0",
-    residual=UnitHawkes(n=0.07, beta=0.54),
-    mmpp=_mmpp(1.128, 0.533, 114),
-    hawkes=HawkesFit(0.885, 0.0765),
-    fgn=NoiseFit(0.517, 0.98),
-    b_model_bias=0.540,
-    curve=_curve("""
+    keys={
+        "envelope": {
+            "bin": "60s",
+            "residual": {"kind": "hawkes", "n": 0.07, "beta": 0.54},
+            "curve": _curve("""
         0.573 0.795 0.987 1.06 0.921 0.819 0.804 0.783 0.966 0.894 0.903 0.906 1.04 0.978 0.849
         0.837 0.84 0.924 1.03 1.05 1.05 1.03 1.22 1.19 1.16 1.19 1.3 1.44 1.43 1.36 1.34 1.52 1.31
         1.24 1.27 1.25 1.4 0.933 0.987 0.948 0.999 1.07 0.957 1.08 1 1.13 0.99 0.747 0.663 0.747
         0.795 0.84 0.768 0.762 0.726 0.78 0.738 0.675
     """),
+        },
+        "mmpp": {"peak": 1.128, "base": 0.533, "tau": "114s"},
+        "hawkes": {"n": 0.885, "beta": "0.0765/s"},
+        "fgn": {"sigma": 0.517, "hurst": 0.98},
+        "b-model": {"bias": 0.540},
+    },
 )
 
 _MOONCAKE_CONVERSATION = Preset(
     title="LLM conversations on Mooncake (Kimi): 59 minutes, peak/mean 1.21",
     source="Mooncake conversation trace (Qin et al., Mooncake, FAST 2025), Apache-2.0",
-    residual=UnitPoisson(),
-    mmpp=_mmpp(1.086, 0.812, 35.6),
-    hawkes=HawkesFit(0.549, 0.0622),
-    fgn=NoiseFit(0.204, 0.956),
-    b_model_bias=0.520,
-    curve=_curve("""
+    keys={
+        "envelope": {
+            "bin": "60s",
+            "residual": {"kind": "poisson"},
+            "curve": _curve("""
         0.794 0.868 1.06 0.858 0.917 0.804 0.706 0.897 0.794 0.878 1.07 0.912 0.912 1 0.902 0.794
         0.927 0.829 0.932 1.08 0.996 1.01 1.07 1.02 0.843 1.18 0.878 1.03 1.06 1.02 1.15 0.966 0.951
         0.922 1.1 1.02 1.21 0.863 1.12 1.15 1.02 1.15 1.01 1.1 1.07 1.05 0.961 1.13 1.11 1.15 1.07
         1.21 1.09 1.06 0.981 1.17 1.07 1.1 0.996
     """),
+        },
+        "mmpp": {"peak": 1.086, "base": 0.812, "tau": "35600ms"},
+        "hawkes": {"n": 0.549, "beta": "0.0622/s"},
+        "fgn": {"sigma": 0.204, "hurst": 0.956},
+        "b-model": {"bias": 0.520},
+    },
 )
 
 # Bins of this hour hold as few as 28 arrivals; smoothed by (previous + 2 · bin + next) / 4, cyclically.
 _NASA_WEB = Preset(
     title="Kennedy Space Center web server: 1995-08-01 10:00 to 11:00 EDT, smoothed, peak/mean 1.88",
     source=_NASA_SOURCE,
-    residual=UnitHawkes(n=0.29, beta=2.2),
-    mmpp=_mmpp(1.707, 0.148, 141),
-    hawkes=HawkesFit(0.907, 0.0759),
-    fgn=NoiseFit(1.105, 0.963),
-    b_model_bias=0.600,
-    curve=_curve("""
+    keys={
+        "envelope": {
+            "bin": "60s",
+            "residual": {"kind": "hawkes", "n": 0.29, "beta": 2.2},
+            "curve": _curve("""
         0.891 0.95 0.998 0.942 0.832 0.784 0.883 1.07 1.04 0.768 0.645 0.721 0.752 0.641 0.558 0.641
         0.681 0.641 0.665 0.737 1.01 1.26 1.09 0.923 1.01 1.06 1.03 0.97 1.03 1.09 1.03 1.02 1.02
         1.12 1.39 1.39 1.02 0.796 0.847 1 1.11 1.09 1.06 1.43 1.88 1.54 0.946 0.899 1.17 1.31 1.17
         0.99 1.05 1.26 1.32 1.17 0.986 0.891 0.907 0.911
     """),
+        },
+        "mmpp": {"peak": 1.707, "base": 0.148, "tau": "141s"},
+        "hawkes": {"n": 0.907, "beta": "0.0759/s"},
+        "fgn": {"sigma": 1.105, "hurst": 0.963},
+        "b-model": {"bias": 0.600},
+    },
 )
 
 # Not smoothed: its dips, down to 38 arrivals in one bin, and the surge after each are the feature.
 _NASA_FLASH_CROWD = Preset(
     title="Kennedy Space Center web server at a shuttle launch: 1995-07-13 09:00-10:00 EDT, peak/mean 1.63",
     source=_NASA_SOURCE,
-    residual=UnitHawkes(n=0.25, beta=0.52),
-    mmpp=_mmpp(1.548, 0.0163, 607),
-    hawkes=HawkesFit(0.969, 0.0526),
-    fgn=NoiseFit(1.28, 0.98),
-    b_model_bias=0.594,
-    curve=_curve("""
+    keys={
+        "envelope": {
+            "bin": "60s",
+            "residual": {"kind": "hawkes", "n": 0.25, "beta": 0.52},
+            "curve": _curve("""
         1.34 1.07 0.961 1.21 1.19 1.21 1.09 1.11 1.33 1.02 1.26 1.03 0.486 1.35 1.27 1.06 1.02 1.13
         0.884 0.888 0.334 0.446 0.153 0.908 1.01 0.997 0.844 0.587 1.02 0.836 0.852 0.414 0.868 1.06
         1.37 1.16 1.25 1.03 1.17 1.19 1.21 0.997 0.872 0.326 0.458 0.756 0.366 1.33 1.04 1.63 1.24
         1.32 1.21 1.14 1.13 1.17 1.03 1.21 1.09 1.1
     """),
+        },
+        "mmpp": {"peak": 1.548, "base": 0.0163, "tau": "607s"},
+        "hawkes": {"n": 0.969, "beta": "0.0526/s"},
+        "fgn": {"sigma": 1.28, "hurst": 0.98},
+        "b-model": {"bias": 0.594},
+    },
 )
 
 PRESETS: dict[PresetName, Preset] = {
@@ -153,14 +133,24 @@ PRESETS: dict[PresetName, Preset] = {
     "nasa-flash-crowd": _NASA_FLASH_CROWD,
 }
 
-_SERVEGEN = "clients of a model on Alibaba Cloud (ServeGen, arXiv 2505.09999, Apache-2.0), first day"
+_SERVEGEN = "clients of a model on Alibaba Cloud (ServeGen, arXiv 2505.09999), first day, Apache-2.0"
 
-CLIENT_PRESETS: dict[ClientPresetName, ClientPreset] = {
-    "servegen-deepseek-r1": ClientPreset(f"deepseek-r1: {_SERVEGEN}", 73, 1.18, 1.02, 0.55),
-    "servegen-large": ClientPreset(f"m-large: {_SERVEGEN}", 101, 1.39, 1.09, 0.46),
-    "servegen-mid": ClientPreset(f"m-mid: {_SERVEGEN}", 87, 1.04, 1.96, 0.49),
-    "servegen-small": ClientPreset(f"m-small: {_SERVEGEN}", 29, 1.42, 1.13, 0.38),
-    "servegen-image": ClientPreset(f"mm-image: {_SERVEGEN}", 35, 1.01, 1.01, 0.60),
+
+def _clients(model: str, clients: int, zipf: float, cv: float, cv_sigma: float) -> Preset:
+    """Zipf exponent by maximum likelihood of the clients' shares; cv the request-weighted median over 600-s windows,
+    cv_sigma the standard deviation of its logarithm over those windows, cv cut to 0.1 … √10."""
+    keys = {"clients": clients, "zipf": zipf, "cv": cv, "cv_sigma": cv_sigma}
+    return Preset(model, _SERVEGEN, {"clients": keys})
+
+
+CLIENT_PRESETS: dict[ClientPresetName, Preset] = {
+    "servegen-deepseek-r1": _clients("deepseek-r1", 73, 1.18, 1.02, 0.55),
+    "servegen-large": _clients("m-large", 101, 1.39, 1.09, 0.46),
+    "servegen-mid": _clients("m-mid", 87, 1.04, 1.96, 0.49),
+    "servegen-small": _clients("m-small", 29, 1.42, 1.13, 0.38),
+    "servegen-image": _clients("mm-image", 35, 1.01, 1.01, 0.60),
 }
-"""Zipf exponent by maximum likelihood of the clients' shares; cv the request-weighted median over 600-s windows,
-cv_sigma the standard deviation of its logarithm over those windows, cv cut to 0.1 … √10."""
+
+EVERY_PRESET: dict[str, Preset] = {
+    str(name): preset for name, preset in [*PRESETS.items(), *CLIENT_PRESETS.items()]
+}

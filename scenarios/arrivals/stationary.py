@@ -1,59 +1,556 @@
-"""The stationary law of a Markov chain, by sums, products and quotients of whole rows in one order: the same bits on
-every CPU, which a least-squares solution by LAPACK is not."""
+"""Processes of a constant mean rate, and those of rate 1 that are residuals of an envelope, too.
+
+Of a process of rate 1 one unit of the axis is one expected arrival: its mean count on [0, length) is exactly `length`.
+All start in their stationary state: N superposed copies show no burst at 0.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
-Matrix = Sequence[Sequence[float]]
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from squall.scenarios.arrivals.presets import ClientPresetName, PresetName
+from squall.scenarios.arrivals.process import (
+    Fitted,
+    Floats,
+    Instants,
+    Rated,
+    floor_in_place,
+    held_below,
+    merged,
+    refuse_pieces,
+)
+from squall.scenarios.exact import arrays, draws, renewals, scalars
+from squall.scenarios.fields import (
+    Count,
+    Cv,
+    Number,
+    OneForm,
+    PositiveDuration,
+    PositiveNumber,
+    Rate,
+    Section,
+)
+from squall.scenarios.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+LARGEST_GAMMA_C2 = 10.0
+"""Above it a Gamma renewal is a batch process: at shape 0.1 a fifth of the gaps is below 1e-6 of the mean. Recorded
+parameters of single clients go beyond."""
+SMALLEST_LOMAX_ALPHA = 1.05
+"""Nearer to 1 the mean, though finite, is not reached by any sample: 1e7 gaps still miss half of it."""
+LARGEST_HAWKES_N = 0.99
+SMALLEST_HAWKES_BETA = 1e-9
+LONGEST_BURN_IN = 1e5
+"""Where it does not suffice, k < 3e-4: the excitation then sums thousands of arrivals and its Gamma law is close."""
+_BURN_IN_MISSED = 1e-9
+LARGEST_CLIENT_COUNT = 100_000
+LARGEST_SIGMA = 4.0
+"""Of a logarithm: at 4 the mean is made by levels that come once in 30,000 bins."""
+_LARGEST_ZIPF = 20.0  # beyond, the second client has a millionth of the rate
+_SMALLEST_CLIENT_CV = 0.1
 
 
-def stationary_shares(jumps: Matrix) -> list[float]:
-    """How often each state is entered in the long run, relative to the others; 0 for one that is left for ever.
+class Unit(Section):
+    """A stationary process of rate 1."""
 
-    `jumps[i][j]`, i not j, is the weight of j after i; the diagonal is not used. By elimination without a subtraction
-    (Grassmann, Taksar, Heyman, Operations Research 33, 1985). Raises ValueError where the chain has more than one
-    closed class.
+    kind: str
+
+    def points(self, rng: Generator, length: float) -> Floats:
+        """Points in [0, length), (n,) float64, sorted; empty for length 0."""
+        raise NotImplementedError
+
+
+class Stationary(Unit, Rated):
+    """A process of rate 1 whose points are stretched by 1/rate and floored to ns."""
+
+    def _drawn(self, rng: Generator, horizon_ns: int) -> Instants:
+        points = self.points(rng, self.stated_count(horizon_ns))
+        points *= NS_PER_S / self.rate_hz
+        return held_below(floor_in_place(points), horizon_ns)
+
+
+class Poisson(Unit):
+    """Independent arrivals: c2 of gaps 1, IDC 1 at every window."""
+
+    kind: Literal["poisson"]
+
+    def points(self, rng: Generator, length: float) -> Floats:
+        """Exact: a Poisson count, placed independently and uniformly."""
+        points = rng.random(int(draws.poisson(rng, length, 1)[0]))
+        points *= length
+        points.sort()
+        return points
+
+
+class Renewal(Unit):
+    """Independent gaps of one law of mean 1, the first from its equilibrium law."""
+
+    @property
+    def c2(self) -> float:
+        """Variance of the gaps, the squared coefficient of variation; infinite for a tail index up to 2."""
+        raise NotImplementedError
+
+    def gaps(self, rng: Generator, count: int) -> Floats:
+        """Independent gaps, (count,) float64."""
+        raise NotImplementedError
+
+    def first_gap(self, rng: Generator) -> float:
+        """A gap of the equilibrium law."""
+        raise NotImplementedError
+
+    def points(self, rng: Generator, length: float) -> Floats:
+        return renewals.renewal_points(rng, self.gaps, self.first_gap(rng), self.c2, length)
+
+
+class Gamma(OneForm, Renewal):
+    """Gamma gaps, by their coefficient of variation or by the shape k = 1/cv² that vLLM calls burstiness."""
+
+    forms = (("cv",), ("burstiness",))
+    kind: Literal["gamma"]
+    cv: Cv | None = None
+    burstiness: PositiveNumber | None = None
+
+    @model_validator(mode="after")
+    def _is_no_batch_process(self) -> Self:
+        c2 = self.c2 if self.cv is not None else 1 / (self.burstiness or 1)
+        if c2 > LARGEST_GAMMA_C2:
+            raise ValueError(
+                f"gaps with cv² {c2:g} are above {LARGEST_GAMMA_C2:g}: such a gamma sends batches"
+                " and pauses; use kind 'mmpp', 'hawkes' or 'envelope' for stronger bursts"
+            )
+        renewals.refuse_c2(self.c2)
+        return self
+
+    @property
+    def c2(self) -> float:
+        cv = self.cv if self.cv is not None else 1 / math.sqrt(self.burstiness or 1)
+        return cv * cv
+
+    def gaps(self, rng: Generator, count: int) -> Floats:
+        return renewals.gamma_gaps(rng, self.c2, count)
+
+    def first_gap(self, rng: Generator) -> float:
+        return renewals.first_gamma_gap(rng, self.c2)
+
+
+class Weibull(OneForm, Renewal):
+    """Weibull gaps, by their shape (below 1 is bursty) or their coefficient of variation."""
+
+    forms = (("shape",), ("cv",))
+    kind: Literal["weibull"]
+    shape: PositiveNumber | None = None
+    cv: Cv | None = None
+
+    @model_validator(mode="after")
+    def _is_drawable(self) -> Self:
+        renewals.refuse_weibull_shape(self.gap_shape)
+        return self
+
+    @property
+    def gap_shape(self) -> float:
+        """The shape, whichever way it was given. Raises ValueError where the cv has none."""
+        return self.shape if self.shape is not None else weibull_shape(self.cv or 1.0)
+
+    @property
+    def c2(self) -> float:
+        return renewals.weibull_c2(self.gap_shape)
+
+    def gaps(self, rng: Generator, count: int) -> Floats:
+        return renewals.weibull_gaps(rng, self.gap_shape, count)
+
+    def first_gap(self, rng: Generator) -> float:
+        return renewals.first_weibull_gap(rng, self.gap_shape)
+
+
+@lru_cache(maxsize=256)
+def weibull_shape(cv: float) -> float:
+    """The shape whose c2 is cv², by bisection of its logarithm: c2 falls as the shape grows."""
+    renewals.refuse_c2(cv * cv)
+    low, high = 0.05, 1e6
+    for _ in range(60):  # of 24 octaves: below one part in 2⁵⁵
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if renewals.weibull_c2(middle) > cv * cv else (low, middle)
+    return math.sqrt(low * high)
+
+
+class OfCv(Renewal):
+    """Gaps whose law their coefficient of variation fixes."""
+
+    least_c2: ClassVar[float] = 0.0
+    cv: Cv
+
+    @model_validator(mode="after")
+    def _is_drawable(self) -> Self:
+        renewals.refuse_c2(self.c2, self.least_c2)
+        return self
+
+    @property
+    def c2(self) -> float:
+        return self.cv * self.cv
+
+
+class Lognormal(OfCv):
+    """Lognormal gaps; the cv is that of the gap itself, not of its logarithm.
+
+    σ² = ln(1 + cv²), μ = -σ²/2. Length-biased: μ + σ² = σ²/2.
     """
-    reached = [_reached(jumps, state) for state in range(len(jumps))]
-    closed = {frozenset(after) for after in reached if all(reached[state] == after for state in after)}
-    if len(closed) != 1:
-        raise ValueError("jumps: some states cannot reach each other, so that there is no one mean rate")
-    states = sorted(closed.pop())
-    found = [0.0] * len(jumps)
-    for state, share in zip(
-        states, _eliminated([[jumps[i][j] for j in states] for i in states]), strict=True
-    ):
-        found[state] = share
-    return found
+
+    kind: Literal["lognormal"]
+
+    def gaps(self, rng: Generator, count: int) -> Floats:
+        variance = scalars.log1p(self.c2)
+        return draws.lognormal(rng, -variance / 2, math.sqrt(variance), count)
+
+    def first_gap(self, rng: Generator) -> float:
+        variance = scalars.log1p(self.c2)
+        return float(draws.lognormal(rng, variance / 2, math.sqrt(variance), 1)[0]) * rng.random()
 
 
-def _reached(jumps: Matrix, first: int) -> set[int]:
-    """The states that follow `first`, at once or later."""
-    found: set[int] = set()
-    todo = [first]
-    while todo:
-        state = todo.pop()
-        new = {j for j, weight in enumerate(jumps[state]) if weight > 0 and j != state} - found
-        found |= new
-        todo += new
-    return found
+class Pareto(OneForm, Renewal):
+    """Pareto gaps from 0 (Lomax), by their tail index alpha or their cv; the cv has no value up to alpha 2.
+
+    F(x) = 1 - (1 + x/s)^-α, s = α - 1; c2 = α/(α - 2) where α > 2, else infinite. The equilibrium law is Lomax of
+    index α - 1 and the same s, since ∫(1 + x/s)^-α dx = (1 + x/s)^-(α-1).
+    """
+
+    forms = (("alpha",), ("cv",))
+    kind: Literal["pareto"]
+    alpha: Annotated[Number, Field(ge=SMALLEST_LOMAX_ALPHA)] | None = None
+    cv: Annotated[Cv, Field(gt=1)] | None = None
+
+    @property
+    def index(self) -> float:
+        """Tail index; of a cv 2c2/(c2 - 1), which is above 2."""
+        if self.alpha is not None:
+            return self.alpha
+        assert self.cv is not None
+        return 2 * self.cv * self.cv / (self.cv * self.cv - 1)
+
+    @property
+    def c2(self) -> float:
+        return self.index / (self.index - 2) if self.index > 2 else math.inf
+
+    def gaps(self, rng: Generator, count: int) -> Floats:
+        return self._lomax(rng, self.index, count)
+
+    def first_gap(self, rng: Generator) -> float:
+        return float(self._lomax(rng, self.index - 1, 1)[0])
+
+    def _lomax(self, rng: Generator, index: float, count: int) -> Floats:
+        """s·(U^(-1/index) - 1)."""
+        gaps = draws.standard_exponential(rng, count)
+        gaps /= index
+        arrays.expm1(gaps, out=gaps)
+        gaps *= self.index - 1
+        return gaps
 
 
-def _eliminated(weights: list[list[float]]) -> list[float]:
-    """Shares of the states of one class: each is taken out, from the last on, its paths being added to the rest."""
-    for last in range(len(weights) - 1, 0, -1):
-        out = 0.0
-        for j in range(last):
-            out += weights[last][j]
-        for i in range(last):
-            weights[i][last] /= out
-            for j in range(last):
-                weights[i][j] += weights[i][last] * weights[last][j]
-    shares = [1.0]
-    for state in range(1, len(weights)):
-        share = 0.0
-        for i in range(state):
-            share += shares[i] * weights[i][state]
-        shares.append(share)
-    return shares
+class Hyperexponential(OfCv):
+    """One of two exponential gaps at random: of rate 2p with probability p, else of rate 2(1 - p), so that c2 = cv².
+
+    p = (1 + √((c2 - 1)/(c2 + 1)))/2 (Whitt, Operations Research 30, 1982). Each phase carries half of the time, so that
+    the equilibrium law is one of the two exponentials with probability 1/2 each.
+    """
+
+    least_c2 = 1.0
+    kind: Literal["hyperexponential"]
+    cv: Annotated[Cv, Field(ge=1)]
+
+    @property
+    def p(self) -> float:
+        """Probability of the short phase."""
+        return (1 + math.sqrt((self.c2 - 1) / (self.c2 + 1))) / 2
+
+    def gaps(self, rng: Generator, count: int) -> Floats:
+        gaps = draws.standard_exponential(rng, count)
+        gaps *= np.where(rng.random(count) < self.p, 0.5 / self.p, 0.5 / (1 - self.p))
+        return gaps
+
+    def first_gap(self, rng: Generator) -> float:
+        gap = float(draws.standard_exponential(rng, 1)[0])
+        return gap * (0.5 / self.p if rng.random() < 0.5 else 0.5 / (1 - self.p))
+
+
+@dataclass(frozen=True)
+class Cascades:
+    """Points of a self-exciting process of rate 1: each brings `n` further ones on average, at Exp(`beta`) delays.
+
+    Intensity 1 - n + n·beta·X(t), X(t) = Σ exp(-beta(t - t_i)); `beta` is per expected arrival. IDC(∞) = 1/(1-n)²
+    (Hawkes, Biometrika 58, 1971; the branching form is Hawkes and Oakes, J. Appl. Prob. 11, 1974).
+    """
+
+    n: float
+    beta: float
+
+    def __post_init__(self) -> None:
+        if not self.beta >= SMALLEST_HAWKES_BETA:
+            raise ValueError(
+                f"hawkes needs beta >= {SMALLEST_HAWKES_BETA} per expected arrival, not {self.beta:g}"
+            )
+
+    def points(self, rng: Generator, length: float) -> Floats:
+        """Roots from `-burn_in` on, and the first children of what was before; then generation after generation."""
+        start = -self.burn_in()
+        roots = rng.random(int(draws.poisson(rng, (1 - self.n) * (length - start), 1)[0]))
+        roots *= length - start
+        before = self._delays(rng, int(draws.poisson(rng, self.n * self._excitation(rng), 1)[0]))
+        generation = np.concatenate([roots, before[before < length - start]])
+        generation += start
+        generations = []
+        while generation.size:
+            generations.append(generation[generation >= 0])
+            starts = range(0, generation.size, renewals.CHUNK)
+            parts = [generation[first : first + renewals.CHUNK] for first in starts]
+            generation = np.concatenate([self._children(rng, part, length) for part in parts])
+        points = np.concatenate([*generations, np.empty(0)])
+        points.sort()
+        return points
+
+    def _children(self, rng: Generator, parents: Floats, length: float) -> Floats:
+        born = np.repeat(parents, draws.poisson(rng, self.n, parents.size))
+        born += self._delays(rng, born.size)
+        return born[born < length]
+
+    def _delays(self, rng: Generator, count: int) -> Floats:
+        delays = draws.standard_exponential(rng, count)
+        delays /= self.beta
+        return delays
+
+    def _excitation(self, rng: Generator) -> float:
+        """X at the start of the burn-in: Gamma of the stationary mean 1/beta and variance 1/(2·beta·(1-n)).
+
+        The moments follow from 0 = d/dt E X² = -2·beta·E X² + E[(1 - n + n·beta·X)(2X + 1)]. The Gamma law is that
+        of the diffusion limit (Jaisson, Rosenbaum, Ann. Appl. Prob. 25, 2015); the burn-in wears off what differs.
+        """
+        shape = 2 * (1 - self.n) / self.beta
+        return float(draws.standard_gamma(rng, shape, 1)[0]) / (2 * (1 - self.n))
+
+    def burn_in(self) -> float:
+        """Length before 0 after which what was before leaves fewer than 1e-9 arrivals, at most 100,000.
+
+        The descendants of a root at 0 have intensity n·beta·exp(-k·u) at u, with k = beta(1-n) (the
+        resolvent of the kernel). Roots before -B therefore leave, after 0,
+        (1-n) ∫_B^∞ ∫_s^∞ n·beta·exp(-k·u) du ds = (n/k)·exp(-k·B).
+        """
+        k = self.beta * (1 - self.n)
+        if not self.n:
+            return 0.0
+        return min(max(0.0, scalars.log(self.n / k / _BURN_IN_MISSED) / k), LONGEST_BURN_IN)
+
+
+_Children = Annotated[Number, Field(ge=0, le=LARGEST_HAWKES_N)]
+
+
+class Hawkes(Unit):
+    """Each arrival brings `n` more on average, at rate `beta` per expected arrival."""
+
+    kind: Literal["hawkes"]
+    n: _Children
+    beta: Annotated[Number, Field(ge=0.001)]
+
+    def points(self, rng: Generator, length: float) -> Floats:
+        return Cascades(self.n, self.beta).points(rng, length)
+
+
+Residual = Annotated[
+    Poisson | Gamma | Weibull | Lognormal | Pareto | Hyperexponential | Hawkes, Field(discriminator="kind")
+]
+"""A process of rate 1, as a key of an envelope."""
+
+
+class ConstantArrivals(Rated):
+    """One request every 1/rate, the first at 0."""
+
+    example = "{kind: constant, rate: 100/s}"
+    kind: Literal["constant"]
+
+    def _drawn(self, rng: Generator, horizon_ns: int) -> Instants:
+        """Arrival i at floor(i · 1e9 / rate); the generator is not used."""
+        del rng
+        points = np.arange(math.ceil(self.stated_count(horizon_ns)) + 1, dtype=np.float64)
+        points *= float(NS_PER_S)
+        with np.errstate(over="ignore"):  # of a rate so low that the second point is beyond every float
+            points /= self.rate_hz
+        offsets = floor_in_place(points[: np.searchsorted(points, float(horizon_ns))])
+        return offsets[: np.searchsorted(offsets, horizon_ns)]
+
+
+class PoissonArrivals(Poisson, Stationary):
+    """Independent arrivals."""
+
+    example = "{kind: poisson, rate: 100/s}"
+
+
+class GammaArrivals(Gamma, Stationary):
+    """Renewal process of gamma gaps, by `cv` or `burstiness` (= 1/cv²)."""
+
+    example = "{kind: gamma, rate: 100/s, cv: 2}"
+
+
+class WeibullArrivals(Weibull, Stationary):
+    """Renewal process of Weibull gaps."""
+
+    example = "{kind: weibull, rate: 100/s, cv: 2}"
+
+
+class LognormalArrivals(Lognormal, Stationary):
+    """Renewal process of lognormal gaps."""
+
+    example = "{kind: lognormal, rate: 100/s, cv: 2}"
+
+
+class ParetoArrivals(Pareto, Stationary):
+    """Renewal process of Pareto gaps, by tail index or cv."""
+
+    example = "{kind: pareto, rate: 100/s, alpha: 1.8}"
+
+
+class HyperexponentialArrivals(Hyperexponential, Stationary):
+    """Renewal process of two exponential gaps mixed."""
+
+    example = "{kind: hyperexponential, rate: 100/s, cv: 2}"
+
+
+class HawkesArrivals(Fitted, Stationary):
+    """Self-exciting: each arrival brings `n` more on average, the delays exponential of rate `beta`."""
+
+    example = "{kind: hawkes, rate: 100/s, n: 0.8, beta: 2/s}"
+    forms = (("preset",), ("n", "beta_hz"))
+    kind: Literal["hawkes"]
+    preset: PresetName | None = None
+    n: _Children | None = None
+    beta_hz: Rate | None = Field(default=None, alias="beta")
+
+    def points(self, rng: Generator, length: float) -> Floats:
+        own = self.settled()
+        return Cascades(own.n, own.beta_hz / self.rate_hz).points(rng, length)
+
+
+class ClientsArrivals(Fitted):
+    """Many clients with Zipf shares of the rate, each a renewal process of gamma gaps with a cv of its own.
+
+    The rate of client i is in proportion to i^-zipf. The cv of each is lognormal with median `cv` and spread `cv_sigma`
+    of its logarithm, cut to 0.1 … √10 (ServeGen, arXiv 2505.09999, finds that shape: few clients carry most of the
+    load, and each has its own burstiness).
+    """
+
+    example = "{kind: clients, rate: 100/s, clients: 100, zipf: 1, cv: 2, cv_sigma: 0.6}"
+    forms = (("preset",), ("clients", "zipf", "cv"))
+    kind: Literal["clients"]
+    preset: ClientPresetName | None = None
+    clients: Annotated[Count, Field(le=LARGEST_CLIENT_COUNT)] | None = None
+    zipf: Annotated[Number, Field(ge=0, le=_LARGEST_ZIPF)] | None = None
+    cv: Annotated[Cv, Field(ge=_SMALLEST_CLIENT_CV)] | None = None
+    cv_sigma: Annotated[Number, Field(ge=0, le=LARGEST_SIGMA)] | None = None
+
+    @model_validator(mode="after")
+    def _is_drawable(self) -> Self:
+        if self.preset is not None and self.cv_sigma is not None:
+            raise ValueError("cv_sigma is for clients, zipf and cv; a preset has its own")
+        if self.cv is not None and self.cv * self.cv > LARGEST_GAMMA_C2:
+            raise ValueError(f"cv² {self.cv * self.cv:g} is above {LARGEST_GAMMA_C2:g}")
+        return self
+
+    def rates_hz(self) -> Floats:
+        """Rate of each client, (clients,), falling."""
+        own = self.settled()
+        weights = arrays.power(np.arange(1, own.clients + 1, dtype=np.float64), -own.zipf)
+        rates: Floats = weights / math.fsum(weights) * self.rate_hz
+        return rates
+
+    def _drawn(self, rng: Generator, horizon_ns: int) -> Instants:
+        own, rates_hz = self.settled(), self.rates_hz()
+        cvs = own.cv * draws.lognormal(rng, 0.0, own.cv_sigma or 0.0, rates_hz.size)
+        np.clip(cvs, _SMALLEST_CLIENT_CV, math.sqrt(LARGEST_GAMMA_C2), out=cvs)
+        parts = []
+        each = _gamma_renewals(rng, cvs, rates_hz * (horizon_ns / NS_PER_S))
+        for rate_hz, points in zip(rates_hz.tolist(), each, strict=True):
+            points *= NS_PER_S / rate_hz
+            parts.append(held_below(floor_in_place(points), horizon_ns))
+        return merged(parts)
+
+
+def _gamma_renewals(rng: Generator, cvs: Floats, lengths: Floats) -> list[Floats]:
+    """Points of many renewal processes of gamma gaps, each of a cv and over a length of its own, drawn together."""
+    c2 = cvs * cvs
+    reached = draws.gamma_each(rng, 1 / c2 + 1) * c2 * rng.random(cvs.size)
+    blocks = [[reached[i : i + 1]] for i in range(cvs.size)]
+    todo = np.flatnonzero(reached < lengths)
+    reached = reached.copy()
+    while todo.size:
+        missing = lengths[todo] - reached[todo]
+        spread = np.sqrt(np.minimum(c2[todo], renewals.MOST_SPREAD_C2) * missing)
+        counts = (missing + 4 * spread).astype(np.int64) + 16
+        for part in groups(counts, renewals.CHUNK):
+            for i, block in zip(todo[part], _gamma_blocks(rng, c2[todo[part]], counts[part]), strict=True):
+                block += reached[i]
+                blocks[i].append(block)
+                reached[i] = block[-1]
+        todo = todo[reached[todo] < lengths[todo]]
+    whole = [np.concatenate(parts) for parts in blocks]
+    return [
+        points[: np.searchsorted(points, end)] for points, end in zip(whole, lengths.tolist(), strict=True)
+    ]
+
+
+def _gamma_blocks(rng: Generator, c2: Floats, counts: NDArray[np.int64]) -> list[Floats]:
+    """Cumulated gaps of each."""
+    if c2.size == 1:
+        one = float(c2[0])
+        return [renewals.cumulated(rng, lambda rng, n: renewals.gamma_gaps(rng, one, n), int(counts[0]))]
+    every = np.repeat(c2, counts)
+    gaps = draws.gamma_each(rng, 1 / every)
+    gaps *= every
+    parts = np.split(gaps, np.cumsum(counts)[:-1])
+    return [np.cumsum(part, out=part) for part in parts]
+
+
+def groups(counts: NDArray[np.int64], most: int) -> list[slice]:
+    """Neighbours whose counts sum to `most` at most, or one alone that is above it."""
+    found, start, total = [], 0, 0
+    for place, count in enumerate(counts.tolist()):
+        if total and total + count > most:
+            found.append(slice(start, place))
+            start, total = place, 0
+        total += count
+    return [*found, slice(start, counts.size)]
+
+
+class TicksArrivals(Rated):
+    """A Poisson number of requests at once, every period from 0 on, as of a service that is polled.
+
+    Its rate and expected counts are as if the arrivals of a tick were spread over the period after it: exact at whole
+    periods and at the end.
+    """
+
+    example = "{kind: ticks, rate: 100/s, period: 1s}"
+    kind: Literal["ticks"]
+    period_ns: PositiveDuration = Field(alias="period")
+
+    def _drawn(self, rng: Generator, horizon_ns: int) -> Instants:
+        refuse_pieces(horizon_ns // self.period_ns, "periods of ticks")
+        ticks = np.arange(0, horizon_ns, self.period_ns, dtype=np.int64)
+        return np.repeat(ticks, draws.poisson(rng, self.stated_count(horizon_ns) / ticks.size, ticks.size))
+
+
+StationaryArrivals = (
+    ConstantArrivals
+    | PoissonArrivals
+    | GammaArrivals
+    | WeibullArrivals
+    | LognormalArrivals
+    | ParetoArrivals
+    | HyperexponentialArrivals
+    | HawkesArrivals
+    | ClientsArrivals
+    | TicksArrivals
+)

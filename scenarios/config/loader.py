@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from squall.scenarios.config.clients.check import function_from
-from squall.scenarios.config.fields import Section
 from squall.scenarios.config.locust.load import without_implied_phases
 from squall.scenarios.config.overrides import apply_override, set_value
 from squall.scenarios.config.problems import describe_problem
-from squall.scenarios.config.scenario import OF_A_RUN, Scenario
+from squall.scenarios.config.scenario import OF_A_RUN, STRUCK, Scenario
 from squall.scenarios.errors import ScenarioError
+from squall.scenarios.fields import Section
 from squall.scenarios.foreign_text import variables_in
 from squall.scenarios.strict_yaml import parse_yaml
 
@@ -120,8 +120,14 @@ def scenario_from_mapping(mapping: Mapping[str, Any], origin: str) -> Scenario:
 
 
 def scenario_of_run(mapping: Mapping[str, Any], origin: str) -> Scenario:
-    """The scenario of a run's manifest, which may state keys without effect, as those of earlier versions did."""
-    return section_from_mapping(Scenario, mapping, origin, {OF_A_RUN: True})
+    """The scenario of a run's manifest, which may state keys without effect, as those of earlier versions did, and keys
+    that are struck, at their defaults."""
+    known = dict(mapping)
+    for name, struck in STRUCK.items():
+        section = known.get(name)
+        if isinstance(section, Mapping):
+            known[name] = {key: value for key, value in section.items() if (key, value) not in struck.items()}
+    return section_from_mapping(Scenario, known, origin, {OF_A_RUN: True})
 
 
 def section_from_mapping(

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from squall.scenarios.config.duty import Duty, DutyField
-from squall.scenarios.config.fields import Duration, Section
+from squall.scenarios.fields import Duration, Section
 from squall.scenarios.units import NS_PER_S
 
 SampleInterval = Annotated[Duration, Field(ge=NS_PER_S // 100)]

@@ -1,4 +1,4 @@
-"""Where what the nodes record comes to lie, when it is brought to the driver, and how much network that may take."""
+"""When what the nodes record is brought to the driver, and how much network that may take."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer
 
-from squall.scenarios.config.fields import Section
+from squall.scenarios.fields import Section
 from squall.scenarios.units import format_bandwidth, parse_bandwidth
 
 Bandwidth = Annotated[
@@ -22,8 +22,6 @@ def _none_stays(value: object) -> object:
 class RecordsConfig(Section):
     """`fetch` and bandwidths: of nodes whose disk the driver cannot read itself."""
 
-    keep: Literal["gathered", "on-nodes"] = "gathered"  # in the run directory, or each on its node
-    folder: Annotated[str, Field(pattern="^/")] | None = None  # for these, on each node; none: squall's cache
     fetch: Literal["after", "during"] = "during"  # during: also in phases that are not measured
     bandwidth: Annotated[
         Annotated[int, PlainSerializer(format_bandwidth, return_type=str), Field(gt=0)] | None,

@@ -22,25 +22,14 @@ from pydantic import (
     model_validator,
 )
 
-from squall.scenarios.config.arrivals import (
-    ArrivalsConfig,
-    ClosedArrivals,
-    EnvelopeArrivals,
-    LocustArrivals,
-    UserArrivals,
-    expected_count,
-)
+from squall.scenarios.arrivals.kinds import ArrivalsConfig, UserArrivals
+from squall.scenarios.arrivals.replay import TraceArrivals
+from squall.scenarios.arrivals.scaling import OTHER_SESSIONS, Ratio
+from squall.scenarios.arrivals.users import ClosedArrivals, LocustArrivals
+from squall.scenarios.arrivals.varying import EnvelopeArrivals
 from squall.scenarios.config.clients.client import ClientConfig
 from squall.scenarios.config.clients.routing import NO_MIRROR, WEIGHED
 from squall.scenarios.config.clients.rows import RowsConfig, TraceRows, max_rows
-from squall.scenarios.config.fields import (
-    Number,
-    PositiveDuration,
-    Section,
-    Slug,
-    Text,
-    Whole,
-)
 from squall.scenarios.config.locust.load import LoadConfig, with_locust_phases
 from squall.scenarios.config.locust.refusals import refuse_clients, refuse_models
 from squall.scenarios.config.models.mix import (
@@ -67,7 +56,6 @@ from squall.scenarios.config.servers import (
     with_shared_keys,
     without_shared_keys,
 )
-from squall.scenarios.config.trace import OTHER_SESSIONS, Ratio, TraceArrivals
 from squall.scenarios.config.without_effect import (
     has_its_own,
     model_keys_without_effect,
@@ -76,6 +64,14 @@ from squall.scenarios.config.without_effect import (
     server_keys_without_effect,
     stated_keys,
     without_keys,
+)
+from squall.scenarios.fields import (
+    Number,
+    PositiveDuration,
+    Section,
+    Slug,
+    Text,
+    Whole,
 )
 from squall.scenarios.foreign_text import kept_headers
 from squall.scenarios.promises.fitting import refuse_strangers
@@ -122,7 +118,7 @@ class PhaseConfig(Section):
         expected = (
             0.0
             if self.arrivals is None or isinstance(self.arrivals, UserArrivals)
-            else expected_count(self.arrivals, self.drawn_ns)
+            else self.arrivals.stated_count(self.drawn_ns)
         )
         if expected > LARGEST_ARRIVAL_COUNT:
             raise ValueError(
@@ -156,6 +152,9 @@ class ExpectConfig(Section):
 
     failures: Annotated[Number, Field(ge=0, le=1)] = 0.01  # share of the measured requests that may fail
 
+
+STRUCK: dict[str, dict[str, Any]] = {"clients": {"lease": "5s"}, "records": {"keep": "gathered"}}
+"""Keys that earlier versions had, at their defaults: a digest counts them, so that runs from before still compare."""
 
 OF_A_RUN = "of a run"
 """In the context of a validation: the mapping is that of a run that was, by any version, and is not judged anew."""
@@ -216,7 +215,6 @@ class Scenario(Section):
         self._refuse_two_loops()
         self._refuse_strange_load()
         self._refuse_bad_models()
-        self._refuse_redealt_users()
         self._refuse_bad_servers()
         for where, models, server in self.named_servers():
             self._refuse_session_elsewhere(where, server)
@@ -544,15 +542,6 @@ class Scenario(Section):
             )
             raise ValueError(f"stop_when: {self.stop_when} is for promises over a schedule, and {why}")
 
-    def _refuse_redealt_users(self) -> None:
-        """How far a user of a lost worker had come is not known, so its next request would bear an id of another."""
-        closed = [phase.name for phase in self.phases if isinstance(phase.arrivals, ClosedArrivals)]
-        if closed and self.clients.on_client_loss == "redeal":
-            raise ValueError(
-                f"clients.on_client_loss: redeal is for arrivals of a schedule, and {closed[0]!r} is closed-loop; use"
-                " continue or stop"
-            )
-
     def to_mapping(self) -> dict[str, Any]:
         """The scenario with every default that means something, in plain types with units: it loads back to an equal
         one."""
@@ -601,7 +590,10 @@ class Scenario(Section):
 
     def digest(self) -> str:
         """sha256, in hex, of the canonical JSON of `to_mapping()`: equal exactly for equal scenarios."""
-        text = json.dumps(self.to_mapping(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        mapping = self.to_mapping()
+        for section, struck in STRUCK.items():
+            mapping[section] |= struck
+        text = json.dumps(mapping, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 

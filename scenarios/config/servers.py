@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 
-from squall.scenarios.config.fields import Count, Port, PositiveDuration, PositiveNumber, Section, Text, Whole
+from squall.scenarios.fields import Count, Port, PositiveDuration, PositiveNumber, Section, Text, Whole
 from squall.scenarios.sizes import LARGEST_SERVER_COUNT
 from squall.scenarios.units import NS_PER_S
 

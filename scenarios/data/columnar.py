@@ -11,7 +11,7 @@ import numpy as np
 from squall.scenarios.data.source import Cell, Entry, Source, Wanted, fault
 from squall.scenarios.data.values import array_of
 from squall.scenarios.traces.parts.faults import RowFault
-from squall.scenarios.traces.readers.columnar import Container, schema_of
+from squall.scenarios.traces.tables import Container, schema_of
 
 _BATCH_ROWS = 1_024
 _READ_AHEAD_BYTES = 2**20

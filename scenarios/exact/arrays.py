@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-Whole = NDArray[np.int64]
 
 BLOCK = 1 << 13
 """Numbers at a time, so that what is between stays in the cache; results do not depend on it."""

@@ -6,6 +6,7 @@ specification). For what a law needs once; arrays have `squall.scenarios.exact.a
 
 from __future__ import annotations
 
+import math
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
 from functools import lru_cache
 
@@ -34,11 +35,6 @@ def log1p(x: float) -> float:
     return x if abs(x) < _TINY else float(_DIGITS.ln(_DIGITS.add(1, Decimal(x))))
 
 
-def exp(x: float) -> float:
-    """e^x; infinite where it leaves float64."""
-    return float(_DIGITS.exp(Decimal(x)))
-
-
 def expm1(x: float) -> float:
     """e^x - 1."""
     return x if abs(x) < _TINY else float(_DIGITS.subtract(_DIGITS.exp(Decimal(x)), 1))
@@ -61,3 +57,12 @@ def gamma(x: float) -> float:
             y += 1
         series = sum(c / y ** (2 * n + 1) for n, c in enumerate(_STIRLING))
         return float(((y - Decimal("0.5")) * y.ln() - y + _HALF_LN_TURN + series).exp() / product)
+
+
+def lognormal_parameters(mean: float, cv: float) -> tuple[float, float]:
+    """(mu, sigma) of the logarithm of a lognormal of that mean and cv.
+
+    sigma² = ln(1 + cv²) and mu = ln(mean) - sigma²/2, from the moments exp(mu + sigma²/2) and exp(sigma²) - 1.
+    """
+    variance = log1p(cv * cv)
+    return log(mean) - variance / 2, math.sqrt(variance)

@@ -6,11 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from squall.scenarios.config.fields import Count, Duration, PositiveNumber, Section, Slug, Whole
+from squall.scenarios.fields import Count, Duration, PositiveNumber, Section, Slug, Whole
 from squall.scenarios.units import NS_PER_S
 
-OBJECTIVES = ("p50", "p95", "p99", "throughput")
-"""Latencies are better low, throughput high."""
 Order = Literal["blocked-random", "fixed"]
 Restart = Literal["cell", "block", "never"]
 

@@ -25,7 +25,7 @@ from squall.scenarios.shares.drawing import Draw, drawn_models, mixed, shifted
 from squall.scenarios.shares.ranges import VariantRange
 
 if TYPE_CHECKING:  # of a file's sections: a worker that has no users starts without them
-    from squall.scenarios.config.arrivals import ThinkConfig
+    from squall.scenarios.arrivals.users import ThinkConfig
     from squall.scenarios.config.clients.data import DrawnOrder
     from squall.scenarios.config.clients.rows import RowsConfig
 
@@ -161,7 +161,6 @@ class ClosedPlan:
         self, user: int, phase: int, closed: ClosedPhase
     ) -> Iterator[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]:
         from squall.scenarios.plan.mix import draw_rows
-        from squall.scenarios.plan.think import draw_think_ns
 
         streams = [stream(self.seed, name, phase, user) for name in ("think", "rows", "variants")]
         is_first = True
@@ -173,7 +172,7 @@ class ClosedPlan:
                 drawn(self.order, self.n_variants, streams[2], user, closed.n_users),
             )
         while True:
-            think_ns = draw_think_ns(closed.think, streams[0], _CHUNK_STEPS)
+            think_ns = closed.think.draw(streams[0], _CHUNK_STEPS)
             if is_first:
                 think_ns[0], is_first = 0, False
             yield think_ns, draws[0](_CHUNK_STEPS), draws[1](_CHUNK_STEPS)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.scenarios.plan.hashing import mix64
+from squall.scenarios.exact.hashing import mix64
 from squall.scenarios.traces.parts.part import NO_SESSION
 
 DealRule = Literal["sequence", "hash", "session"]
@@ -18,20 +16,6 @@ PlanRule = DealRule | Literal["lane"]
 """Or, where requests are of sequences, by the number of the lane (`squall.scenarios.sequences`)."""
 
 _SEQ_SALT, _SESSION_SALT = 1, 2
-
-
-@dataclass(frozen=True)
-class Redeal:
-    """What was `worker`'s and is due from `from_ns` on, an offset from the run's start, is the `takers`' by the same
-    rule. Raises ValueError without takers, and where the worker is one of them."""
-
-    worker: int
-    from_ns: int
-    takers: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        if not self.takers or self.worker in self.takers:
-            raise ValueError(f"what worker {self.worker} had cannot be dealt to {self.takers}")
 
 
 def workers_of(
@@ -45,41 +29,11 @@ def workers_of(
     """
     if rule == "sequence":
         return seq % n_workers
-    return _remainder(_hashes(rule, seq, affinity), n_workers)
-
-
-def owners_of(
-    rule: PlanRule,
-    seq: NDArray[np.int64],
-    affinity: NDArray[np.uint32] | None,
-    offset_ns: NDArray[np.int64],
-    n_workers: int,
-    redeals: Sequence[Redeal],
-) -> NDArray[np.int64]:
-    """As `workers_of`, after `redeals` in their order: who sends each arrival now, (n,) int64.
-
-    What `workers_of` takes the remainder of is divided, and its quotient deals what is dealt again: the quotients of
-    one worker's arrivals are in turn again, without a pattern, or one for each session. A pure function of the row too.
-    """
-    if not redeals:
-        return workers_of(rule, seq, affinity, n_workers)
-    dealt = seq if rule == "sequence" else _hashes(rule, seq, affinity).astype(np.int64)
-    left, worker = np.divmod(dealt, n_workers)
-    for one in redeals:
-        rows = np.flatnonzero((worker == one.worker) & (offset_ns >= one.from_ns))
-        left[rows], turn = np.divmod(left[rows], len(one.takers))
-        worker[rows] = np.array(one.takers, np.int64)[turn]
-    return worker
-
-
-def _hashes(
-    rule: PlanRule, seq: NDArray[np.int64], affinity: NDArray[np.uint32] | None
-) -> NDArray[np.uint32]:
     if rule == "hash":
-        return mix64(seq, _SEQ_SALT).astype(np.uint32)
+        return _remainder(mix64(seq, _SEQ_SALT).astype(np.uint32), n_workers)
     if affinity is None:
         raise ValueError(f"a plan dealt by {rule} needs the affinity of its arrivals")
-    return affinity
+    return _remainder(affinity, n_workers)
 
 
 def affinity_of(session: NDArray[np.int64] | None, seq: NDArray[np.int64]) -> NDArray[np.uint32]:

@@ -11,43 +11,41 @@ from pathlib import Path
 
 import numpy as np
 
-from squall.scenarios.arrivals.process import Arrivals
-from squall.scenarios.config.arrivals import ClosedArrivals, UserArrivals
+from squall.scenarios.arrivals.kinds import OpenArrivals, UserArrivals
+from squall.scenarios.arrivals.replay import TraceArrivals, TraceReplay
+from squall.scenarios.arrivals.scaling import scaled
+from squall.scenarios.arrivals.users import ClosedArrivals
+from squall.scenarios.arrivals.window import Drawn, FileState, changed
 from squall.scenarios.config.clients.data import IN_SEQUENCE, DrawnOrder, TraceOrder
 from squall.scenarios.config.clients.rows import RowsConfig, TraceRows
 from squall.scenarios.config.scenario import PhaseConfig, Scenario
-from squall.scenarios.config.trace import TraceArrivals
 from squall.scenarios.data.drawing import drawn, entry_dtype
 from squall.scenarios.data.named import named_entries
 from squall.scenarios.data.opening import count_entries, faults_at
 from squall.scenarios.errors import ScenarioError
-from squall.scenarios.plan.build import build_arrivals
 from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan, ModelLoad
 from squall.scenarios.plan.deal import PlanRule, affinity_of
 from squall.scenarios.plan.growing import PIECE_ROWS, Column
 from squall.scenarios.plan.mix import draw_rows, settled, trace_rows
 from squall.scenarios.plan.plan import COLUMNS, VARIANT_TYPES, PhaseSpan, Plan, stream
-from squall.scenarios.plan.replay import TraceReplay
-from squall.scenarios.plan.scaling import scaled
-from squall.scenarios.plan.window import Drawn, FileState, changed
 from squall.scenarios.shares.drawing import Draw, drawn_models, mixed, shifted
 from squall.scenarios.shares.ranges import VariantRange, ranges_of
 from squall.scenarios.sizes import LARGEST_ARRIVAL_COUNT
 
 
-def plan_scenario(scenario: Scenario, seed: int | None = None, folder: Path | None = None) -> Plan:
+def plan_scenario(scenario: Scenario, seed: int | None = None) -> Plan:
     """The plan of the whole run, the same for the same scenario and seed; `seed` None means the scenario's.
 
     Phases are laid end to end. Each phase has its own streams for arrivals, models, rows and variants, so that a change
     to one moves no other. A phase with a `speed` is drawn as without one, and its instants are divided by it in
     integers. The draws use nothing that depends on CPU or C library (`squall.scenarios.exact`), so that the same
     release of squall plans the same anywhere; `sha256()` in the manifest shows whether two runs had one schedule.
-    `folder` takes the temporary files of a plan that is kept in files; None: the system's temporary folder. Raises
-    ScenarioError for a trace file that cannot be used, parameters that do not suit the phase, sessions that are not
-    there and a full disk, ValueError for a closed-loop scenario, which has no schedule: `plan_closed` plans it.
+
+    Raises ScenarioError for a trace file that cannot be used, parameters that do not suit the phase, sessions that are
+    not there and a full disk, ValueError for a closed-loop scenario, which has no schedule: `plan_closed` plans it.
     """
     spans = lay_out(scenario.phases)
-    draft = _Draft(scenario, scenario.seed if seed is None else seed, folder)
+    draft = _Draft(scenario, scenario.seed if seed is None else seed)
     for index, span in enumerate(spans):
         draft.add_phase(index, span.start_ns)
     return draft.plan(spans)
@@ -124,7 +122,7 @@ def lay_out(phases: Sequence[PhaseConfig]) -> tuple[PhaseSpan, ...]:
 class _Draft:
     """The columns of a plan as its phases are drawn."""
 
-    def __init__(self, scenario: Scenario, seed: int, folder: Path | None) -> None:
+    def __init__(self, scenario: Scenario, seed: int) -> None:
         self._scenario = scenario
         self._seed = seed
         clients = scenario.clients
@@ -132,10 +130,10 @@ class _Draft:
         self._ranges = variant_ranges(scenario)
         self._of_variant = np.dtype(entry_dtype(self._n_payloads))
         types = {**COLUMNS, "variant": VARIANT_TYPES[self._of_variant]}
-        self._columns = {name: Column(dtype, folder) for name, dtype in types.items()}
+        self._columns = {name: Column(dtype) for name, dtype in types.items()}
         is_by_session = clients.deal == "session" or clients.routing.kind in ("sticky", "trace")
         self._n_lanes = clients.sequences.concurrent if clients.sequences is not None else None
-        self._affinity = Column("<u4", folder) if is_by_session or self._n_lanes else None
+        self._affinity = Column("<u4") if is_by_session or self._n_lanes else None
         self._named = named_entries(clients.data, self._n_payloads) if clients.data is not None else None
         self._states: dict[Path, FileState] = {}
 
@@ -151,10 +149,11 @@ class _Draft:
         sizes = {rows.size} if isinstance(rows, TraceRows) else set()
         sizes |= {named.column} if named is not None else set()
         try:
-            arrivals = build_arrivals(
-                phase.arrivals, phase.drawn_ns, tuple(sorted(sizes)), self._scenario.clients.routing.column
-            )
-            parts = _parts(arrivals, stream(self._seed, "arrivals", index), phase, start_ns)
+            replay = None
+            if isinstance(phase.arrivals, TraceArrivals):
+                replay = phase.arrivals.replay(tuple(sorted(sizes)), self._scenario.clients.routing.column)
+            rng = stream(self._seed, "arrivals", index)
+            parts = _parts(replay or phase.arrivals, rng, phase, start_ns)
         except (
             ValueError
         ) as error:  # what only the whole phase shows: a rate of 0 throughout, too many pieces
@@ -168,8 +167,8 @@ class _Draft:
                 self._columns["variant"].append(entries.astype(self._of_variant))
             self._add(phase, part)
             self._refuse_too_many(phase, len(self._columns["offset_ns"]) - n_before)
-        if isinstance(arrivals, TraceReplay):
-            self._refuse_change(arrivals)
+        if replay is not None:
+            self._refuse_change(replay)
         self._draw(index, rows, len(self._columns["offset_ns"]) - n_before, named is not None)
 
     def plan(self, spans: tuple[PhaseSpan, ...]) -> Plan:
@@ -251,14 +250,14 @@ class _Draft:
 
 
 def _parts(
-    arrivals: Arrivals, rng: np.random.Generator, phase: PhaseConfig, start_ns: int
+    arrivals: OpenArrivals | TraceReplay, rng: np.random.Generator, phase: PhaseConfig, start_ns: int
 ) -> Iterator[Drawn]:
     """The arrivals of a phase on the timeline of the run: those of a trace in parts, others at once, where they are."""
     speed = phase.speed or Fraction(1)
     if isinstance(arrivals, TraceReplay):
         parts = arrivals.parts(rng, phase.drawn_ns)
         return (replace(part, offset_ns=scaled(part.offset_ns, 1 / speed) + start_ns) for part in parts)
-    offsets = arrivals.offsets_ns(rng, phase.drawn_ns)
+    offsets = arrivals.draw(rng, phase.drawn_ns)
     for first in range(0, offsets.size if speed != 1 else 0, PIECE_ROWS):
         piece = slice(first, first + PIECE_ROWS)
         offsets[piece] = scaled(offsets[piece], 1 / speed)

@@ -1,20 +1,16 @@
-"""Columns that grow: in memory up to a size, beyond it in temporary files without a name.
+"""Columns of a plan: in memory up to `MOST_ROWS_IN_MEMORY`, above it mapped from temporary files without a name.
 
-A file-backed column is an ordinary read-only array over a mapped file that goes with the last reference to it. Its
-pages are the kernel's to drop; `pieces` drops them behind itself, so that a sweep over columns of any length holds a
-few MB.
+A mapped column is an ordinary read-only array whose file goes with the last reference to it. Its pages are the
+kernel's to drop, so that a sweep in `pieces` over columns of any length takes no more memory than there is.
 """
 
 from __future__ import annotations
 
-import mmap
-import os
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from io import FileIO
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,166 +19,56 @@ from squall.scenarios.errors import ScenarioError
 
 MOST_ROWS_IN_MEMORY = 2**24
 PIECE_ROWS = 2**20
-"""Rows at a time; a multiple of every page size, so that a piece of any column is whole pages."""
-_LEAST_BLOCK_ROWS = 2**12
-_BLOCK_BYTES = 2**25
-"""glibc maps an allocation of this size on its own, so that its memory goes back when it is freed."""
 
 
 class Column:
     """A column under construction."""
 
-    def __init__(
-        self, dtype: str, folder: Path | None = None, most_rows_in_memory: int | None = None
-    ) -> None:
-        """`folder`: where the file goes if there is one; None: the system's temporary folder."""
+    def __init__(self, dtype: str) -> None:
         self._dtype = np.dtype(dtype)
-        self._folder = folder
-        self._most_rows = MOST_ROWS_IN_MEMORY if most_rows_in_memory is None else most_rows_in_memory
         self._chunks: list[NDArray[Any]] = []
-        self._block = np.empty(0, self._dtype)
-        self._n_used = 0
-        self._file: FileIO | None = None
+        self._file: FileIO | None = None  # has all rows, once they are too many for memory
         self._n_rows = 0
 
     def __len__(self) -> int:
         return self._n_rows
 
     def append(self, rows: NDArray[Any]) -> None:
-        """Adds rows; an array of 32 MiB or more is the column's own from then on.
-
-        Raises ScenarioError where a file cannot be written.
-        """
-        rows = np.asarray(rows, dtype=self._dtype)
+        """Adds rows. Raises ScenarioError if the temporary file cannot be written."""
+        self._chunks.append(np.asarray(rows, dtype=self._dtype))
         self._n_rows += rows.size
-        if self._n_rows > self._most_rows:
-            self._write(rows)
-        elif rows.nbytes >= _BLOCK_BYTES:
-            self._close_block()
-            self._chunks.append(rows)
-        else:
-            self._copy(rows)
+        if self._n_rows <= MOST_ROWS_IN_MEMORY:
+            return
+        try:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - it grows until `join`
+                weakref.finalize(self, self._file.close)
+            while self._chunks:
+                left = np.ascontiguousarray(self._chunks.pop(0)).view(np.uint8).data
+                while left:
+                    left = left[self._file.write(left) :]
+        except OSError as error:
+            raise ScenarioError(
+                f"{tempfile.gettempdir()}: a temporary file of the plan cannot be written:"
+                f" {error.strerror or error}; free space there or set TMPDIR"
+            ) from error
 
     def fill(self, count: int, draw: Callable[[int], NDArray[Any]]) -> None:
-        """Adds `count` rows, `draw(n)` giving the next n of them: `PIECE_ROWS` at a time, always the same pieces."""
-        is_in_memory = self._n_rows + count <= self._most_rows
-        whole = np.empty(count if is_in_memory else 0, self._dtype)
+        """Adds `count` rows, `draw(n)` returning the next n of them: `PIECE_ROWS` at a time, always the same pieces."""
         for start in range(0, count, PIECE_ROWS):
-            rows = draw(min(PIECE_ROWS, count - start))
-            if is_in_memory:
-                whole[start : start + rows.size] = rows
-            else:
-                self.append(rows)
-        if whole.size:
-            self.append(whole)
+            self.append(draw(min(PIECE_ROWS, count - start)))
 
     def join(self) -> NDArray[Any]:
-        """All rows, (n,); the column is empty afterwards. One chunk is given back as it is."""
+        """All rows, (n,); the column is empty afterwards. One chunk is returned as it is."""
         if self._file is not None:
-            with _disk(self._folder), self._file as file:
-                return _mapped(file, self._dtype, mmap.PROT_READ)
-        self._close_block()
-        if len(self._chunks) == 1:
-            return self._chunks.pop()
-        whole = np.empty(self._n_rows, self._dtype)
-        place = self._n_rows
-        while self._chunks:
-            chunk = self._chunks.pop()
-            place -= chunk.size
-            whole[place : place + chunk.size] = chunk
-        return whole
-
-    def _copy(self, rows: NDArray[Any]) -> None:
-        """Into blocks that grow to a size that the allocator gives back to the system, as `join` empties them."""
-        while rows.size:
-            if self._n_used == self._block.size:
-                n_rows = max(2 * self._block.size, rows.size, _LEAST_BLOCK_ROWS)
-                self._close_block()
-                self._block = np.empty(min(n_rows, _BLOCK_BYTES // self._dtype.itemsize), self._dtype)
-            taken = rows[: self._block.size - self._n_used]
-            self._block[self._n_used : self._n_used + taken.size] = taken
-            self._n_used += taken.size
-            rows = rows[taken.size :]
-
-    def _close_block(self) -> None:
-        if self._n_used:
-            self._chunks.append(self._block[: self._n_used])
-        self._block, self._n_used = self._block[:0], 0
-
-    def _write(self, rows: NDArray[Any]) -> None:
-        with _disk(self._folder):
-            if self._file is None:
-                self._file = tempfile.TemporaryFile(buffering=0, dir=self._folder)  # noqa: SIM115 - it grows until `join`
-                weakref.finalize(self, self._file.close)
-            self._close_block()
-            while self._chunks:
-                _write_all(self._file, self._chunks.pop(0))
-            _write_all(self._file, rows)
-
-
-def blank(dtype: str, n_rows: int, folder: Path | None = None) -> NDArray[Any]:
-    """A writable column of zeros, (n_rows,); file-backed above `MOST_ROWS_IN_MEMORY`.
-
-    Raises ScenarioError where the disk has no room for it.
-    """
-    if n_rows <= MOST_ROWS_IN_MEMORY:
-        return np.zeros(n_rows, dtype)
-    with _disk(folder), tempfile.TemporaryFile(dir=folder) as file:
-        # reserved, since a write to a mapped page for which there is no block kills the process
-        os.posix_fallocate(file.fileno(), 0, n_rows * np.dtype(dtype).itemsize)
-        return _mapped(file, np.dtype(dtype), mmap.PROT_READ | mmap.PROT_WRITE)
+            with self._file as file:
+                return np.asarray(np.memmap(file, self._dtype, mode="r"))
+        chunks, self._chunks = self._chunks, []
+        return chunks[0] if len(chunks) == 1 else np.concatenate([np.empty(0, self._dtype), *chunks])
 
 
 def pieces(columns: Sequence[NDArray[Any]], n_rows: int = PIECE_ROWS) -> Iterator[slice]:
-    """Slices that cover columns of one length in order, `n_rows` (a multiple of 4,096) at a time.
-
-    Behind each the pages of file-backed columns are dropped.
-    """
-    maps = [(mapped, column.itemsize) for column in columns if (mapped := _map_of(column)) is not None]
+    """Slices that cover columns of one length in order, `n_rows` at a time."""
     length = min((column.size for column in columns), default=0)
     for start in range(0, length, n_rows):
-        stop = min(start + n_rows, length)
-        yield slice(start, stop)
-        for mapped, item_bytes in maps:
-            mapped.madvise(mmap.MADV_DONTNEED, start * item_bytes, (stop - start) * item_bytes)
-
-
-def is_in_file(column: NDArray[Any]) -> bool:
-    """True if the column, or the one it is a view of, is file-backed."""
-    return _map_of(column) is not None
-
-
-def _write_all(file: FileIO, rows: NDArray[Any]) -> None:
-    left = np.ascontiguousarray(rows).view(np.uint8).data
-    while left:
-        left = left[file.write(left) :]
-
-
-def _mapped(file: IO[bytes], dtype: np.dtype[Any], protection: int) -> NDArray[Any]:
-    """The whole of a file that is not empty as an array; the mapping outlives the file object."""
-    return np.frombuffer(mmap.mmap(file.fileno(), 0, prot=protection), dtype)
-
-
-def _map_of(column: NDArray[Any]) -> mmap.mmap | None:
-    base: Any = column
-    while isinstance(base, np.ndarray):
-        base = base.base
-    base = base.obj if isinstance(base, memoryview) else base
-    return base if isinstance(base, mmap.mmap) else None
-
-
-class _disk:
-    """Maps the errors of temporary files."""
-
-    def __init__(self, folder: Path | None) -> None:
-        self._folder = folder
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError):
-            folder = self._folder or tempfile.gettempdir()
-            reason = error.strerror or str(error)
-            raise ScenarioError(
-                f"{folder}: a temporary file of the plan cannot be written: {reason}; free space there or set TMPDIR"
-            ) from error
+        yield slice(start, min(start + n_rows, length))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import lru_cache
 from pathlib import Path
 from typing import assert_never
@@ -65,18 +64,9 @@ def zipf_weights(config: ZipfRows) -> NDArray[np.float64]:
 
 
 @lru_cache(maxsize=1024)
-def lognormal_parameters(mean: float, cv: float) -> tuple[float, float]:
-    """(mu, sigma) of the logarithm of a lognormal of that mean and cv.
-
-    sigma² = ln(1 + cv²) and mu = ln(mean) - sigma²/2, from the moments exp(mu + sigma²/2) and exp(sigma²) - 1.
-    """
-    variance = scalars.log1p(cv * cv)
-    return scalars.log(mean) - variance / 2, math.sqrt(variance)
-
-
 def _lognormal(config: LognormalRows, rng: np.random.Generator, count: int) -> NDArray[np.int32]:
     """Rounded to the nearest, then clipped to [1, max]: mean and cv are those before both steps."""
-    found = draws.lognormal(rng, *lognormal_parameters(config.mean, config.cv), count)
+    found = draws.lognormal(rng, *scalars.lognormal_parameters(config.mean, config.cv), count)
     return np.clip(np.rint(found), 1, config.max).astype(np.int32)
 
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.scenarios.plan.deal import PlanRule, Redeal, owners_of, workers_of
-from squall.scenarios.plan.growing import PIECE_ROWS, Column, blank, pieces
+from squall.scenarios.plan.deal import PlanRule, workers_of
+from squall.scenarios.plan.growing import pieces
 from squall.scenarios.shares.ranges import VariantRange, models_of
 
 COLUMNS = {"seq": "<i8", "offset_ns": "<i8", "phase": "<u1", "rows": "<i4", "variant": "<u1"}
@@ -152,10 +150,7 @@ def _parts_of(plan: Plan, workers: range, n_workers: int) -> list[Plan]:
         return [replace(plan, affinity=None)]
     columns = {name: getattr(plan, name) for name in plan.columns}
     affinity, in_turn = plan.affinity, plan.deal == "sequence" and plan.is_whole
-    parts = [
-        {name: Column(dtype, most_rows_in_memory=len(plan)) for name, dtype in plan.columns.items()}
-        for _ in workers
-    ]
+    parts: list[dict[str, list[NDArray[Any]]]] = [{name: [] for name in columns} for _ in workers]
     for piece in pieces([*columns.values(), *([] if affinity is None else [affinity])]):
         shares = None if affinity is None else affinity[piece]
         takers = None if in_turn else workers_of(plan.deal, plan.seq[piece], shares, n_workers)
@@ -164,86 +159,17 @@ def _parts_of(plan: Plan, workers: range, n_workers: int) -> list[Plan]:
             if takers is not None:
                 rows = np.flatnonzero(takers == worker)
             for name, column in columns.items():
-                part[name].append(column[piece][rows])
+                # no view: the pages of a column in a file are read once
+                part[name].append(np.ascontiguousarray(column[piece][rows]))
     return [
         Plan(
             spans=plan.spans,
             deal=plan.deal,
             models=plan.models,
-            **{name: column.join() for name, column in part.items()},
+            **{name: np.concatenate([columns[name][:0], *part.pop(name)]) for name in columns},
         )
         for part in parts
     ]
-
-
-def deal_again(plan: Plan, n_workers: int, redeals: Sequence[Redeal]) -> dict[int, Plan]:
-    """What the last of `redeals` gives to each of its takers, of the whole plan; those who get nothing are left out.
-
-    Looks only at what is due from its instant on.
-    """
-    last = redeals[-1]
-    first = int(np.searchsorted(plan.offset_ns, last.from_ns))
-    rows: dict[int, list[NDArray[np.int64]]] = {}
-    for start in range(first, len(plan), PIECE_ROWS):
-        piece = slice(start, min(start + PIECE_ROWS, len(plan)))
-        shares = None if plan.affinity is None else plan.affinity[piece]
-        dealt = plan.deal, plan.seq[piece], shares, plan.offset_ns[piece], n_workers
-        before, after = owners_of(*dealt, redeals[:-1]), owners_of(*dealt, redeals)
-        for taker in last.takers:
-            rows.setdefault(taker, []).append(
-                np.flatnonzero((before == last.worker) & (after == taker)) + start
-            )
-    whole = {taker: np.concatenate(of_taker) for taker, of_taker in rows.items()}
-    return {
-        taker: Plan(
-            spans=plan.spans,
-            deal=plan.deal,
-            models=plan.models,
-            **{name: getattr(plan, name)[of] for name in plan.columns},
-        )
-        for taker, of in whole.items()
-        if of.size
-    }
-
-
-def merge(plans: Iterable[Plan], n_rows: int | None = None, folder: Path | None = None) -> Plan:
-    """The whole plan from its parts in any order, byte for byte what `deal` was given.
-
-    With `n_rows`, the length of the whole, one part is held at a time. Raises ValueError where a seq is missing before
-    the last or there twice, or phases or columns differ.
-    """
-    if n_rows is None:
-        plans = list(plans)
-        n_rows = max((int(part.seq[-1]) + 1 for part in plans if len(part)), default=0)
-    whole: dict[str, NDArray[Any]] = {}
-    is_there = np.zeros(n_rows, bool)
-    first: Plan | None = None
-    for part in plans:
-        if first is None:
-            first = part
-            whole = {name: blank(dtype, n_rows, folder) for name, dtype in part.columns.items()}
-        if (part.spans, part.columns, part.models) != (first.spans, first.columns, first.models):
-            raise ValueError("plans to merge must be one or more, of the same phases and columns")
-        _put(part, whole, is_there)
-    if first is None:
-        raise ValueError("plans to merge must be one or more, of the same phases and columns")
-    if not is_there.all():
-        raise ValueError(f"seq {int(is_there.argmin())} is in no plan")
-    return Plan(spans=first.spans, deal=first.deal, models=first.models, **whole)
-
-
-def _put(part: Plan, whole: dict[str, NDArray[Any]], is_there: NDArray[np.bool_]) -> None:
-    """Writes the rows of a part to their places."""
-    if len(part) and int(part.seq[-1]) >= is_there.size:
-        raise ValueError(f"seq {int(part.seq[-1])} is beyond the {is_there.size} rows of the whole plan")
-    bounds = np.searchsorted(part.seq, np.arange(0, is_there.size + PIECE_ROWS, PIECE_ROWS))
-    for piece, (low, high) in zip(pieces(list(whole.values())), pairwise(bounds.tolist()), strict=False):
-        seq = part.seq[low:high]
-        if is_there[seq].any():
-            raise ValueError(f"seq {int(seq[is_there[seq]][0])} is in more than one plan")
-        is_there[seq] = True
-        for name, column in whole.items():
-            column[piece][seq - piece.start] = getattr(part, name)[low:high]
 
 
 def stream(seed: int, name: str, *place: int) -> np.random.Generator:

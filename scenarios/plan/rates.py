@@ -5,11 +5,10 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any, Literal
 
-from squall.scenarios.config.arrivals import UserArrivals
+from squall.scenarios.arrivals.kinds import UserArrivals
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
-from squall.scenarios.plan.build import build_arrivals
 from squall.scenarios.units import NS_PER_S, format_rate, parse_rate
 
 Scale = Literal["time", "amplitude"]
@@ -31,8 +30,7 @@ def mean_rate_hz(scenario: Scenario) -> float:
         if phase.arrivals is None or isinstance(phase.arrivals, UserArrivals):
             raise ValueError(f"phase {phase.name!r} is closed-loop: it has no rate")
         try:
-            arrivals = build_arrivals(phase.arrivals, phase.drawn_ns)
-            expected += arrivals.expected_count(phase.drawn_ns)
+            expected += phase.arrivals.expected_count(phase.drawn_ns, phase.drawn_ns)
         except ValueError as error:
             raise ScenarioError(f"phases.{phase.name}.arrivals: {error}") from error
         length_ns += phase.duration_ns

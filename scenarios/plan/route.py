@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,10 +20,10 @@ from numpy.typing import NDArray
 from squall.scenarios.config.clients.routing import NO_MIRROR, RoutingConfig
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.exact import arrays
+from squall.scenarios.exact.hashing import mix64
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.deal import affinity_of
 from squall.scenarios.plan.growing import PIECE_ROWS, Column, pieces
-from squall.scenarios.plan.hashing import mix64
 from squall.scenarios.plan.plan import Plan
 from squall.scenarios.shares.ranges import models_of
 from squall.scenarios.sizes import LARGEST_ARRIVAL_COUNT, LARGEST_SERVER_COUNT
@@ -45,7 +44,6 @@ def route(
     routing: RoutingConfig,
     weights: Sequence[float],
     seed: int,
-    folder: Path | None = None,
     served: Sequence[Sequence[int]] = (),
 ) -> Plan:
     """The whole plan with the server of each arrival, one of as many as there are `weights`.
@@ -55,10 +53,10 @@ def route(
     leaves it all. `random`, `weighted`: a hash of seq. `sticky`: a hash of the session. `trace`: the
     server of the session's name, else a hash of the session, whatever the seed. Of a plan dealt by `lane` its number
     stands for seq and session, so that all requests of a sequence have one server. `mirror`: each arrival once for
-    every server, at the same instant and with the same request; seq becomes seq · servers + server. `folder` takes the
-    temporary files of a plan that is kept in files. `served`: the servers of each model, sorted; where some do not
-    serve all, an arrival goes to one of those of its model by the same rule, `round-robin` over the arrivals of that
-    model.
+    every server, at the same instant and with the same request; seq becomes seq · servers + server.
+
+    `served`: the servers of each model, sorted; where some do not serve all, an arrival goes to one of those of its
+    model by the same rule, `round-robin` over the arrivals of that model.
 
     Raises ScenarioError for more arrivals than a plan takes, ValueError for a plan that is routed already and, where
     routing is `sticky` or `trace`, one without affinity, and for a rule that knows no models.
@@ -69,10 +67,10 @@ def route(
     if n_servers == 1 or not routing.is_planned:
         return plan
     if routing.kind == "mirror":
-        return _mirrored(plan, n_servers, folder)
+        return _mirrored(plan, n_servers)
     if routing.kind in ("sticky", "trace") and plan.affinity is None:
         raise ValueError(f"{routing.kind} routing needs the affinity of the arrivals")
-    target = Column("<u1", folder)
+    target = Column("<u1")
     affinity: NDArray[Any] = plan.seq if plan.affinity is None else plan.affinity  # no other kind looks at it
     if any(len(servers) < n_servers for servers in served):
         by_model = _ByModel(routing, weights, seed, served)
@@ -227,12 +225,12 @@ def _uniform(hashes: NDArray[np.uint64]) -> NDArray[np.float64]:
     return ((hashes >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
 
 
-def _mirrored(plan: Plan, n_servers: int, folder: Path | None) -> Plan:
+def _mirrored(plan: Plan, n_servers: int) -> Plan:
     """Every arrival `n_servers` times in a row, once for each server. Raises ScenarioError for too many of a phase."""
     _refuse_too_many(plan, n_servers)
     names = [*plan.columns, *([] if plan.affinity is None else ["affinity"])]
-    columns = {name: Column(getattr(plan, name).dtype.str, folder) for name in names}
-    target = Column("<u1", folder)
+    columns = {name: Column(getattr(plan, name).dtype.str) for name in names}
+    target = Column("<u1")
     servers = np.arange(n_servers)
     for piece in pieces([getattr(plan, name) for name in names], _MIRRORED_ROWS):
         for name, column in columns.items():

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from squall.scenarios.config.fields import Count, Number, Section, Slug, Text
 from squall.scenarios.experiments.file import Order
+from squall.scenarios.fields import Count, Number, Section, Slug, Text
 from squall.scenarios.published.figures import FIGURES
 from squall.scenarios.published.probe import ProbeConfig
 from squall.scenarios.units import parse_duration

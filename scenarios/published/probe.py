@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
-from squall.scenarios.config.fields import Count, Section, Whole
 from squall.scenarios.errors import ScenarioError
+from squall.scenarios.fields import Count, Section, Whole
 
 Device = Literal["gpu", "cpu"]
 Dtype = Literal["bf16", "fp16", "fp32"]

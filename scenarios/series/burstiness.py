@@ -31,35 +31,6 @@ _SAMPLE = 2**16
 _MOST_BINS = 2**24  # counts held at a time; beyond it, windows without an instant are not stored
 
 
-@dataclass(frozen=True)
-class Burstiness:
-    """Figures of a series over [start, end); None where the series does not carry the figure."""
-
-    n: int
-    rate_hz: float
-    gap_c2_ratio: float | None
-    idc_100ms_ratio: float | None
-    idc_1s_ratio: float | None
-    idc_10s_ratio: float | None
-    peak_to_mean_1s_ratio: float | None
-
-
-def describe(times_ns: NDArray[np.int64], end_ns: int, start_ns: int = 0) -> Burstiness:
-    """Burstiness of the sorted instants that lie in [start_ns, end_ns); others are left out."""
-    if end_ns <= start_ns:
-        raise ValueError(f"the span [{start_ns}, {end_ns}) is empty")
-    times = _within(times_ns, start_ns, end_ns)
-    return Burstiness(
-        n=int(times.size),
-        rate_hz=times.size * NS_PER_S / (end_ns - start_ns),
-        gap_c2_ratio=gap_c2(times),
-        idc_100ms_ratio=index_of_dispersion(times, NS_PER_S // 10, start_ns, end_ns),
-        idc_1s_ratio=index_of_dispersion(times, NS_PER_S, start_ns, end_ns),
-        idc_10s_ratio=index_of_dispersion(times, 10 * NS_PER_S, start_ns, end_ns),
-        peak_to_mean_1s_ratio=peak_to_mean(times, NS_PER_S, start_ns, end_ns),
-    )
-
-
 def window_counts(
     times_ns: NDArray[np.int64], window_ns: int, start_ns: int, end_ns: int
 ) -> NDArray[np.int64]:
@@ -73,16 +44,6 @@ def window_counts(
             found = np.bincount(place - low)
             counts[low : low + found.size] += found
     return counts
-
-
-def index_of_dispersion(
-    times_ns: NDArray[np.int64], window_ns: int, start_ns: int, end_ns: int
-) -> float | None:
-    """Var/mean of the counts per window; None below 10 whole windows or without an instant."""
-    counts = window_counts(times_ns, window_ns, start_ns, end_ns)
-    if counts.size < LEAST_WINDOWS or not counts.any():
-        return None
-    return float(counts.var(ddof=1) / counts.mean())
 
 
 def peak_to_mean(times_ns: NDArray[np.int64], window_ns: int, start_ns: int, end_ns: int) -> float | None:

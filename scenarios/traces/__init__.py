@@ -1,1 +1,1 @@
-"""Recorded arrivals as files: every format read into parts, and written."""
+"""Recorded arrivals as files: every format read into parts; Parquet, CSV and JSON lines written."""

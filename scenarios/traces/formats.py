@@ -1,252 +1,364 @@
-"""Every trace format, one record each: how it is recognised, read and written, and what it cannot hold.
-
-`FORMATS` is all of them: a name of `TraceFormat` without a record, or one with two, fails when this is imported.
-"""
+"""The table of trace formats: how each is recognised, and its columns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
-from squall.scenarios.traces.parts.options import TraceFormat, TraceOptions
-from squall.scenarios.traces.parts.part import TracePart
-from squall.scenarios.traces.readers import logs, recognise, sources
-from squall.scenarios.traces.readers.chunk import Source
-from squall.scenarios.traces.readers.recognise import Opening
-from squall.scenarios.traces.readers.servegen import servegen_source
-from squall.scenarios.traces.writers import encoders
-from squall.scenarios.traces.writers.client_windows import ClientWindows
-from squall.scenarios.traces.writers.files import Write, as_columns, as_text
+from squall.scenarios.traces import logs
+from squall.scenarios.traces.instants import is_stamp, stamp_kind
+from squall.scenarios.traces.parts.faults import RowFault, no_column, shown
+from squall.scenarios.traces.parts.names import session_column, stamp_column, stamp_side, unit_of_name
+from squall.scenarios.traces.parts.options import NS_PER_UNIT, TraceOptions, TraceUnit
+from squall.scenarios.traces.rows import Fields, Source
+from squall.scenarios.traces.servegen import servegen_source
+from squall.scenarios.traces.stamps import Reading, instants_of, named, read_stamps
+from squall.scenarios.traces.tables import (
+    Table,
+    columnar,
+    delimited,
+    json_lines,
+    lines_of,
+    schedule,
+    sniff_delimiter,
+    split_line,
+)
+from squall.scenarios.traces.text import first_line, read_head
+
+TraceFormat = Literal[
+    "azure-llm",
+    "burstgpt",
+    "mooncake",
+    "bailian",
+    "intervals",
+    "fixed-schedule",
+    "servegen",
+    "common-log",
+    "combined-log",
+    "alb-log",
+    "elb-log",
+    "envoy-log",
+    "haproxy-log",
+    "w3c-log",
+    "counts",
+    "csv",
+    "jsonl",
+    "lines",
+    "parquet",
+    "arrow",
+]
+
+_COUNTS = ("count", "counts", "requests", "arrivals", "n_requests", "invocations")
+_BIN_UNITS: dict[str, TraceUnit] = {"second": "s", "seconds": "s", "sec": "s", "millisecond": "ms"}
+_SERVEGEN_ROW = re.compile(r"\d+(\.\d*)?,[^,]*,[^,]*,([A-Z][a-z]+)?,[^,]*,[^,]*", re.ASCII)
+_TOKENS = ("input_length", "output_length")
+_AZURE = ("ContextTokens", "GeneratedTokens", "NumImages")
+_BURSTGPT = ("Request tokens", "Response tokens", "Total tokens")
 
 
-@dataclass(frozen=True, kw_only=True)
+class Opening:
+    """How a file begins, each property read when it is first asked for. `column`: the stamps' column, if it is named.
+
+    The properties of text raise RowFault for an empty file and for one that is no text; the bytes never do.
+    """
+
+    def __init__(self, path: Path, column: str | None = None) -> None:
+        self.path = path
+        self.column = column
+
+    @cached_property
+    def magic(self) -> bytes:
+        """The file's own first 6 bytes."""
+        with self.path.open("rb") as file:
+            return file.read(6)
+
+    @cached_property
+    def head(self) -> bytes:
+        """The first bytes of the text, uncompressed."""
+        head = read_head(self.path)
+        first_line(head)
+        if b"\0" in head:
+            raise RowFault(1, "a NUL byte: this is no text, Parquet or Arrow file; name the format")
+        return head
+
+    @cached_property
+    def line(self) -> bytes:
+        """The first line that is not blank."""
+        return first_line(self.head)[1]
+
+    @property
+    def text(self) -> str:
+        """That line, what is not UTF-8 replaced."""
+        return self.line.decode("utf-8", "replace")
+
+    @cached_property
+    def is_json(self) -> bool:
+        """Whether lines are JSON; `[` begins a line of Envoy's log too."""
+        line = self.line.lstrip()
+        return line.startswith(b"{") or (line.startswith(b"[") and not self.is_line_of(logs.ENVOY))
+
+    @cached_property
+    def keys(self) -> set[str]:
+        """The keys of that line, if it is an object of JSON lines."""
+        try:
+            entry = json.loads(self.line) if self.is_json else None
+        except (ValueError, RecursionError):
+            entry = None
+        return set(entry) if isinstance(entry, dict) and "data" not in entry else set()
+
+    @cached_property
+    def cells(self) -> list[str]:
+        """That line as a row of a delimited text. Raises RowFault if it cannot be one."""
+        try:
+            return split_line(self.line, sniff_delimiter(self.line))
+        except ValueError as error:
+            raise RowFault(first_line(self.head)[0], f"{error}; name the format") from error
+
+    def has(self, *names: str) -> bool:
+        """Whether all are cells of that line, in letters of any case."""
+        return {cell.strip().lower() for cell in self.cells} >= {name.lower() for name in names}
+
+    @property
+    def has_values(self) -> bool:
+        """Whether any of the cells is a number or a date, which no header has."""
+        return any(map(is_stamp, self.cells))
+
+    @property
+    def is_header(self) -> bool:
+        """Whether that line is a header with a column of stamps."""
+        is_wide = len(self.cells) > 1 and any(map(stamp_side, self.cells))
+        is_named = self.column is not None and self.has(self.column)
+        return (is_wide or is_named or stamp_column(self.cells) is not None) and not self.has_values
+
+    @property
+    def is_value(self) -> bool:
+        """Whether that line is one cell, and a time or what is meant for one."""
+        text = self.cells[0]
+        return len(self.cells) == 1 and (is_stamp(text) or re.match(r"\s*[-+]?[\d.]", text) is not None)
+
+    def is_line_of(self, log: str) -> bool:
+        """Whether that line has the pattern of a log."""
+        return logs.has_line(log, self.line)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What a format says of its columns. `stamp` and `sizes` None: those that names and values show.
+
+    `unit` of numbers, unless the user or the column's name says it; `is_sure`: it is the format's own, whatever the
+    numbers look like. `n_required` of the sizes must be there. `parent`: the column with the request before in the same
+    conversation, which is then the session.
+    """
+
+    stamp: str | None = None
+    sizes: tuple[str, ...] | None = None
+    unit: TraceUnit = "s"
+    is_sure: bool = False
+    n_required: int = 0
+    has_sessions: bool = True
+    parent: str | None = None
+
+    def source(self, table: Table, options: TraceOptions) -> Source:
+        """The rows of `table` with these columns. Raises RowFault for one that is missing, or open to doubt."""
+        if self.stamp is None:
+            reading = read_stamps(table.sample, options, row=table.row)
+            stamp, unit = reading.stamp, reading.unit
+        else:
+            stamp = named(table.names, options.column or self.stamp, table.row)
+            reading, unit = Reading(self.stamp if options.column is None else stamp), None
+        unit = unit or options.unit or unit_of_name(stamp)
+        if unit is None and stamp in table.unitless:
+            what = f"the column {stamp!r} is {table.unitless[stamp]} without a unit"
+            raise RowFault(None, f"{what}; state the unit: ns, us, ms or s")
+        taken = () if reading.durations is None else reading.durations.names
+        ids = [name for name in table.ids if name != stamp]
+        session = options.session or (session_column(ids) if self.has_sessions else None)
+        if session not in (None, *ids):
+            raise RowFault(table.row, f"no column {session!r} of ids; it has {', '.join(table.ids)}")
+        sizes = table.sizes
+        if self.sizes is not None:
+            lowered = [name.lower() for name in table.names]
+            optional = [name for name in self.sizes[self.n_required :] if name.lower() in lowered]
+            expected = (*self.sizes[: self.n_required], *optional)
+            sizes = tuple(named(table.names, name, table.row) for name in expected)
+        sizes = tuple(name for name in sizes if name not in (stamp, session, *taken))
+        parent = self.parent if self.parent in table.names and options.session is None else None
+        fields = Fields(stamp, sizes, session, taken, parent)
+        twice = sorted(name for name in fields.names if table.names.count(name) > 1)
+        if twice:
+            raise RowFault(table.row, f"the column {twice[0]!r} is there twice; rename one")
+        kind = stamp_kind(next((text for text in table.sample[stamp] if text and is_stamp(text)), ""))
+        is_assumed = unit is None and not self.is_sure
+        return Source(table.read, fields, unit or self.unit, kind, is_assumed, reading)
+
+
+Read = Callable[[Path, TraceOptions], Source]
+
+
+def _table(open_table: Callable[[Path], Table], columns: Columns) -> Read:
+    return lambda path, options: columns.source(open_table(path), options)
+
+
+def _columnar(path: Path, options: TraceOptions) -> Source:
+    return Columns().source(columnar(path, options.column), options)
+
+
+def _fixed_schedule(path: Path, options: TraceOptions) -> Source:
+    """perf_analyzer's document, or the JSON lines of aiperf."""
+    if b'"data"' not in read_head(path)[:1000]:
+        return Columns("timestamp", unit="ms").source(json_lines(path), options)
+    unit = options.unit or "ms"
+    return Source(schedule(path), Fields("timestamp"), unit)
+
+
+def _lines(path: Path, options: TraceOptions, unit: TraceUnit = "s") -> Source:
+    """One value a line."""
+    options = replace(options, column=None, session=None)
+    table = lines_of(path)
+    kind = stamp_kind(next(iter(table.sample["time"]), None) or "")
+    return replace(Columns("time", (), unit).source(table, options), reading=None, kind=kind)
+
+
+def _intervals(path: Path, options: TraceOptions) -> Source:
+    """Gaps between requests (`--request-intervals` of perf_analyzer), one a line."""
+    source = _lines(path, options, "us")
+    return replace(source, kind="number", unit_is_assumed=False, are_gaps=True)
+
+
+def _counts(path: Path, options: TraceOptions) -> Source:
+    """Counts of arrivals per bin: each stands at the start of its bin, within whose width it may be spread again.
+
+    The width is the smallest step between the first bins, one unit where there is but one.
+    """
+    table = delimited(path)
+    if all(map(is_stamp, table.names)):
+        table = delimited(path, (options.column or "second", "count"))
+    count = next((name for name in table.names if name.strip().lower() in _COUNTS), None)
+    if count is None:
+        raise no_column(table.names, "count")
+    others = [name for name in table.names if name != count]
+    stamp = named(table.names, options.column or (others or ["second"])[0], table.row)
+    unit = options.unit or _BIN_UNITS.get(stamp.strip().lower()) or unit_of_name(stamp) or "s"
+    options = replace(options, column=None, session=None, unit=unit)
+    source = Columns(stamp, (count,), has_sessions=False).source(table, options)
+    stamps = [ns for ns in instants_of(table.sample[stamp][:100], unit) if ns is not None]
+    steps = [after - before for before, after in pairwise(stamps) if after > before]
+    return replace(source, reading=None, tick_ns=min(steps, default=NS_PER_UNIT[unit]))
+
+
+@dataclass(frozen=True)
 class Format:
     """A format of trace files.
 
-    `recognise`: None where nothing in a file shows it, so that it must be named. `read` raises RowFault where the file
-    is not of this format. `kept_sizes`: the size columns of a part that `write` keeps, if under the format's own names.
-    `write`: None for the log of a server, which is read and not written. `endings`: of names that are
-    written in this format. `begins`: `1970` where a stamp below 0 is a fault, `first
-    arrival` where stamps count from there. `resolution_ns`: the finest step; what is below is cut.
-    `instead_of_instants`: what is kept where no instant is.
+    `recognise`: None where nothing in a file shows it, so that it must be named. `read` raises RowFault if the file
+    is not of this format.
     """
 
     name: TraceFormat
-    recognise: Callable[[Opening], bool] | None
-    read: Callable[[Path, TraceOptions], Source]
-    write: Write | None
-    kept_sizes: Callable[[TracePart], tuple[str, ...]]
-    keeps_sessions: bool
-    endings: tuple[str, ...] = ()
-    begins: Literal["anywhere", "1970", "first arrival"] = "1970"
-    resolution_ns: int = 1
-    compresses_itself: bool = False
-    instead_of_instants: str = ""
+    recognise: Callable[[Opening], object] | None
+    read: Read
 
-
-_PARQUET = Format(
-    name="parquet",
-    recognise=recognise.is_parquet,
-    read=sources.columnar_source,
-    write=as_columns("parquet"),
-    kept_sizes=encoders.every_size,
-    keeps_sessions=True,
-    endings=(".parquet", ".pq"),
-    compresses_itself=True,
-)
-_ARROW = Format(
-    name="arrow",
-    recognise=recognise.is_arrow,
-    read=sources.columnar_source,
-    write=as_columns("arrow"),
-    kept_sizes=encoders.every_size,
-    keeps_sessions=True,
-    endings=(".arrow", ".feather", ".ipc"),
-    compresses_itself=True,
-)
-_BAILIAN = Format(
-    name="bailian",
-    recognise=recognise.is_bailian,
-    read=sources.bailian_source,
-    write=as_text(encoders.bailian),
-    kept_sizes=encoders.token_sizes,
-    keeps_sessions=True,
-)
-_MOONCAKE = Format(
-    name="mooncake",
-    recognise=recognise.is_mooncake,
-    read=sources.mooncake_source,
-    write=as_text(encoders.mooncake),
-    kept_sizes=encoders.token_sizes,
-    keeps_sessions=False,
-)
-_FIXED_SCHEDULE = Format(
-    name="fixed-schedule",
-    recognise=recognise.is_fixed_schedule,
-    read=sources.fixed_schedule_source,
-    write=as_text(encoders.fixed_schedule),
-    kept_sizes=encoders.no_size,
-    keeps_sessions=False,
-    begins="first arrival",
-    resolution_ns=1_000_000,
-)
-_JSONL = Format(
-    name="jsonl",
-    recognise=recognise.is_jsonl,
-    read=sources.jsonl_source,
-    write=as_text(encoders.jsonl),
-    kept_sizes=encoders.every_size,
-    keeps_sessions=True,
-    endings=(".jsonl", ".ndjson"),
-)
-_COMBINED_LOG = Format(
-    name="combined-log",
-    recognise=recognise.is_combined_log,
-    read=logs.log_source,
-    write=as_text(encoders.combined_log),
-    kept_sizes=encoders.bytes_size,
-    keeps_sessions=True,
-    begins="anywhere",
-    resolution_ns=1_000_000_000,
-)
-_COMMON_LOG = Format(
-    name="common-log",
-    recognise=recognise.is_common_log,
-    read=logs.log_source,
-    write=as_text(encoders.common_log),
-    kept_sizes=encoders.bytes_size,
-    keeps_sessions=True,
-    begins="anywhere",
-    resolution_ns=1_000_000_000,
-)
-_ALB_LOG = Format(
-    name="alb-log",
-    recognise=recognise.is_alb_log,
-    read=logs.alb_source,
-    write=None,
-    kept_sizes=encoders.no_size,
-    keeps_sessions=False,
-)
-_ELB_LOG = replace(_ALB_LOG, name="elb-log", recognise=recognise.is_elb_log, read=logs.elb_source)
-_ENVOY_LOG = replace(_ALB_LOG, name="envoy-log", recognise=recognise.is_envoy_log, read=logs.envoy_source)
-_HAPROXY_LOG = replace(
-    _ALB_LOG, name="haproxy-log", recognise=recognise.is_haproxy_log, read=logs.haproxy_source
-)
-_W3C_LOG = replace(_ALB_LOG, name="w3c-log", recognise=recognise.is_w3c_log, read=logs.w3c_source)
-_AZURE = Format(
-    name="azure-llm",
-    recognise=recognise.is_azure,
-    read=sources.azure_source,
-    write=as_text(encoders.azure_table),
-    kept_sizes=encoders.azure_sizes,
-    keeps_sessions=False,
-    begins="anywhere",
-    resolution_ns=100,
-)
-_BURSTGPT = Format(
-    name="burstgpt",
-    recognise=recognise.is_burstgpt,
-    read=sources.burstgpt_source,
-    write=as_text(encoders.burstgpt_table),
-    kept_sizes=encoders.token_sizes,
-    keeps_sessions=True,
-)
-_SERVEGEN = Format(
-    name="servegen",
-    recognise=recognise.is_servegen,
-    read=servegen_source,
-    write=as_text(lambda _: ClientWindows()),
-    kept_sizes=encoders.no_size,
-    keeps_sessions=True,
-    instead_of_instants="the rate and the law of each client's gaps in windows of 600 s",
-)
-_COUNTS = Format(
-    name="counts",
-    recognise=recognise.is_counts,
-    read=sources.counts_source,
-    write=as_text(encoders.counts),
-    kept_sizes=encoders.no_size,
-    keeps_sessions=False,
-    resolution_ns=1_000_000_000,
-)
-_LINES = Format(
-    name="lines",
-    recognise=recognise.is_lines,
-    read=sources.lines_source,
-    write=as_text(encoders.lines),
-    kept_sizes=encoders.no_size,
-    keeps_sessions=False,
-    endings=(".txt",),
-)
-_CSV = Format(
-    name="csv",
-    recognise=recognise.is_csv,
-    read=sources.csv_source,
-    write=as_text(encoders.csv_table),
-    kept_sizes=encoders.every_size,
-    keeps_sessions=True,
-    endings=(".csv",),
-)
-_INTERVALS = Format(
-    name="intervals",
-    recognise=None,  # the lines look like stamps
-    read=sources.intervals_source,
-    write=as_text(encoders.intervals),
-    kept_sizes=encoders.no_size,
-    keeps_sessions=False,
-    begins="first arrival",
-    resolution_ns=1_000,
-)
 
 FORMATS = (
-    _PARQUET,
-    _ARROW,
-    _BAILIAN,
-    _MOONCAKE,
-    _FIXED_SCHEDULE,
-    _JSONL,
-    _COMBINED_LOG,
-    _COMMON_LOG,
-    _ALB_LOG,
-    _ELB_LOG,
-    _ENVOY_LOG,
-    _HAPROXY_LOG,
-    _W3C_LOG,
-    _AZURE,
-    _BURSTGPT,
-    _SERVEGEN,
-    _COUNTS,
-    _LINES,
-    _CSV,
-    _INTERVALS,
+    Format("parquet", lambda opening: opening.magic[:4] == b"PAR1", _columnar),
+    Format(
+        "arrow",
+        lambda opening: opening.magic == b"ARROW1" or opening.magic[:4] == b"\xff\xff\xff\xff",
+        _columnar,
+    ),
+    Format(
+        "bailian",
+        lambda opening: opening.keys >= {"chat_id", "parent_chat_id"},
+        _table(json_lines, Columns("timestamp", _TOKENS, parent="parent_chat_id")),
+    ),
+    Format(
+        "mooncake",
+        lambda opening: opening.keys >= {"timestamp", *_TOKENS},
+        _table(json_lines, Columns("timestamp", _TOKENS, "ms")),
+    ),
+    Format(
+        "fixed-schedule",
+        lambda opening: re.match(rb'\s*\{\s*"data"', opening.head) is not None,
+        _fixed_schedule,
+    ),
+    Format("jsonl", lambda opening: opening.is_json, _table(json_lines, Columns(unit="ms"))),
+    Format("combined-log", lambda opening: opening.is_line_of(logs.COMBINED), logs.web_log),
+    Format("common-log", lambda opening: opening.is_line_of(logs.COMMON), logs.web_log),
+    Format("alb-log", lambda opening: opening.is_line_of(logs.ALB), logs.alb_log),
+    Format(
+        "elb-log",
+        lambda opening: opening.is_line_of(logs.ELB),
+        logs.plain_log(
+            logs.ELB,
+            "a classic load balancer's log: time elb client:port backend:port three times …",
+            "s",
+        ),
+    ),
+    Format(
+        "envoy-log",
+        lambda opening: opening.is_line_of(logs.ENVOY),
+        logs.plain_log(
+            logs.ENVOY,
+            'Envoy\'s default access log: [time] "request" code flags received sent duration',
+            "ms",
+        ),
+    ),
+    Format(
+        "haproxy-log",
+        lambda opening: opening.is_line_of(logs.HAPROXY),
+        logs.plain_log(
+            logs.HAPROXY,
+            "HAProxy's log: client:port [accept date] frontend backend/server timers …",
+            "ms",
+        ),
+    ),
+    Format(
+        "w3c-log",
+        lambda opening: opening.line.startswith(b"#") and b"#Fields:" in opening.head,
+        logs.w3c_log,
+    ),
+    Format(
+        "azure-llm",
+        lambda opening: opening.has("timestamp", *_AZURE[:2]),
+        _table(delimited, Columns("timestamp", _AZURE, is_sure=True, n_required=2, has_sessions=False)),
+    ),
+    Format(
+        "burstgpt",
+        lambda opening: opening.has("timestamp", *_BURSTGPT[:2]),
+        _table(delimited, Columns("timestamp", _BURSTGPT, is_sure=True, n_required=2)),
+    ),
+    Format(
+        "servegen",
+        lambda opening: (
+            opening.has("rate", "shape", "scale") or _SERVEGEN_ROW.fullmatch(opening.text.strip())
+        ),
+        servegen_source,
+    ),
+    Format(
+        "counts",
+        lambda opening: len(opening.cells) == 2 and opening.cells[1].strip().lower() in _COUNTS,
+        _counts,
+    ),
+    Format("lines", lambda opening: opening.is_value, _lines),
+    Format("csv", lambda opening: opening.is_header, _table(delimited, Columns())),
+    Format(
+        "intervals",
+        None,  # the lines look like stamps
+        _intervals,
+    ),
 )
 """Every format, in the order in which a file is tried: what is told from fewer bytes or says more comes first."""
 
 
-def closed(formats: Sequence[Format]) -> Mapping[TraceFormat, Format]:
-    """Format by name. Raises TypeError unless each of `TraceFormat` is there once, and no two have one ending."""
-    wanted, names = get_args(TraceFormat), [one.name for one in formats]
-    endings = [ending for one in formats for ending in one.endings]
-    faults = [f"{name!r} of TraceFormat has no record" for name in wanted if name not in names]
-    faults += [f"{name!r} is no TraceFormat" for name in names if name not in wanted]
-    faults += [
-        f"{one!r} stands twice"
-        for one in dict.fromkeys([*names, *endings])
-        if (names + endings).count(one) > 1
-    ]
-    if faults:
-        raise TypeError(f"FORMATS of {__name__}: {'; '.join(faults)}")
-    return {one.name: one for one in formats}
-
-
-_BY_NAME = closed(FORMATS)
-
-
-def record_of(name: TraceFormat) -> Format:
-    """The record of a format."""
-    return _BY_NAME[name]
+def record_of(name: str) -> Format:
+    """The format of a name of `TraceFormat`."""
+    return next(format for format in FORMATS if format.name == name)
 
 
 def recognised(path: Path, column: str | None = None) -> Format:
@@ -255,12 +367,15 @@ def recognised(path: Path, column: str | None = None) -> Format:
     Raises RowFault, with what was tried, for a file that is empty or of none.
     """
     opening = Opening(path, column)
-    found = next((one for one in FORMATS if one.recognise is not None and one.recognise(opening)), None)
-    if found is None:
-        raise recognise.unrecognised(opening, [one.name for one in FORMATS if one.recognise is not None])
-    return found
-
-
-def format_of_suffix(ending: str) -> TraceFormat | None:
-    """The format in which a name that ends so is written; None for an ending that says none."""
-    return next((one.name for one in FORMATS if ending in one.endings), None)
+    tried = [format for format in FORMATS if format.recognise is not None]
+    for format in tried:
+        if format.recognise is not None and format.recognise(opening):
+            return format
+    row, cells = first_line(opening.head)[0], opening.cells
+    if opening.has_values:
+        what = f"{shown(opening.text)} is a row of values, a table needs a header first; add one, or name the format"
+    elif len(cells) == 1:
+        what = f"{shown(cells[0])} is neither a time nor a header with a timestamp column; name the format"
+    else:
+        what = str(no_column(cells, column or "timestamp", None))
+    raise RowFault(row, f"{what} (it is none of {', '.join(format.name for format in tried)})")

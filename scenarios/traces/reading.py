@@ -14,14 +14,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from squall.scenarios.errors import ScenarioError
-from squall.scenarios.traces.formats import recognised, record_of
+from squall.scenarios.traces.checks import checked_parts
+from squall.scenarios.traces.formats import TraceFormat, recognised, record_of
 from squall.scenarios.traces.parts.faults import RowFault
-from squall.scenarios.traces.parts.options import Repair, TraceFormat, TraceOptions, TraceUnit
+from squall.scenarios.traces.parts.options import Repair, TraceOptions, TraceUnit
 from squall.scenarios.traces.parts.part import TracePart, join_parts
-from squall.scenarios.traces.readers.blocks import refuse_streams
-from squall.scenarios.traces.readers.checks import checked_parts
-from squall.scenarios.traces.readers.chunk import Mending, Source
-from squall.scenarios.traces.readers.stamps import Reading
+from squall.scenarios.traces.rows import Mending, Source
+from squall.scenarios.traces.text import refuse_streams
 
 __all__ = ["Repair", "TraceFormat", "TraceOptions", "TraceReader", "TraceUnit", "open_trace", "read_trace"]
 
@@ -41,9 +40,9 @@ class TraceReader:
         self.format: TraceFormat = format
         self.unit: TraceUnit | None = source.unit
         self.size_names: tuple[str, ...] = source.size_names
-        self.has_sessions: bool = source.has_sessions
+        self.has_sessions: bool = source.fields.session is not None
         self.tick_ns: int | None = source.tick_ns
-        self.reading: Reading | None = source.reading
+        self.reading = source.reading
         self.repaired: dict[Repair, int] = {}
         self._source = source
         self._options = options
@@ -52,8 +51,8 @@ class TraceReader:
         """Rows in the order of time, at least one, in parts of up to `part.PART_ROWS`. Raises ScenarioError."""
         mending = Mending(self._options.repairs)
         self.repaired = mending.repaired
-        if self.reading is not None and self.reading.durations is not None:
-            self.reading.durations.n_absent = 0
+        if self._source.durations is not None:
+            self._source.durations.n_absent = 0
         parts = checked_parts(self._source, mending)
         while True:
             with _faults_of(self.path):
@@ -72,7 +71,7 @@ def open_trace(path: Path, options: TraceOptions = _AS_THEY_ARE) -> TraceReader:
         refuse_streams(path)
         record = record_of(options.format) if options.format else recognised(path, options.column)
         source = record.read(path, options)
-        if options.session is not None and not source.has_sessions:
+        if options.session is not None and source.fields.session is None:
             raise RowFault(None, f"no column {options.session!r}: format {record.name} has none of that kind")
         return TraceReader(path, record.name, source, options)
 

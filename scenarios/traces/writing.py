@@ -1,103 +1,144 @@
-"""Writes a trace in any format, whole or not at all: to a file beside the target, which then takes its name.
+"""Writes a trace as Parquet, CSV or JSON lines, whole or not at all: to a file beside the target that takes its name.
 
-Text is compressed where the name ends in `.gz` or `.zst`. Plain tables hold stamps as `timestamp_ns`, exact and
-with their unit in the name.
+Columns: `timestamp_ns`, exact and with its unit in the name, the sizes, and `session` for a trace with sessions. CSV
+and JSON lines are compressed if the name ends in `.gz` or `.zst`; Parquet compresses by itself.
 """
 
 from __future__ import annotations
 
-import difflib
+import csv
+import io
+import json
 import os
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
-from typing import IO, get_args
+from typing import IO, Any, Literal, get_args
 
 import numpy as np
 
 from squall.scenarios.errors import ScenarioError
-from squall.scenarios.traces.formats import FORMATS, format_of_suffix, record_of
-from squall.scenarios.traces.parts.options import TraceFormat
-from squall.scenarios.traces.parts.part import PART_ROWS, TracePart
-from squall.scenarios.traces.writers.encoders import CannotHold
-from squall.scenarios.traces.writers.files import COMPRESSIONS
+from squall.scenarios.traces.parts.part import EMPTY_SIZE, PART_ROWS, TracePart, session_text
 
-_RESOLUTION_TEXT = {100: "100 ns", 1_000: "1 us", 1_000_000: "1 ms", 1_000_000_000: "1 s"}
+WrittenFormat = Literal["parquet", "csv", "jsonl"]
+
+_ENDINGS: dict[str, WrittenFormat] = {
+    ".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl",
+}  # fmt: skip
+_COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 
 
-def format_for(path: Path, stated: str | None = None) -> TraceFormat:
+def format_for(path: Path, stated: str | None = None) -> WrittenFormat:
     """The format to write `path` in: the `stated` one, else by the ending of the name (before `.gz` or `.zst`).
 
-    Raises ScenarioError for a format that is none, an ending that says none, and a table that is to be compressed.
+    Raises ScenarioError for any other format or ending, and for Parquet that is to be compressed.
     """
-    formats: tuple[TraceFormat, ...] = get_args(TraceFormat)
-    inner = Path(path.stem) if path.suffix in COMPRESSIONS else path
-    found = (
-        next((name for name in formats if name == stated), None) if stated else format_of_suffix(inner.suffix)
+    formats = get_args(WrittenFormat)
+    inner = Path(path.stem) if path.suffix in _COMPRESSIONS else path
+    format = (
+        next((name for name in formats if name == stated), None) if stated else _ENDINGS.get(inner.suffix)
     )
-    writable = [name for name in formats if record_of(name).write is not None]
-    if found is not None and found not in writable:
-        raise ScenarioError(
-            f"{found} is a server's own log and is not written; name one of {', '.join(writable)}"
-        )
-    if found is None and stated:
-        near = difflib.get_close_matches(stated, formats, n=1)
-        guess = f", did you mean {near[0]!r}?" if near else ""
-        raise ScenarioError(f"{stated!r} is no trace format{guess} allowed are {', '.join(writable)}")
-    if found is None:
-        raise ScenarioError(f"{path}: the ending says no format; name one of {', '.join(writable)}")
-    if record_of(found).compresses_itself and path.suffix in COMPRESSIONS:
-        raise ScenarioError(f"{path}: {found} is compressed by itself; leave {path.suffix} out of the name")
-    return found
+    if format is None:
+        what = f"{stated!r} is" if stated else f"{path}: the ending says"
+        raise ScenarioError(f"{what} no format that traces are written in; name one of {', '.join(formats)}")
+    if format == "parquet" and path.suffix in _COMPRESSIONS:
+        raise ScenarioError(f"{path}: parquet is compressed by itself; leave {path.suffix} out of the name")
+    return format
 
 
-def write_trace(path: Path, format: TraceFormat, parts: Iterable[TracePart]) -> int:
-    """Rows written to `path`, which is replaced. What the format cannot hold is left out (`lost_in`).
+def write_trace(path: Path, format: WrittenFormat, parts: Iterable[TracePart]) -> int:
+    """Rows written to `path`, which is replaced.
 
-    Raises ScenarioError where there are no rows, they are out of order, the format cannot hold them at all, or
+    Raises ScenarioError if there are no rows, they are out of order or begin before 1970, two columns have one name, or
     the file cannot be written; then `path` is as it was.
     """
     rows = _in_order(path, (piece for part in parts for piece in part.pieces(PART_ROWS)))
     first = next(rows, None)
     if first is None:
         raise ScenarioError(f"{path}: not written: the trace has no arrivals")
-    record = record_of(format)
-    if int(first.stamp_ns[0]) < 0 and record.begins == "1970":
-        others = [one.name for one in FORMATS if one.begins != "1970"]
+    if int(first.stamp_ns[0]) < 0:
         raise ScenarioError(
-            f"{path}: not written: the trace begins before 1970, and a time below 0 is read as a fault; use"
-            f" {', '.join(others)}"
+            f"{path}: not written: the trace begins before 1970, and a time below 0 is read as a fault"
         )
+    schema = _schema(path, first)
     n_rows = 0
-
-    def counted() -> Iterator[TracePart]:
-        nonlocal n_rows
-        for part in chain([first], rows):
-            n_rows += len(part)
-            yield part
-
-    if record.write is None:
-        raise ScenarioError(f"{path}: not written: {format} is a server's own log")
-    with _replacing(path) as file:
-        record.write(file, path.suffix, first, counted())
+    with whole_or_not(path) as new, new.open("xb") as file:
+        with _writing(file, format, path.suffix, schema) as write:
+            for part in chain([first], rows):
+                write(_batch(part, schema))
+                n_rows += len(part)
+        file.flush()
+        os.fsync(file.fileno())
     return n_rows
 
 
-def lost_in(format: TraceFormat, part: TracePart) -> tuple[str, ...]:
-    """What of the rows of `part` a file of `format` does not give back, one phrase each; nothing for plain tables."""
-    record = record_of(format)
-    kept = record.kept_sizes(part)
-    lost = [f"every instant: only {record.instead_of_instants} is kept"] if record.instead_of_instants else []
-    lost += [f"the size column {name!r}" for name in part.sizes if name not in kept]
-    if part.session is not None and not record.keeps_sessions:
-        lost.append("the sessions")
-    if (part.stamp_ns % record.resolution_ns).any():
-        lost.append(f"the digits of an instant below {_RESOLUTION_TEXT[record.resolution_ns]}")
-    if record.begins == "first arrival" and len(part) and int(part.stamp_ns[0]) != 0:
-        lost.append("the instant of the first arrival: the file begins at 0")
-    return tuple(lost)
+def _schema(path: Path, part: TracePart) -> Any:
+    """The columns of a trace that begins with `part`. Raises ScenarioError if a size has the name of another column."""
+    import pyarrow as pa
+
+    columns = [("timestamp_ns", pa.int64()), *((name, pa.int64()) for name in part.sizes)]
+    columns += [] if part.session is None else [("session", pa.string())]
+    schema = pa.schema(columns)
+    twice = next((name for name in schema.names if schema.names.count(name) > 1), None)
+    if twice is not None:
+        raise ScenarioError(
+            f"{path}: not written: a size column is named {twice!r}, as the table's own; rename it"
+        )
+    return schema
+
+
+def _batch(part: TracePart, schema: Any) -> Any:
+    """The rows of `part` as an Arrow batch: an empty size is null, no session the empty text."""
+    import pyarrow as pa
+
+    columns = [pa.array(part.stamp_ns)]
+    columns += [pa.array(values, mask=values == EMPTY_SIZE) for values in part.sizes.values()]
+    if part.session is not None:
+        known, places = np.unique(part.session, return_inverse=True)
+        texts = pa.array([session_text(number) for number in known.tolist()], pa.string())
+        columns.append(texts.take(pa.array(places)))
+    return pa.record_batch(columns, schema=schema)
+
+
+@contextmanager
+def _writing(
+    file: IO[bytes], format: WrittenFormat, suffix: str, schema: Any
+) -> Iterator[Callable[[Any], object]]:
+    """What writes a batch into `file`, which stays open."""
+    import pyarrow as pa
+    from pyarrow import csv as arrow_csv
+    from pyarrow import parquet
+
+    if format == "parquet":
+        with parquet.ParquetWriter(file, schema, compression="zstd") as table:
+            yield table.write_batch
+        return
+    below = os.fdopen(os.dup(file.fileno()), "wb")
+    with pa.output_stream(below, compression=_COMPRESSIONS.get(suffix)) as text:
+        if format == "jsonl":
+            yield lambda batch: text.write(_json_lines(batch))
+            return
+        head = io.StringIO()
+        csv.writer(head, lineterminator="\n").writerow(schema.names)
+        text.write(head.getvalue().encode())
+        options = arrow_csv.WriteOptions(include_header=False, quoting_style="none")
+        with arrow_csv.CSVWriter(text, schema, write_options=options) as table:
+            yield table.write_batch
+
+
+def _json_lines(batch: Any) -> bytes:
+    """An object a line."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    pieces: list[Any] = ["{"]
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        quote = '"' if pa.types.is_string(column.type) else ""
+        pieces += [f"{json.dumps(name)}: {quote}", column.cast(pa.string()).fill_null("null"), f"{quote}, "]
+    pieces[-1] = pieces[-1].removesuffix(", ") + "}\n"
+    return "".join(pc.binary_join_element_wise(*pieces, "").to_pylist()).encode()
 
 
 def _in_order(path: Path, parts: Iterable[TracePart]) -> Iterator[TracePart]:
@@ -110,18 +151,6 @@ def _in_order(path: Path, parts: Iterable[TracePart]) -> Iterator[TracePart]:
             )
         last_ns = int(part.stamp_ns[-1])
         yield part
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes the name `path` when the block ends, and is gone where it fails."""
-    try:
-        with whole_or_not(path) as part, part.open("xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-    except CannotHold as error:
-        raise ScenarioError(f"{path}: not written: {error}") from error
 
 
 @contextmanager

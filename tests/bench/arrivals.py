@@ -4,8 +4,8 @@
 
 prints two tables in Markdown, medians of three runs of each in a process of its own: `plan_scenario` and `sha256`, in
 seconds of the clock and of CPU, all threads together, the whole process (imports too) and its highest resident memory;
-then the making of a Parquet trace, its plan, its parts one after the other, and the merge of them all, with a check
-that the parts' union has every arrival and the digest of the plan. --quick takes a tenth of the arrivals, once.
+then the making of a Parquet trace, its plan and its parts one after the other, with a check that these have every
+arrival, and that the part of one worker has the digest of the plan. --quick takes a tenth of the arrivals, once.
 With KIND, processes or `trace`, only those.
 """
 
@@ -142,10 +142,10 @@ def make_trace(path: Path, n: int) -> dict[str, Any]:
 
 
 def deal_trace(path: Path, rule: str, n: int) -> dict[str, Any]:
-    """Plans the trace, deals it to the workers one part after the other, and merges the parts again."""
+    """Plans the trace and deals it to the workers, one part after the other."""
     from squall.scenarios.config.loader import scenario_from_mapping
     from squall.scenarios.plan.drafting import plan_scenario
-    from squall.scenarios.plan.plan import deal, merge
+    from squall.scenarios.plan.plan import deal
 
     arrivals = {"kind": "trace", "file": str(path)}
     mapping = scenario_of(
@@ -153,19 +153,17 @@ def deal_trace(path: Path, rule: str, n: int) -> dict[str, Any]:
     )
     mapping["clients"]["deal"] = rule
     scenario = scenario_from_mapping(mapping, "bench")
-    folder = path.parent
-    plan, planned = _timed(lambda: plan_scenario(scenario, folder=folder))
+    plan, planned = _timed(lambda: plan_scenario(scenario))
     digest, digested = _timed(plan.sha256)
     peak_planned_mib = _peak_mib()
     n_dealt, dealt = _timed(lambda: sum(len(part) for part in deal(plan, _N_WORKERS)))
     peak_dealt_mib, anonymous_mib = _peak_mib(), _anonymous_mib()
     part_bytes = 22 * len(next(deal(plan, _N_WORKERS)))
-    merged, joined = _timed(lambda: merge(deal(plan, _N_WORKERS), len(plan), folder).sha256())
     alone = next(deal(plan, 1)).sha256()
     return {
-        "rule": rule, "n": len(plan), "is_exact": n_dealt == len(plan) == n and merged == alone == digest,
+        "rule": rule, "n": len(plan), "is_exact": n_dealt == len(plan) == n and alone == digest,
         "plan_s": planned[0], "plan_cpu_s": planned[1], "sha_cpu_s": digested[1], "deal_s": dealt[0],
-        "deal_cpu_s": dealt[1], "merge_s": joined[0], "part_mib": part_bytes / _MIB,
+        "deal_cpu_s": dealt[1], "part_mib": part_bytes / _MIB,
         "peak_planned_mib": peak_planned_mib, "peak_dealt_mib": peak_dealt_mib, "anonymous_mib": anonymous_mib,
         "peak_mib": _peak_mib(),
     }  # fmt: skip
@@ -235,13 +233,13 @@ def _table_of_deals(n: int, n_runs: int) -> None:
             f" {made['peak_mib']:.0f} MiB; dealt to {_N_WORKERS} workers:\n"
         )
         print(
-            "| deal | plan, s | sha256, s | deal, s | merge, s | a part, MiB | peak RSS, MiB | anonymous, MiB | exact |"
+            "| deal | plan, s | sha256, s | deal, s | a part, MiB | peak RSS, MiB | anonymous, MiB | exact |"
         )
-        print("|---|---|---|---|---|---|---|---|---|")
+        print("|---|---|---|---|---|---|---|---|")
         for rule in ("sequence", "hash", "session"):
             row = _median([_in_a_process("--deal", str(path), rule, str(n)) for _ in range(n_runs)])
             print(
-                f"| {rule} | {row['plan_s']:.1f} | {row['sha_cpu_s']:.2f} | {row['deal_s']:.1f} | {row['merge_s']:.1f}"
+                f"| {rule} | {row['plan_s']:.1f} | {row['sha_cpu_s']:.2f} | {row['deal_s']:.1f}"
                 f" | {row['part_mib']:.0f} | {row['peak_dealt_mib']:.0f} | {row['anonymous_mib']:.0f}"
                 f" | {'yes' if row['is_exact'] else 'NO'} |",
                 flush=True,

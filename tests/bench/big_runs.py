@@ -177,7 +177,6 @@ class _Writer:
             "rows": n_rows, "request_bytes": 300 + 4096 * n_rows,
             "response_bytes": np.where(is_ok, 170 + 8 * n_rows, 90),
             "outcome": texts(is_ok, ["rejected", "ok"]), "detail": texts(is_ok, ["Exceeds maximum queue size", ""]),
-            "redealt": np.full(len(rows), False),
         })  # fmt: skip
 
     def batches(self, requests: Requests) -> None:

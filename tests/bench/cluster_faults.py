@@ -28,8 +28,6 @@ _OF_SERVERS = {
     "one of two Tritons stopped for good": f"{_GONE}[hung]",
     "nsys stopped for good": "test_an_nsys_that_hangs_costs_the_profile_and_no_request",
     "GCS killed and started again": "test_a_gcs_that_is_killed_and_started_again_on_its_port_costs_nothing",
-    "under leases: a client's link down, another's worker stopped": "test_workers_out_of_reach_or_stopped_beyond_their_"
-    "lease_are_replaced_and_nothing_is_sent_twice",
 }
 _OF_HOSTS = {
     "a client's link down, another's worker stopped, for seconds": "test_a_link_that_is_down_for_seconds_and_a_worker_"

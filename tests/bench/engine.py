@@ -1,7 +1,6 @@
 """What a request costs the client and how punctual it is, beside other tools against one real Triton.
 
     python -m tests.bench.engine [SECONDS]
-    python -m tests.bench.engine --lease [SECONDS]    ours alone, with and without a lease in turn
     python -m tests.bench.engine --payloads [SECONDS]    ours alone, few and many distinct payloads of 4 KiB in turn
     python -m tests.bench.engine --data [SECONDS]    the same of payloads from a file
 
@@ -21,8 +20,6 @@ import resource
 import statistics
 import sys
 import tempfile
-import threading
-import time
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -37,10 +34,8 @@ from squall.actors.load.targets import TargetSettings, Wire, pack
 from squall.actors.load.worker import LoadWorker, WorkerSettings
 from squall.actors.messages.packed import PackWriter
 from squall.actors.spill import read_spill
-from squall.scenarios.arrivals.gaps import GammaGaps
-from squall.scenarios.arrivals.process import Stationary
-from squall.scenarios.arrivals.unit import UnitRenewal
-from squall.scenarios.config.arrivals import ConstantThink
+from squall.scenarios.arrivals.stationary import GammaArrivals
+from squall.scenarios.arrivals.users import ConstantThink
 from squall.scenarios.config.clients.rows import ConstantRows
 from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan
 from squall.scenarios.plan.plan import PhaseSpan, Plan
@@ -50,8 +45,6 @@ from tests.bench.target import Target, real_triton
 _S = 1_000_000_000
 _LEAD_NS = 100_000_000
 _SHORT_SHARE = 0.4
-_LEASE_NS = 5 * _S
-_LEASE_ROUNDS = 2
 _PAYLOAD_WIDTH = 1_024
 _PAYLOAD_VARIANTS = (4, 10_000)
 _PAYLOAD_ROUNDS = 3
@@ -75,9 +68,8 @@ def closed_plan(n_users: int, seconds: float, n_variants: int = 4) -> ClosedPlan
 
 def gamma_plan(rate_hz: float, seconds: float) -> Plan:
     """Arrivals with gamma gaps of CV 2, and 5 s for the last replies."""
-    offsets = Stationary(rate_hz, UnitRenewal(GammaGaps(_GAMMA_CV))).offsets_ns(
-        np.random.default_rng(1), round(seconds * _S)
-    )
+    arrivals = GammaArrivals(kind="gamma", rate=f"{rate_hz}/s", cv=_GAMMA_CV)
+    offsets = arrivals.draw(np.random.default_rng(1), round(seconds * _S))
     n = len(offsets)
     return Plan(
         seq=np.arange(n, dtype=np.int64), offset_ns=offsets, phase=np.zeros(n, np.uint8), rows=np.ones(n, np.int32),
@@ -85,22 +77,12 @@ def gamma_plan(rate_hz: float, seconds: float) -> Plan:
     )  # fmt: skip
 
 
-def _renew(worker: LoadWorker, is_over: threading.Event) -> None:
-    """As a driver does."""
-    while not is_over.wait(1.0):
-        worker.renew(time.monotonic_ns() + _LEASE_NS)
-
-
-def _work(settings: WorkerSettings, plan: Plan | ClosedPlan, has_lease: bool, pipe: Any) -> None:
+def _work(settings: WorkerSettings, plan: Plan | ClosedPlan, pipe: Any) -> None:
     """In a process of its own: runs the plan and sends (CPU s, peak MiB)."""
-    worker, is_over = LoadWorker(settings, SystemClock()), threading.Event()
+    worker = LoadWorker(settings, SystemClock())
     worker.prepare(plan)
     before = resource.getrusage(resource.RUSAGE_SELF)
-    start_ns = SystemClock().monotonic_ns() + _LEAD_NS
-    if has_lease:
-        threading.Thread(target=_renew, args=(worker, is_over), daemon=True).start()
-    worker.run(start_ns, start_ns + _LEASE_NS if has_lease else None)
-    is_over.set()
+    worker.run(SystemClock().monotonic_ns() + _LEAD_NS)
     after = resource.getrusage(resource.RUSAGE_SELF)
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     pipe.send((cpu_s, after.ru_maxrss / 1_024))
@@ -113,7 +95,6 @@ def run_once(
     n_connections: int,
     spin_ns: int = 0,
     has_lane: bool = True,
-    has_lease: bool = False,
     **settings: Any,
 ) -> Any:
     """(CPU s, peak MiB, rows of `requests`) of one run; raises RuntimeError where a request is not ok.
@@ -128,7 +109,7 @@ def run_once(
         )  # fmt: skip
         ours, theirs = multiprocessing.Pipe()
         process = multiprocessing.get_context("spawn").Process(
-            target=_work, args=(replace(worker, **settings), plan, has_lease, theirs)
+            target=_work, args=(replace(worker, **settings), plan, theirs)
         )
         process.start()
         cpu_s, peak_mib = ours.recv()
@@ -151,16 +132,13 @@ def closed(
     n_users: int,
     seconds: float,
     has_lane: bool = IS_BUILT,
-    has_lease: bool = False,
     n_variants: int = 4,
     **settings: Any,
 ) -> dict[str, Any]:
     """Ours in a closed loop without think time, through the lane or all in Python; `settings` as of `run_once`."""
     n_connections = n_users if protocol == "http" else min(n_users, 4)
     plans = [closed_plan(n_users, length_s, n_variants) for length_s in (seconds * _SHORT_SHARE, seconds)]
-    runs = [
-        run_once(target, protocol, plan, n_connections, 0, has_lane, has_lease, **settings) for plan in plans
-    ]
+    runs = [run_once(target, protocol, plan, n_connections, 0, has_lane, **settings) for plan in plans]
     (short_cpu_s, _, short), (cpu_s, peak_mib, rows) = runs
     n_more = rows.num_rows - short.num_rows
     sent, done = (rows.column(name).to_numpy() for name in ("sent_ns", "done_ns"))
@@ -200,25 +178,6 @@ def pacer(target: Target, rate_hz: float, seconds: float) -> dict[str, Any]:
     """An asyncio `call_later` pacer over the same arrivals."""
     figure = rivals.call_later_pacer(target, gamma_plan(rate_hz, seconds).offset_ns, loop="asyncio")
     return asdict(replace(figure, load=f"open, gamma CV 2, {rate_hz:g}/s"))
-
-
-def leases(target: Target, seconds: float) -> list[dict[str, Any]]:
-    """CPU per request without and with a lease, in turn; the median of each."""
-    figures = []
-    for has_lane in (True, False)[not IS_BUILT :]:
-        for protocol in ("http", "grpc"):
-            found: dict[bool, list[float]] = {False: [], True: []}
-            for has_lease in (False, True, True, False) * _LEASE_ROUNDS:
-                figure = closed(target, protocol, _USERS[-1], seconds, has_lane, has_lease)
-                found[has_lease].append(figure["cpu_us_per_request"])
-            figures.append({
-                "tool": figure["tool"], "protocol": protocol, "load": figure["load"],
-                "cpu_us_per_request": {
-                    "without": sorted(found[False]), "with": sorted(found[True]),
-                    "medians": [statistics.median(found[False]), statistics.median(found[True])],
-                },
-            })  # fmt: skip
-    return figures
 
 
 def packed_payloads(target: Target, protocol: str, n: int, folder: Path) -> tuple[str]:
@@ -263,10 +222,6 @@ def main() -> None:
         with real_triton(width=_PAYLOAD_WIDTH) as target, tempfile.TemporaryDirectory() as folder:
             seconds = float(sys.argv[2]) if len(sys.argv) > 2 else 4.0
             print(json.dumps(payloads(target, seconds, Path(folder)), indent=2))
-        return
-    if "--lease" in sys.argv:
-        with real_triton() as target:
-            print(json.dumps(leases(target, float(sys.argv[2]) if len(sys.argv) > 2 else 4.0), indent=2))
         return
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 4.0
     figures: list[Any] = []

@@ -75,7 +75,7 @@ def _work(pipe: Connection, step: Step, path: Path, memory_limit_bytes: int) -> 
     except Exception as error:  # the process edge: told to the parent
         failure = f"{type(error).__name__}: {str(error).splitlines()[0][:100] if str(error) else ''}"
     wall_s = time.perf_counter() - start
-    peak_bytes = max(own_peak_bytes(), resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)
+    peak_bytes = max(_own_peak_bytes(), resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)
     pipe.send((wall_s, _cpu_s() - cpu_before_s, peak_bytes, result, failure))
 
 
@@ -84,7 +84,7 @@ def _cpu_s() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
-def own_peak_bytes() -> int:
+def _own_peak_bytes() -> int:
     """Largest resident memory since the process began; ru_maxrss would count that of the parent before the exec."""
     for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
         if line.startswith("VmHWM:"):

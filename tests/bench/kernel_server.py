@@ -32,9 +32,7 @@ from squall.actors.spill import read_spill
 from squall.cluster.node.endpoint import Endpoint
 from squall.cluster.node.server import TritonServer
 from squall.cluster.node.triton_home import cache_dir
-from squall.scenarios.arrivals.gaps import ExponentialGaps
-from squall.scenarios.arrivals.process import Stationary
-from squall.scenarios.arrivals.unit import UnitRenewal
+from squall.scenarios.arrivals.stationary import PoissonArrivals
 from squall.scenarios.config.models.model import ModelConfig
 from squall.scenarios.config.profile import ProfileConfig
 from squall.scenarios.config.servers import ServerConfig
@@ -60,8 +58,8 @@ DEVICE = os.environ.get("SQUALL_BENCH_DEVICE", "gpu")
 
 def plan_of(seconds: float, seed: int) -> Plan:
     """Poisson arrivals, and 5 s for the last replies."""
-    process = Stationary(RATE_HZ, UnitRenewal(ExponentialGaps()))
-    offsets = process.offsets_ns(np.random.default_rng(seed), round(seconds * _S))
+    arrivals = PoissonArrivals(kind="poisson", rate=f"{RATE_HZ}/s")
+    offsets = arrivals.draw(np.random.default_rng(seed), round(seconds * _S))
     n = len(offsets)
     return Plan(
         seq=np.arange(n, dtype=np.int64), offset_ns=offsets, phase=np.zeros(n, np.uint8),

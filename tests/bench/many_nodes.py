@@ -80,7 +80,7 @@ class _StubSession:
         return self._nodes
 
 
-class Counted:
+class _Counted:
     """Bytes that the driver sends and receives over its channels."""
 
     def __init__(self) -> None:
@@ -119,7 +119,7 @@ class Counted:
 class _Watch:
     """CPU, memory, threads and bytes of this process, every 0.1 s: (UTC ns, CPU s, RSS, threads, sent, received)."""
 
-    def __init__(self, counted: Counted) -> None:
+    def __init__(self, counted: _Counted) -> None:
         self.seen: list[tuple[int, float, int, int, int, int]] = []
         self.threads: list[tuple[int, dict[str, float]]] = []
         self._counted = counted
@@ -200,7 +200,7 @@ def _run(options: argparse.Namespace, n_nodes: int) -> dict[str, Any]:
     clients = tuple(
         Node(f"node-{n + 1}", f"stub-{n + 1}", "127.0.0.1", 0, is_driver=False) for n in range(n_nodes)
     )
-    counted = Counted()
+    counted = _Counted()
     with ExitStack() as stack:
         server = stack.enter_context(NullTriton())
         hosts = [stack.enter_context(Child("tests.bench.stub_nodes")) for _ in range(options.processes)]

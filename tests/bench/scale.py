@@ -28,7 +28,7 @@ from squall.actors.load.engine import Rules
 from squall.actors.load.targets import TargetSettings
 from squall.actors.load.worker import LoadWorker, WorkerSettings
 from squall.actors.spill import read_spill
-from squall.scenarios.config.arrivals import ConstantThink
+from squall.scenarios.arrivals.users import ConstantThink
 from squall.scenarios.config.clients.rows import ConstantRows
 from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan
 from squall.scenarios.plan.plan import PhaseSpan, Plan

@@ -61,9 +61,8 @@ class StubWorker(LoadWorker):
         self._plan = plan
         self._open_files([span.name for span in plan.spans])
 
-    def run(self, start_ns: int, lease_until_ns: int | None = None) -> None:
+    def run(self, start_ns: int) -> None:
         """Until the end of the plan, or `stop`."""
-        del lease_until_ns  # the driver of a bench lives
         self._ready_before_ns = start_ns - self._clock.monotonic_ns()
         end_ns = start_ns + self._plan.spans[-1].end_ns
         self._is_stopped.wait(max(0, end_ns - self._clock.monotonic_ns()) / NS_PER_S)

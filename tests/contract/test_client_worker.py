@@ -18,7 +18,6 @@ from squall.actors.clock import SystemClock
 from squall.actors.load.worker import LoadWorker
 from squall.actors.messages.value_check import Tally
 from squall.actors.spill import read_spill
-from squall.scenarios.errors import ClusterError
 from tests.fakes import StubTriton
 from tests.golden.driving import MS, REPLY_BYTES, S, plan_of, settings_of
 from tests.locust_pair import LedWorker
@@ -83,34 +82,28 @@ def test_after_its_run_every_request_that_it_issued_has_a_row_in_its_file(bench:
 
 
 @long_alone
-def test_told_to_stop_it_ends_long_before_its_load_and_what_it_recorded_is_in_its_file(bench: Bench) -> None:
+@pytest.mark.parametrize("end", ["stop", "abandoned"])
+def test_told_to_stop_or_without_its_driver_it_ends_long_before_its_load_with_its_rows_in_its_file(
+    bench: Bench, end: str
+) -> None:
     running = threading.Thread(target=bench.worker.run, args=(time.monotonic_ns() + 50 * MS,))
     running.start()
     while not bench.worker.status().progress.n_done and running.is_alive():
         time.sleep(0.01)
-    bench.worker.stop()
+    getattr(bench.worker, end)()
     running.join(bench.length_ns / 2 / S)
     assert not running.is_alive()
     assert bench.worker.n_issued() == bench.rows("requests") > 0
 
 
 @short_alone
-def test_one_that_has_ended_takes_nothing_over_and_stopping_it_changes_nothing(bench: Bench) -> None:
+def test_stopping_one_that_has_ended_changes_nothing(bench: Bench) -> None:
+    assert bench.worker.status().spill_error == ""
     bench.worker.run(time.monotonic_ns())
     n_issued = bench.worker.n_issued()
-    with pytest.raises(ClusterError):
-        bench.worker.take_over(plan_of([0], LENGTH_NS), 1)
     bench.worker.cease(0)
     bench.worker.stop()
     assert (bench.worker.n_issued(), bench.rows("requests")) == (n_issued, n_issued)
-
-
-@short_alone
-def test_a_lease_renewed_answers_as_its_state_does(bench: Bench) -> None:
-    standing = bench.worker.renew(time.monotonic_ns() + S)
-    assert (standing.spill_error, standing.has_lapsed, standing.taken_errors) == ("", False, ())
-    bench.worker.run(time.monotonic_ns(), time.monotonic_ns() + 10 * S)
-    assert not bench.worker.renew(0).taken_errors
 
 
 @short_alone

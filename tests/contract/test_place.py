@@ -1,11 +1,10 @@
-"""What every place of a run's files does: a folder here, an object store, a folder of a node."""
+"""What every place of a run's files does: a folder here, an object store."""
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
 
 import duckdb
 import pyarrow as pa
@@ -27,9 +26,6 @@ from squall.analysis.storage.places.place import (
     rows_of,
     sha256_of,
 )
-from squall.cluster.kept.keeper import Keeper
-from squall.cluster.kept.node_folder import NodeFolder
-from squall.cluster.remote.spawn import Handle
 from tests.object_store import BUCKET, ObjectStore, object_store
 
 TABLE = pa.table({"number": list(range(1_000)), "text": [f"row {n} of many" for n in range(1_000)]})
@@ -44,23 +40,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
         yield started
 
 
-class KeeperHere:
-    """The keeper's own answers, without the way to another process."""
-
-    def __init__(self, folder: Path) -> None:
-        self._keeper = Keeper(str(folder))
-
-    def call(self, method: Callable[..., Any], *arguments: Any) -> Any:
-        return method(self._keeper, *arguments)
-
-
-@pytest.fixture(params=["folder", "object store", "node"])
+@pytest.fixture(params=["folder", "object store"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     if request.param == "folder":
         return LocalFolder(tmp_path / "run")
-    if request.param == "node":
-        keeper = cast("Handle[Keeper]", KeeperHere(tmp_path))
-        return NodeFolder(keeper, str(tmp_path / "run"), "node-1")
     request.getfixturevalue("server")
     return ObjectFolder(f"s3://{BUCKET}/{tmp_path.name}/run")
 
@@ -91,8 +74,6 @@ def test_files_are_read_as_they_were_written_and_listed_by_name(place: Place) ->
 
 
 def test_it_pickles_without_a_secret(place: Place) -> None:
-    if isinstance(place, NodeFolder):
-        pytest.skip("it has a handle, which is its process's alone")
     place.write("a", b"1")
     pickled = pickle.dumps(place)
     assert b"of-a-test" not in pickled

@@ -1,155 +1,137 @@
-"""What every encoder writes and every source of a trace reads, whatever the format."""
+"""What holds for the rows of a trace whatever the format, and that what is written is read back."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
-from squall.scenarios.traces.formats import FORMATS, Format, record_of
+from squall.scenarios.traces.formats import TraceFormat, record_of
 from squall.scenarios.traces.parts.options import TraceUnit
 from squall.scenarios.traces.parts.part import TracePart
-from squall.scenarios.traces.readers.chunk import Mending, Source
-from squall.scenarios.traces.reading import TraceFormat, TraceOptions, open_trace, read_trace
-from squall.scenarios.traces.writing import lost_in, write_trace
+from squall.scenarios.traces.reading import open_trace, read_trace
+from squall.scenarios.traces.rows import Mending, Source
+from squall.scenarios.traces.writing import WrittenFormat, write_trace
+from tests.unit.scenarios.traces.test_trace_formats import CASES, Case, write_case
 
 S = 1_000_000_000
-WRITTEN = [one for one in FORMATS if one.write is not None]
-INSTANTS: list[TraceFormat] = [one.name for one in WRITTEN if one.name != "servegen"]
-FROM_FIRST = ("intervals", "fixed-schedule")
-TOKENS = ("ContextTokens", "GeneratedTokens")
-RENAMED = {
-    "mooncake": ("input_length", "output_length"),
-    "bailian": ("input_length", "output_length"),
-    "burstgpt": ("Request tokens", "Response tokens"),
-}
-TEXTS = [one for one in WRITTEN if not one.compresses_itself]
-N_ROWS = 9
-
-
-def rows() -> TracePart:
-    """Over three of ServeGen's windows, each size and a few sessions, two rows at one instant."""
-    stamp_ns = np.array([0, 1, 1, 5, 600, 601, 602, 1_300, 1_400], np.int64) * S
-    names = (*TOKENS, "bytes", "input_length", "output_length")
-    sizes = {name: np.arange(N_ROWS, dtype=np.int64) + place for place, name in enumerate(names)}
-    return TracePart(stamp_ns, sizes, np.array([3, 3, 5, -1, 3, 5, 5, 3, 7], np.int64))
-
-
-# encoders
-
-
-def pattern(session: NDArray[np.int64]) -> list[int]:
-    """Which rows share a session: the index of the first row with the same number."""
-    return [session.tolist().index(number) for number in session.tolist()]
+WRITTEN: tuple[WrittenFormat, ...] = get_args(WrittenFormat)
 
 
 @st.composite
 def traces(draw: st.DrawFn) -> TracePart:
-    """Rows within an hour, from the trace's own zero or from today, with the tokens of Azure and sessions."""
+    """Rows within an hour, from the trace's own zero or from today, with two sizes and sessions."""
     origin_ns = draw(st.sampled_from([0, 1_700_000_000 * S]))
     offsets = sorted(draw(st.lists(st.integers(0, 3_600 * S), min_size=1, max_size=12)))
     n_rows = len(offsets)
     sizes = {}
-    for name in TOKENS:
+    for name in ("ContextTokens", 'a, "b"'):
         values = draw(st.lists(st.integers(-1, 2**40), min_size=n_rows, max_size=n_rows))
         # a column all empty is no column
         sizes[name] = np.array([max(values[0], 0), *values[1:]], dtype=np.int64)
-    numbers = st.one_of(st.integers(0, 3), st.integers(0, 2**63 - 1))
+    numbers = st.one_of(st.integers(-1, 3), st.integers(0, 2**63 - 1))
     sessions = draw(st.lists(numbers, min_size=n_rows, max_size=n_rows))
-    stamp_ns = np.array(offsets, dtype=np.int64) + origin_ns
-    return TracePart(stamp_ns, sizes, np.array(sessions, dtype=np.int64))
+    return TracePart(np.array(offsets, dtype=np.int64) + origin_ns, sizes, np.array(sessions, dtype=np.int64))
 
 
 @settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(traces(), st.sampled_from(INSTANTS), st.integers(1, 12), st.sampled_from(["", ".gz", ".zst"]))
+@given(traces(), st.sampled_from(WRITTEN), st.integers(1, 12), st.sampled_from(["", ".gz", ".zst"]))
 def test_what_is_written_is_read_back(
-    tmp_path: Path, part: TracePart, format: TraceFormat, piece_rows: int, suffix: str
+    tmp_path: Path, part: TracePart, format: WrittenFormat, piece_rows: int, suffix: str
 ) -> None:
-    suffix = "" if format in ("parquet", "arrow") else suffix
-    path = tmp_path / f"trace{suffix}"
+    path = tmp_path / f"trace{'' if format == 'parquet' else suffix}"
     assert write_trace(path, format, part.pieces(piece_rows)) == len(part)
-    named = TraceOptions(format="intervals") if format == "intervals" else TraceOptions()
-    assert open_trace(path, named).format == format
-    back = read_trace(path, named)
-
-    step_ns = record_of(format).resolution_ns
-    first_ns = part.stamp_ns[0] // step_ns * step_ns if format in FROM_FIRST else 0
-    assert back.stamp_ns.tolist() == (part.stamp_ns // step_ns * step_ns - first_ns).tolist()
-
-    lost = lost_in(format, part)
-    for name, new_name in zip(TOKENS, RENAMED.get(format, TOKENS), strict=True):
-        is_lost = f"the size column {name!r}" in lost
-        assert is_lost == (new_name not in back.sizes)
-        assert is_lost or back.sizes[new_name].tolist() == part.sizes[name].tolist()
+    assert open_trace(path).format == format
+    back = read_trace(path)
+    assert back.stamp_ns.tolist() == part.stamp_ns.tolist()
+    assert {name: values.tolist() for name, values in back.sizes.items()} == {
+        name: values.tolist() for name, values in part.sizes.items()
+    }
     assert part.session is not None
-    if "the sessions" in lost:
-        assert back.session is None
-    else:
-        assert back.session is not None
-        assert pattern(back.session) == pattern(part.session)
-        if format != "bailian":
-            assert back.session.tolist() == part.session.tolist()
-    said = [phrase for phrase in lost if "digits" in phrase or "first arrival" in phrase]
-    assert bool(said) == (back.stamp_ns.tolist() != part.stamp_ns.tolist())
+    assert back.session is not None
+    assert back.session.tolist() == part.session.tolist()
 
 
-def text_of(format: Format, parts: Sequence[TracePart], folder: Path) -> bytes:
-    assert format.write is not None
-    with (folder / "trace").open("wb") as file:
-        format.write(file, "", parts[0], parts)
-    return (folder / "trace").read_bytes()
-
-
-@pytest.mark.parametrize("format", TEXTS, ids=lambda one: one.name)
-def test_the_text_is_the_same_however_the_rows_are_cut_into_parts(format: Format, tmp_path: Path) -> None:
-    whole = text_of(format, [rows()], tmp_path)
-    assert whole.endswith(b"\n")
-    for most_rows in range(1, N_ROWS):
-        assert text_of(format, list(rows().pieces(most_rows)), tmp_path) == whole
-
-
-# sources
-
-
-def source_of(name: TraceFormat, folder: Path) -> Source:
-    path = folder / "trace"
-    write_trace(path, name, [rows()])
-    return record_of(name).read(path, TraceOptions(format=name))
-
-
-@pytest.mark.parametrize("name", [one.name for one in WRITTEN])
-def test_each_call_gives_every_row_from_the_first_on_with_its_number_in_the_file(
-    name: TraceFormat, tmp_path: Path
+@pytest.mark.parametrize("format", ["csv", "jsonl"])
+def test_the_text_is_the_same_however_the_rows_are_cut_into_parts(
+    format: WrittenFormat, tmp_path: Path
 ) -> None:
-    source = source_of(name, tmp_path)
+    part = TracePart(np.arange(9) * S, {"n": np.arange(9)}, np.array([3, 3, 5, -1, 3, 5, 5, 3, 7]))
+    write_trace(tmp_path / "whole", format, [part])
+    whole = (tmp_path / "whole").read_bytes()
+    assert whole.endswith(b"\n")
+    for most_rows in range(1, 9):
+        write_trace(tmp_path / "parts", format, part.pieces(most_rows))
+        assert (tmp_path / "parts").read_bytes() == whole
+
+
+def columnar(format: TraceFormat) -> Case:
+    table = pa.table(
+        {"timestamp_ns": [0, S, S, 5 * S], "tokens": [7, 8, 9, 10], "session": ["a", "a", "b", ""]}
+    )
+    sink = pa.BufferOutputStream()
+    if format == "parquet":
+        pq.write_table(table, sink)
+    else:
+        with pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+    return {"format": format, "bytes": sink.getvalue().to_pybytes().decode("latin-1")}
+
+
+CLIENT_WINDOWS = """\
+model,client,window_start_s,rate,cv,iat_family,shape,scale
+,a,0,0.5,1.4,Gamma,0.5,4
+,b,0,0.25,1,Weibull,1,4
+,a,600,0.5,1,Gamma,1,2
+"""
+EXAMPLES: list[Case] = [
+    *(case for case in CASES["read"] if "format" in case),
+    {"format": "servegen", "text": CLIENT_WINDOWS},
+    columnar("parquet"),
+    columnar("arrow"),
+]
+
+
+def source_of(folder: Path, example: Case) -> Source:
+    path, options = write_case(folder, example, "")
+    return record_of(example["format"]).read(path, options)
+
+
+def test_every_format_has_an_example() -> None:
+    assert {example["format"] for example in EXAMPLES} == set(get_args(TraceFormat))
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example["format"])
+def test_each_call_gives_every_row_from_the_first_on_with_its_number_in_the_file(
+    example: Case, tmp_path: Path
+) -> None:
+    source = source_of(tmp_path, example)
     seen = []
     for _ in range(2):
         chunks = list(source.chunks(Mending(())))
         stamps = np.concatenate([chunk.part.stamp_ns for chunk in chunks])
         assert stamps.dtype == np.int64
         numbers = [chunk.row_of(index) for chunk in chunks for index in range(len(chunk.part))]
-        if (
-            name != "servegen"
-        ):  # whose rows are windows, with any number of arrivals, of several clients at once
-            assert stamps.size == N_ROWS
-            assert numbers == sorted(numbers)
-        assert min(numbers) >= 1
-        seen.append((stamps.tolist(), numbers))
+        assert None not in numbers
+        rows = [number for number in numbers if number is not None]
+        if example["format"] != "servegen":  # whose rows are windows, of several clients at once
+            assert rows == sorted(rows)
+        assert min(rows) >= 1
+        seen.append((stamps.tolist(), rows))
     assert seen[0] == seen[1]
 
 
-@pytest.mark.parametrize("name", [one.name for one in WRITTEN])
-def test_what_a_source_says_of_its_rows_holds_for_them(name: TraceFormat, tmp_path: Path) -> None:
-    source = source_of(name, tmp_path)
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example["format"])
+def test_what_a_source_says_of_its_rows_holds_for_them(example: Case, tmp_path: Path) -> None:
+    source = source_of(tmp_path, example)
     assert source.unit is None or source.unit in get_args(TraceUnit)
-    assert source.unit is not None or not source.unit_is_assumed
     assert source.tick_ns is None or source.tick_ns > 0
     for chunk in source.chunks(Mending(())):
         assert tuple(chunk.part.sizes) == source.size_names
-        assert (chunk.part.session is not None) == source.has_sessions
+        assert (chunk.part.session is not None) == (source.fields.session is not None)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from squall.actors.inject.batch_ring import ID_BYTES, BatchRing, RecordedBatch, rings
+from squall.actors.inject.batch_ring import BatchRing, RecordedBatch, rings
 from tests.reporting import (
     LATER,
     LEAST_RING_BYTES,
@@ -25,6 +25,9 @@ from tests.reporting import (
     recorded,
     reporting_server,
 )
+
+ID_BYTES = 128
+"""Of a request id that the ring holds."""
 
 
 def test_every_field_of_a_batch_is_recorded(server: ReportingServer, tmp_path: Path) -> None:

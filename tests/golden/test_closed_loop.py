@@ -10,7 +10,7 @@ import pytest
 
 from squall.actors.clock import SystemClock
 from squall.actors.load.worker import LoadWorker
-from squall.scenarios.config.arrivals import ConstantThink
+from squall.scenarios.arrivals.users import ConstantThink
 from squall.scenarios.config.clients.rows import ConstantRows
 from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan, request_id
 from squall.scenarios.plan.plan import PhaseSpan

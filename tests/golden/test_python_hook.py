@@ -23,13 +23,15 @@ from typing import Any
 
 import pytest
 
-from squall.actors.inject.batch_ring import ID_BYTES, BatchRing, RecordedBatch, rings
+from squall.actors.inject.batch_ring import BatchRing, RecordedBatch, rings
 from squall.cluster.node.injected.batch_rings import BatchRings, taken_files
 from squall.cluster.node.injected.effect import held_rings, injected
 from squall.cluster.node.injected.ring_folder import hold_all
 from squall.models.repository import HOOK_FILE, hook_source
 from tests.reporting import ReportingServer, batches_of, recorded, reporting_server
 
+ID_BYTES = 128
+"""Of a request id that the ring holds."""
 SOURCE = Path(__file__).parents[2] / "models" / "backend" / HOOK_FILE
 ARGS = {
     "model_config": json.dumps({"max_batch_size": 8}), "model_instance_kind": "GPU", "model_instance_device_id": "1",

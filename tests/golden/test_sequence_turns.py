@@ -19,7 +19,7 @@ from squall.actors.clock import SystemClock
 from squall.actors.load.engine import Rules
 from squall.actors.load.lane import IS_BUILT
 from squall.actors.load.worker import LoadWorker, WorkerSettings
-from squall.scenarios.config.arrivals import ConstantThink
+from squall.scenarios.arrivals.users import ConstantThink
 from squall.scenarios.config.clients.rows import ConstantRows
 from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan
 from squall.scenarios.plan.plan import PhaseSpan, Plan

@@ -20,7 +20,7 @@ from squall.actors.load.lane import _MOST_STRAYS
 from squall.actors.load.targets import TargetSettings
 from squall.actors.load.worker import LoadWorker, WorkerSettings
 from squall.models.spec import ModelSpec
-from squall.scenarios.config.arrivals import ConstantThink
+from squall.scenarios.arrivals.users import ConstantThink
 from squall.scenarios.config.clients.rows import ConstantRows
 from squall.scenarios.errors import ClusterError, TargetError
 from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan

@@ -269,7 +269,7 @@ def test_records_become_rows_exactly_with_nulls_where_an_instant_was_not_reached
     assert recorder.close() == []
     (table,) = read(tmp_path / "s.arrows")
     shared = {
-        "run": "r", "node": "node-0", "target": "server-0", "request_kind": "stub", "worker": 3, "redealt": False,
+        "run": "r", "node": "node-0", "target": "server-0", "request_kind": "stub", "worker": 3,
         "method": None, "name": None,
     }  # fmt: skip
     names = (

@@ -1,4 +1,4 @@
-"""Faults over hosts of a cluster (`namespaces`) that strike servers, Ray's head, and workers under leases.
+"""Faults over hosts of a cluster (`namespaces`) that strike servers and Ray's head.
 
 As in `test_cluster`, whose hosts and helpers these are.
 """
@@ -14,9 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
-import pyarrow.compute as pc
 import pytest
 
 from squall.actors.inject.library import built_library
@@ -25,7 +23,7 @@ from squall.analysis.summary.summary_file import Summary
 from tests.integration.disks import assert_whole
 from tests.integration.live_runs import RAY_AUTH, Bench, planned_rows, scenario_mapping, wait_until
 from tests.integration.namespaces import Host, cluster
-from tests.integration.test_cluster import ALL_OK, NODES, S, Site, _outcomes, _stopped
+from tests.integration.test_cluster import ALL_OK, NODES, S, Site, _outcomes
 
 pytestmark = [
     pytest.mark.skipif(
@@ -159,37 +157,3 @@ def test_an_nsys_that_hangs_costs_the_profile_and_no_request(site: Site, bench: 
     assert_whole(store)
     site.cluster.wait_until_clean()
     wait_until(lambda: not named(site.host("gpu0"), "nsys"), 20, "the end of nsys")
-
-
-def test_workers_out_of_reach_or_stopped_beyond_their_lease_are_replaced_and_nothing_is_sent_twice(
-    site: Site, bench: Bench
-) -> None:
-    """The link of client0, the worker of client1: both come back, after the head has taken over what they had."""
-    mapping = site.scenario(16)
-    mapping["clients"] |= {"on_client_loss": "redeal", "lease": "3s"}
-    live = bench.start_run(mapping)
-    bench.wait_for_phase("burst", 1.5)
-    site.host("client0").unplug()
-    with _stopped(site.host("client1").process("served LoadWorker")):
-        bench.wait_for_phase("burst", 9)
-    site.host("client0").plug()
-    assert live.end() == 3, live.lines
-    store = bench.store()
-    _outcomes(store)
-    rows, redeals = planned_rows(store), store.manifest.redeals
-    assert {one.worker for one in redeals} == {1, 2}
-    assert all(3 * S < one.lost_ns < one.from_ns < 11 * S for one in redeals), redeals
-    executed = pc.list_flatten(store.read("batches").column("request_ids")).to_pylist()
-    assert len(executed) == len(set(executed)), "by the server's own records"
-    taken = [i for i, is_one in enumerate(rows["redealt"]) if is_one]
-    assert {rows["node"][i] for i in taken} >= {NODES["head"]}
-    n_ok = sum(rows["outcome"][i] == "ok" for i in taken if rows["node"][i] == NODES["head"])
-    assert n_ok > 200
-    assert {rows["outcome"][i] for i in taken if rows["node"][i] == NODES["head"]} == {"ok"}
-    assert set(np.array(rows["outcome"])[np.array(rows["node"]) == NODES["head"]]) == {"ok"}
-    for label in (NODES["client0"], NODES["client1"]):
-        own = {rows["outcome"][i] for i, node in enumerate(rows["node"]) if node == label}
-        assert {"ok", "unsent"} <= own <= {"ok", "unsent", "cancelled", "timeout", "lost"}, own
-    assert store.manifest.status == "INVALID"
-    assert store.verify() == []
-    site.cluster.wait_until_clean()

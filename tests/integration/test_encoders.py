@@ -16,11 +16,11 @@ import pytest
 from squall.actors.sampling.gpu.source import missing_reason
 from squall.cluster.node.endpoint import Endpoint
 from squall.models.encoders import encode, weights_of
-from squall.models.reference import TOLERANCE
 from squall.models.spec import ENCODERS, HEADS
 from squall.scenarios.errors import ScenarioError, TargetError
 from tests.integration.live_runs import Bench, planned_rows, scenario_mapping, unmet
 from tests.integration.serving import Array, records, server_of, serving
+from tests.tolerance import TOLERANCE
 from tests.unit.models.test_checkpoint import write_safetensors
 from tests.unit.models.test_encoders import SMALL, inputs_of
 

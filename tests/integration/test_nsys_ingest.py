@@ -141,7 +141,7 @@ def _requests(record: np.ndarray) -> dict[str, Any]:
     return {
         "request_id": np.arange(len(record)), "worker": 0, "target": "server-0", "request_kind": "m",
         "scheduled_ns": sent, "sent_ns": sent, "first_byte_ns": done, "done_ns": done, "rows": 1, "request_bytes": 9,
-        "response_bytes": 9, "outcome": "ok", "detail": "", "redealt": False,
+        "response_bytes": 9, "outcome": "ok", "detail": "",
         **dict.fromkeys(("method", "name"), pa.nulls(len(record), pa.string())),
     }  # fmt: skip
 

@@ -17,9 +17,10 @@ from squall.analysis.storage.store import RunStore
 from squall.analysis.traces.capture import trace_of_run
 from squall.scenarios.config.loader import load_scenario, scenario_from_mapping
 from squall.scenarios.plan.drafting import plan_scenario
-from squall.scenarios.plan.plan import deal, merge
+from squall.scenarios.plan.plan import deal
 from squall.scenarios.traces.writing import write_trace
 from tests.integration.live_runs import Bench, FullRun, scenario_mapping
+from tests.merged_plans import merge
 
 
 def _column(store: RunStore, table: str, name: str) -> Any:

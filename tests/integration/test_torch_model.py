@@ -13,10 +13,10 @@ import pytest
 
 from squall.actors.sampling.gpu.source import missing_reason
 from squall.models.heads import forward, make_weights
-from squall.models.reference import TOLERANCE
 from squall.models.spec import HEADS
 from squall.scenarios.errors import TargetError
 from tests.integration.serving import Array, answer, records, server_of, serving
+from tests.tolerance import TOLERANCE
 
 pytestmark = pytest.mark.beside
 

@@ -17,7 +17,7 @@ from squall.actors.triton_user.handed import Sent, UserModel, UserTarget
 from squall.cluster.node.endpoint import Endpoint
 from squall.cluster.node.server import TritonServer
 from squall.models.made import make_inputs
-from squall.models.reference import TOLERANCE, answers_to, made_requests
+from squall.models.reference import answers_to, made_requests
 from squall.models.spec import ModelSpec
 from tests.fakes import Behaviour, StubTriton
 from tests.fakes_grpc import GrpcBehaviour, StubGrpc
@@ -30,6 +30,7 @@ from tests.integration.serving import records, serving
 from tests.integration.test_foreign_batches import their_server
 from tests.integration.zoo_models import write_zoo
 from tests.null_process import NullProcess, null_spec
+from tests.tolerance import TOLERANCE
 
 pytestmark = pytest.mark.beside
 

@@ -121,13 +121,13 @@ def _busy_waits(module: Module) -> None:
 
 
 def _stop_early(module: Module) -> None:
-    def run(old: Any, self: Any, start_ns: int, *lease: int | None) -> None:
+    def run(old: Any, self: Any, start_ns: int) -> None:
         import threading
         import time
 
         wait_s = (start_ns - time.monotonic_ns()) / 1e9 + 3.0
         threading.Timer(max(0.0, wait_s), self.stop).start()
-        old(self, start_ns, *lease)
+        old(self, start_ns)
 
     _around(module.LoadWorker, "run")(run)
 

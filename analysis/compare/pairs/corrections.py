@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from squall.scenarios.errors import ScenarioError
 
-LEVEL = 0.05
-"""How often two sides that are alike are called different."""
 NOMINAL = (0.05, 0.0294, 0.0221, 0.0182, 0.0158)
-"""By the number of looks, from one: the level of each look, so that all together have `LEVEL` (Pocock 1977, Biometrika
-64(2), table 1: two-sided, looks after equal numbers of pairs)."""
+"""By the number of looks, from one: the level of each look, so that two sides that are alike are called different in
+0.05 of all series (Pocock 1977, Biometrika 64(2), table 1: two-sided, looks after equal numbers of pairs)."""
 MOST_LOOKS = len(NOMINAL)
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from squall.analysis.metrics.measures import INSTANCE, Measures, instance_key, ratio
 from squall.analysis.metrics.spans import PhaseSpan
-from squall.analysis.tables import relations
 
 if TYPE_CHECKING:
     import duckdb
@@ -43,6 +42,7 @@ FROM picked GROUP BY ALL ORDER BY ALL
 # the end of the last batch begun in it. `spans` has the phases, `waits` how long requests waited while it was idle.
 # A row is a batch with the idle time before it: of the first one that since the wall began.
 _LAID = """
+CREATE TEMP VIEW laid AS
 WITH own AS (
     SELECT b.*, s.first_ns, s.last_ns FROM batch_costs b JOIN spans s USING (phase) WHERE b.start_ns >= s.first_ns),
 before AS (
@@ -110,19 +110,21 @@ part of all gaps; beyond it the gaps are not told apart."""
 
 def pick_all(connection: duckdb.DuckDBPyConnection) -> None:
     """Makes `picked` of all batches; `pick` and `pick_all` once in a connection."""
-    connection.execute(relations.PICKED.view("SELECT * FROM batch_costs"))
+    connection.execute("CREATE TEMP VIEW picked AS FROM batch_costs")
 
 
 def pick(connection: duckdb.DuckDBPyConnection, keys: str) -> None:
     """Makes `chosen` of the query `keys` (server, instance, instance_device, batch_id), and `picked` of these."""
-    connection.execute(relations.CHOSEN.table(f"SELECT DISTINCT * FROM ({keys})"))
-    key = ", ".join(relations.CHOSEN.columns)
-    connection.execute(relations.PICKED.table(f"SELECT * FROM batch_costs SEMI JOIN chosen USING ({key})"))
+    connection.execute(f"CREATE TEMP TABLE chosen AS SELECT DISTINCT * FROM ({keys})")
+    connection.execute(
+        "CREATE TEMP TABLE picked AS FROM batch_costs "
+        "SEMI JOIN chosen USING (server, instance, instance_device, batch_id)"
+    )
 
 
 def add_spans(connection: duckdb.DuckDBPyConnection, phases: Sequence[PhaseSpan]) -> None:
     """Makes `spans`: of each phase the part that walls are of."""
-    connection.execute(relations.SPANS.new())
+    connection.execute("CREATE TEMP TABLE spans(phase VARCHAR, first_ns BIGINT, last_ns BIGINT)")
     for phase in phases:
         connection.execute("INSERT INTO spans VALUES ($1, $2, $3)", [phase.name, *phase.wall_ns])
 
@@ -134,7 +136,7 @@ def batch_sums(connection: duckdb.DuckDBPyConnection) -> dict[GroupKey, Row]:
 
 def walls(connection: duckdb.DuckDBPyConnection) -> dict[GroupKey, Row]:
     """The wall of each instance in each phase of `spans`, in parts. Needs `batch_costs`, `waits` and `unserved`."""
-    connection.execute(relations.LAID.view(_LAID))
+    connection.execute(_LAID)
     found = _by_group(connection, _WALLS.format(body_idle=BODY_IDLE))
     if connection.execute("SELECT 1 FROM unserved LIMIT 1").fetchall():
         for phase, *owner, is_edge, ns in connection.execute(_UNSERVED_WAITS).fetchall():

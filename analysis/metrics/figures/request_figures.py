@@ -13,7 +13,6 @@ from squall.analysis.intervals import joined_up
 from squall.analysis.metrics.figures.batch_figures import GroupKey
 from squall.analysis.metrics.measures import INSTANCE, Measures, instance_key, ratio
 from squall.analysis.metrics.spans import PhaseSpan
-from squall.analysis.tables import relations
 
 if TYPE_CHECKING:
     import duckdb
@@ -21,7 +20,9 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 _BATCHED = """
-SELECT j.*, coalesce(m.model, j.request_kind) AS model
+CREATE TEMP VIEW batched AS
+SELECT server, instance, instance_device, batch_id, j.outcome, j.response_ns, j.lag_ns, j.compute_ns, j.queue_ns,
+    j.input_ns, j.handover_ns, j.output_ns, j.idle_wait_ns, coalesce(m.model, j.request_kind) AS model
 FROM joined j
 LEFT JOIN (SELECT DISTINCT server, instance, instance_device, model FROM batch_costs WHERE instance <> '') m
     USING (server, instance, instance_device)
@@ -29,11 +30,15 @@ WHERE j.batch_id IS NOT NULL
 """
 """Requests with the key of their batch. `joined` has no model: the batch of an instance has one, else the request."""
 
+_NO_WAITS = """
+-- By batch: how long one of its requests waited while the instance was idle.
+CREATE TEMP TABLE waits(
+    server VARCHAR, instance VARCHAR, instance_device BIGINT, model VARCHAR, batch_id BIGINT, idle_wait_ns BIGINT)
+"""
 _WAITS = """
-SELECT server, instance, instance_device, model, batch_id, max(idle_wait_ns) AS idle_wait_ns
+INSERT INTO waits SELECT server, instance, instance_device, model, batch_id, max(idle_wait_ns)
 FROM batched WHERE idle_wait_ns IS NOT NULL GROUP BY ALL
 """
-"""By batch: how long one of its requests waited while the instance was idle."""
 
 IS_UNSERVED = "batch_id IS NULL AND outcome <> 'ok' AND sent_ns IS NOT NULL"
 """Of a row of `joined`: it was sent, no batch took it, and it did not end ok."""
@@ -41,6 +46,10 @@ IS_UNSERVED = "batch_id IS NULL AND outcome <> 'ok' AND sent_ns IS NOT NULL"
 IS_ANSWERED = "outcome IN ('rejected', 'server_error', 'bad_reply')"
 """Of such a row: the server did answer, with an error or not as the model promises."""
 
+_NO_UNSERVED = """
+-- Stretch in which requests were out that were never served; before_ns: length of the stretches before.
+CREATE TEMP TABLE unserved(server VARCHAR, model VARCHAR, from_ns BIGINT, to_ns BIGINT, before_ns BIGINT)
+"""
 _UNSERVED = f"""
 SELECT sent_ns, done_ns FROM joined
 WHERE {IS_UNSERVED} AND done_ns > sent_ns AND target = $server AND request_kind = $model ORDER BY sent_ns
@@ -90,17 +99,16 @@ GROUP BY ALL
 
 def add_waits(connection: duckdb.DuckDBPyConnection, has_joined: bool) -> None:
     """Makes `waits`, and view `batched` where the run has `joined`."""
+    connection.execute(_NO_WAITS)
     if has_joined:
-        connection.execute(relations.BATCHED.view(_BATCHED))
-        connection.execute(relations.WAITS.table(_WAITS))
-    else:
-        connection.execute(relations.WAITS.new())
+        connection.execute(_BATCHED)
+        connection.execute(_WAITS)
 
 
 def add_unserved(connection: duckdb.DuckDBPyConnection, has_joined: bool) -> None:
     """Makes table `unserved`: by server and model the stretches in which requests that were never served were out, from
     their send until they were given up; `before_ns`: length of the stretches before."""
-    connection.execute(relations.UNSERVED.new())
+    connection.execute(_NO_UNSERVED)
     if not has_joined:
         return
     keys = connection.execute(

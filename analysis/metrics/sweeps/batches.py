@@ -22,13 +22,12 @@ if TYPE_CHECKING:
 
 _BATCHES = """
 SELECT server, instance, instance_device, model, node, phase, batch_id, start_ns, end_ns, process,
-    coalesce(overrun_ns, 0) > 0 AS is_overrun, {is_chosen} AS is_chosen, {is_cut} AS is_cut
+    coalesce(overrun_ns, 0) > 0 AS is_overrun, {is_cut} AS is_cut
 FROM batch_costs ORDER BY server, instance, instance_device, model, batch_id
 """
 _CUT = f"tie = 'none' AND server IN (SELECT server FROM {WINDOWS})"
 """A batch that no window of its server holds: operations of it that were recorded all the same are a part of them."""
 _KEY = "server, instance, instance_device, batch_id"
-CHOSEN = f"({_KEY}) IN (SELECT ({_KEY}) FROM chosen)"
 _LAST_STARTS = f"""
 SELECT {_KEY}, max(o.start_ns)
 FROM ({{ops}}) o JOIN (SELECT {_KEY} FROM batch_costs WHERE overrun_ns > 0 AND tie = 'range') USING ({_KEY})
@@ -113,14 +112,14 @@ class Batches:
 
 
 def read_batches(
-    connection: duckdb.DuckDBPyConnection, tables: Collection[str], phases: Sequence[str], is_chosen: str
+    connection: duckdb.DuckDBPyConnection, tables: Collection[str], phases: Sequence[str]
 ) -> Batches:
-    """The batches in view `batch_costs`; those that began in one of `phases` count, where SQL `is_chosen` holds.
+    """The batches in view `batch_costs`; those that began in one of `phases` count.
 
     `tables`: those that the run has; the connection has views of its operations.
     """
     is_cut = _CUT if WINDOWS in tables else "false"
-    found = connection.sql(_BATCHES.format(is_chosen=is_chosen, is_cut=is_cut)).to_arrow_table()
+    found = connection.sql(_BATCHES.format(is_cut=is_cut)).to_arrow_table()
     texts = {name: found[name].to_pylist() for name in ("server", "instance", "model", "node", "phase")}
     devices = found["instance_device"].to_pylist()
     keys = zip(texts["server"], texts["instance"], devices, texts["model"], texts["node"], strict=True)
@@ -129,8 +128,7 @@ def read_batches(
     instances = [Instance(*key) for key in places]
     phase_code = {phase: place for place, phase in enumerate(phases)}
     phase = np.array([phase_code.get(name, -1) for name in texts["phase"]], np.int64)
-    is_counted = found["is_chosen"].to_numpy().astype(bool) & (phase >= 0)
-    pair = np.where(is_counted, phase * max(1, len(instances)) + instance, -1)
+    pair = np.where(phase >= 0, phase * max(1, len(instances)) + instance, -1)
     pairs = np.unique(pair[pair >= 0])
     group = np.where(pair >= 0, np.searchsorted(pairs, pair), -1)
     n = max(1, len(instances))

@@ -1,1 +1,1 @@
-"""Where files of a run may lie: in a folder here, in an object store, on the disk of a node."""
+"""Where files of a run may lie: in a folder here, in an object store."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -20,8 +19,7 @@ _PIECE_BYTES = 8 * 1024**2
 
 
 class Place(Protocol):
-    """A folder of files under names such as `tables/requests/part-00000.parquet`. For any thread; pickles, but for one
-    that is read through a process of ours.
+    """A folder of files under names such as `tables/requests/part-00000.parquet`. For any thread; pickles.
 
     A file is there whole or not at all: whoever is cut off while writing leaves what was there before. All methods may
     wait for a network, and raise OSError with one line that says why.
@@ -71,12 +69,6 @@ class FarPart:
 
 
 Part = Path | FarPart
-
-
-def home_of(part: Part, nodes: Collection[str]) -> str:
-    """Which of `nodes` the part lies on, as one that stayed there; empty: none of them."""
-    node = part.file.partition("/")[0] if isinstance(part, FarPart) else ""
-    return node if node in nodes else ""
 
 
 def opened(part: Part) -> Path | pa.NativeFile:

@@ -12,7 +12,7 @@ from squall.cluster.commands.drafting.guessed import N_VARIANTS, input_lines, is
 from squall.cluster.commands.drafting.lines import Line, scalar, written
 from squall.cluster.commands.drafting.served import ServedModel
 from squall.cluster.commands.headers import allowing
-from squall.scenarios.config.fields import slug
+from squall.scenarios.fields import slug
 from squall.scenarios.sizes import LARGEST_BATCH
 from squall.scenarios.units import NS_PER_S, format_rate
 

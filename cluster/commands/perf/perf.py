@@ -95,7 +95,7 @@ def _run(search: Search) -> None:
 def _folder(asked: Asked) -> Iterator[Path]:
     """Where the runs go: kept in --out; else removed, unless one failed, whose place has been told."""
     from squall.cluster.measured import folder_of_runs
-    from squall.scenarios.config.fields import slug
+    from squall.scenarios.fields import slug
 
     if asked.out is not None and not asked.is_dry:
         yield folder_of_runs(asked.out, slug(asked.model), "perf")

@@ -19,7 +19,7 @@ from squall.analysis.tables.manifest import Manifest
 from squall.cluster.driver.records.node_files import NodeFiles, arrow_file
 from squall.cluster.node.agent import FIRST_SERVER
 from squall.cluster.node.spills import NodeFile
-from squall.scenarios.plan.deal import Redeal, owners_of, workers_of
+from squall.scenarios.plan.deal import workers_of
 from squall.scenarios.plan.plan import Plan
 from squall.scenarios.shares.ranges import models_of
 
@@ -95,10 +95,9 @@ class Ledger:
         nodes: Sequence[str],
         start_ns: int,
         targets: Sequence[str] = (FIRST_SERVER,),
-        redeals: Sequence[Redeal] = (),
         models: Sequence[str] = (),
     ) -> None:
-        """`nodes[w]`: node of worker w, which has the arrivals that the plan's rule and `redeals` deal to it.
+        """`nodes[w]`: node of worker w, which has the arrivals that the plan's rule deals to it.
 
         `start_ns`: the start instant on the run clock; `targets`: names of the servers, as the plan counts them. Where
         the worker was to choose one of several, a missing row names none. `models`: their names, where several are
@@ -113,33 +112,19 @@ class Ledger:
         self._is_there = np.zeros(len(plan), bool)
         self.n_misplaced = 0
         self.n_unplanned = 0
-        self._redeals = tuple(redeals)
-        self.n_twice = 0
-        self.n_redealt = 0
-        self.n_redealt_ok = 0
 
-    def without_redealt(self, requests: pa.Table) -> pa.Table:
-        """Rows of a worker, but for those of no arrival of the plan, and those `unsent` of arrivals that were dealt to
-        another one: its rows tell of these.
-
-        What the worker sent of them stays, and counts in `n_twice`: nobody may have.
-        """
-        n_rows, requests = len(requests), self._planned(requests)
+    def planned(self, requests: pa.Table) -> pa.Table:
+        """Rows of a worker, but for those of no arrival of the plan, which are counted."""
+        n_rows, requests = len(requests), self._of_plan(requests)
         self.n_unplanned += n_rows - len(requests)
-        if not self._redeals:
-            return requests
-        ids = requests.column("request_id").to_numpy()
-        is_former = self._workers_of(ids) != requests.column("worker").to_numpy()
-        is_unsent = requests.column("outcome").cast(pa.string()).to_numpy() == "unsent"
-        self.n_twice += int(np.count_nonzero(is_former & ~is_unsent))
-        return requests.filter(pa.array(~(is_former & is_unsent)))
+        return requests
 
     def note(self, requests: pa.Table, node_start_ns: int) -> None:
         """Marks rows that are still on their node's clock, and holds them to the plan, exactly.
 
         `node_start_ns`: the start instant that the node's workers were told.
         """
-        requests = self._planned(requests)
+        requests = self._of_plan(requests)
         ids = requests.column("request_id").to_numpy()
         self._is_there[ids] = True
         offset_ns = requests.column("scheduled_ns").to_numpy() - node_start_ns
@@ -147,17 +132,12 @@ class Ledger:
             requests.column("rows").to_numpy() == self._plan.rows[ids]
         )
         self.n_misplaced += int(np.count_nonzero(~is_as_planned))
-        if self._redeals:
-            is_redealt = requests.column("redealt").to_numpy()
-            is_ok = requests.column("outcome").cast(pa.string()).to_numpy() == "ok"
-            self.n_redealt += int(np.count_nonzero(is_redealt))
-            self.n_redealt_ok += int(np.count_nonzero(is_redealt & is_ok))
 
     def note_stored(self, requests: pa.Table) -> None:
         """Marks rows that are in the store already."""
-        self._is_there[self._planned(requests).column("request_id").to_numpy()] = True
+        self._is_there[self._of_plan(requests).column("request_id").to_numpy()] = True
 
-    def _planned(self, requests: pa.Table) -> pa.Table:
+    def _of_plan(self, requests: pa.Table) -> pa.Table:
         ids = requests.column("request_id")
         return requests.filter(pc.and_(pc.greater_equal(ids, 0), pc.less(ids, self._is_there.size)))
 
@@ -188,9 +168,7 @@ class Ledger:
     def _workers_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         plan = self._plan
         affinity = None if plan.affinity is None else plan.affinity[rows]
-        return owners_of(
-            plan.deal, plan.seq[rows], affinity, plan.offset_ns[rows], len(self._nodes), self._redeals
-        )
+        return workers_of(plan.deal, plan.seq[rows], affinity, len(self._nodes))
 
     def _targets_of(self, rows: NDArray[np.int64]) -> pa.Array:
         if self._plan.target is not None:
@@ -201,8 +179,6 @@ class Ledger:
     def _table(self, rows: NDArray[np.int64], outcome: str, why: str) -> pa.Table:
         plan, n = self._plan, len(rows)
         seq, workers = plan.seq[rows], self._workers_of(rows)
-        affinity = None if plan.affinity is None else plan.affinity[rows]
-        first = workers_of(plan.deal, seq, affinity, len(self._nodes))
         texts = {**self._labels, "outcome": outcome, "detail": why}
         schema = arrow_schema("requests")
         kinds = {}
@@ -219,7 +195,6 @@ class Ledger:
             ),
             "request_id": seq,
             "worker": workers,
-            "redealt": workers != first,
             "scheduled_ns": plan.offset_ns[rows] + self._start_ns,
             "rows": plan.rows[rows].astype(np.int64),
             **{name: np.zeros(n, np.int64) for name in ("request_bytes", "response_bytes")},
@@ -243,11 +218,6 @@ def add_missing(store: RunStore, ledger: Ledger, ended_ns: Sequence[int | None])
         )
     if ledger.n_unplanned:
         losses.append(f"{ledger.n_unplanned} rows are of no arrival of the plan, and are left out")
-    if ledger.n_twice:
-        losses.append(
-            f"{ledger.n_twice} arrivals were sent by a worker that had lost them to another one, and may have been sent"
-            " twice: please report it with logs/"
-        )
     n_lost = 0
     for table in ledger.missing_tables(ended_ns):
         n_lost += pc.sum(pc.equal(table.column("outcome").cast(pa.string()), "lost")).as_py()

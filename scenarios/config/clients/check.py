@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
-from squall.scenarios.config.fields import Number, Section, Text
+from squall.scenarios.fields import Number, Section, Text
 
 SMALLEST_SHARE = 1e-9  # less is a mistyped number: no run has a billion requests
 _NAME = r"[^\W\d]\w*"

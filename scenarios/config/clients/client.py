@@ -14,8 +14,8 @@ from squall.scenarios.config.clients.routing import RoutingConfig
 from squall.scenarios.config.clients.rows import ConstantRows, RowsConfig
 from squall.scenarios.config.clients.sequences import SequencesConfig
 from squall.scenarios.config.clients.stream import StreamConfig
-from squall.scenarios.config.fields import Count, Duration, PositiveDuration, Section, Text
 from squall.scenarios.config.servers import TlsConfig
+from squall.scenarios.fields import Count, Duration, PositiveDuration, Section, Text
 from squall.scenarios.sizes import LARGEST_VARIANT_COUNT
 from squall.scenarios.units import NS_PER_S, format_size, parse_size
 
@@ -60,8 +60,6 @@ def _cores_named(value: object) -> object:
 
 
 DEFAULT_VARIANTS = 4
-SHORTEST_LEASE_NS = 3 * NS_PER_S
-"""It is renewed once a second, by a driver that may be late."""
 
 
 class ClientConfig(Section):
@@ -81,8 +79,7 @@ class ClientConfig(Section):
     )  # else by the model's outputs
     try_first: bool = True  # one request of each kind goes to each server before the load, which then begins
     max_in_flight: Count | None = None
-    on_client_loss: Literal["continue", "stop", "redeal"] = "continue"  # what the others do when one is lost
-    lease_ns: Annotated[Duration, Field(ge=SHORTEST_LEASE_NS)] = Field(default=5 * NS_PER_S, alias="lease")
+    on_client_loss: Literal["continue", "stop"] = "continue"  # what the others do when one is lost
     connections: Count = 16  # opened per worker before the start; the pool grows to need
     rows: RowsConfig = ConstantRows()
     deal: Literal["sequence", "hash", "session"] = "sequence"  # which worker sends an arrival

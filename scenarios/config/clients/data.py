@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field
 
-from squall.scenarios.config.fields import Count, PositiveNumber, Section, Text
+from squall.scenarios.fields import Count, PositiveNumber, Section, Text
 
 DataFormat = Literal["parquet", "arrow", "json", "folder", "npy", "npz", "text", "images"]
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
 from squall.scenarios.config.clients.rows import LARGEST_EMPIRICAL, ConstantRows, EmpiricalRows, Law
-from squall.scenarios.config.fields import Number, Section, Text
+from squall.scenarios.fields import Number, Section, Text
 
 
 def _law_named(value: object) -> object:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from squall.scenarios.config.fields import Count, PositiveDuration, Section, Text
+from squall.scenarios.fields import Count, PositiveDuration, Section, Text
 
 Parameter = bool | int | float | str
 NS_PER_US = 1_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from squall.scenarios.config.fields import Section, Text
+from squall.scenarios.fields import Section, Text
 
 RoutingKind = Literal[
     "round-robin", "random", "weighted", "sticky", "trace", "least-in-flight", "two-choices", "mirror"

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from squall.scenarios.config.clients.inputs import WholeLaw
-from squall.scenarios.config.fields import Count, Section
+from squall.scenarios.fields import Count, Section
 
 LARGEST_CONCURRENT = 2**20
 

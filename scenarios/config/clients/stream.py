@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from squall.scenarios.config.clients.check import SMALLEST_SHARE
-from squall.scenarios.config.fields import Count, Number, Section, Text
+from squall.scenarios.fields import Count, Number, Section, Text
 
 
 class CancelConfig(Section):

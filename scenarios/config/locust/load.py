@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from squall.scenarios.config.arrivals import LARGEST_USER_COUNT
-from squall.scenarios.config.fields import (
+from squall.scenarios.arrivals.users import LARGEST_USER_COUNT
+from squall.scenarios.fields import (
     Count,
     Duration,
     Port,

@@ -24,11 +24,6 @@ def refuse_clients(clients: ClientConfig) -> None:
             raise ValueError(
                 f"clients.{field.alias or name}: is of squall's own client, and load.locust has Locust's; leave it out"
             )
-    if clients.on_client_loss == "redeal":
-        raise ValueError(
-            "clients.on_client_loss: redeal is for arrivals of a schedule; users of Locust move to other workers with"
-            " load.locust.options: [--enable-rebalancing]"
-        )
     _refuse_compression("clients.request", clients.request)
 
 

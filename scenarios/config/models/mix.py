@@ -13,8 +13,8 @@ from squall.scenarios.config.clients.data import DataConfig, TraceOrder
 from squall.scenarios.config.clients.inputs import InputConfig
 from squall.scenarios.config.clients.request import RequestConfig
 from squall.scenarios.config.clients.rows import RowsConfig, TraceRows
-from squall.scenarios.config.fields import Count, Number, Text, Whole
 from squall.scenarios.config.models.model import ModelConfig
+from squall.scenarios.fields import Count, Number, Text, Whole
 from squall.scenarios.sizes import LARGEST_MODEL_COUNT, LARGEST_VARIANT_COUNT
 
 Share = Annotated[Number, Field(ge=0)]

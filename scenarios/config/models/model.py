@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from squall.scenarios.config.fields import Count, Duration, Section, Text, Version, Whole
+from squall.scenarios.fields import Count, Duration, Section, Text, Version, Whole
 from squall.scenarios.sizes import LARGEST_BATCH
 
 

@@ -18,13 +18,10 @@ def shown(text: str) -> str:
     return repr(text if len(text) <= 40 else f"{text[:37]}...")
 
 
-def no_column(names: Sequence[str], wanted: str) -> RowFault:
+def no_column(names: Sequence[str], wanted: str, row: int | None = 1) -> RowFault:
     """The file has no column `wanted`: the nearest names, or all of them where none is near."""
     lowered = {name.strip().lower(): name for name in names}
-    near = [
-        lowered[key] for key in difflib.get_close_matches(wanted.strip().lower(), lowered, n=3, cutoff=0.5)
-    ]
-    listed = ", ".join(shown(name) for name in (near or list(names)[:8])) or "none"
-    return RowFault(
-        1, f"no column {wanted!r}: {'the nearest are' if near else 'there are'} {listed}; name the column"
-    )
+    near = difflib.get_close_matches(wanted.strip().lower(), lowered, n=3, cutoff=0.5)
+    listed = ", ".join(map(shown, [lowered[key] for key in near] or list(names)[:8])) or "none"
+    which = "the nearest are" if near else "there are"
+    return RowFault(row, f"no column {wanted!r}: {which} {listed}; name the column")

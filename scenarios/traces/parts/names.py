@@ -10,72 +10,52 @@ from squall.scenarios.traces.parts.options import TraceUnit
 
 Side = Literal["begin", "end", "unknown"]
 
-BEGIN_NAMES = (
-    "scheduled", "arrival", "arrival_time", "arrival_timestamp", "arrived_at", "received_at", "request_creation_time",
-    "request_timestamp", "request_start", "request_start_time", "request_time", "requested_at", "submitted_at",
-    "submit_time", "accept_date", "sent", "sent_at", "start_utc", "start_local", "start_time", "start_timestamp",
-    "start_ts", "started_at", "time_start", "start", "begin_time", "begin", "event_start",
-    "timestamp_ns",
-)  # fmt: skip
-"""Names of begins; `timestamp_ns` is what squall writes itself. Of two that differ the earlier is the arrival."""
-END_NAMES = (
-    "msec", "time_iso8601", "time_local", "end_timestamp", "end_time", "end_ts", "end", "ended_at", "finish_time",
-    "finished_at", "completion_time", "completed_at", "done", "response_timestamp", "response_time", "event_end",
-)  # fmt: skip
-NEUTRAL_NAMES = (
-    "timestamp", "@timestamp", "time", "ts", "stamp", "unix_time", "datetime", "date_time", "event_time",
-)  # fmt: skip
-WEAK_NAMES = ("epoch", "offset")
-"""Of instants only where there is no other: a shipper's offset is a place in a file."""
+# `timestamp_ns` is what squall writes itself. Of two begins that differ the earlier is the arrival.
+_BEGIN_NAMES = (
+    "scheduled arrival arrival_time arrival_timestamp arrived_at received_at request_creation_time request_timestamp"
+    " request_start request_start_time request_time requested_at submitted_at submit_time accept_date sent sent_at"
+    " start_utc start_local start_time start_timestamp start_ts started_at time_start start begin_time begin"
+    " event_start timestamp_ns"
+)
+_END_NAMES = (
+    "msec time_iso8601 time_local end_timestamp end_time end_ts end ended_at finish_time finished_at completion_time"
+    " completed_at done response_timestamp response_time event_end"
+)
+_WEAK_NAMES = (
+    "epoch offset"  # of instants only where there is no other: a shipper's offset is a place in a file
+)
+_NEUTRAL_NAMES = f"timestamp @timestamp time ts stamp unix_time datetime date_time event_time {_WEAK_NAMES}"
+_DURATION_NAMES = (
+    "request_time duration request_duration total_time time_total time_taken response_time latency elapsed"
+    " elapsed_time took rt dur runtime run_time service_time execution_time exec_time processing_time process_time"
+    " turnaround_time response_latency total_duration total_latency event_duration httprequest_latency"
+    " http_request_latency"
+)
 
-DURATION_NAMES = (
-    "request_time", "duration", "request_duration", "total_time", "time_total", "time_taken", "response_time",
-    "latency",
-    "elapsed", "elapsed_time", "took", "rt", "dur", "runtime", "run_time", "service_time", "execution_time",
-    "exec_time",
-    "processing_time", "process_time", "turnaround_time", "response_latency", "total_duration", "total_latency",
-    "event_duration", "httprequest_latency", "http_request_latency",
-)  # fmt: skip
-_DURATION_WORDS = {"duration", "elapsed", "latency", "took", "taken", "ttfb", "runtime", "rtt"}
-_PART_WORDS = {
-    "upstream", "connect", "connection", "header", "queue", "queued", "first", "byte", "ttfb", "ssl", "tls",
-    "dns", "backend", "origin",
-    "target", "wait", "waiting", "handshake", "overhead", "idle", "read", "write", "proxy", "urt", "uct", "uht", "rtt",
-}  # fmt: skip
-"""Words of a duration that is a part of a request's."""
-_PART_NAMES = ("urt", "uct", "uht")
 
-_STAMP_ENDS = {
-    "time", "timestamp", "ts", "date", "datetime", "at", "stamp", "utc", "local", "iso8601", "epoch", "instant",
-    "start", "begin", "end",
-}  # fmt: skip
-_BEGIN_WORDS = {
-    "start", "started", "begin", "began", "arrival", "arrived", "received", "request", "requested", "accept",
-    "accepted", "submit", "submitted", "sent",
-}  # fmt: skip
-_END_WORDS = {
-    "end", "ended", "finish", "finished", "complete", "completed", "completion", "done", "response", "close", "closed",
-    "stop", "stopped",
-}  # fmt: skip
-_OTHER_WORDS = {
-    "birth", "modified", "update", "updated", "expire", "expires", "expiry", "valid", "build", "receive", "ingest",
-    "ingested", "ingestion", "index", "indexed", "upload", "deadline", "last", "next", "session", "user", "boot",
-    "deploy", "deployed", "container", "pod", "process", "token", "certificate",
-}  # fmt: skip
-"""Words of instants that are not a request's own: `receiveTimestamp` is when a log store had the line."""
-
-SESSION_NAMES = (
-    "session", "session_id", "sessionid", "conversation_id", "chat_id", "client_id", "client", "user_id", "user",
-    "host",
-)  # fmt: skip
-INPUT_NAMES = ("input_length", "ContextTokens", "Request tokens", "input_tokens", "prompt_tokens")
-OUTPUT_NAMES = ("output_length", "GeneratedTokens", "Response tokens", "output_tokens", "completion_tokens")
-BYTES_NAMES = ("bytes", "n_bytes", "size_bytes", "body_bytes_sent")
-_UNIT_WORDS: dict[str, TraceUnit] = {
-    "ns": "ns", "nanos": "ns", "nanosecond": "ns", "nanoseconds": "ns", "us": "us", "usec": "us", "micros": "us",
-    "microsecond": "us", "microseconds": "us", "ms": "ms", "millis": "ms", "millisecond": "ms", "milliseconds": "ms",
-    "s": "s", "sec": "s", "secs": "s", "second": "s", "seconds": "s",
-}  # fmt: skip
+_SIDES: dict[Side, str] = {"begin": _BEGIN_NAMES, "end": _END_NAMES, "unknown": _NEUTRAL_NAMES}
+_DURATION_WORDS = "duration elapsed latency took taken ttfb runtime rtt"
+_PART_WORDS = (  # of a duration that is a part of a request's
+    "upstream connect connection header queue queued first byte ttfb ssl tls dns backend origin target wait waiting"
+    " handshake overhead idle read write proxy urt uct uht rtt"
+)
+_STAMP_ENDS = "time timestamp ts date datetime at stamp utc local iso8601 epoch instant start begin end"
+_BEGIN_WORDS = (
+    "start started begin began arrival arrived received request requested accept accepted submit submitted"
+    " sent"
+)
+_END_WORDS = "end ended finish finished complete completed completion done response close closed stop stopped"
+_OTHER_WORDS = (  # of instants that are not a request's own: `receiveTimestamp` is when a log store had the line
+    "birth modified update updated expire expires expiry valid build receive ingest ingested ingestion index indexed"
+    " upload deadline last next session user boot deploy deployed container pod process token certificate"
+)
+_SESSION_NAMES = "session session_id sessionid conversation_id chat_id client_id client user_id user host"
+_UNIT_WORDS: dict[TraceUnit, str] = {
+    "ns": "ns nanos nanosecond nanoseconds",
+    "us": "us usec micros microsecond microseconds",
+    "ms": "ms millis millisecond milliseconds",
+    "s": "s sec secs second seconds",
+}
 
 
 def plain_name(name: str) -> str:
@@ -90,24 +70,20 @@ def stamp_side(name: str) -> tuple[Side, bool] | None:
     A name that is not listed is an instant's only where its values are dates or count from 1970.
     """
     plain, flat = plain_name(name), plain_name(name.lower())
-    for names, side in ((BEGIN_NAMES, "begin"), (END_NAMES, "end"), (NEUTRAL_NAMES + WEAK_NAMES, "unknown")):
-        if {plain, flat, _without_unit(plain)} & set(names) or flat in {
-            one.replace("_", "") for one in names
-        }:
-            return side, True  # type: ignore[return-value]
-    words = _without_unit(plain).split("_")
-    if words[-1].lstrip("@") not in _STAMP_ENDS and not {"time", "timestamp"} & set(words):
+    bare = _without_unit(plain)
+    for side, names in _SIDES.items():
+        if {plain, flat, bare} & set(names.split()) or flat in names.replace("_", "").split():
+            return side, True
+    words = bare.split("_")
+    is_stamp = words[-1].lstrip("@") in _STAMP_ENDS.split() or _have(words, "time timestamp")
+    if not is_stamp or _have(words, _OTHER_WORDS):
         return None
-    if _OTHER_WORDS & set(words):
-        return None
-    if _BEGIN_WORDS & set(words):
-        return "begin", False
-    return ("end" if _END_WORDS & set(words) else "unknown"), False
+    return "begin" if _have(words, _BEGIN_WORDS) else "end" if _have(words, _END_WORDS) else "unknown", False
 
 
 def is_weak(name: str) -> bool:
     """Whether the name is an instant's only where there is no other."""
-    return _without_unit(plain_name(name)) in WEAK_NAMES
+    return _without_unit(plain_name(name)) in _WEAK_NAMES.split()
 
 
 def stamp_column(names: Sequence[str]) -> str | None:
@@ -118,20 +94,20 @@ def stamp_column(names: Sequence[str]) -> str | None:
 def duration_of(name: str) -> Literal["total", "part"] | None:
     """Whether numbers under this name are durations of requests, or of a part of them; None for neither."""
     plain = _without_unit(plain_name(name))
-    words = set(plain.split("_"))
-    if plain in DURATION_NAMES or plain.replace("_", "") in {one.replace("_", "") for one in DURATION_NAMES}:
+    words = plain.split("_")
+    if plain.replace("_", "") in _DURATION_NAMES.replace("_", "").split():
         return "total"
-    is_time = bool(words & _DURATION_WORDS) or plain in _PART_NAMES
-    is_time = is_time or (plain.endswith("_time") and bool(words & (_PART_WORDS | {"total", "processing"})))
-    if not is_time:
+    is_part = _have(words, _PART_WORDS)
+    is_time = plain.endswith("_time") and (is_part or _have(words, "total processing"))
+    if not (is_time or _have(words, _DURATION_WORDS) or plain in ("urt", "uct", "uht")):
         return None
-    return "part" if words & _PART_WORDS else "total"
+    return "part" if is_part else "total"
 
 
 def session_column(names: Sequence[str]) -> str | None:
-    """The name that is a session's, the earliest of `SESSION_NAMES`."""
-    by_plain = {_lower(name): name for name in reversed(names)}
-    return next((by_plain[wanted] for wanted in SESSION_NAMES if wanted in by_plain), None)
+    """The name that is a session's, the earliest of those that are known."""
+    by_plain = {name.strip().lower().replace(" ", "_"): name for name in reversed(names)}
+    return next((by_plain[known] for known in _SESSION_NAMES.split() if known in by_plain), None)
 
 
 def unit_of_name(name: str) -> TraceUnit | None:
@@ -140,13 +116,13 @@ def unit_of_name(name: str) -> TraceUnit | None:
     if plain in ("unix_time", "msec"):  # nginx's $msec is in s, to the ms
         return "s"
     head, _, last = plain.rpartition("_")
-    return _UNIT_WORDS.get(last) if head else None
-
-
-def _lower(name: str) -> str:
-    return name.strip().lower().replace(" ", "_")
+    return next((unit for unit, words in _UNIT_WORDS.items() if head and last in words.split()), None)
 
 
 def _without_unit(plain: str) -> str:
     head, _, last = plain.rpartition("_")
-    return head if head and last in _UNIT_WORDS else plain
+    return head if head and _have([last], " ".join(_UNIT_WORDS.values())) else plain
+
+
+def _have(words: Sequence[str], known: str) -> bool:
+    return not set(known.split()).isdisjoint(words)

@@ -5,28 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-TraceFormat = Literal[
-    "azure-llm",
-    "burstgpt",
-    "mooncake",
-    "bailian",
-    "intervals",
-    "fixed-schedule",
-    "servegen",
-    "common-log",
-    "combined-log",
-    "alb-log",
-    "elb-log",
-    "envoy-log",
-    "haproxy-log",
-    "w3c-log",
-    "counts",
-    "csv",
-    "jsonl",
-    "lines",
-    "parquet",
-    "arrow",
-]
 TraceUnit = Literal["s", "ms", "us", "ns"]
 Repair = Literal["sort", "skip-bad", "drop-duplicates", "clip-negative"]
 
@@ -48,7 +26,7 @@ class TraceOptions:
     `seed` and `model` are for `servegen` only: of what is drawn, and which model's clients (None: all).
     """
 
-    format: TraceFormat | None = None
+    format: str | None = None
     unit: TraceUnit | None = None
     column: str | None = None
     repairs: tuple[Repair, ...] = ()

@@ -1,4 +1,4 @@
-"""A stretch of a trace in numpy columns: what every reader yields and every writer takes."""
+"""A stretch of a trace in numpy columns: what every reader yields and `write_trace` takes."""
 
 from __future__ import annotations
 

@@ -10,31 +10,22 @@ instants = st.lists(st.integers(0, 60), min_size=8, max_size=8, unique=True).map
 
 
 @given(edges=instants, first=st.integers(-5, 65), length=st.integers(0, 20))
-def test_a_window_holds_what_lies_in_it_and_costs_what_meets_it(
-    edges: list[int], first: int, length: int
-) -> None:
+def test_a_window_holds_what_lies_in_it(edges: list[int], first: int, length: int) -> None:
     rows = [edges[:4], edges[4:]]  # begun, start, end, done
     windows, last = Windows.of(reversed(rows)), first + length
     holds = windows.hold(np.array([first]), np.array([last]))[0]
     assert holds == any(start <= first and last <= end for _, start, end, _ in rows)
-    meets = windows.meet(np.array([first]), np.array([last]))[0]
-    assert meets == any(begun <= last and first < done for begun, *_, done in rows)
 
 
-def test_a_window_that_never_held_costs_and_holds_nothing() -> None:
+def test_a_window_that_never_held_holds_nothing() -> None:
     windows = Windows.of([(0, 50, 40, 60)])
     assert windows.within(-100, 100) == ()
     assert windows.hold(np.array([45]), np.array([46])).tolist() == [False]
-    assert windows.meet(np.array([45]), np.array([46])).tolist() == [True]
 
 
-def test_no_windows_hold_and_cost_nothing() -> None:
+def test_no_windows_hold_nothing() -> None:
     none = Windows.of([])
-    assert (
-        none.hold(np.array([1]), np.array([2])).tolist()
-        == none.meet(np.array([1]), np.array([2])).tolist()
-        == [False]
-    )
+    assert none.hold(np.array([1]), np.array([2])).tolist() == [False]
     assert none.within(0, 10) == ()
 
 

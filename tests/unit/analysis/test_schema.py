@@ -1,17 +1,16 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pyarrow as pa
 import pytest
 
-from squall.analysis.schema import TABLES, arrow_schema, markdown
+from squall.analysis.schema import TABLES, arrow_schema, markdown, sections
+from squall.analysis.tables.manifest import Manifest
 
-DOCS = Path(__file__).parents[3] / "docs" / "schema.md"
 
-
-def test_the_schema_document_is_the_one_that_the_code_generates() -> None:
-    assert DOCS.read_text(encoding="utf-8") == markdown()
+def test_the_page_has_every_table_and_section_of_the_manifest() -> None:
+    headings = [line.removeprefix("## ") for line in markdown().splitlines() if line.startswith("## ")]
+    assert headings[: len(TABLES)] == [f"`{table}`" for table in TABLES]
+    assert headings[len(TABLES) :] == ["manifest.json", *(one.__name__ for one in sections(Manifest)[1:])]
 
 
 @pytest.mark.parametrize("table", list(TABLES))

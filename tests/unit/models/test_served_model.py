@@ -19,9 +19,9 @@ from squall.cluster.node.batches import read_batches
 from squall.models.export.repositories import graph_sizes
 from squall.models.heads import forward
 from squall.models.payload import ID_DIGITS, LEAST_TRIAL_ID
-from squall.models.reference import TOLERANCE
 from squall.models.repository import ComputeConfig, ServingConfig, write_repository
 from squall.models.spec import HEADS
+from tests.tolerance import TOLERANCE
 from tests.unit.models.test_heads import weights_of, x_of
 
 TORCH_CPU = ServingConfig(compute=ComputeConfig("torch", "cpu"))

@@ -18,7 +18,7 @@ def read_run(result: RunResult) -> tuple[Figures, str]:
     """Figures over all measured phases, and the first reason of a verdict that is not VALID, else why figures are
     missing.
 
-    A run without requests, or whose requests stayed on their nodes, has none.
+    A run without requests has none.
     """
     summary = result.summary
     if summary is None:

@@ -18,7 +18,6 @@ from squall.actors.inject.batch_ring import BatchRing, CutOff, RecordedBatch, re
 HEAD = struct.Struct("<IIiiqqqqqQIIIiHHI")
 MARKER = 0x31425153
 SIZE = 65_536
-PAGE = Path(__file__).parents[4] / "docs" / "batches.md"
 ONE = RecordedBatch(
     pid=7, thread=8, model="echo", version=3, instance="echo_0_1", device=1, start_ns=10, compute_start_ns=20,
     compute_end_ns=30, end_ns=40, rows=5, n_requests=3, n_failed=1, request_ids=(b"a", b"", b"\xff\n"),
@@ -60,11 +59,6 @@ def test_a_frame_is_read_back(tmp_path: Path) -> None:
     other = replace(ONE, model="", instance="", request_ids=(), n_requests=0, n_failed=0, rows=0, device=-1)
     hooked = replace(ONE, writer="hook")
     assert read(frame(ONE) + frame(other) + frame(hooked), tmp_path) == [ONE, other, hooked]
-
-
-def test_a_ring_holds_as_many_batches_as_the_page_says() -> None:
-    batch = replace(ONE, request_ids=(b"123456789012",) * 8, n_requests=8)
-    assert f"{(8 << 20) // len(frame(batch)):,}" in PAGE.read_text()
 
 
 def test_a_writer_that_nobody_knows_is_refused(tmp_path: Path) -> None:

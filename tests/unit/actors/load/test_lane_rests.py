@@ -14,7 +14,7 @@ from squall.actors.load.lane import IS_BUILT, Flight, Stray
 from squall.actors.load.recorder import _RECORD
 from squall.actors.net import http2
 from squall.models.payload import ID_DIGITS, encode_id
-from tests.unit.actors.load.test_lane_refusals import HEAD, NEVER_NS, Bench
+from tests.unit.actors.load.test_lane_refusals import HEAD, Bench
 
 pytestmark = pytest.mark.skipif(
     not IS_BUILT, reason="the lane is not built: no C compiler was there at the install"
@@ -48,11 +48,10 @@ class Reader(Bench):
         self.peer().setblocking(False)
         self.came = bytearray()
 
-    def begin(self, *templates: int, lease_ns: int = NEVER_NS) -> None:
+    def begin(self, *templates: int) -> None:
         """An arrival of each, all of them due."""
         n = len(templates)
         self.begin_open(n, (0, 0), (1, np.zeros(n, np.int64)), (4, np.array(templates, np.int32)))
-        self.lane.renew(lease_ns)
 
     def turn(self) -> list[Stray]:
         _, strays = self.lane.turn(time.monotonic_ns())
@@ -172,21 +171,6 @@ def test_what_python_takes_back_in_the_middle_is_what_the_other_end_lacks(reader
     assert not reader.watched()  # for writing no more
     reader.came += stray.unsent
     assert (bytes(reader.came) if reader.wire == "http" else reader.messages()[1]) == request(0)
-
-
-def test_nothing_more_is_written_once_the_lease_has_run_out(reader: Reader) -> None:
-    reader.begin(1)
-    assert not reader.turn()
-    reader.lane.renew(0)
-    while reader.read(1 << 16):
-        pass
-    n_bytes = len(reader.came)
-    assert not reader.turn()
-    assert not reader.read(1 << 16)
-    reader.lane.renew(NEVER_NS)
-    assert not reader.turn()
-    assert reader.read(1 << 16)
-    assert len(reader.came) > n_bytes
 
 
 def test_an_answer_before_the_request_is_wholly_sent_is_pythons() -> None:

@@ -63,7 +63,7 @@ def test_a_row_has_what_the_event_says_and_its_send_is_the_event_less_the_respon
         "run": "run-1", "phase": "measure", "node": "node-1", "request_id": 1, "worker": 1, "target": "",
         "request_kind": "", "scheduled_ns": None, "sent_ns": listened.now_ns - 12_345_679, "first_byte_ns": None,
         "done_ns": listened.now_ns, "rows": 0, "request_bytes": 0, "response_bytes": 99, "outcome": "ok",
-        "method": "POST", "name": "/login", "detail": "", "redealt": False,
+        "method": "POST", "name": "/login", "detail": "",
     }  # fmt: skip
 
 

@@ -345,7 +345,7 @@ def test_a_goaway_fails_the_calls_it_did_not_take_and_lets_the_others_end() -> N
 def test_a_reset_stream_fails_one_call_only() -> None:
     ends = connected()
     begin(ends, 1, 2)
-    ends.connection.on_data(http2.rst_stream(1, http2.REFUSED_STREAM) + answer(3, 2))
+    ends.connection.on_data(http2.rst_stream(1, http2.ERROR_NAMES.index("REFUSED_STREAM")) + answer(3, 2))
     assert ends.failures == [(1, "the server reset the stream: REFUSED_STREAM")]
     assert [token for token, *_ in ends.replies] == [2]
 

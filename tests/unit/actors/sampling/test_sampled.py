@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
 
 from squall.actors.sampling.cpu_source import ClientPids
@@ -16,8 +13,6 @@ from squall.actors.sampling.sampled import (
     OwnNode,
     OwnServer,
     Sampled,
-    observed_tables,
-    refuse_gaps,
     sources_of,
 )
 from squall.actors.sampling.threads import Family
@@ -26,27 +21,6 @@ from tests.fakes import FakeClock
 SETTINGS = ObserverSettings(
     "run", "node-0", "", host_interval_ns=1, thread_interval_ns=2, triton_interval_ns=3, gpu_interval_ns=4
 )
-
-
-@pytest.mark.parametrize("table", FILLED)
-def test_a_table_that_nothing_fills_is_refused(table: str) -> None:
-    with pytest.raises(
-        TypeError, match=rf"squall\.actors\.sampling\.sampled: nothing fills the table {table}$"
-    ):
-        refuse_gaps([one for one in FILLED if one != table], observed_tables())
-
-
-def test_what_fills_no_table_of_the_schema_or_one_that_is_filled_already_is_refused() -> None:
-    with pytest.raises(TypeError, match="fan_samples is no observer's table of the schema"):
-        refuse_gaps([*FILLED, "fan_samples"], observed_tables())
-    with pytest.raises(TypeError, match="host_samples is filled twice"):
-        refuse_gaps([*FILLED, "host_samples"], observed_tables())
-
-
-def test_the_page_tells_of_every_table_and_of_no_other() -> None:
-    page = (Path(__file__).parents[4] / "docs" / "sampling.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| .* \| \d+ m?s \|.*\|$", page, re.MULTILINE)
-    assert sorted(name for row in rows for name in re.findall(r"`(\w+)`", row)) == sorted(FILLED)
 
 
 def test_sources_fill_the_table_they_stand_at_as_often_as_it_says() -> None:

@@ -61,16 +61,6 @@ def test_without_order_nothing_waits_and_a_failure_still_cuts() -> None:
     assert not turns.ended(0, True).next
 
 
-def test_a_sequence_whose_begin_another_worker_had_is_cut() -> None:
-    """What was redealt: whether the model has the requests before is not known."""
-    turns = turns_of()
-    turn, why = turns.comes(2, "request 2")
-    assert turn == "never"
-    assert "a lost worker's" in why
-    assert comes(turns, 4, 6) == ["never", "now"]
-    assert comes(turns_of(is_cut_by_failure=False), 2) == ["now"]
-
-
 def test_what_still_waits_at_the_end_is_told() -> None:
     turns = turns_of()
     comes(turns, 0, 2, 4, 1, 3)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -370,14 +369,6 @@ def test_two_readings_that_contradict_each_other_give_no_track(low_at_ns: int, h
     at_ns = np.array([low_at_ns, high_at_ns])
     with pytest.raises(AnalysisError, match="on every side of a step"):
         fit_track(Brackets(at_ns, np.array([S, NO_LOW]), np.array([NO_HIGH, 0])))
-
-
-def test_the_guide_states_the_allowances() -> None:
-    guide = (Path(__file__).parents[4] / "docs" / "clocks.md").read_text()
-    allowed = Allowance()
-    assert f"{allowed.wander_ppm:g} ppm is PHI" in guide
-    assert f"at most {allowed.most_drift_ppm:g} ppm" in guide
-    assert f"In any {allowed.segment_ns // S} s there is a drift c" in guide
 
 
 def test_a_track_survives_json() -> None:

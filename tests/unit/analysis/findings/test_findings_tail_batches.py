@@ -9,7 +9,6 @@ from squall.analysis.join.batch_costs import write_batch_costs
 from squall.analysis.metrics.figures.batch_figures import pick, pick_all
 from squall.analysis.metrics.run import run_metrics
 from squall.analysis.storage.query import connect
-from squall.analysis.tables import relations
 from squall.analysis.tables.nsys import OPERATIONS
 from tests.regime_runs import Op, Phase, write_regime_run
 
@@ -37,7 +36,7 @@ def test_over_all_batches_they_are_those_of_the_instance(tmp_path: Path) -> None
     write_batch_costs(store)
     expected = run_metrics(store)
     tables = ["batch_costs", *(name for name in OPERATIONS if store.has(name))]
-    key = ", ".join(relations.CHOSEN.columns)
+    key = "server, instance, instance_device, batch_id"
     with connect(store, tables) as connection:
         pick_all(connection)
         found = batches_measures(connection, tables)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from squall.analysis.fitting.envelope import bin_counts, envelope_bins, fit_envelope, shrunk
 from squall.analysis.fitting.fitted import Fitted, arrivals_of
 from squall.scenarios.series.burstiness import idc_shifted
+from tests.fitted_parameters import parameter
 
 S = 1_000_000_000
 BIN_NS = 60 * S
@@ -20,7 +21,7 @@ CURVE = [round(1 + 0.6 * math.sin(2 * math.pi * k / 30), 3) for k in range(60)]
 
 def drawn(residual: dict[str, object], seed: int = 3, rate: str = "4/s") -> NDArray[np.int64]:
     scenario = {"kind": "envelope", "rate": rate, "bin": "60s", "curve": CURVE, "residual": residual}
-    return arrivals_of(scenario, END_NS).offsets_ns(np.random.default_rng(seed), END_NS)
+    return arrivals_of(scenario).draw(np.random.default_rng(seed), END_NS)
 
 
 def curve_of(found: Fitted) -> NDArray[np.float64]:
@@ -32,7 +33,7 @@ def test_the_residual_and_the_curve_of_an_envelope_are_found(seed: int) -> None:
     times = drawn({"kind": "hawkes", "n": 0.4, "beta": 0.6}, seed)
     found = fit_envelope(times, END_NS, BIN_NS, "hawkes")
     for name, truth in (("n", 0.4), ("beta", 0.6)):
-        one = found.parameter(name)
+        one = parameter(found, name)
         assert one.stderr is not None
         assert abs(one.value - truth) < 3 * one.stderr, one
     # A bin has 240 expected arrivals of IDC 1/(1 - .4)² = 2.8: one level is off by √(2.8/240) = 0.11. Mean square over
@@ -42,8 +43,8 @@ def test_the_residual_and_the_curve_of_an_envelope_are_found(seed: int) -> None:
 
 
 def test_a_gamma_residual_is_found_and_a_poisson_curve_is_not_taken_for_one() -> None:
-    gamma = fit_envelope(drawn({"kind": "gamma", "cv": 1.5}), END_NS, BIN_NS, "gamma").parameter("cv")
-    poisson = fit_envelope(drawn({"kind": "poisson"}), END_NS, BIN_NS, "gamma").parameter("cv")
+    gamma = parameter(fit_envelope(drawn({"kind": "gamma", "cv": 1.5}), END_NS, BIN_NS, "gamma"), "cv")
+    poisson = parameter(fit_envelope(drawn({"kind": "poisson"}), END_NS, BIN_NS, "gamma"), "cv")
     assert gamma.stderr is not None
     assert poisson.stderr is not None
     assert abs(gamma.value - 1.5) < 3 * gamma.stderr
@@ -90,14 +91,14 @@ def test_draws_have_the_dispersion_of_the_trace_and_without_shrinking_have_more(
         "residual": {"kind": "poisson"},
     }
     rng = np.random.default_rng(8)
-    times = arrivals_of(flat, END_NS).offsets_ns(rng, END_NS)
+    times = arrivals_of(flat).draw(rng, END_NS)
     shrunk_fit = fit_envelope(times, END_NS, BIN_NS, "poisson")
     counts = bin_counts(times, END_NS, BIN_NS)
     naive = {**shrunk_fit.scenario, "curve": [round(float(c), 4) for c in counts / counts.mean()]}
 
     def drawn_idc(scenario: object) -> float:
-        arrivals = arrivals_of(scenario, END_NS)  # type: ignore[arg-type]
-        found = [idc_shifted(arrivals.offsets_ns(rng, END_NS), BIN_NS, 0, END_NS) for _ in range(9)]
+        arrivals = arrivals_of(scenario)  # type: ignore[arg-type]
+        found = [idc_shifted(arrivals.draw(rng, END_NS), BIN_NS, 0, END_NS) for _ in range(9)]
         return float(np.median([one for one in found if one is not None]))
 
     seen = idc_shifted(times, BIN_NS, 0, END_NS)

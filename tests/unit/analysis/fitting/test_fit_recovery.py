@@ -18,6 +18,7 @@ from squall.analysis.fitting.fitted import Fitted, arrivals_of, excerpts_of
 from squall.analysis.fitting.hawkes import fit_hawkes
 from squall.analysis.fitting.mmpp import fit_mmpp
 from squall.analysis.fitting.renewal import FAMILIES, constant_of, fit_poisson, fit_renewal
+from tests.fitted_parameters import parameter
 
 S = 1_000_000_000
 GAMMA, WEIBULL, LOGNORMAL, PARETO, HYPER = FAMILIES
@@ -105,18 +106,18 @@ CASES = {
 
 def fitted(case: Case, seed: int, scenario: dict[str, Any] | None = None) -> Fitted:
     end_ns = case.span_s * S
-    arrivals = arrivals_of(scenario or case.scenario, end_ns)
-    found = case.fit(arrivals.offsets_ns(np.random.default_rng(seed), end_ns), end_ns)
+    arrivals = arrivals_of(scenario or case.scenario)
+    found = case.fit(arrivals.draw(np.random.default_rng(seed), end_ns), end_ns)
     assert found is not None
     return found
 
 
 def distances(found: Fitted, truth: dict[str, float]) -> dict[str, float]:
     """Each estimate's distance from the truth in standard errors."""
-    errors = {name: found.parameter(name).stderr for name in truth}
+    errors = {name: parameter(found, name).stderr for name in truth}
     assert all(error is not None for error in errors.values()), errors
     return {
-        name: abs(found.parameter(name).value - true) / (errors[name] or 0) for name, true in truth.items()
+        name: abs(parameter(found, name).value - true) / (errors[name] or 0) for name, true in truth.items()
     }
 
 
@@ -148,7 +149,7 @@ WRONG: dict[str, dict[str, Any] | None] = {
 def test_a_fit_to_another_process_is_further_off_than_three_standard_errors(name: str) -> None:
     case = CASES[name]
     found = fitted(case, seed=7, scenario=WRONG[name])
-    known = {key: true for key, true in case.truth.items() if found.parameter(key).stderr is not None}
+    known = {key: true for key, true in case.truth.items() if parameter(found, key).stderr is not None}
     assert not known or max(distances(found, known).values()) > 3
 
 
@@ -171,8 +172,8 @@ def test_standard_errors_are_as_large_as_the_spread_of_the_estimates(name: str) 
     span_s = case.span_s if name in ("fgn", "b-model") else 500
     fits = [fitted(Case(case.scenario, span_s, case.fit, case.truth), seed) for seed in range(24)]
     for key in case.truth:
-        spread = np.std([one.parameter(key).value for one in fits], ddof=1)
-        errors = [one.parameter(key).stderr for one in fits]
+        spread = np.std([parameter(one, key).value for one in fits], ddof=1)
+        errors = [parameter(one, key).stderr for one in fits]
         stated = np.median([error for error in errors if error is not None])
         assert 1 / 1.5 < spread / stated < 1.5, (key, spread, stated)
 
@@ -180,13 +181,13 @@ def test_standard_errors_are_as_large_as_the_spread_of_the_estimates(name: str) 
 def test_a_parameter_at_its_bound_has_no_standard_error() -> None:
     poisson = CASES["poisson"]
     even = fitted(Case(poisson.scenario, 1000, by_likelihood(fit_renewal, HYPER), {}), seed=2)
-    assert even.parameter("cv").stderr is None or even.parameter("cv").value > 1.0001
+    assert parameter(even, "cv").stderr is None or parameter(even, "cv").value > 1.0001
     batches = np.repeat(np.arange(0, 1000 * S, S), 4) + np.tile([0, 1, 2, 3], 1000)
     found = fit_renewal(GAMMA, excerpts_of(batches, 1000 * S), 4.0)
     # gaps of 1 ns and of 1 s: the shape of greatest likelihood has c2 above 10, which the process refuses
-    assert found.parameter("cv").value == pytest.approx(10**0.5)
-    assert found.parameter("cv").stderr is None
-    assert found.arrivals(S) is not None
+    assert parameter(found, "cv").value == pytest.approx(10**0.5)
+    assert parameter(found, "cv").stderr is None
+    assert found.arrivals is not None
 
 
 def test_information_criteria_charge_for_parameters() -> None:
@@ -200,7 +201,7 @@ def test_information_criteria_charge_for_parameters() -> None:
 
 def test_the_right_law_has_the_greatest_likelihood() -> None:
     end_ns = 1000 * S
-    times = arrivals_of(CASES["weibull"].scenario, end_ns).offsets_ns(np.random.default_rng(1), end_ns)
+    times = arrivals_of(CASES["weibull"].scenario).draw(np.random.default_rng(1), end_ns)
     excerpts = excerpts_of(times, end_ns)
     aic = {family.name: fit_renewal(family, excerpts, 4.0).aic_per_arrival or 0.0 for family in FAMILIES}
     assert min(aic, key=lambda name: aic[name]) == "weibull"

@@ -32,7 +32,7 @@ def report() -> FitReport:
     """Of 1,200 s of a Hawkes process at 2/s."""
     patch = pytest.MonkeyPatch()
     patch.setattr(report_module, "N_FINAL_SEEDS", 18)
-    times = arrivals_of(HAWKES, END_NS).offsets_ns(np.random.default_rng(6), END_NS)
+    times = arrivals_of(HAWKES).draw(np.random.default_rng(6), END_NS)
     found = fit_trace(times, END_NS)
     patch.undo()
     return found
@@ -56,10 +56,10 @@ def test_the_process_that_made_a_trace_fits_it_and_poisson_does_not(report: FitR
 
 def test_every_fit_can_be_drawn_from_its_own_scenario_section(report: FitReport) -> None:
     for one in report.ranked:
-        drawn = one.fitted.arrivals(END_NS).offsets_ns(np.random.default_rng(1), END_NS)
+        drawn = one.fitted.arrivals.draw(np.random.default_rng(1), END_NS)
         # Counts of log-fGn and of Hawkes near n = 1 wander; all the same a draw is of the order of the trace.
         assert 0.3 < drawn.size / report.n < 3, one.fitted.name
-        assert one.fitted.arrivals(END_NS).expected_count(END_NS) == pytest.approx(report.n, rel=1e-3)
+        assert one.fitted.arrivals.expected_count(END_NS, END_NS) == pytest.approx(report.n, rel=1e-3)
 
 
 def test_the_snippet_is_a_scenario_of_the_best_fit(report: FitReport) -> None:
@@ -105,9 +105,7 @@ def test_nothing_fits_batches_on_a_beat_and_the_report_says_what_is_missed(
 
 def test_stamps_on_a_coarse_grid_are_spread_first_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     end_ns = 200 * S
-    times = arrivals_of({"kind": "poisson", "rate": "5/s"}, end_ns).offsets_ns(
-        np.random.default_rng(1), end_ns
-    )
+    times = arrivals_of({"kind": "poisson", "rate": "5/s"}).draw(np.random.default_rng(1), end_ns)
     logged = times // S * S
     monkeypatch.setattr(report_module, "fit_all", lambda *_: [constant_of(5.0)])
     found = fit_trace(logged, end_ns)
@@ -164,7 +162,7 @@ def test_a_fit_that_failed_never_fits_comes_last_and_says_so(monkeypatch: pytest
         "poisson",
     ]
     end_ns = 200 * S
-    times = POISSON.arrivals(end_ns).offsets_ns(np.random.default_rng(1), end_ns)
+    times = POISSON.arrivals.draw(np.random.default_rng(1), end_ns)
     broken = replace(POISSON, name="broken", failure="the search stopped after 7 steps")
     monkeypatch.setattr(report_module, "fit_all", lambda *_: [broken, constant_of(5.0)])
     found = fit_trace(times, end_ns)
@@ -198,7 +196,7 @@ def test_a_process_is_judged_by_each_nine_draws_in_turn() -> None:
     """An IDC band as wide as the spread of medians of nine holds once and fails in one of many nines."""
     fitted = Fitted("poisson", (), 1, {"kind": "poisson", "rate": "5/s"})
     end_ns = 200 * S
-    times = fitted.arrivals(end_ns).offsets_ns(np.random.default_rng(1), end_ns)
+    times = fitted.arrivals.draw(np.random.default_rng(1), end_ns)
     loose = target_figures(times, end_ns)
     # One IDC over 200 windows has error √(2/200) = 0.1, a median of nine 1.25·0.1/3 = 0.04: a band of 1 ± 0.04
     tight = [Figure("idc 1s", "dispersion", 1.0, 0.96, 1.04)]
@@ -266,7 +264,5 @@ def test_a_wrong_snippet_is_one_clear_error(
 def test_a_minute_of_poisson_is_poisson(seed: int) -> None:
     """Its dispersion may lie outside its own bootstrap band, which is too narrow for 60 windows: 1.1 s.d. at seed 1."""
     end_ns = 60 * S
-    times = arrivals_of({"kind": "poisson", "rate": "20/s"}, end_ns).offsets_ns(
-        np.random.default_rng(seed), end_ns
-    )
+    times = arrivals_of({"kind": "poisson", "rate": "20/s"}).draw(np.random.default_rng(seed), end_ns)
     assert fit_trace(times).best.fitted.name == "poisson"

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from squall.analysis.join.batch_costs import write_batch_costs
-from squall.analysis.metrics.instances import measures_of_batches
 from squall.analysis.metrics.measures import NAMES
 from squall.analysis.metrics.records import RunMetrics
 from squall.analysis.metrics.run import run_metrics
@@ -189,36 +188,6 @@ def test_without_a_report_what_an_sm_holds_is_not_assessed(
     assert measures["sm_cover_ratio"] is None
     known = figure(two_heads_metrics, "seqlen_head", "@/measures")
     assert measures["occupancy_ratio"] == known["occupancy_ratio"], "ingest wrote it to the table"
-
-
-def test_measures_over_all_batches_of_an_instance_are_those_of_the_phase(
-    two_heads: RunStore, two_heads_metrics: RunMetrics
-) -> None:
-    batches = two_heads.read("batch_costs", ["server", "instance", "instance_device", "batch_id"]).to_pylist()
-    keys = [(row["server"], row["instance"], row["instance_device"], row["batch_id"]) for row in batches]
-    found = measures_of_batches(two_heads, "linear_head", keys)
-    assert list(found) == ["server-0/m_575"], "batches of the other phase do not count"
-    expected = figure(two_heads_metrics, "linear_head", "@/measures")
-    wall = {name for name in NAMES if name.startswith("wall_")}
-    assert {name: value for name, value in found["server-0/m_575"].items() if name not in wall} == {
-        name: value for name, value in expected.items() if name not in wall
-    }
-    assert all(found["server-0/m_575"][name] is None for name in wall)
-
-
-def test_measures_of_one_batch_are_of_that_batch(two_heads: RunStore) -> None:
-    rows = [one for one in two_heads.read("batch_costs").to_pylist() if one["instance"] == "m_576"]
-    one = rows[7]
-    found = measures_of_batches(two_heads, "seqlen_head", [("server-0", "m_576", -1, one["batch_id"])])[
-        "server-0/m_576"
-    ]
-    assert found["n_batches"] == 1
-    assert found["exec_mean_ns"] == one["end_ns"] - one["start_ns"]
-    assert found["launches_per_batch"] == one["n_launches"]
-
-
-def test_no_batches_give_no_measures(two_heads: RunStore) -> None:
-    assert measures_of_batches(two_heads, "seqlen_head", []) == {}
 
 
 def test_a_graph_is_one_launch(cuda_graphs: NsysReport, tmp_path: Path) -> None:

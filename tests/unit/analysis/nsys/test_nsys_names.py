@@ -8,11 +8,9 @@ from hypothesis import strategies as st
 from squall.analysis.nsys.allowed import OUR_TEXT
 from squall.analysis.nsys.names import (
     Names,
-    RangeText,
     api_name,
     call_class,
     copy_kind,
-    parse_range,
     range_columns,
 )
 
@@ -22,50 +20,50 @@ pieces = st.sampled_from(
 texts = st.lists(pieces, max_size=8).map("".join)
 
 
+Said = tuple[str, int, int | None, int | None]
+NOT_OURS: Said = ("", -1, None, None)
+
+
+def rows_of(texts: list[str]) -> list[Said]:
+    """Instance, its device, batch and clock reading of each text."""
+    columns = range_columns(pa.array(texts, pa.string()))
+    names = ("instance", "instance_device", "batch_id", "clock_ns")
+    return list(zip(*(columns[name].to_pylist() for name in names), strict=True))
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("squall|a_0_0|gpu1|12|345", RangeText("a_0_0", 1, 12, 345)),
-        ("squall|a_0_0|gpu0|12", RangeText("a_0_0", 0, 12, None)),
-        ("squall|a_0_0|cpu|12|345", RangeText("a_0_0", -1, 12, 345)),
-        ("squall|a|gpu|12", RangeText("a|gpu", -1, 12, None)),
-        ("squall|gpu1|12", RangeText("gpu1", -1, 12, None)),
-        ("squall|a_0_0|12", RangeText("a_0_0", -1, 12, None)),
-        ("squall|a_0_0|12|345", RangeText("a_0_0", -1, 12, 345)),
-        ("squall|a|b|12", RangeText("a|b", -1, 12, None)),
-        ("squall|a|b|12|3", RangeText("a|b", -1, 12, 3)),
-        ("squall|a_0_0|", None),
-        ("squall||3", None),
-        ("squall|a_0_0|-1", None),
-        ("squall-clock|3", None),
-        ("execute", None),
-        ("", None),
+        ("squall|a_0_0|gpu1|12|345", ("a_0_0", 1, 12, 345)),
+        ("squall|a_0_0|gpu0|12", ("a_0_0", 0, 12, None)),
+        ("squall|a_0_0|cpu|12|345", ("a_0_0", -1, 12, 345)),
+        ("squall|a|gpu|12", ("a|gpu", -1, 12, None)),
+        ("squall|gpu1|12", ("gpu1", -1, 12, None)),
+        ("squall|a_0_0|12", ("a_0_0", -1, 12, None)),
+        ("squall|a_0_0|12|345", ("a_0_0", -1, 12, 345)),
+        ("squall|a|b|12", ("a|b", -1, 12, None)),
+        ("squall|a|b|12|3", ("a|b", -1, 12, 3)),
+        ("squall|a_0_0|", NOT_OURS),
+        ("squall||3", NOT_OURS),
+        ("squall|a_0_0|-1", NOT_OURS),
+        ("squall-clock|3", ("", -1, None, 3)),
+        ("execute", NOT_OURS),
+        ("", NOT_OURS),
     ],
 )
-def test_only_a_whole_name_of_ours_is_taken_for_ours(text: str, said: RangeText | None) -> None:
-    assert parse_range(text) == said
+def test_only_a_whole_name_of_ours_is_taken_for_ours(text: str, said: Said) -> None:
+    assert rows_of([text]) == [said]
 
 
 @given(st.lists(texts, max_size=5))
 def test_texts_read_all_at_once_say_what_they_say_one_by_one(found: list[str]) -> None:
-    columns = range_columns(pa.array(found, pa.string()))
-    for i, text in enumerate(found):
-        if "\n" in text:
-            continue  # never written by us
-        said = parse_range(text)
-        row = tuple(
-            columns[name][i].as_py() for name in ("instance", "instance_device", "batch_id", "clock_ns")
-        )
-        if said is not None:
-            assert row == tuple(said)
-        else:
-            assert row[:3] == ("", -1, None)
+    assert rows_of(found) == [row for text in found for row in rows_of([text])]
 
 
 @given(texts)
 def test_a_text_that_scrubbing_keeps_is_ours(text: str) -> None:
     if OUR_TEXT.fullmatch(text):
-        assert parse_range(text) is not None or text.startswith("squall-clock|")
+        assert rows_of([text]) != [NOT_OURS]
 
 
 def test_a_clock_range_says_its_reading() -> None:

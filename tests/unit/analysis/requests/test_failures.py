@@ -256,7 +256,6 @@ def test_failures_are_counted_once_each_and_unsent_is_none_of_the_servers(
         "sent_ns": [None if outcome == "unsent" else t for (outcome, _), t in zip(ends, instants, strict=True)],
         "done_ns": [t + NS_PER_S for t in instants], "first_byte_ns": instants, "request_bytes": [1] * n,
         "response_bytes": [1] * n, "outcome": [one[0] for one in ends], "detail": [one[1] for one in ends],
-        "redealt": [False] * n,
     }  # fmt: skip
     found = failures_of(Requests.from_table(as_table("requests", columns)), {"expect": {"failures": allowed}})
     failed = [one for one in ends if one[0] in KINDS]

@@ -67,7 +67,11 @@ def simulated(seed: int, n_periods: int, effect: float, rate_hz: float = 60.0) -
     slow = np.cumsum(rng.normal(0, 0.05, n_periods))[(sent - span.start_ns) // PERIOD]
     fast = rng.normal(0, 0.1, n_periods * 20 + 1)[(sent - span.start_ns) // (PERIOD // 20)]
     service = 4e6 * np.exp(slow + fast + rng.normal(0, 0.4, n))
-    service *= np.where(windows.meet(sent, sent), effect, 1.0)
+    service *= np.where(
+        np.searchsorted(windows.done_ns, sent, "right") < np.searchsorted(windows.begun_ns, sent, "right"),
+        effect,
+        1.0,
+    )
     return requests(sent, service.astype(np.int64))
 
 

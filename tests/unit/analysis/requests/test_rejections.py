@@ -8,7 +8,8 @@ import pytest
 
 from squall.actors.messages.template import REJECTIONS
 from squall.analysis.requests.rejections import FULL_QUEUE, QUEUE_TIMEOUT, Refused, rejection_figures
-from squall.analysis.requests.requests import COLUMNS, Requests
+from squall.analysis.requests.requests import Requests
+from tests.request_columns import COLUMNS
 
 HTTP_FULL = f"503 {FULL_QUEUE}"
 GRPC_FULL = f"14 {FULL_QUEUE}"

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from squall.analysis.requests.requests import COLUMNS, Labels, Requests, in_order, is_open_load, together
+from squall.analysis.requests.requests import Labels, Requests, in_order, is_open_load, together
 from squall.analysis.storage.store import RunStore
+from tests.request_columns import COLUMNS
 from tests.synthetic_runs import synthesise, synthesise_closed
 
 

@@ -9,8 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 from squall.analysis.statistics.bootstrap import block_ns_for, dispersion_band, shifted_band
-from squall.scenarios.series.burstiness import gap_c2, idc_shifted, index_of_dispersion
+from squall.scenarios.series.burstiness import gap_c2, idc_shifted
 from tests.bootstrap import bootstrap_bands
+from tests.dispersion import index_of_dispersion
 
 S = 1_000_000_000
 SPAN = 6_000 * S

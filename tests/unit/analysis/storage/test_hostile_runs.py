@@ -48,8 +48,8 @@ def test_other_names_are_components(name: str) -> None:
     assert is_beneath(f"tables/{name}")
 
 
-def part(path: str, node: str = "") -> dict[str, Any]:
-    return {"requests": {"rows": 1, "files": [{"path": path, "rows": 1, "bytes": 1, "node": node}]}}
+def part(path: str, **more: Any) -> dict[str, Any]:
+    return {"requests": {"rows": 1, "files": [{"path": path, "rows": 1, "bytes": 1, **more}]}}
 
 
 @pytest.mark.parametrize(
@@ -58,9 +58,8 @@ def part(path: str, node: str = "") -> dict[str, Any]:
         {"run": "../x"}, {"run": "/etc"},
         {"tables": part("../../x.parquet")}, {"tables": part("/etc/passwd")}, {"tables": part("summary.json")},
         {"tables": part("tables/batches/part-0.parquet")}, {"tables": part("tables/requests/../../manifest.json")},
-        {"tables": part("node-1/tables/requests/part-0.parquet")}, {"tables": part("../tables/requests/p", "..")},
+        {"tables": part("node-1/tables/requests/part-0.parquet")}, {"tables": part("../tables/requests/p")},
         {"tables": {"../x": {"rows": 0, "files": []}}},
-        {"kept": {"../x": "/tmp"}}, {"kept": {"a/b": "/tmp"}},
         {"servers": {"../../logs": {"node": "node-0"}}}, {"servers": {"server-0": {"node": "../x"}}},
         {"nodes": {"/node": {}}},
         {"unfinished": {"folders": {"../node-0": "/tmp/x"}, "why": {}}},
@@ -69,6 +68,27 @@ def part(path: str, node: str = "") -> dict[str, Any]:
 def test_a_manifest_with_a_name_that_leads_away_is_refused(fields: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="has a manifest that squall did not write"):
         RunStore.open(written(tmp_path, **fields))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"kept": {"node-1": "/tmp"}}, {"kept": {"../x": "/"}}, {"kept": ["/"]},
+        {"tables": part("node-1/tables/requests/part-00000.parquet", node="node-1")},
+        {"tables": part("../tables/requests/p", node="..")},
+    ],
+)  # fmt: skip
+def test_a_run_whose_rows_lie_on_nodes_is_refused(fields: dict[str, Any], tmp_path: Path) -> None:
+    told = f"^{tmp_path}/run: rows of this run are not in it, but on the nodes that recorded them: "
+    with pytest.raises(StoreError, match=told):
+        RunStore.open(written(tmp_path, **fields))
+
+
+def test_a_run_with_all_of_its_rows_is_opened(tmp_path: Path) -> None:
+    store = RunStore.open(
+        written(tmp_path, kept={}, tables=part("tables/requests/part-00000.parquet", node=""))
+    )
+    assert store.run == "run"
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def write(parent: Path, rows: Sequence[dict[str, Any]]) -> RunStore:
     texts = ("run", "node", "target", "request_kind", "detail", "gpu_uuid")
     same = {
         **dict.fromkeys(texts, ""), "phase": "burst", "outcome": "ok", "join_level": "exact", "parts_level": "trace",
-        "tie": "range", "worker": 0, "redealt": False, "rows": 1, "request_bytes": 1, "response_bytes": 1,
+        "tie": "range", "worker": 0, "rows": 1, "request_bytes": 1, "response_bytes": 1,
     }  # fmt: skip
     store = RunStore.create(parent, "made", START_NS, Manifest())
     store.replace_derived("joined", table("joined", [{**same, **row} for row in rows]))

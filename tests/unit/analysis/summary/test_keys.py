@@ -1,37 +1,10 @@
-"""docs/summary.md is made of the classes, and the keys that other pages name are there."""
+"""The records of a summary, found in its classes."""
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import NamedTuple
 
-import pytest
-
-from squall.analysis.summary.keys import markdown, names_of, records
-from squall.analysis.summary.summary_file import Summary
-
-DOCS = Path(__file__).parents[4] / "docs"
-NAMED = {
-    "diagnosis.md": r"`summary.json` has `(\w+)` and `(\w+)`",
-    "metrics.md": r"`summary.json` has them under `(\w+)`",
-    "profiling.md": r"`(\w+)` of `summary.json`",
-    "run.md": r"`summary.json` \(`(\w+)`\)",
-}
-"""How a page names keys of the summary."""
-
-
-def test_the_page_of_the_keys_is_made_of_the_classes() -> None:
-    assert (DOCS / "summary.md").read_text(encoding="utf-8") == markdown()
-
-
-@pytest.mark.parametrize("page", NAMED)
-def test_the_keys_that_a_page_names_are_there(page: str) -> None:
-    keys = {name for record in records(Summary) for name in names_of(record)}
-    text = " ".join((DOCS / page).read_text(encoding="utf-8").split())
-    named = [name for found in re.finditer(NAMED[page], text) for name in found.groups()]
-    assert named
-    assert set(named) <= keys
+from squall.analysis.summary.keys import records
 
 
 class Leaf(NamedTuple):

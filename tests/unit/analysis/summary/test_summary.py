@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from squall.analysis.requests.requests import COLUMNS, Requests
+from squall.analysis.requests.requests import Requests
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary import summary as summary_module
 from squall.analysis.summary.summary import summarise
@@ -23,6 +23,7 @@ from squall.analysis.verdict.measured import MOST_DETAILS, RunTables, outcome_fi
 from squall.analysis.verdict.phase_figures import SeriesFigures
 from squall.scenarios.errors import AnalysisError, MissingTable, StoreError
 from tests.known import known
+from tests.request_columns import COLUMNS
 from tests.synthetic_runs import START_NS, S, SyntheticRun
 
 MakeRun = Callable[..., RunStore]
@@ -89,17 +90,6 @@ def test_a_summary_of_an_earlier_version_says_which_key_it_lacks_and_what_makes_
     assert why_unread(store, json.dumps(found)[:-1]) == f"cannot be read: {mend}"
     (store.run_dir / "summary.json").write_text(json.dumps({**found, "of a later version": 1}))
     assert Summary.read(store) == summary
-
-
-def test_a_summary_is_not_to_be_made_anew_of_a_run_whose_tables_are_of_an_earlier_version(
-    make_run: MakeRun, plain: SyntheticRun
-) -> None:
-    store = make_run(plain)
-    manifest = store.run_dir / "manifest.json"
-    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "schema_version": 4}))
-    why = why_unread(RunStore.open(store.run_dir), "{}")
-    assert "has tables of schema version 4" in why
-    assert "analyze it with the older squall" in why
 
 
 def test_intended_and_delivered_load_are_counted_over_the_measure_phase(

@@ -31,7 +31,7 @@ def requests_of(
         "target": ["s"] * n, "request_kind": ["k"] * n, "scheduled_ns": due, "sent_ns": sent,
         "first_byte_ns": sent, "done_ns": [t + s for t, s in zip(sent, services_ns, strict=True)],
         "rows": [1] * n, "request_bytes": [1] * n, "response_bytes": [1] * n, "detail": [""] * n,
-        "outcome": ["timeout" if is_bad else "ok" for is_bad in failed or [False] * n], "redealt": [False] * n,
+        "outcome": ["timeout" if is_bad else "ok" for is_bad in failed or [False] * n],
     }  # fmt: skip
     return Requests.from_table(as_table("requests", columns), is_open)
 

@@ -1,24 +1,18 @@
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.limits import LIMITS, Limits
 from squall.analysis.requests.requests import Requests
-from squall.analysis.requests.stimulus import Sends, verify
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.document import to_json
 from squall.analysis.verdict.check import Check
-from squall.analysis.verdict.lag_parts import JUDGED
 from squall.analysis.verdict.measured import latency_figures, outcome_figures
-from squall.analysis.verdict.stimulus_checks import AllowedLag, stimulus_checks
 from squall.analysis.verdict.validity import Samples, Verdict, judge, judge_run
 from tests.cpu_runs import cpu_of_the_node
 from tests.synthetic_runs import MS, START_NS, S, SyntheticRun, as_table, synthesise
@@ -408,38 +402,3 @@ def test_the_order_of_rows_does_not_matter(synthetic: SyntheticRun) -> None:
     for name, values in synthetic.tables["requests"].items():
         synthetic.tables["requests"][name] = [values[i] for i in order]
     assert verdict_of(synthetic) == before
-
-
-def test_the_page_of_a_run_lists_just_the_checks_of_an_open_loops_load() -> None:
-    page = (Path(__file__).parents[4] / "docs" / "run.md").read_text(encoding="utf-8")
-    section = page.partition("## Was that load sent?\n")[2].partition("\n## ")[0]
-    first_cells = re.findall(r"^\| ((?:`[^`]+` ?)+)\|", section, re.MULTILINE)
-    documented = {name for cell in first_cells for name in re.findall(r"`([^`]+)`", cell)}
-    planned = np.sort(np.random.default_rng(1).integers(0, 1_000 * S, 20_000))
-    sends = Sends(RunPhase("m", "measure", 0, 1_000 * S), planned * 0, planned, planned, planned >= 0)
-    made = {
-        check.name for check in stimulus_checks(0, [verify(sends, LIMITS)], {"m": AllowedLag(1, 1)}, LIMITS)
-    }
-    assert documented == made | {f"lag in p{100 * q:g}" for q in JUDGED}
-
-
-def test_every_check_of_a_verdict_stands_on_the_page(synthetic: SyntheticRun) -> None:
-    page = (Path(__file__).parents[4] / "docs" / "run.md").read_text(encoding="utf-8")
-    assert {check.name for check in verdict_of(synthetic).checks if f"`{check.name}`" not in page} == set()
-
-
-def test_the_page_of_a_run_states_the_limits_as_they_are() -> None:
-    page = (Path(__file__).parents[4] / "docs" / "run.md").read_text(encoding="utf-8")
-    section = page.partition("## Was that load sent?\n")[2].partition("\n## ")[0]
-    for words in (
-        f"but for {LIMITS.window_edge_count} over its end | {LIMITS.overall_ratio:.0%}".replace("%", " %"),
-        f"| {LIMITS.window_ratio:.0%}, beyond one stall".replace("%", " %"),
-        f"or came on top | {LIMITS.burst_ratio:.0%}, beyond one stall".replace("%", " %"),
-        f"| {LIMITS.dispersion_ratio:.0%}, and what".replace("%", " %"),
-        f"| {LIMITS.timer_ns / MS:g} ms, or a tenth of that quantile",
-        f"| {LIMITS.lag_ns // MS} ms, or a tenth of the latency p95",
-        f"{LIMITS.drift_ratio:.0e} of the phase".replace("e-04", "e-4"),
-        f"last {LIMITS.stall_ns // MS} ms before an edge",
-        f"with {LIMITS.window_least_count} planned arrivals on average",
-    ):
-        assert words in section, words

@@ -73,7 +73,7 @@ def test_of_a_run_without_a_summary(tmp_path: Path) -> None:
     assert "squall analyze 'a;b' makes it again" in full_disk("a;b")
 
 
-def test_of_records_that_stay_on_their_nodes() -> None:
+def test_of_records_in_scratch_folders() -> None:
     manifest = Manifest(run="r", state=OPEN)
     store = SimpleNamespace(run="r", run_dir=Path("a;b"), manifest=manifest, is_sealed=True)
     resuming = _Resuming(cast(Any, store), cast(Any, SimpleNamespace(step=print)))

@@ -12,13 +12,11 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
+from squall.analysis.fitting.fitted import arrivals_of
 from squall.analysis.storage.store import RunStore
 from squall.cluster import cli
 from squall.cluster.cli import app
-from squall.scenarios.arrivals.process import Modulated, poisson
-from squall.scenarios.arrivals.rate_paths import pulses
-from squall.scenarios.arrivals.unit import UnitPoisson
-from squall.scenarios.config.arrivals import OpenArrivals
+from squall.scenarios.arrivals.kinds import OpenArrivals
 from squall.scenarios.traces.reading import TraceOptions, read_trace
 from tests.synthetic_runs import synthesise
 
@@ -38,7 +36,7 @@ def done(*words: object) -> str:
 @pytest.fixture
 def trace(tmp_path: Path) -> Path:
     """A minute of Poisson arrivals at 20/s, a time a line, and its sizes."""
-    offsets = poisson(20.0).offsets_ns(np.random.default_rng(1), 60 * S)
+    offsets = arrivals_of({"kind": "poisson", "rate": "20/s"}).draw(np.random.default_rng(1), 60 * S)
     path = tmp_path / "poisson.csv"
     sizes = np.random.default_rng(2).integers(1, 9, offsets.size)
     rows = "\n".join(f"{time},{size}" for time, size in zip(offsets.tolist(), sizes.tolist(), strict=True))
@@ -63,8 +61,9 @@ def test_info_prints_the_figures_and_draws_them(trace: Path, tmp_path: Path) -> 
 @pytest.fixture
 def bursty(tmp_path: Path) -> Path:
     """100 s at 20/s on average, in every 20 s a burst of 5 s at four times the rate of the rest: a time a line."""
-    path = pulses(4.0, 5 * S, 20 * S, 100 * S)
-    times = Modulated(20.0, path, UnitPoisson()).offsets_ns(np.random.default_rng(1), 100 * S)
+    shape = {"kind": "pulses", "factor": 4, "width": "5s", "period": "20s"}
+    envelope = arrivals_of({"kind": "envelope", "rate": "20/s", "shape": shape})
+    times = envelope.draw(np.random.default_rng(1), 100 * S)
     (tmp_path / "t.txt").write_text("\n".join(str(ns) for ns in times.tolist()))
     return tmp_path / "t.txt"
 
@@ -183,7 +182,8 @@ def test_what_is_wrong_is_one_line(
         (("info", trace, "--set", "start=2h"), 2, "no arrival from 2h on"),
         (("info", trace, "--plot", tmp_path / "x.doc"), 2, "must end in .png, .svg or .html"),
         (("convert", trace, tmp_path / "no" / "t.parquet"), 2, "t.parquet"),
-        (("convert", trace, tmp_path / "t.what"), 2, "name one of"),
+        (("convert", trace, tmp_path / "t.what"), 2, "name one of parquet, csv, jsonl"),
+        (("convert", trace, tmp_path / "t.csv", "--to", "azure-llm"), 2, "name one of parquet, csv, jsonl"),
         (("from-run", store.run_dir, tmp_path / "t.csv", "--phase", "bust"), 1, "has no phase 'bust'"),
         (("from-run", store.run_dir, tmp_path / "t.csv", "--instant", "due"), 2, "scheduled or sent"),
         (("synth", trace, tmp_path / "t.csv", "--process", "poison"), 2, "poison"),

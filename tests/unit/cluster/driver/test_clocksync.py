@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import pytest
 
-import squall.cluster.driver.clocksync as clocksync
 from squall.actors.clock import clock_domain, utc_minus_monotonic_ns
 from squall.cluster.driver.clock_links import ProbeLog
 from squall.cluster.driver.clocksync import ClockWatch
-from squall.scenarios.units import NS_PER_S
 
 
 def test_a_process_shares_its_own_clock() -> None:
@@ -63,13 +60,3 @@ def test_stamps_are_a_copy_that_later_probes_leave_alone(n: int) -> None:
     log.add(-1, -1, -1, -1)
     assert before.shape == (4, n)
     assert log.stamps().shape == (4, n + 1)
-
-
-def test_the_guide_states_how_often_clocks_are_probed() -> None:
-    guide = (Path(__file__).parents[4] / "docs" / "clocks.md").read_text()
-    assert f"about {clocksync._SETTLE_BURSTS * clocksync._SETTLE_PROBES} probes to each node" in guide
-    assert clocksync._BURST_INTERVAL_NS == NS_PER_S // 4
-    assert f"{clocksync._BURST_PROBES} to each four times a second" in guide
-    assert f"{clocksync._SETTLE_PROBES} at the end" in guide
-    assert f"more than {100 * clocksync._MOST_CPU:g} % of a core of it" in guide
-    assert f"Where no UDP answer comes for {clocksync._PATIENCE[0][1]:g} s" in guide

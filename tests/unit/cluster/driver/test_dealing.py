@@ -14,7 +14,7 @@ from squall.actors.load.worker import LoadWorker
 from squall.cluster.driver.client_workers import Sending
 from squall.cluster.driver.records.ingest import RECORD_GONE, WORKER_GONE, Ledger
 from squall.cluster.remote.spawn import Handle
-from squall.scenarios.plan.deal import DealRule, Redeal, affinity_of, owners_of, workers_of
+from squall.scenarios.plan.deal import DealRule, affinity_of
 from squall.scenarios.plan.plan import PhaseSpan, Plan, deal
 from squall.scenarios.shares.ranges import ranges_of
 
@@ -141,41 +141,3 @@ def test_parts_under_way_stay_below_a_limit_and_all_are_waited_for() -> None:
         assert waited == done
     sending.finish()
     assert waited == ["a", "b", "c", "d", "e"]
-
-
-REDEAL = Redeal(1, 900, (0, 2))
-
-
-@pytest.mark.parametrize("rule", ["sequence", "hash", "session"])
-def test_a_missing_row_of_what_was_dealt_anew_names_the_last_worker_and_says_so(rule: DealRule) -> None:
-    plan = plan_of(200, rule)  # every 10 ns
-    ledger = Ledger(plan, LABELS, ["node-0", "node-1", "node-2"], 0, redeals=[REDEAL])
-    rows = rows_of(ledger, None, 500, 1_500)
-    dealt = plan.deal, plan.seq, plan.affinity
-    last = owners_of(*dealt, plan.offset_ns, 3, [REDEAL])
-    first = workers_of(*dealt, 3)
-    rows.sort(key=lambda row: row["request_id"])
-    assert [row["worker"] for row in rows] == last.tolist()
-    assert [row["node"] for row in rows] == [f"node-{worker}" for worker in last]
-    assert [row["redealt"] for row in rows] == (first != last).tolist()
-    ended = {0: 10**9, 1: 500, 2: 1_500}
-    assert [row["outcome"] for row in rows] == [
-        "unsent" if offset >= ended[worker] else "lost"
-        for offset, worker in zip(plan.offset_ns.tolist(), last.tolist(), strict=True)
-    ]
-
-
-def test_late_rows_of_the_former_worker_are_left_out_where_unsent_and_told_where_sent() -> None:
-    """Of 30 arrivals every 10 ns worker 1 had 1, 4, …; from 90 ns on they are the others'."""
-    plan = plan_of(30, "sequence")
-    ledger = Ledger(plan, LABELS, ["node-0"] * 3, 0, redeals=[Redeal(1, 90, (0, 2))])
-    former = Ledger(plan, LABELS, ["node-0"] * 3, 0)
-    table = pa.concat_tables(former.missing_tables([0, 0, 0]))  # nobody sent anything
-    kept = ledger.without_redealt(table).to_pylist()
-    assert sorted(row["request_id"] for row in kept if row["worker"] == 1) == [1, 4, 7]
-    assert len(kept) == 23
-    assert ledger.n_twice == 0
-    outcome = pa.array(["ok"] * len(table), pa.string()).cast(table.schema.field("outcome").type)
-    sent = table.set_column(table.schema.get_field_index("outcome"), "outcome", outcome)
-    assert len(ledger.without_redealt(sent)) == 30, "nothing that was sent is thrown away"
-    assert ledger.n_twice == 7, "10, 13, … 28"

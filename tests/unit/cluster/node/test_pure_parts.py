@@ -145,7 +145,7 @@ def test_the_ledger_gives_a_lost_row_for_each_arrival_that_no_worker_recorded() 
     shared = {
         **labels, "node": "node-1", "worker": 1, "phase": "m", "rows": 3, "outcome": "lost",
         "detail": RECORD_GONE, "request_bytes": 0, "response_bytes": 0, "sent_ns": None, "first_byte_ns": None,
-        "done_ns": None, "redealt": False, "method": None, "name": None,
+        "done_ns": None, "method": None, "name": None,
     }  # fmt: skip
     assert rows == [
         {**shared, "request_id": 1, "scheduled_ns": 1_010}, {**shared, "request_id": 5, "scheduled_ns": 1_050}

@@ -13,8 +13,15 @@ import pytest
 from numpy.typing import NDArray
 
 from squall.scenarios.arrivals.presets import CLIENT_PRESETS, PRESETS, ClientPresetName, PresetName
-from squall.scenarios.arrivals.random_paths import BModelPath, LogGaussianPath
-from squall.scenarios.arrivals.unit import UnitHawkes, UnitPoisson
+from squall.scenarios.arrivals.process import Fitted
+from squall.scenarios.arrivals.stationary import ClientsArrivals, Gamma, HawkesArrivals
+from squall.scenarios.arrivals.varying import (
+    BModelArrivals,
+    EnvelopeArrivals,
+    FgnArrivals,
+    MmppArrivals,
+)
+from squall.scenarios.strict_yaml import parse_yaml
 from squall.scenarios.traces.reading import read_trace
 
 TRACES = Path(__file__).resolve().parents[4].parent / "shared" / "traces"
@@ -37,60 +44,81 @@ def curve_of(counts: NDArray[np.int64] | NDArray[np.float64]) -> tuple[float, ..
     return tuple(float(f"{count:.3g}") for count in counts / counts.mean())
 
 
+def curve_of_preset(name: PresetName) -> tuple[float, ...]:
+    return tuple(PRESETS[name].keys["envelope"]["curve"])
+
+
 def test_every_name_has_a_preset() -> None:
     assert tuple(PRESETS) == get_args(PresetName)
     assert tuple(CLIENT_PRESETS) == get_args(ClientPresetName)
 
 
+FITS: tuple[type[Fitted], ...] = (EnvelopeArrivals, MmppArrivals, HawkesArrivals, FgnArrivals, BModelArrivals)
+
+
+@pytest.mark.parametrize("kind", FITS)
 @pytest.mark.parametrize("name", PRESETS)
-def test_the_simpler_fits_of_a_preset_are_processes_of_mean_1(name: PresetName) -> None:
-    preset = PRESETS[name]
-    assert isinstance(preset.residual, UnitPoisson | UnitHawkes)
-    shares, levels = preset.mmpp.shares, np.array(preset.mmpp.levels)
-    assert shares.sum() == pytest.approx(1)
-    assert shares @ levels == pytest.approx(1)
-    assert levels[0] > 1 > levels[1]
-    assert max(preset.mmpp.stays_ns) < 3_600 * 1e9  # an hour of data shows no longer ones
-    assert UnitHawkes(preset.hawkes.n, preset.hawkes.beta_hz).n > 0.5  # burstier than its residual
-    assert LogGaussianPath("fgn", preset.fgn.sigma, 10**9, hurst=preset.fgn.hurst).hurst > 0.8
-    assert BModelPath(preset.b_model_bias, 10**9, 10**9).bias > 0.5
+def test_a_preset_is_a_process_of_each_kind(name: PresetName, kind: type[Fitted]) -> None:
+    keys = {"kind": parse_yaml(kind.example, "example")["kind"], "rate": "5/s"}
+    settled = kind.model_validate({**keys, "preset": name}).settled()
+    assert settled.preset is None
+    assert settled == kind.model_validate({**PRESETS[name].keys[settled.kind], **keys})
+
+
+def test_keys_of_its_own_go_before_those_of_a_preset() -> None:
+    keys = {"kind": "envelope", "rate": "5/s", "preset": "nasa-web"}
+    residual = {"kind": "gamma", "cv": 2.0}
+    settled = EnvelopeArrivals.model_validate({**keys, "bin": "1s", "residual": residual}).settled()
+    assert (settled.bin_ns, settled.residual) == (1_000_000_000, Gamma(kind="gamma", cv=2.0))
+    assert FgnArrivals.model_validate({**keys, "kind": "fgn", "bin": "2s"}).settled().bin_ns == 2_000_000_000
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_simpler_fits_of_a_preset_are_bursty(name: PresetName) -> None:
+    keys = PRESETS[name].keys
+    assert keys["hawkes"]["n"] > 0.5  # burstier than its residual
+    assert keys["fgn"]["hurst"] > 0.8
+    assert keys["b-model"]["bias"] > 0.5
+    assert keys["mmpp"]["peak"] > 1 > keys["mmpp"]["base"]
 
 
 @pytest.mark.parametrize("name", CLIENT_PRESETS)
 def test_a_client_preset_is_that_of_the_clients_of_its_trace(name: ClientPresetName) -> None:
     """Zipf by maximum likelihood of the shares; cv the median over windows and its spread, weighted by requests."""
     preset = CLIENT_PRESETS[name]
-    assert "Apache-2.0" in preset.title
-    model = preset.title.split(":")[0]
+    assert "Apache-2.0" in preset.source
+    clients = ClientsArrivals(kind="clients", rate="1/s", preset=name).settled()
+    model = preset.title
     every = read_columns(trace_file("servegen_client_windows_day1.csv.gz"))
     rows = [row for row in every if row["model"] == model and float(row["rate"]) > 0]
     by_client: dict[str, float] = {}
     for row in rows:
         by_client[row["client"]] = by_client.get(row["client"], 0.0) + float(row["rate"])
     shares = np.sort(np.array(list(by_client.values())))[::-1] / sum(by_client.values())
-    assert shares.size == preset.n_clients
+    assert shares.size == clients.clients
     logs = np.log(np.arange(1, shares.size + 1))
     exponents = np.arange(0.5, 2.0, 0.005)
     losses = [s * (shares @ logs) + math.log(np.exp(-s * logs).sum()) for s in exponents]
-    assert exponents[int(np.argmin(losses))] == pytest.approx(preset.zipf, abs=0.01)
+    assert exponents[int(np.argmin(losses))] == pytest.approx(clients.zipf, abs=0.01)
     rates, cvs = np.array([[float(row["rate"]), float(row["cv"])] for row in rows]).T
     order = np.argsort(cvs)
     middle = np.searchsorted(np.cumsum(rates[order]), rates.sum() / 2)
-    assert cvs[order][middle] == pytest.approx(preset.cv, abs=0.01)
+    assert cvs[order][middle] == pytest.approx(clients.cv, abs=0.01)
     cut = np.log(np.clip(cvs, 0.1, math.sqrt(10)))
     spread = math.sqrt(np.average((cut - np.average(cut, weights=rates)) ** 2, weights=rates))
-    assert spread == pytest.approx(preset.cv_sigma, abs=0.01)
+    assert spread == pytest.approx(clients.cv_sigma, abs=0.01)
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_is_about_an_hour_of_minutes_with_mean_1(name: PresetName) -> None:
     preset = PRESETS[name]
-    assert preset.bin_ns == MINUTE_NS
-    assert 58 <= len(preset.curve) <= 60
+    curve = curve_of_preset(name)
+    assert preset.keys["envelope"]["bin"] == "60s"
+    assert 58 <= len(curve) <= 60
     # 60 values rounded to 3 digits: each is off by at most 0.005 (0.5% of 1)
-    assert np.mean(preset.curve) == pytest.approx(1, abs=0.005)
-    assert min(preset.curve) > 0
-    assert f"peak/mean {max(preset.curve):.3g}" in preset.title
+    assert np.mean(curve) == pytest.approx(1, abs=0.005)
+    assert min(curve) > 0
+    assert f"peak/mean {max(curve):.3g}" in preset.title
     assert "\n" not in preset.source
 
 
@@ -111,7 +139,7 @@ def test_the_conversation_curves_are_those_of_their_traces(name: PresetName, fil
     minutes = (stamps - stamps[0]) // MINUTE_NS
     counts = np.bincount(minutes, minlength=n_bins)[:n_bins]  # whole minutes only
     assert counts.min() >= 50
-    assert PRESETS[name].curve == curve_of(counts)
+    assert curve_of_preset(name) == curve_of(counts)
 
 
 def test_the_web_curve_is_the_smoothed_hour_of_the_busiest_minute() -> None:
@@ -123,7 +151,7 @@ def test_the_web_curve_is_the_smoothed_hour_of_the_busiest_minute() -> None:
     bins = counts[60 * hour : 60 * (hour + 1)]
     assert bins.min() == 28
     smoothed = (np.roll(bins, 1) + 2 * bins + np.roll(bins, -1)) / 4
-    assert PRESETS["nasa-web"].curve == curve_of(smoothed)
+    assert curve_of_preset("nasa-web") == curve_of(smoothed)
 
 
 def test_the_flash_crowd_curve_is_the_hour_of_the_launch() -> None:
@@ -133,4 +161,4 @@ def test_the_flash_crowd_curve_is_the_hour_of_the_launch() -> None:
     assert hour == 9  # STS-70 was launched at 09:41:55 EDT
     bins = counts[60 * hour : 60 * (hour + 1)]
     assert bins.min() == 38
-    assert PRESETS["nasa-flash-crowd"].curve == curve_of(bins)
+    assert curve_of_preset("nasa-flash-crowd") == curve_of(bins)

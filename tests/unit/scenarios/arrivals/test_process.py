@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,30 +16,32 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from pydantic import TypeAdapter
 from scipy import stats
 
-from squall.scenarios.arrivals import random_paths
-from squall.scenarios.arrivals.gaps import GammaGaps, LomaxGaps
-from squall.scenarios.arrivals.process import (
-    Arrivals,
-    Clients,
-    Concatenation,
-    Constant,
-    Modulated,
-    Offsets,
-    Stationary,
-    Superposition,
-    Ticks,
-    held_below,
-    merged,
+from squall.scenarios.arrivals import stationary, varying
+from squall.scenarios.arrivals.kinds import (
+    ConcatenateArrivals,
+    OpenArrivals,
+    OpenPart,
+    SuperposeArrivals,
 )
-from squall.scenarios.arrivals.random_paths import BModelPath, LogGaussianPath, MarkovPath, OnOffPath, Sojourn
-from squall.scenarios.arrivals.rate_paths import Floats, RatePath, steps
-from squall.scenarios.arrivals.unit import UnitHawkes, UnitPoisson, UnitProcess, UnitRenewal
-from squall.scenarios.config.arrivals import OpenArrivals, OpenPart
-from squall.scenarios.plan.build import build_arrivals
+from squall.scenarios.arrivals.process import Floats, Instants, OpenProcess, held_below, merged
+from squall.scenarios.arrivals.stationary import (
+    Cascades,
+    ClientsArrivals,
+    ConstantArrivals,
+    Gamma,
+    GammaArrivals,
+    Hawkes,
+    HawkesArrivals,
+    PoissonArrivals,
+    TicksArrivals,
+    Unit,
+)
+from squall.scenarios.arrivals.varying import MmppArrivals, Modulated
+from squall.scenarios.exact import renewals
+from squall.scenarios.strict_yaml import parse_yaml
 from tests.point_checks import (
     Chain,
     Function,
@@ -59,8 +61,14 @@ S = 1_000_000_000
 RATE = 20.0
 Windows = tuple[tuple[float, float], ...]
 Moment = Callable[[float, float], float]
-Residuals = Callable[[Arrivals, int], Floats]
+Residuals = Callable[[OpenProcess, int], Floats]
 """What must be independent and of one law, from a process, its seed chosen here, over a horizon in ns."""
+
+
+def section(text: str) -> dict[str, Any]:
+    """Keys as a scenario file has them."""
+    found: dict[str, Any] = parse_yaml(text, "test")
+    return found
 
 
 @dataclass(frozen=True)
@@ -94,18 +102,19 @@ def shorter(case: Case, share: float) -> Case:
     )
 
 
-Make = Callable[[dict[str, Any], float], Arrivals]
-"""Arrivals from a configuration and a horizon in s."""
+Make = Callable[[dict[str, Any]], OpenProcess]
+"""Arrivals from the section of a scenario file."""
+
+ADAPTER: TypeAdapter[OpenArrivals] = TypeAdapter(OpenPart)
 
 
-def build(config: dict[str, Any], horizon_s: float) -> Arrivals:
-    parsed: OpenArrivals = TypeAdapter(OpenPart).validate_python(config)
-    return build_arrivals(parsed, round(horizon_s * S))
+def build(config: dict[str, Any]) -> OpenArrivals:
+    return ADAPTER.validate_python(config)
 
 
-def draw_s(arrivals: Arrivals, rng: np.random.Generator, horizon_s: float) -> Floats:
+def draw_s(arrivals: OpenProcess, rng: np.random.Generator, horizon_s: float) -> Floats:
     """Offsets in s."""
-    return arrivals.offsets_ns(rng, round(horizon_s * S)) / S
+    return arrivals.draw(rng, round(horizon_s * S)) / S
 
 
 def faults(case: Case, make: Make, sought: frozenset[str] = frozenset()) -> set[str]:
@@ -122,13 +131,15 @@ def faults(case: Case, make: Make, sought: frozenset[str] = frozenset()) -> set[
 
 def count_part(case: Case, make: Make) -> set[str]:
     """Counts of many runs from the start, and what the arrivals expect themselves."""
-    rng, arrivals = np.random.default_rng(20261124), make(case.config, case.horizon)
+    rng, arrivals = np.random.default_rng(20261124), make(case.config)
     with pytest.MonkeyPatch.context() as patch:  # spells 64 at a time: the same law, quicker
-        patch.setattr(random_paths, "_SPELLS", 64)
+        patch.setattr(varying, "_SPELLS", 64)
         seen = replicate(lambda: draw_s(arrivals, rng, case.horizon), case.windows, case.n_runs)
     failed = count_faults(seen, case.mean, case.variance)
+    whole_ns = round(case.horizon * S)
     for begin, end in case.windows:
-        stated = arrivals.expected_count(round(end * S)) - arrivals.expected_count(round(begin * S))
+        before, upto = (arrivals.expected_count(round(t * S), whole_ns) for t in (begin, end))
+        stated = upto - before
         if not math.isclose(stated, case.mean(begin, end), rel_tol=1e-4, abs_tol=1e-3):
             failed.add("expected")
     return failed
@@ -137,7 +148,7 @@ def count_part(case: Case, make: Make) -> set[str]:
 def law_part(case: Case, make: Make) -> set[str]:
     """The residuals of one long run."""
     assert case.residuals is not None
-    arrivals = make(case.config | case.changes_for_law, case.law_horizon)
+    arrivals = make(case.config | case.changes_for_law)
     residuals = case.residuals(arrivals, round(case.law_horizon * S))
     failed = {"law"} if misfits(residuals, case.law) else set()
     return failed | ({"independence"} if is_correlated(residuals) else set())
@@ -149,24 +160,23 @@ def law_part(case: Case, make: Make) -> set[str]:
 def gaps_of(rate: float) -> Residuals:
     """Gaps in mean gaps."""
     return lambda arrivals, horizon_ns: (
-        np.diff(arrivals.offsets_ns(np.random.default_rng(31), horizon_ns)).astype(np.float64) * (rate / S)
+        np.diff(arrivals.draw(np.random.default_rng(31), horizon_ns)).astype(np.float64) * (rate / S)
     )
 
 
-def on_the_path(arrivals: Arrivals, horizon_ns: int) -> Floats:
+def on_the_path(arrivals: OpenProcess, horizon_ns: int) -> Floats:
     """Λ(t_i) - Λ(t_i-1), Λ the path that the same seed draws: time-rescaling theorem (Brown et al., 2002)."""
     assert isinstance(arrivals, Modulated)
-    curve = arrivals.path.draw(np.random.default_rng(32), horizon_ns)
-    offsets = arrivals.offsets_ns(np.random.default_rng(32), horizon_ns) + 0.5
-    residuals: Floats = np.diff(np.interp(offsets, curve.edges_ns, curve.cum)) * (arrivals.rate_hz_mean / S)
+    curve = arrivals.random(np.random.default_rng(32), horizon_ns)
+    offsets = arrivals.draw(np.random.default_rng(32), horizon_ns) + 0.5
+    residuals: Floats = np.diff(np.interp(offsets, curve.edges_ns, curve.cum)) * (arrivals.rate_hz / S)
     return residuals
 
 
 def hawkes_gaps(n: float, beta_hz: float, rate: float) -> Residuals:
-    def residuals(arrivals: Arrivals, horizon_ns: int) -> Floats:
-        points: Floats = arrivals.offsets_ns(np.random.default_rng(33), horizon_ns).astype(np.float64) * (
-            rate / S
-        )
+    def residuals(arrivals: OpenProcess, horizon_ns: int) -> Floats:
+        offsets = arrivals.draw(np.random.default_rng(33), horizon_ns)
+        points: Floats = offsets.astype(np.float64) * (rate / S)
         return hawkes_residuals(points, n, beta_hz / rate, 25 * rate / beta_hz)
 
     return residuals
@@ -259,10 +269,12 @@ def pareto_sources(window: float) -> float:
 # --- the stationary kinds -----------------------------------------------------------------------------------------
 
 
+GAP_WINDOWS = ((0.0, 0.05), (0.0, 1.0), (9.5, 10.0))
+
+
 def renewal_case(kind: str, cdf: Function, **keys: object) -> Case:
     config = {"kind": kind, "rate": f"{RATE:g}/s", **keys}
-    windows = ((0.0, 0.05), (0.0, 1.0), (9.5, 10.0))
-    return Case(config, renewal_variance(cdf), residuals=gaps_of(RATE), law=cdf, windows=windows)
+    return Case(config, renewal_variance(cdf), residuals=gaps_of(RATE), law=cdf, windows=GAP_WINDOWS)
 
 
 RATE_TEXT = f"{RATE:g}/s"
@@ -279,16 +291,19 @@ CLIENTS = [renewal_variance(gamma_cdf(2.0), RATE * weight / 11) for weight in (6
 GAMMA_15, GAMMA_40 = (renewal_variance(gamma_cdf(2.0), rate) for rate in (15.0, 40.0))
 
 CASES: dict[str, Case] = {
-    "constant": Case({"kind": "constant", "rate": RATE_TEXT}, no_variance, n_runs=2),
-    "poisson": renewal_case("poisson", exponential_cdf),
+    "constant": Case(section("{kind: constant, rate: 20/s}"), no_variance, n_runs=2),
+    "poisson": Case(
+        section("{kind: poisson, rate: 20/s}"), lambda a, b: RATE * (b - a), residuals=gaps_of(RATE)
+    ),
     "gamma": renewal_case("gamma", gamma_cdf(2.0), cv=2.0),
     "gamma by burstiness": renewal_case("gamma", gamma_cdf(0.5), burstiness=4.0),
     "weibull": renewal_case("weibull", weibull_cdf(0.6), shape=0.6),
     "lognormal": renewal_case("lognormal", lognormal_cdf(1.5), cv=1.5),
     "pareto": renewal_case("pareto", lomax_cdf(1.5), alpha=1.5),
+    "pareto by cv": renewal_case("pareto", lomax_cdf(2.5), cv=math.sqrt(5)),
     "hyperexponential": renewal_case("hyperexponential", hyper_cdf, cv=2.0),
     "mmpp": Case(
-        {"kind": "mmpp", "rate": RATE_TEXT, "peak": 3.0, "base": 0.5, "tau": "2s"},
+        section("{kind: mmpp, rate: 20/s, peak: 3.0, base: 0.5, tau: 2s}"),
         cox_variance(heffes_lucantoni(3.0, 0.5, 2.0)),
         windows=LONG,
         residuals=on_the_path,
@@ -308,75 +323,76 @@ CASES: dict[str, Case] = {
         residuals=on_the_path,
     ),
     "on-off": Case(
-        {
-            "kind": "on-off",
-            "rate": RATE_TEXT,
-            "on": {"kind": "exponential", "mean": "1s"},
-            "off": {"kind": "exponential", "mean": "3s"},
-        },
+        section(
+            "{kind: on-off, rate: 20/s, on: {kind: exponential, mean: 1s}, off: {kind: exponential, "
+            "mean: 3s}}"
+        ),
         cox_variance(exponential_sources(1.0, 3.0, 1)),
         windows=LONG,
         residuals=on_the_path,
     ),
     "on-off pareto": Case(
-        {
-            "kind": "on-off",
-            "rate": RATE_TEXT,
-            "sources": 4,
-            "on": {"kind": "pareto", "mean": "1s", "alpha": 1.4},
-            "off": {"kind": "pareto", "mean": "1s", "alpha": 1.4},
-        },
+        section(
+            "{kind: on-off, rate: 20/s, sources: 4, on: {kind: pareto, mean: 1s, alpha: 1.4}, "
+            "off: {kind: pareto, mean: 1s, alpha: 1.4}}"
+        ),
         cox_variance(pareto_sources),
         windows=LONG,
         residuals=on_the_path,
     ),
+    # 1/k = 400 expected arrivals: what was before 0 rules the whole window
+    "hawkes slow": Case(
+        section("{kind: hawkes, rate: 20/s, n: 0.8, beta: 0.25/s}"),
+        lambda a, b: RATE * (b - a) * hawkes_idc(0.8, 0.25, b - a),
+        windows=LONG,
+        n_runs=400,
+        residuals=hawkes_gaps(0.8, 0.25, RATE),
+        law_horizon=1_000.0,
+    ),
+    "hawkes of no children": Case(
+        section("{kind: hawkes, rate: 20/s, n: 0.0, beta: 20/s}"), lambda a, b: RATE * (b - a)
+    ),
     "hawkes": Case(
-        {"kind": "hawkes", "rate": RATE_TEXT, "n": 0.6, "beta": "5/s"},
+        section("{kind: hawkes, rate: 20/s, n: 0.6, beta: 5/s}"),
         lambda a, b: RATE * (b - a) * hawkes_idc(0.6, 5.0, b - a),
         windows=((0.0, 0.2), (0.0, 5.0), (9.8, 10.0)),
         residuals=hawkes_gaps(0.6, 5.0, RATE),
     ),
     "fgn": Case(
-        {"kind": "fgn", "rate": RATE_TEXT, "hurst": 0.9, "sigma": 0.5, "bin": "500ms"},
+        section("{kind: fgn, rate: 20/s, hurst: 0.9, sigma: 0.5, bin: 500ms}"),
         cox_variance(log_gaussian_variance(0.5, fgn_correlation(0.9), 0.5)),
         residuals=on_the_path,
     ),
     "b-model": Case(
-        {"kind": "b-model", "rate": RATE_TEXT, "bias": 0.7, "bin": "100ms"},
+        section("{kind: b-model, rate: 20/s, bias: 0.7, bin: 100ms}"),
         cox_variance(cascade_variance(0.7, 10.0)),
         windows=((0.0, 0.625), (0.0, 2.5), (9.375, 10.0), (0.0, 10.0)),
         residuals=on_the_path,
     ),
     "clients": Case(
-        {"kind": "clients", "rate": RATE_TEXT, "clients": 3, "zipf": 1.0, "cv": 2.0},
+        section("{kind: clients, rate: 20/s, clients: 3, zipf: 1.0, cv: 2.0}"),
         # shares in proportion to 1, 1/2, 1/3: 6/11, 3/11, 2/11
         lambda a, b: sum(client(a, b) for client in CLIENTS),
         windows=((0.0, 0.1), (0.0, 2.0), (9.9, 10.0)),
     ),
     "ticks": Case(
-        {"kind": "ticks", "rate": RATE_TEXT, "period": "500ms"},
+        section("{kind: ticks, rate: 20/s, period: 500ms}"),
         lambda a, b: RATE * (b - a),
     ),
     "superpose": Case(
-        {
-            "kind": "superpose",
-            "parts": [
-                {"kind": "gamma", "rate": "15/s", "cv": 2.0},
-                {"kind": "hawkes", "rate": "5/s", "n": 0.6, "beta": "5/s"},
-            ],
-        },
+        section(
+            "{kind: superpose, parts: [{kind: gamma, rate: 15/s, cv: 2.0}, {kind: hawkes, rate: 5/s, "
+            "n: 0.6, beta: 5/s}]}"
+        ),
         lambda a, b: renewal_variance(gamma_cdf(2.0), 15.0)(a, b) + 5 * (b - a) * hawkes_idc(0.6, 5.0, b - a),
         windows=((0.0, 0.2), (0.0, 2.0), (9.8, 10.0)),
     ),
     "concatenate": Case(
-        {
-            "kind": "concatenate",
-            "parts": [
-                {"duration": "2s", "arrivals": {"kind": "gamma", "rate": "40/s", "cv": 2.0}},
-                {"duration": "3s", "arrivals": {"kind": "poisson", "rate": "5/s"}},
-                {"duration": "1s", "arrivals": {"kind": "poisson", "rate": "25/s"}},
-            ],
-        },
+        section(
+            "{kind: concatenate, parts: [{duration: 2s, arrivals: {kind: gamma, rate: 40/s, "
+            "cv: 2.0}}, {duration: 3s, arrivals: {kind: poisson, rate: 5/s}}, {duration: 1s, "
+            "arrivals: {kind: poisson, rate: 25/s}}]}"
+        ),
         # within one part each; the last goes on to the end
         lambda a, b: GAMMA_40(a, b) if b <= 2 else (5 if b <= 5 else 25) * (b - a),
         mean=lambda a, b: (40 if b <= 2 else 5 if b <= 5 else 25) * (b - a),
@@ -405,62 +421,55 @@ def gamma_count_variance(c2: float, count: float) -> float:
 
 
 RESIDUALS: dict[str, tuple[dict[str, Any], Callable[[float], float]]] = {
-    "poisson": ({"kind": "poisson"}, lambda m: m),
-    "gamma": ({"kind": "gamma", "cv": 1.5}, lambda m: gamma_count_variance(2.25, m)),
+    "poisson": (section("{kind: poisson}"), lambda m: m),
+    "gamma": (section("{kind: gamma, cv: 1.5}"), lambda m: gamma_count_variance(2.25, m)),
     "hawkes": (
-        {"kind": "hawkes", "n": 0.4, "beta": 1.0},
+        section("{kind: hawkes, n: 0.4, beta: 1.0}"),
         lambda m: m * hawkes_idc(0.4, 1.0, m) if m > 0 else 0.0,
     ),
 }
 SHAPES: dict[str, tuple[dict[str, Any], Callable[[Floats], Floats], str]] = {
     "piecewise": (
-        {
-            "shape": {
-                "kind": "piecewise",
-                "points": [
-                    {"at": "1s", "level": 1.0},
-                    {"at": "4s", "level": 3.0},
-                    {"at": "4s", "level": 0.5},
-                    {"at": "8s", "level": 2.0},
-                ],
-            }
-        },
+        section(
+            "{shape: {kind: piecewise, points: [{at: 1s, level: 1.0}, {at: 4s, level: 3.0}, {at: 4s, "
+            "level: 0.5}, {at: 8s, level: 2.0}]}}"
+        ),
         lambda t: np.where(t < 4, 1 + np.maximum(t - 1, 0) * 2 / 3, np.minimum(0.5 + (t - 4) * 1.5 / 4, 2.0)),
         "gamma",
     ),
-    "ramp": ({"shape": {"kind": "ramp", "from": 0.2, "to": 2.0}}, lambda t: 0.2 + 0.18 * t, "poisson"),
+    "ramp": (section("{shape: {kind: ramp, from: 0.2, to: 2.0}}"), lambda t: 0.2 + 0.18 * t, "poisson"),
     "ramp that stays": (
-        {"shape": {"kind": "ramp", "from": 2.0, "to": 0.0, "over": "8s"}},
+        section("{shape: {kind: ramp, from: 2.0, to: 0.0, over: 8s}}"),
         lambda t: np.maximum(2 - t / 4, 0.0),
         "hawkes",
     ),
     "step": (
-        {"shape": {"kind": "step", "at": "4s", "factor": 3.0}},
+        section("{shape: {kind: step, at: 4s, factor: 3.0}}"),
         lambda t: np.where(t < 4, 1.0, 3.0),
         "gamma",
     ),
     "spike": (
-        {"shape": {"kind": "spike", "at": "4s", "width": "2s", "factor": 6.0}},
+        section("{shape: {kind: spike, at: 4s, width: 2s, factor: 6.0}}"),
         lambda t: np.where((t >= 4) & (t < 6), 6.0, 1.0),
         "hawkes",
     ),
     "pulses": (
-        {"shape": {"kind": "pulses", "factor": 4.0, "width": "1s", "period": "3s"}},
+        section("{shape: {kind: pulses, factor: 4.0, width: 1s, period: 3s}}"),
         lambda t: np.where(t % 3 >= 2, 4.0, 1.0),
         "poisson",
     ),
     "diurnal": (
-        {"shape": {"kind": "diurnal", "peak": 1.8, "peak_at": "3s", "period": "8s"}},
+        section("{shape: {kind: diurnal, peak: 1.8, peak_at: 3s, period: 8s}}"),
         lambda t: 1 + 0.8 * np.cos(2 * np.pi * (t - 3) / 8),
         "gamma",
     ),
     "curve": (
-        {"curve": [1.0, 3.0, 0.5], "bin": "2s"},
+        section("{curve: [1.0, 3.0, 0.5], bin: 2s}"),
         lambda t: np.array([1.0, 3.0, 0.5])[(t // 2).astype(int) % 3],
         "gamma",
     ),
     "preset": (
-        {"preset": "nasa-flash-crowd", "bin": "1s"},
+        section("{preset: nasa-flash-crowd, bin: 1s}"),
         lambda t: np.array([1.34, 1.07, 0.961, 1.21, 1.19, 1.21, 1.09, 1.11, 1.33, 1.02, 1.26])[
             t.astype(int)
         ],
@@ -479,10 +488,9 @@ def integral_of(raw: Callable[[Floats], Floats], horizon: float = 10.0, rate: fl
 
 
 def on_the_shape(raw: Callable[[Floats], Floats], residual: str, rate: float) -> Residuals:
-    def residuals(arrivals: Arrivals, horizon_ns: int) -> Floats:
-        points = integral_of(raw, rate=rate)(
-            (arrivals.offsets_ns(np.random.default_rng(34), horizon_ns) + 0.5) / S
-        )
+    def residuals(arrivals: OpenProcess, horizon_ns: int) -> Floats:
+        offsets = arrivals.draw(np.random.default_rng(34), horizon_ns)
+        points = integral_of(raw, rate=rate)((offsets + 0.5) / S)
         return hawkes_residuals(points, 0.4, 1.0, 25.0) if residual == "hawkes" else np.diff(points)
 
     return residuals
@@ -513,10 +521,10 @@ def test_an_envelope_has_the_rate_of_its_shape_and_the_burstiness_of_its_residua
 
 
 def log_ar1_case(kind: str) -> Case:
-    shape: dict[str, Any] = {"kind": "log-ar1", "sigma": 0.5, "tau": "2s", "bin": "500ms"}
+    shape: dict[str, Any] = section("{kind: log-ar1, sigma: 0.5, tau: 2s, bin: 500ms}")
     correlation: Function = lambda k: np.exp(-k / 4)  # noqa: E731
     if kind == "fgn":
-        shape = {"kind": "fgn", "sigma": 0.5, "hurst": 0.8, "bin": "500ms"}
+        shape = section("{kind: fgn, sigma: 0.5, hurst: 0.8, bin: 500ms}")
         correlation = fgn_correlation(0.8)
     return Case(
         {"kind": "envelope", "rate": RATE_TEXT, "shape": shape},
@@ -542,7 +550,7 @@ def trace_file(tmp_path: Path) -> Path:
 
 def test_a_trace_arrives_as_recorded(trace_file: Path) -> None:
     config = {"kind": "trace", "file": str(trace_file), "unit": "s"}
-    offsets = build(config, 10.0).offsets_ns(np.random.default_rng(0), 10 * S)
+    offsets = build(config).draw(np.random.default_rng(0), 10 * S)
     recorded = trace_file.read_text().split()[1:]
     assert [f"{offset / S:.6f}" for offset in offsets.tolist()] == recorded
 
@@ -561,191 +569,182 @@ def test_a_trace_gives_its_rate_per_bin_to_an_envelope(trace_file: Path) -> None
     )
     assert faults(case, build) == set()
     two = case.config | {"shape": shape | {"bin": "2s"}}
-    assert "mean 0-1" in count_part(case, lambda config, horizon: build(config | two, horizon))
+    assert "mean 0-1" in count_part(case, lambda config: build(config | two))
 
 
 # --- wrong twins --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Bent:
-    """Arrivals with their offsets changed."""
-
-    base: Arrivals
-    change: Callable[[Offsets, int], Offsets]
-
-    def offsets_ns(self, rng: np.random.Generator, horizon_ns: int) -> Offsets:
-        return self.change(self.base.offsets_ns(rng, horizon_ns), horizon_ns)
-
-    def rate_hz(self, t_ns: NDArray[np.int64]) -> Floats:
-        return self.base.rate_hz(t_ns)
-
-    def expected_count(self, t_ns: int) -> float:
-        return self.base.expected_count(t_ns)
-
-
-class OnFirst(OnOffPath):
-    """Each source is ON at 0."""
-
-    def draw(self, rng: np.random.Generator, horizon_ns: int) -> Any:
-        times = self._switches(rng, np.array([True]), horizon_ns)[0]
-        levels = np.where(np.arange(times.size + 1) % 2 == 0, 4.0, 0.0)
-        return random_paths.curve_of(np.concatenate([[0.0], times, [float(horizon_ns)]]), levels, horizon_ns)
-
-
-class OrdinaryGamma(GammaGaps):
+class OrdinaryStart(GammaArrivals):
     def first_gap(self, rng: np.random.Generator) -> float:
         return float(self.gaps(rng, 1)[0])
 
 
-class LastOnTheEnd(Stationary):
+class LastOnTheEnd(PoissonArrivals):
     """Gaps scaled so that the last arrival falls on the end, as some tools do."""
 
-    def offsets_ns(self, rng: np.random.Generator, horizon_ns: int) -> Offsets:
-        gaps = self.unit.points(rng, self.expected_count(horizon_ns) * 3)[
-            : int(self.expected_count(horizon_ns))
-        ]
+    def _drawn(self, rng: np.random.Generator, horizon_ns: int) -> Instants:
+        count = self.stated_count(horizon_ns)
+        gaps = self.points(rng, count * 3)[: int(count)]
         return held_below((gaps / gaps[-1] * horizon_ns).astype(np.int64), horizon_ns)
 
 
-class SameStream(Superposition):
+class FixedCount(PoissonArrivals):
+    """Exactly the expected number of uniform points."""
+
+    def points(self, rng: np.random.Generator, length: float) -> Floats:
+        return np.sort(rng.random(int(length))) * length
+
+
+class GapsTwice(PoissonArrivals):
+    """Two Poisson processes of half the rate with gaps that are pairwise the same."""
+
+    def points(self, rng: np.random.Generator, length: float) -> Floats:
+        points = np.cumsum(np.repeat(rng.standard_exponential(int(length) + 40), 2)) - 5
+        return points[(points >= 0) & (points < length)]
+
+
+class SameStream(SuperposeArrivals):
     """All parts from one seed."""
 
-    def offsets_ns(self, rng: np.random.Generator, horizon_ns: int) -> Offsets:
+    def draw(self, rng: np.random.Generator, horizon_ns: int, whole_ns: int | None = None) -> Instants:
         seed = int(rng.integers(2**32))
-        return merged([part.offsets_ns(np.random.default_rng(seed), horizon_ns) for part in self.parts])
+        return merged([part.draw(np.random.default_rng(seed), horizon_ns, whole_ns) for part in self.parts])
 
 
-class EvenTicks(Ticks):
-    def offsets_ns(self, rng: np.random.Generator, horizon_ns: int) -> Offsets:
+class EvenTicks(TicksArrivals):
+    def _drawn(self, rng: np.random.Generator, horizon_ns: int) -> Instants:
         del rng
         ticks = np.arange(0, horizon_ns, self.period_ns, dtype=np.int64)
-        return np.repeat(ticks, round(self.rate_hz_mean * self.period_ns / S))
+        return np.repeat(ticks, round(self.rate_hz * self.period_ns / S))
 
 
-def always(arrivals: Arrivals) -> Make:
-    """Whatever the config."""
-    return lambda *_: arrivals
+class GammaOnThePath(MmppArrivals):
+    def unit(self) -> Unit:
+        return Gamma(kind="gamma", cv=1.5)
 
 
-def stationary(unit: UnitProcess) -> Make:
-    return always(Stationary(RATE, unit))
+class FromNothing(Cascades):
+    """Without roots and excitation from before 0."""
+
+    def burn_in(self) -> float:
+        return 0.0
+
+    def _excitation(self, rng: np.random.Generator) -> float:
+        del rng
+        return 0.0
 
 
-def on_path(path: RatePath, unit: UnitProcess | None = None) -> Make:
-    return always(Modulated(RATE, path, unit or UnitPoisson()))
+class SteadyStart(FromNothing):
+    """The mean excitation, without its spread."""
+
+    def _excitation(self, rng: np.random.Generator) -> float:
+        del rng
+        return 1 / self.beta
 
 
-def bent(change: Callable[[Offsets, int], Offsets]) -> Make:
-    return lambda config, horizon: Bent(build(config, horizon), change)
+class NoDelay(Cascades):
+    def _children(self, rng: np.random.Generator, parents: Floats, length: float) -> Floats:
+        del length
+        return np.repeat(parents, rng.poisson(self.n, parents.size))
+
+
+class OneGeneration(Cascades):
+    """Children, but no grandchildren: mean 1 - n + n(1 - n)."""
+
+    def points(self, rng: np.random.Generator, length: float) -> Floats:
+        start = -self.burn_in()
+        roots = rng.random(rng.poisson((1 - self.n) * (length - start))) * (length - start) + start
+        every = np.sort(np.concatenate([roots, self._children(rng, roots, length)]))
+        return every[every >= 0]
 
 
 def with_keys(**keys: Any) -> Make:
-    return lambda config, horizon: build(config | keys, horizon)
+    return lambda config: build(config | keys)
 
 
-def gridded(offsets: Offsets, horizon_ns: int) -> Offsets:
+def of(section: type[OpenProcess], **keys: Any) -> Make:
+    """Another class for the same keys, but for `keys`."""
+    return lambda config: section.model_validate(config | keys)
+
+
+def other(kind: str, **keys: Any) -> Make:
+    """Another kind at the rate of the config."""
+    return lambda config: build({"kind": kind, "rate": config["rate"], **keys})
+
+
+def changed(change: Callable[[Instants, int], Instants]) -> Make:
+    """The right arrivals with their offsets changed."""
+
+    def make(config: dict[str, Any]) -> OpenProcess:
+        right = build(config)
+
+        class Changed(type(right)):  # type: ignore[misc]
+            def draw(
+                self, rng: np.random.Generator, horizon_ns: int, whole_ns: int | None = None
+            ) -> Instants:
+                return change(super().draw(rng, horizon_ns, whole_ns), horizon_ns)
+
+        made: OpenProcess = Changed.model_validate(config)
+        return made
+
+    return make
+
+
+def cascades(made_by: type[Cascades]) -> Make:
+    """Hawkes arrivals of points that are made in a wrong way."""
+
+    class Wrong(HawkesArrivals):
+        def points(self, rng: np.random.Generator, length: float) -> Floats:
+            return made_by(self.n or 0.0, (self.beta_hz or 0.0) / self.rate_hz).points(rng, length)
+
+    return of(Wrong)
+
+
+def gridded(offsets: Instants, horizon_ns: int) -> Instants:
     del horizon_ns
     return offsets // 10_000_000 * 10_000_000
 
 
-def halves_swapped(offsets: Offsets, horizon_ns: int) -> Offsets:
+def halves_swapped(offsets: Instants, horizon_ns: int) -> Instants:
     return np.sort((offsets + horizon_ns // 2) % horizon_ns)
 
 
-BUSY = (THREE.levels, tuple(stay * S for stay in THREE.stays), THREE.jumps)
-
-
-class FirstState(MarkovPath):
-    """Starts in its first state; mean and levels are right."""
-
-    @cached_property
-    def shares(self) -> Floats:
-        first: Floats = np.array([1.0, 0.0, 0.0])
-        return first
-
-    @cached_property
-    def _mean(self) -> float:
-        return float(MarkovPath(self.levels, self.stays_ns, self.jumps)._mean)
-
-
-class Leftmost(BModelPath):
-    def draw(self, rng: np.random.Generator, horizon_ns: int) -> Any:
-        curve = super().draw(rng, horizon_ns)
-        masses = np.sort(np.diff(curve.cum))[::-1]
-        return random_paths.curve_of(curve.edges_ns, masses / np.diff(curve.edges_ns), horizon_ns)
-
-
-SWAPPED = MarkovPath((0.5, 3.0), (2.5 * S, 10.0 * S), ((0.0, 1.0), (1.0, 0.0)))
-PARTS = (Stationary(15.0, UnitRenewal(GammaGaps(2.0))), Stationary(5.0, UnitHawkes(0.6, 1.0)))
-
 WRONG: dict[str, tuple[Make, str, set[str]]] = {
     "constant a period late": (
-        bent(lambda o, h: o[o + 50_000_000 < h] + 50_000_000),
-        "constant",
-        {"mean 0-0.5"},
+        changed(lambda o, h: o[o + 50_000_000 < h] + 50_000_000), "constant", {"mean 0-0.5"},
     ),
-    "poisson for constant": (stationary(UnitPoisson()), "constant", {"idc 0-10"}),
+    "poisson for constant": (other("poisson"), "constant", {"idc 0-10"}),
     "fast by 3 %": (with_keys(rate="20.6/s"), "poisson", {"expected"}),
-    "on a grid of 10 ms": (bent(gridded), "poisson", {"law"}),
-    "last arrival on the end": (always(LastOnTheEnd(RATE, UnitPoisson())), "poisson", {"mean 9.5-10"}),
-    "ordinary start": (stationary(UnitRenewal(OrdinaryGamma(2.0))), "gamma", {"mean 0-0.05"}),
-    "burstiness for cv": (with_keys(burstiness=2.0), "gamma by burstiness", {"law"}),
-    "cv for burstiness": (stationary(UnitRenewal(GammaGaps(0.25))), "gamma by burstiness", {"law"}),
-    "gamma for weibull": (stationary(UnitRenewal(GammaGaps(1.7581))), "weibull", {"law"}),
-    "gamma for lognormal": (stationary(UnitRenewal(GammaGaps(1.5))), "lognormal", {"law"}),
-    "index 1.9 for 1.5": (stationary(UnitRenewal(LomaxGaps(1.9))), "pareto", {"law"}),
-    "gamma for hyperexponential": (stationary(UnitRenewal(GammaGaps(2.0))), "hyperexponential", {"law"}),
-    "levels swapped": (on_path(SWAPPED), "mmpp", {"idc 0-10"}),
-    "tau 10 for 2": (with_keys(tau="10s"), "mmpp", {"idc 0-10"}),
-    "gamma on the path": (
-        on_path(MarkovPath.two_state(3.0, 0.5, 2.0 * S), UnitRenewal(GammaGaps(1.5))),
-        "mmpp",
-        {"law"},
-    ),
-    "starts in the busiest": (
-        on_path(FirstState(*BUSY)),
-        "mmpp of three",
-        {"mean 0-1"},
-    ),
-    "on from the start": (
-        on_path(OnFirst(Sojourn(1.0 * S), Sojourn(3.0 * S))),
-        "on-off",
-        {"mean 0-1"},
-    ),
-    "one source for four": (with_keys(sources=1), "on-off pareto", {"idc 0-1", "idc 0-10"}),
-    "exponential sojourns": (
-        with_keys(on={"kind": "exponential", "mean": "1s"}, off={"kind": "exponential", "mean": "1s"}),
-        "on-off pareto",
-        {"idc 0-10"},
-    ),
+    "on a grid of 10 ms": (changed(gridded), "poisson", {"law"}),
+    "last arrival on the end": (of(LastOnTheEnd), "poisson", {"mean 9.5-10"}),
+    "fixed count": (of(FixedCount), "poisson", {"idc 0-10"}),
+    "each gap twice": (of(GapsTwice), "poisson", {"idc 0-10", "independence"}),
+    "ordinary start": (of(OrdinaryStart), "gamma", {"mean 0-0.05"}),
+    "gamma on the path": (of(GammaOnThePath), "mmpp", {"law"}),
     "beta 1 for 5": (with_keys(beta="1/s"), "hawkes", {"law"}),
     "hawkes of n 0.8": (with_keys(n=0.8), "hawkes", {"idc 0-5"}),
-    "hurst 0.5 for 0.9": (with_keys(hurst=0.5), "fgn", {"idc 0-10"}),
-    "sigma 0.25 for 0.5": (with_keys(sigma=0.25), "fgn", {"idc 0-10"}),
-    "bias 0.8 for 0.7": (with_keys(bias=0.8), "b-model", {"idc 0-2.5"}),
-    "always the larger first": (on_path(Leftmost(0.7, S // 10, 10 * S)), "b-model", {"mean 0-2.5"}),
+    "children without delay": (cascades(NoDelay), "hawkes", {"law"}),
+    "one generation": (cascades(OneGeneration), "hawkes", {"mean 0-5", "law"}),
+    "hawkes for poisson": (with_keys(n=0.6), "hawkes of no children", {"idc 0-10"}),
+    "slow hawkes from nothing": (cascades(FromNothing), "hawkes slow", {"mean 0-1", "mean 0-10"}),
+    "slow hawkes from its mean": (cascades(SteadyStart), "hawkes slow", {"idc 0-10"}),
     "clients of cv 1": (with_keys(cv=1.0), "clients", {"idc 0-2"}),
-    "ticks without chance": (always(EvenTicks(RATE, S // 2)), "ticks", {"idc 0-10"}),
+    "ticks without chance": (of(EvenTicks), "ticks", {"idc 0-10"}),
     "ticks half as often": (with_keys(period="1s"), "ticks", {"mean 0-0.5"}),
     "parts from one seed": (
-        always(SameStream((Stationary(10.0, UnitPoisson()),) * 2)),
-        "superpose",
-        {"idc 0-2"},
+        of(SameStream, parts=[section("{kind: poisson, rate: 10/s}")] * 2), "superpose", {"idc 0-2"},
     ),
-    "one part missing": (always(Superposition(PARTS[:1])), "superpose", {"mean 0-2", "expected"}),
-    "halves swapped": (bent(halves_swapped), "concatenate", {"mean 0-2", "mean 2-5"}),
+    "one part missing": (
+        lambda config: build(config | {"parts": config["parts"][:1]}), "superpose", {"mean 0-2", "expected"},
+    ),
+    "halves swapped": (changed(halves_swapped), "concatenate", {"mean 0-2", "mean 2-5"}),
     "first part only": (
-        lambda c, h: build(c["parts"][0]["arrivals"], h),
-        "concatenate",
-        {"mean 2-5", "expected"},
+        lambda config: build(config["parts"][0]["arrivals"]), "concatenate", {"mean 2-5", "expected"},
     ),
-}
-
-CLOSE = {
-    "last arrival on the end", "tau 10 for 2", "beta 1 for 5", "hawkes of n 0.8", "bias 0.8 for 0.7",
-    "n 0.6 for 0.4",
 }  # fmt: skip
+
+CLOSE = {"last arrival on the end", "beta 1 for 5", "hawkes of n 0.8", "n 0.6 for 0.4"}
 """Twins, of envelopes too, that only all runs tell."""
 
 
@@ -756,44 +755,17 @@ def test_wrong_arrivals_are_refused(name: str) -> None:
     assert faults(case, make, frozenset(at_least)) >= at_least
 
 
-CURVE = np.array([1.0, 3.0, 0.5])
 WRONG_ENVELOPES: dict[str, tuple[Make, str, set[str]]] = {
     "a bin late": (with_keys(curve=[0.5, 1.0, 3.0]), "curve", {"mean 0-3", "law", "expected"}),
-    "poisson for gamma": (with_keys(residual={"kind": "poisson"}), "curve", {"idc 0-10", "law"}),
+    "poisson for gamma": (with_keys(residual=section("{kind: poisson}")), "curve", {"idc 0-10", "law"}),
     "gamma in time, not on the clock of the curve": (
-        lambda c, _: Stationary(float(c["rate"][:-2]), UnitRenewal(GammaGaps(1.5))),
-        "step",
-        {"mean 0-3", "law", "expected"},
-    ),
-    "ramp backwards": (with_keys(shape={"kind": "ramp", "from": 2.0, "to": 0.2}), "ramp", {"mean 0-3", "expected"}),
-    "ramp that goes on": (
-        with_keys(shape={"kind": "ramp", "from": 2.0, "to": 0.0}),
-        "ramp that stays",
-        {"mean 9-10", "expected"},
-    ),
-    "pulses at the beginning": (
-        lambda c, h: build(c | {"curve": [4.0, 1.0, 1.0], "bin": "1s", "shape": None}, h),
-        "pulses",
-        {"mean 0-0.5", "law"},
+        other("gamma", cv=1.5), "step", {"mean 0-3", "law", "expected"},
     ),
     "spike of half its width": (
-        with_keys(shape={"kind": "spike", "at": "4s", "width": "1s", "factor": 6.0}),
-        "spike",
-        {"law", "expected"},
-    ),
-    "step 2 s early": (with_keys(shape={"kind": "step", "at": "2s", "factor": 3.0}), "step", {"law", "expected"}),
-    "peak a second late": (
-        with_keys(shape={"kind": "diurnal", "peak": 1.8, "peak_at": "4s", "period": "8s"}),
-        "diurnal",
-        {"law", "expected"},
-    ),
-    "without its jump": (
-        with_keys(shape={"kind": "piecewise", "points": [{"at": "4s", "level": 3.0}, {"at": "8s", "level": 2.0}]}),
-        "piecewise",
-        {"law", "expected"},
+        with_keys(shape=section("{kind: spike, at: 4s, width: 1s, factor: 6.0}")), "spike", {"law", "expected"},
     ),
     "another preset": (with_keys(preset="nasa-web"), "preset", {"expected"}),
-    "n 0.6 for 0.4": (with_keys(residual={"kind": "hawkes", "n": 0.6, "beta": 1.0}), "preset", {"idc 0-10", "law"}),
+    "n 0.6 for 0.4": (with_keys(residual=section("{kind: hawkes, n: 0.6, beta: 1.0}")), "preset", {"idc 0-10", "law"}),
 }  # fmt: skip
 
 
@@ -807,15 +779,19 @@ def test_a_wrong_envelope_is_refused(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["log-ar1", "fgn"])
 def test_random_levels_of_another_memory_are_refused(kind: str) -> None:
-    path = LogGaussianPath("ar1", 0.5, S // 2, tau_ns=S / 10)
-    assert "idc 0-10" in count_part(log_ar1_case(kind), on_path(path))
+    shape = section("{kind: log-ar1, sigma: 0.5, bin: 500ms, tau: 100ms}")
+    assert "idc 0-10" in count_part(log_ar1_case(kind), with_keys(shape=shape))
+
+
+OF_GAPS = {name for name, case in CASES.items() if case.windows == GAP_WINDOWS}
+"""Of these and of random paths wrong twins stand in test_gaps.py and test_random_paths.py."""
+OF_PATHS = {name for name, case in CASES.items() if case.residuals is on_the_path}
 
 
 def test_every_kind_is_in_the_tables_and_has_a_wrong_twin() -> None:
-    kinds = {get_args(config.model_fields["kind"].annotation)[0] for config in get_args(OpenArrivals)}
+    kinds = {get_args(section.model_fields["kind"].annotation)[0] for section in get_args(OpenArrivals)}
     assert {case.config["kind"] for case in CASES.values()} | {"envelope", "trace"} == kinds
-    assert {taken_for for _, taken_for, _ in WRONG.values()} == set(CASES)
-    assert {taken_for for _, taken_for, _ in WRONG_ENVELOPES.values()} == set(SHAPES)
+    assert {taken_for for _, taken_for, _ in WRONG.values()} | OF_GAPS | OF_PATHS == set(CASES)
 
 
 # --- gaps of the modulated kinds ----------------------------------------------------------------------------------
@@ -838,9 +814,9 @@ def mmpp_gap_c2(rate: float, levels: Floats, rates: Floats, shares: Floats) -> f
 def test_the_gaps_of_a_markov_modulated_process_have_the_c2_of_theory(name: str, chain: Chain) -> None:
     """Over 60 independent stretches of 200 s; s.e. of the ratio of means by its residuals, as in survey sampling."""
     expected = mmpp_gap_c2(RATE, chain.scaled, chain.rates, chain.shares)
-    arrivals, rng = build(CASES[name].config, 200.0), np.random.default_rng(35)
+    arrivals, rng = build(CASES[name].config), np.random.default_rng(35)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(random_paths, "_SPELLS", 256)
+        patch.setattr(varying, "_SPELLS", 256)
         gaps = [np.diff(draw_s(arrivals, rng, 200.0)) for _ in range(60)]
     sums = np.array([[g.size, g.sum(), (g**2).sum()] for g in gaps])
     n, first, second = sums.sum(axis=0)
@@ -854,43 +830,91 @@ def test_the_gaps_of_a_markov_modulated_process_have_the_c2_of_theory(name: str,
 
 
 def test_ticks_carry_a_poisson_number_each() -> None:
-    offsets = Ticks(RATE, S // 2).offsets_ns(np.random.default_rng(36), 4_000 * S)
+    ticks = build(section("{kind: ticks, rate: 20/s, period: 500ms}"))
+    offsets = ticks.draw(np.random.default_rng(36), 4_000 * S)
     assert (offsets % (S // 2) == 0).all()
     sizes = np.bincount(np.bincount(offsets // (S // 2), minlength=8_000), minlength=40)
     assert not misses_shares(sizes, 8_000 * stats.poisson(10.0).pmf(np.arange(sizes.size)))
     assert misses_shares(sizes, 8_000 * stats.poisson(10.6).pmf(np.arange(sizes.size)))
 
 
+def clients(**keys: Any) -> ClientsArrivals:
+    return ClientsArrivals.model_validate({"kind": "clients", "zipf": 1.2, **keys})
+
+
 def test_a_client_alone_is_a_gamma_process_of_its_cv() -> None:
-    gaps = gaps_of(50.0)(Clients(50.0, 1, 1.2, 2.0), 400 * S)
+    gaps = gaps_of(50.0)(clients(rate="50/s", clients=1, cv=2.0), 400 * S)
     assert not misfits(gaps, gamma_cdf(2.0))
     assert misfits(gaps, gamma_cdf(1.9))
 
 
 def test_clients_have_zipf_shares_and_a_spread_of_cvs() -> None:
-    clients = Clients(100.0, 50, 1.2, 1.0, 0.8)
-    rates = clients.rates_hz()
+    many = clients(rate="100/s", clients=50, cv=1.0, cv_sigma=0.8)
+    rates = many.rates_hz()
     assert rates.sum() == pytest.approx(100.0)
     assert rates[9] / rates[0] == pytest.approx(10**-1.2)
-    assert math.isclose(clients.expected_count(3 * S), 300.0)
-    count = clients.offsets_ns(np.random.default_rng(37), 100 * S).size
+    count = many.draw(np.random.default_rng(37), 100 * S).size
     # c2 of a client: E cv² = e^(2·0.8²) = 3.6 before it is cut, a bound of the IDC of the whole
     assert abs(count - 10_000) < 4.5 * math.sqrt(3.6 * 10_000)
+
+
+# --- processes of rate 1 ------------------------------------------------------------------------------------------
+
+
+def test_the_theory_of_renewals_agrees_with_known_cases() -> None:
+    assert renewal_idc(exponential_cdf, 3.0) == pytest.approx(1.0, abs=1e-6)
+    # Gamma of shape 2 at rate 1: Var N(w) = w/2 + 1/8 - e^-4w/8 (Cox 1962, section 4.5)
+    erlang = stats.gamma(2.0, scale=0.5).cdf
+    for w in (0.5, 5.0):
+        assert renewal_idc(erlang, w) == pytest.approx(0.5 + (1 - math.exp(-4 * w)) / (8 * w), rel=1e-4)
+    # far out w·c2 + 1/6 + c2²/2 - μ3/3, third central moment μ3 = 2kθ³ = 32 of Gamma(1/4, 4) (Cox 1962, section 4.5)
+    far = 4 + (1 / 6 + 4**2 / 2 - 32 / 3) / 30
+    assert renewal_idc(stats.gamma(0.25, scale=4.0).cdf, 30.0, 4_000) == pytest.approx(far, rel=1e-3)
+
+
+@pytest.mark.parametrize("share", SHARES)
+def test_the_gamma_law_of_the_excitation_stands_in_for_the_burn_in(
+    share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At 1/k = 400 it is so close that a burn-in of 5 leaves nothing to be seen."""
+    monkeypatch.setattr(stationary, "LONGEST_BURN_IN", 5.0)
+    assert Cascades(0.8, 0.0125).burn_in() == 5.0
+    assert faults(shorter(CASES["hawkes slow"], share), build) == set()
+
+
+def test_the_hawkes_burn_in_misses_less_than_a_billionth_arrival() -> None:
+    process = Cascades(0.95, 0.085)
+    k = process.beta * (1 - process.n)
+    assert process.n / k * math.exp(-k * process.burn_in()) == pytest.approx(1e-9)
+    assert Cascades(0.0, 1.0).burn_in() == 0
+
+
+def test_blocks_join_without_a_seam(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawn 100 at a time, the law is the same."""
+    monkeypatch.setattr(renewals, "CHUNK", 100)
+    rng = np.random.default_rng(5)
+    assert not misfits(np.diff(Gamma(kind="gamma", cv=2.0).points(rng, 20_000.0)), gamma_cdf(2.0))
+    points = Hawkes(kind="hawkes", n=0.3, beta=2.0).points(rng, 20_000.0)
+    assert not misfits(hawkes_residuals(points, 0.3, 2.0, 100.0), exponential_cdf)
 
 
 # --- exactness and properties -------------------------------------------------------------------------------------
 
 
+def constant(rate: float, horizon_ns: int) -> Instants:
+    section = ConstantArrivals.model_validate({"kind": "constant", "rate": f"{rate!r}/s"})
+    return section.draw(np.random.default_rng(0), horizon_ns)
+
+
 def test_constant_arrivals_are_exact() -> None:
-    offsets = Constant(200.0).offsets_ns(np.random.default_rng(0), S)
+    offsets = constant(200.0, S)
     assert offsets.dtype == np.int64
     assert offsets.tolist() == [5_000_000 * i for i in range(200)]
-    offsets = Constant(3.0).offsets_ns(np.random.default_rng(0), S + 1)
-    assert offsets.tolist() == [0, 333_333_333, 666_666_666, 1_000_000_000]
+    assert constant(3.0, S + 1).tolist() == [0, 333_333_333, 666_666_666, 1_000_000_000]
 
 
 def test_constant_arrivals_do_not_drift_over_a_day() -> None:
-    offsets = Constant(7.0).offsets_ns(np.random.default_rng(0), 86_400 * S)
+    offsets = constant(7.0, 86_400 * S)
     assert offsets.size == 7 * 86_400
     exact = [i * S // 7 for i in range(offsets.size - 1_000, offsets.size)]
     assert np.abs(offsets[-1_000:] - np.array(exact)).max() <= 1
@@ -904,45 +928,26 @@ def test_constant_arrivals_do_not_drift_over_a_day() -> None:
 def test_a_concatenation_ends_with_the_horizon_and_its_last_part_goes_on(
     stretches: list[tuple[float, int]], horizon_ns: int
 ) -> None:
-    parts = tuple((Constant(rate), length) for rate, length in stretches)
-    whole = Concatenation(parts)
-    offsets = whole.offsets_ns(np.random.default_rng(0), horizon_ns)
+    parts = [
+        {"duration": f"{length}ns", "arrivals": {"kind": "constant", "rate": f"{rate!r}/s"}}
+        for rate, length in stretches
+    ]
+    whole = ConcatenateArrivals.model_validate({"kind": "concatenate", "parts": parts})
+    offsets = whole.draw(np.random.default_rng(0), horizon_ns)
     expected, start = [], 0
-    for index, (part, length) in enumerate(parts):
+    for index, (rate, length) in enumerate(stretches):
         end = horizon_ns if index == len(parts) - 1 else min(start + length, horizon_ns)
         if end > start:
-            expected += (part.offsets_ns(np.random.default_rng(0), end - start) + start).tolist()
+            expected += (constant(rate, end - start) + start).tolist()
         start += length
     assert offsets.tolist() == expected
     # one arrival of a constant part is at most one off its expected count
-    assert abs(whole.expected_count(horizon_ns) - offsets.size) <= len(parts)
+    assert abs(whole.expected_count(horizon_ns, horizon_ns) - offsets.size) <= len(parts)
 
 
 def test_parts_of_a_superposition_do_not_disturb_each_other() -> None:
-    one, two = Stationary(9.0, UnitPoisson()), Stationary(4.0, UnitRenewal(GammaGaps(2.0)))
-    whole = Superposition((one, two)).offsets_ns(np.random.default_rng(5), 50 * S)
-    first, second = np.random.default_rng(5).spawn(2)
-    alone = [one.offsets_ns(first, 50 * S), two.offsets_ns(second, 50 * S)]
+    parts = [section("{kind: poisson, rate: 9/s}"), section("{kind: gamma, rate: 4/s, cv: 2.0}")]
+    whole = build({"kind": "superpose", "parts": parts}).draw(np.random.default_rng(5), 50 * S)
+    streams = np.random.default_rng(5).spawn(2)
+    alone = [build(part).draw(own, 50 * S) for part, own in zip(parts, streams, strict=True)]
     assert np.array_equal(whole, np.sort(np.concatenate(alone)))
-
-
-@pytest.mark.parametrize("rate_hz", [0.0, -1.0, math.inf, math.nan])
-def test_a_rate_that_is_none_is_refused(rate_hz: float) -> None:
-    makes: list[Callable[[float], Arrivals]] = [
-        Constant,
-        lambda rate: Stationary(rate, UnitPoisson()),
-        lambda rate: Modulated(rate, steps((1.0,), S, S), UnitPoisson()),
-        lambda rate: Ticks(rate, S),
-        lambda rate: Clients(rate, 3, 1.0, 1.0),
-    ]
-    for make in makes:
-        with pytest.raises(ValueError, match="a rate is finite and above 0"):
-            make(rate_hz)
-
-
-def test_ticks_and_clients_that_are_none_are_refused() -> None:
-    with pytest.raises(ValueError, match="ticks need a period above 0"):
-        Ticks(1.0, 0)
-    for keys in ({"n_clients": 0}, {"zipf": -1.0}, {"cv_sigma": -1.0}):
-        with pytest.raises(ValueError, match="clients need a number above 0"):
-            Clients(**{"rate_hz_mean": 1.0, "n_clients": 1, "zipf": 1.0, "cv": 1.0, **keys})  # type: ignore[arg-type]

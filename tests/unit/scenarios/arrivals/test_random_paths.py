@@ -6,22 +6,25 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
-from functools import cached_property
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy import stats
 
-from squall.scenarios.arrivals import random_paths
-from squall.scenarios.arrivals.gaussian import gaussian_series, noise_autocorrelation
-from squall.scenarios.arrivals.random_paths import (
-    BModelPath,
-    LogGaussianPath,
-    MarkovPath,
-    OnOffPath,
-    Sojourn,
+from squall.scenarios.arrivals import varying
+from squall.scenarios.arrivals.curve import Curve, curve_of
+from squall.scenarios.arrivals.process import Floats
+from squall.scenarios.arrivals.varying import (
+    BModelArrivals,
+    FgnShape,
+    LogAr1Shape,
+    MmppArrivals,
+    OnOffArrivals,
+    ParetoSojourn,
+    gaussian_series,
+    noise_autocorrelation,
 )
-from squall.scenarios.arrivals.rate_paths import Curve, Floats, RatePath
 from tests.point_checks import (
     Chain,
     Function,
@@ -57,9 +60,26 @@ THREE = ((3.0, 1.0, 0.2), (2.0 * S, 10.0 * S, 5.0 * S), ((0.0, 0.7, 0.3), (0.5, 
 
 # share of the high state (1 - b)/(f - b) = 1/5, so that it lasts tau/(1 - 1/5) = 5 s and the low one tau·5 = 20 s
 TWO_STATE = Chain((3.0, 0.5), (5.0 * S, 20.0 * S), ((0.0, 1.0), (1.0, 0.0)))
+
+
+def two_state(tau_ns: float, cls: type[MmppArrivals] = MmppArrivals) -> Draw:
+    keys = {"peak": 3.0, "base": 0.5, "tau": f"{tau_ns:.0f}ns"}
+    return cls.model_validate({"kind": "mmpp", "rate": "1/s", **keys}).random
+
+
+def of_states(
+    levels: tuple[float, ...],
+    stays: tuple[float, ...],
+    jumps: tuple[tuple[float, ...], ...],
+    cls: type[MmppArrivals] = MmppArrivals,
+) -> Draw:
+    states = [{"level": level, "stay": f"{stay:.0f}ns"} for level, stay in zip(levels, stays, strict=True)]
+    return cls.model_validate({"kind": "mmpp", "rate": "1/s", "states": states, "jumps": jumps}).random
+
+
 CHAINS: dict[str, tuple[Draw, Chain]] = {
-    "two states": (MarkovPath.two_state(3.0, 0.5, 4.0 * S).draw, TWO_STATE),
-    "three states": (MarkovPath(*THREE).draw, Chain(*THREE)),
+    "two states": (two_state(4.0 * S), TWO_STATE),
+    "three states": (of_states(*THREE), Chain(*THREE)),
 }
 
 
@@ -92,7 +112,7 @@ def start_faults(draw: Draw, chain: Chain) -> set[str]:
     with (
         pytest.MonkeyPatch.context() as patch
     ):  # spells 64 at a time instead of 65,536: the same law, quicker
-        patch.setattr(random_paths, "_SPELLS", 64)
+        patch.setattr(varying, "_SPELLS", 64)
         short = [draw(rng, 5 * S) for _ in range(300)]
     first = np.array([np.abs(curve.cum[1] / curve.edges_ns[1] - chain.scaled).argmin() for curve in short])
     if misses_shares(np.bincount(first, minlength=len(chain.levels)), chain.shares * len(short)):
@@ -113,85 +133,33 @@ def test_an_mmpp_path_has_the_levels_stays_and_jumps_of_its_chain_from_the_start
 
 def test_blocks_of_full_size_have_the_same_law() -> None:
     chain = TWO_STATE
-    levels, lengths = spells(MarkovPath.two_state(3.0, 0.5, 4.0 * S).draw(generator(), 1_500_000 * S))
+    levels, lengths = spells(two_state(4.0 * S)(generator(), 1_500_000 * S))
     states = (levels < 1).astype(int)
-    assert lengths.size > 1.5 * random_paths._SPELLS  # over the seam
+    assert lengths.size > 1.5 * varying._SPELLS  # over the seam
     assert (states[1:] != states[:-1]).all()
     for state in (0, 1):
         assert not misfits(lengths[states == state] / chain.stays[state], exponential_cdf)
 
 
-class FirstStateAlways(MarkovPath):
-    @cached_property
-    def shares(self) -> Floats:
-        first: Floats = np.eye(len(self.levels))[0]
-        return first
-
-    @cached_property
-    def _mean(self) -> float:
-        return float(MarkovPath(self.levels, self.stays_ns, self.jumps)._mean)
+class FirstStateAlways(MmppArrivals):
+    def _chain(self) -> tuple[Floats, Floats, Floats]:
+        levels, stays, shares = super()._chain()
+        return levels, stays, np.eye(shares.size)[0]
 
 
-class UnscaledLevels(MarkovPath):
-    @cached_property
-    def _mean(self) -> float:
-        return 1.0
+class UnscaledLevels(MmppArrivals):
+    def _chain(self) -> tuple[Floats, Floats, Floats]:
+        levels, stays, shares = super()._chain()
+        return levels * 1.25, stays, shares
 
 
-def swapped_levels() -> MarkovPath:
-    return MarkovPath((0.5, 3.0), (5.0 * S, 20.0 * S), TWO_STATE.jumps)
-
-
-class EvenStays(MarkovPath):
-    """Stays of Erlang(2) law: the same mean, half the variance."""
-
-    def draw(self, rng: np.random.Generator, horizon_ns: int) -> Curve:
-        halves = MarkovPath(
-            (*self.levels, *(level * (1 + 1e-9) for level in self.levels)),
-            (*(stay / 2 for stay in self.stays_ns),) * 2,
-            ((0, 0, 1, 0), (0, 0, 0, 1), (0, 1, 0, 0), (1, 0, 0, 0)),
-        )
-        curve = halves.draw(rng, horizon_ns)
-        levels = np.diff(curve.cum) / np.diff(curve.edges_ns)
-        kept = np.append(np.abs(np.diff(levels)) > 1e-6, True)
-        ends = np.flatnonzero(kept) + 1
-        return Curve(np.append(0.0, curve.edges_ns[ends]), np.append(0.0, curve.cum[ends]))
-
-
+TURNED = ((0.0, 0.3, 0.7), (0.5, 0.0, 0.5), (0.9, 0.1, 0.0))
 WRONG_CHAINS: dict[str, tuple[Draw, str, set[str]]] = {
-    "starts high": (
-        FirstStateAlways(TWO_STATE.levels, TWO_STATE.stays, TWO_STATE.jumps).draw,
-        "two states",
-        {"first", "mean"},
-    ),
-    "starts in the first": (FirstStateAlways(*THREE).draw, "three states", {"first", "mean"}),
-    "levels not scaled": (
-        UnscaledLevels((6.0, 2.0, 0.4), *THREE[1:]).draw,
-        "three states",
-        {"levels", "mean"},
-    ),
-    "levels swapped": (swapped_levels().draw, "two states", {"levels"}),
-    "stays swapped": (
-        MarkovPath((3.0, 0.5), (20.0 * S, 5.0 * S), TWO_STATE.jumps).draw,
-        "two states",
-        {"levels", "stays"},
-    ),
-    "stays 10 % longer": (MarkovPath.two_state(3.0, 0.5, 4.4 * S).draw, "two states", {"stays"}),
-    "tau for the stay": (
-        MarkovPath((3.0, 0.5), (4.0 * S, 16.0 * S), TWO_STATE.jumps).draw,
-        "two states",
-        {"stays"},
-    ),
-    "stays of Erlang law": (
-        EvenStays(TWO_STATE.levels, TWO_STATE.stays, TWO_STATE.jumps).draw,
-        "two states",
-        {"stays"},
-    ),
-    "jumps transposed": (
-        MarkovPath(THREE[0], THREE[1], ((0.0, 0.3, 0.7), (0.5, 0.0, 0.5), (0.9, 0.1, 0.0))).draw,
-        "three states",
-        {"jumps"},
-    ),
+    "starts high": (two_state(4.0 * S, FirstStateAlways), "two states", {"first", "mean"}),
+    "starts in the first": (of_states(*THREE, FirstStateAlways), "three states", {"first", "mean"}),
+    "levels not scaled": (of_states(*THREE, UnscaledLevels), "three states", {"levels", "mean"}),
+    "stays 10 % longer": (two_state(4.4 * S), "two states", {"stays"}),
+    "jumps transposed": (of_states(THREE[0], THREE[1], TURNED), "three states", {"jumps"}),
 }
 
 
@@ -204,28 +172,23 @@ def test_a_wrong_mmpp_path_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("levels", "stays", "jumps", "problem"),
+    ("jumps", "problem"),
     [
-        ((1.0,), (1.0,), ((0.0,),), "an mmpp needs two or more states"),
-        ((1.0, 2.0), (1.0,), ((0.0, 1.0), (1.0, 0.0)), "an mmpp needs two or more states"),
-        ((1.0, 2.0), (1.0, 1.0), ((0.0, 1.0),), "a jump for each pair"),
-        ((1.0, 2.0), (1.0, 1.0), ((0.5, 0.5), (1.0, 0.0)), "with 0 for the state itself"),
-        ((1.0, 2.0), (1.0, 1.0), ((0.0, 0.9), (1.0, 0.0)), "probabilities that sum to 1"),
-        ((1.0, 2.0), (1.0, 0.0), ((0.0, 1.0), (1.0, 0.0)), "an mmpp needs stays above 0"),
-        ((0.0, 0.0), (1.0, 1.0), ((0.0, 1.0), (1.0, 0.0)), "levels of 0 or more that are not all 0"),
-        (
-            (1.0, 2.0, 3.0, 4.0),
-            (1.0, 1.0, 1.0, 1.0),
-            ((0, 1, 0, 0), (1, 0, 0, 0), (0, 0, 0, 1), (0, 0, 1, 0)),
-            "some states cannot reach each other",
-        ),
+        (((0.0, 1.0),), "a row for each state"),
+        (((0.5, 0.5), (1.0, 0.0)), "with 0 for the state itself"),
+        (((0.0, 0.9), (1.0, 0.0)), "probabilities that sum to 1"),
+        (((0, 1, 0, 0), (1, 0, 0, 0), (0, 0, 0, 1), (0, 0, 1, 0)), "some states cannot reach each other"),
     ],
 )
-def test_a_chain_that_is_none_is_refused(
-    levels: tuple[float, ...], stays: tuple[float, ...], jumps: tuple[tuple[float, ...], ...], problem: str
-) -> None:
+def test_a_chain_that_is_none_is_refused(jumps: tuple[tuple[float, ...], ...], problem: str) -> None:
+    n = max(len(jumps), 2)
     with pytest.raises(ValueError, match=problem):
-        MarkovPath(levels, stays, jumps)
+        of_states((1.0,) * n, (1.0,) * n, jumps)
+
+
+def test_levels_that_are_all_0_are_refused() -> None:
+    with pytest.raises(ValueError, match="levels that are not all 0"):
+        of_states((0.0, 0.0), (1.0, 1.0), ((0.0, 1.0), (1.0, 0.0)))
 
 
 # --- ON-OFF -------------------------------------------------------------------------------------------------------
@@ -267,17 +230,23 @@ class Sources:
         )
 
 
-def onoff(theory: Sources, n_sources: int = 1) -> OnOffPath:
-    return OnOffPath(
-        Sojourn(theory.on * S, theory.on_alpha), Sojourn(theory.off * S, theory.off_alpha), n_sources
-    )
+def sojourn(mean: float, alpha: float | None) -> dict[str, object]:
+    if alpha is None:
+        return {"kind": "exponential", "mean": f"{mean * S:.0f}ns"}
+    return {"kind": "pareto", "mean": f"{mean * S:.0f}ns", "alpha": alpha}
+
+
+def onoff(theory: Sources, n_sources: int = 1, cls: type[OnOffArrivals] = OnOffArrivals) -> Draw:
+    on, off = sojourn(theory.on, theory.on_alpha), sojourn(theory.off, theory.off_alpha)
+    keys = {"kind": "on-off", "rate": "1/s", "sources": n_sources, "on": on, "off": off}
+    return cls.model_validate(keys).random
 
 
 EXPONENTIAL = Sources(2.0, 6.0)
 PARETO = Sources(2.0, 6.0, 1.5, 1.3)
 ON_OFF: dict[str, tuple[Draw, Sources]] = {
-    "exponential": (onoff(EXPONENTIAL).draw, EXPONENTIAL),
-    "pareto": (onoff(PARETO).draw, PARETO),
+    "exponential": (onoff(EXPONENTIAL), EXPONENTIAL),
+    "pareto": (onoff(PARETO), PARETO),
 }
 
 
@@ -335,41 +304,43 @@ def test_a_source_stays_on_and_off_as_its_laws_say_and_starts_in_its_stationary_
 
 @pytest.mark.parametrize("alpha", [1.2, 1.5, 3.0])
 def test_the_rest_of_a_pareto_sojourn_is_of_its_equilibrium_law(alpha: float) -> None:
-    rng, sojourn, theory = generator(), Sojourn(2.0 * S, alpha), Sources(2.0, 1.0, alpha)
-    rests = sojourn.rest(rng, 10_000) / S
+    rng, theory = generator(), Sources(2.0, 1.0, alpha)
+    pareto = ParetoSojourn(kind="pareto", mean="2s", alpha=alpha)
+    rests = pareto.rests(rng, 10_000) / S
     assert not misfits(rests, theory.rest_law(True))
-    assert misfits(sojourn.draw(rng, 10_000) / S, theory.rest_law(True))  # an ordinary sojourn is another law
+    assert misfits(
+        pareto.lengths(rng, 10_000) / S, theory.rest_law(True)
+    )  # an ordinary sojourn is another law
     if alpha < 2:
         # beyond x_m it is Pareto of index α - 1
         assert not misses_tail(rests, alpha - 1, 1_000)
         assert misses_tail(rests, alpha, 1_000)
 
 
-class OnFirst(OnOffPath):
-    def draw(self, rng: np.random.Generator, horizon_ns: int) -> Curve:
-        times = self._switches(rng, np.array([True]), horizon_ns)[0]
-        levels = np.where(np.arange(times.size + 1) % 2 == 0, 4.0, 0.0)
-        return random_paths.curve_of(np.concatenate([[0.0], times, [float(horizon_ns)]]), levels, horizon_ns)
+class OnFirst(OnOffArrivals):
+    def _begins(self, rng: np.random.Generator, on_share: float) -> NDArray[np.bool_]:
+        del rng, on_share
+        return np.full(self.sources, True)
 
 
-class OrdinaryRest(Sojourn):
-    def rest(self, rng: np.random.Generator, count: int) -> Floats:
-        return self.draw(rng, count)
+class OrdinaryRest(ParetoSojourn):
+    def rests(self, rng: np.random.Generator, count: int) -> Floats:
+        return self.lengths(rng, count)
 
 
+ORDINARY = OnOffArrivals(
+    kind="on-off",
+    rate="1/s",
+    on=OrdinaryRest(kind="pareto", mean="2s", alpha=1.5),
+    off=OrdinaryRest(kind="pareto", mean="6s", alpha=1.3),
+)
 WRONG_SOURCES: dict[str, tuple[Draw, str, set[str]]] = {
-    "on first, exponential": (OnFirst(Sojourn(2.0 * S), Sojourn(6.0 * S)).draw, "exponential", {"first"}),
-    "on first, pareto": (OnFirst(Sojourn(2.0 * S, 1.5), Sojourn(6.0 * S, 1.3)).draw, "pareto", {"first"}),
-    "on and off swapped": (onoff(Sources(6.0, 2.0)).draw, "exponential", {"levels", "lengths", "first"}),
-    "pareto for exponential": (onoff(Sources(2.0, 6.0, 1.8)).draw, "exponential", {"lengths"}),
-    "exponential for pareto": (onoff(EXPONENTIAL).draw, "pareto", {"lengths", "tail"}),
-    "index 2 for 1.5": (onoff(Sources(2.0, 6.0, 2.0, 1.3)).draw, "pareto", {"lengths", "tail"}),
-    "off 10 % longer": (onoff(Sources(2.0, 6.6)).draw, "exponential", {"lengths"}),
-    "ordinary first sojourn": (
-        OnOffPath(OrdinaryRest(2.0 * S, 1.5), OrdinaryRest(6.0 * S, 1.3)).draw,
-        "pareto",
-        {"rest"},
-    ),
+    "on first, exponential": (onoff(EXPONENTIAL, 1, OnFirst), "exponential", {"first"}),
+    "on first, pareto": (onoff(PARETO, 1, OnFirst), "pareto", {"first"}),
+    "pareto for exponential": (onoff(Sources(2.0, 6.0, 1.8)), "exponential", {"lengths"}),
+    "index 2 for 1.5": (onoff(Sources(2.0, 6.0, 2.0, 1.3)), "pareto", {"lengths", "tail"}),
+    "off 10 % longer": (onoff(Sources(2.0, 6.6)), "exponential", {"lengths"}),
+    "ordinary first sojourn": (ORDINARY.random, "pareto", {"rest"}),
 }
 
 
@@ -379,10 +350,10 @@ def test_a_wrong_source_is_refused(name: str) -> None:
     assert source_faults(draw, ON_OFF[taken_for][1]) >= at_least
 
 
-def mean_levels(path: RatePath, windows_s: list[float], n: int) -> list[Floats]:
+def mean_levels(draw: Draw, windows_s: list[float], n: int) -> list[Floats]:
     """Mean level over [0, w) of `n` draws, one array for each window."""
     rng, end = generator(), int(max(windows_s) * S)
-    curves = [path.draw(rng, end) for _ in range(n)]
+    curves = [draw(rng, end) for _ in range(n)]
     return [np.array([np.interp(w * S, c.edges_ns, c.cum) / (w * S) for c in curves]) for w in windows_s]
 
 
@@ -424,19 +395,6 @@ def test_a_pareto_source_has_the_variance_of_theory_and_so_its_hurst_index() -> 
     assert 1 + math.log(far / near) / math.log(4) / 2 == pytest.approx(0.5, abs=0.03)
 
 
-@pytest.mark.parametrize(
-    ("make", "problem"),
-    [
-        (lambda: Sojourn(0.0), "a sojourn needs a mean above 0"),
-        (lambda: Sojourn(1.0, 1.0), "a pareto one a tail index above 1"),
-        (lambda: onoff(EXPONENTIAL, 100).draw(generator(), 10**8 * S), "sojourns of on-off are too short"),
-    ],
-)
-def test_sources_that_are_none_are_refused(make: Callable[[], object], problem: str) -> None:
-    with pytest.raises(ValueError, match=problem):
-        make()
-
-
 # --- log-Gaussian -------------------------------------------------------------------------------------------------
 
 BINS = 32
@@ -460,19 +418,27 @@ class Noise:
     correlation: Floats
 
 
-NOISES: dict[str, tuple[RatePath, Noise]] = {
-    "fgn 0.9": (LogGaussianPath("fgn", 0.7, S, hurst=0.9), Noise(0.7, fgn_covariance(0.9))),
-    "fgn 0.6": (LogGaussianPath("fgn", 0.3, S, hurst=0.6), Noise(0.3, fgn_covariance(0.6))),
-    "fgn 0.3": (LogGaussianPath("fgn", 0.3, S, hurst=0.3), Noise(0.3, fgn_covariance(0.3))),
-    "ar1": (LogGaussianPath("ar1", 0.5, S, tau_ns=5.0 * S), Noise(0.5, ar1_covariance(5.0))),
+def fgn(hurst: float, sigma: float) -> Draw:
+    return FgnShape(kind="fgn", sigma=sigma, hurst=hurst, bin="1s").random
+
+
+def ar1(sigma: float, tau: str) -> Draw:
+    return LogAr1Shape(kind="log-ar1", sigma=sigma, tau=tau, bin="1s").random
+
+
+NOISES: dict[str, tuple[Draw, Noise]] = {
+    "fgn 0.9": (fgn(0.9, 0.7), Noise(0.7, fgn_covariance(0.9))),
+    "fgn 0.6": (fgn(0.6, 0.3), Noise(0.3, fgn_covariance(0.6))),
+    "fgn 0.3": (fgn(0.3, 0.3), Noise(0.3, fgn_covariance(0.3))),
+    "ar1": (ar1(0.5, "5s"), Noise(0.5, ar1_covariance(5.0))),
 }
 
 
-def noise_faults(path: RatePath, theory: Noise, n_paths: int = N_PATHS) -> set[str]:
+def noise_faults(draw: Draw, theory: Noise, n_paths: int = N_PATHS) -> set[str]:
     """Which checks fail. The log-levels, made independent by the Cholesky factor of their covariance, must be N(0, 1):
     a test of goodness of fit of sigma, mean and every autocorrelation at once."""
     rng, failed = generator(), set()
-    curves = [path.draw(rng, BINS * S) for _ in range(n_paths)]
+    curves = [draw(rng, BINS * S) for _ in range(n_paths)]
     logs = np.array([np.log(np.diff(curve.cum) / np.diff(curve.edges_ns)) for curve in curves])
     series = (logs + theory.sigma**2 / 2) / theory.sigma
     row = theory.correlation
@@ -504,50 +470,32 @@ def test_a_log_gaussian_path_has_the_law_and_the_memory_of_its_model(name: str, 
     assert noise_faults(*NOISES[name], n_paths) == set()
 
 
-@dataclass(frozen=True)
-class Changed:
+def changed(draw: Draw, change: Callable[[Floats], Floats]) -> Draw:
     """A path with its levels changed."""
 
-    base: RatePath
-    change: Callable[[Floats], Floats]
+    def redrawn(rng: np.random.Generator, horizon_ns: int) -> Curve:
+        curve = draw(rng, horizon_ns)
+        return curve_of(curve.edges_ns, change(np.diff(curve.cum) / np.diff(curve.edges_ns)), horizon_ns)
 
-    def draw(self, rng: np.random.Generator, horizon_ns: int) -> Curve:
-        curve = self.base.draw(rng, horizon_ns)
-        levels = self.change(np.diff(curve.cum) / np.diff(curve.edges_ns))
-        return random_paths.curve_of(curve.edges_ns, levels, horizon_ns)
+    return redrawn
 
 
 WRONG_NOISES: dict[str, tuple[Draw, str, set[str]]] = {
-    "hurst 0.5 for 0.9": (LogGaussianPath("fgn", 0.7, S, hurst=0.5).draw, "fgn 0.9", {"law", "dispersion"}),
-    "hurst 0.85 for 0.9": (LogGaussianPath("fgn", 0.7, S, hurst=0.85).draw, "fgn 0.9", {"memory"}),
-    "hurst 0.7 for 0.6": (
-        LogGaussianPath("fgn", 0.3, S, hurst=0.7).draw,
-        "fgn 0.6",
-        {"memory", "dispersion"},
-    ),
-    "hurst 0.5 for 0.3": (
-        LogGaussianPath("fgn", 0.3, S, hurst=0.5).draw,
-        "fgn 0.3",
-        {"memory", "dispersion"},
-    ),
-    "sigma 10 % more": (LogGaussianPath("fgn", 0.77, S, hurst=0.9).draw, "fgn 0.9", {"law"}),
+    "hurst 0.5 for 0.9": (fgn(0.5, 0.7), "fgn 0.9", {"law", "dispersion"}),
+    "hurst 0.85 for 0.9": (fgn(0.85, 0.7), "fgn 0.9", {"memory"}),
+    "hurst 0.5 for 0.3": (fgn(0.5, 0.3), "fgn 0.3", {"memory", "dispersion"}),
     "mean not mended": (
-        Changed(LogGaussianPath("fgn", 0.7, S, hurst=0.9), lambda levels: levels * math.exp(0.7**2 / 2)).draw,
+        changed(fgn(0.9, 0.7), lambda levels: levels * math.exp(0.7**2 / 2)),
         "fgn 0.9",
         {"law", "first", "mean"},
     ),
     "each draw forced to its mean": (
-        Changed(LogGaussianPath("fgn", 0.7, S, hurst=0.9), lambda levels: levels / levels.mean()).draw,
+        changed(fgn(0.9, 0.7), lambda levels: levels / levels.mean()),
         "fgn 0.9",
         {"first", "dispersion"},
     ),
-    "tau 8 for 5": (LogGaussianPath("ar1", 0.5, S, tau_ns=8.0 * S).draw, "ar1", {"memory"}),
-    "fgn for ar1": (LogGaussianPath("fgn", 0.5, S, hurst=0.9).draw, "ar1", {"memory"}),
-    "ar1 from 0": (
-        Changed(LogGaussianPath("ar1", 0.5, S, tau_ns=5.0 * S), lambda levels: levels / levels[0]).draw,
-        "ar1",
-        {"law", "first"},
-    ),
+    "tau 8 for 5": (ar1(0.5, "8s"), "ar1", {"memory"}),
+    "ar1 from 0": (changed(ar1(0.5, "5s"), lambda levels: levels / levels[0]), "ar1", {"law", "first"}),
 }
 
 
@@ -555,12 +503,7 @@ WRONG_NOISES: dict[str, tuple[Draw, str, set[str]]] = {
 @pytest.mark.parametrize("name", WRONG_NOISES)
 def test_a_wrong_log_gaussian_path_is_refused(name: str) -> None:
     draw, taken_for, at_least = WRONG_NOISES[name]
-
-    class Path(LogGaussianPath):
-        def draw(self, rng: np.random.Generator, horizon_ns: int) -> Curve:
-            return draw(rng, horizon_ns)
-
-    assert noise_faults(Path("ar1", 1.0, S, 1.0), NOISES[taken_for][1]) >= at_least
+    assert noise_faults(draw, NOISES[taken_for][1]) >= at_least
 
 
 @pytest.mark.parametrize("hurst", [0.1, 0.5, 0.9, 0.999])
@@ -595,33 +538,18 @@ def test_the_hurst_index_is_the_slope_of_the_variance_of_means(hurst: float) -> 
 
 @pytest.mark.parametrize("n_bins", [1, 2, 3])
 def test_a_path_of_few_bins_has_a_level_for_each(n_bins: int) -> None:
-    curve = LogGaussianPath("fgn", 0.5, S, hurst=0.8).draw(generator(), n_bins * S - 1)
+    curve = fgn(0.8, 0.5)(generator(), n_bins * S - 1)
     assert curve.edges_ns.tolist() == [i * S for i in range(n_bins + 1)]
-
-
-@pytest.mark.parametrize(
-    ("make", "problem"),
-    [
-        (lambda: LogGaussianPath("fgn", 0.0, S), "0 < sigma <= 4"),
-        (lambda: LogGaussianPath("fgn", 4.1, S), "0 < sigma <= 4"),
-        (lambda: LogGaussianPath("fgn", 1.0, 0), "a bin above 0"),
-        (lambda: LogGaussianPath("fgn", 1.0, S, hurst=1.0), "a hurst index lies between 0 and 1, not 1"),
-        (lambda: LogGaussianPath("ar1", 1.0, S), "a log-ar1 rate needs a time constant above 0"),
-        (
-            lambda: LogGaussianPath("fgn", 1.0, 1).draw(generator(), S),
-            "bins of a log-gaussian rate are too short",
-        ),
-    ],
-)
-def test_a_noise_that_is_none_is_refused(make: Callable[[], object], problem: str) -> None:
-    with pytest.raises(ValueError, match=problem):
-        make()
 
 
 # --- b-model ------------------------------------------------------------------------------------------------------
 
 LEVELS = 8
 BIAS = 0.7
+
+
+def b_model(bias: float, bin_s: int = 1) -> BModelArrivals:
+    return BModelArrivals(kind="b-model", rate="1/s", bias=bias, bin=f"{bin_s}s")
 
 
 def cascade_faults(draw: Draw) -> set[str]:
@@ -656,7 +584,7 @@ def cascade_faults(draw: Draw) -> set[str]:
 
 
 def test_a_b_model_splits_each_interval_by_its_bias_to_either_side() -> None:
-    assert cascade_faults(BModelPath(BIAS, S, 2**LEVELS * S).draw) == set()
+    assert cascade_faults(b_model(BIAS).random) == set()
 
 
 def rigid(rng: np.random.Generator, horizon_ns: int) -> Curve:
@@ -665,13 +593,13 @@ def rigid(rng: np.random.Generator, horizon_ns: int) -> Curve:
     mass = np.ones(1)
     for _ in range(LEVELS):
         mass = np.stack([mass * BIAS, mass * (1 - BIAS)], axis=1).ravel()
-    return random_paths.curve_of(np.arange(mass.size + 1, dtype=np.float64) * S, mass * mass.size, horizon_ns)
+    return curve_of(np.arange(mass.size + 1, dtype=np.float64) * S, mass * mass.size, horizon_ns)
 
 
 def shuffled(rng: np.random.Generator, horizon_ns: int) -> Curve:
     """The right masses in any order: no memory."""
-    curve = BModelPath(BIAS, S, horizon_ns).draw(rng, horizon_ns)
-    return random_paths.curve_of(curve.edges_ns, rng.permutation(np.diff(curve.cum)) / float(S), horizon_ns)
+    curve = b_model(BIAS).random(rng, horizon_ns)
+    return curve_of(curve.edges_ns, rng.permutation(np.diff(curve.cum)) / float(S), horizon_ns)
 
 
 @pytest.mark.parametrize(
@@ -679,32 +607,15 @@ def shuffled(rng: np.random.Generator, horizon_ns: int) -> Curve:
     [
         (rigid, {"sides", "place"}),
         (shuffled, {"split"}),
-        (BModelPath(0.72, S, 2**LEVELS * S).draw, {"dispersion", "peak", "split"}),
-        (BModelPath(BIAS, 2 * S, 2**LEVELS * S).draw, {"total", "dispersion", "peak"}),
-        (BModelPath(BIAS, S, 2 ** (LEVELS + 1) * S).draw, {"total"}),
+        (b_model(0.72).random, {"dispersion", "peak", "split"}),
+        (b_model(BIAS, 2).random, {"total", "dispersion", "peak"}),
+        (lambda rng, horizon_ns: b_model(BIAS).random(rng, 2 * horizon_ns), {"total"}),
     ],
 )
 def test_a_wrong_cascade_is_refused(draw: Draw, at_least: set[str]) -> None:
     assert cascade_faults(draw) >= at_least
 
 
-def test_a_b_model_ends_with_the_horizon_it_was_made_for() -> None:
-    path = BModelPath(0.6, S, 4 * S)
-    assert path.level(np.array([0, 4 * S - 1, 4 * S])).tolist() == [1.0, 1.0, 0.0]
-    assert (path.area_ns(3 * S), path.area_ns(9 * S)) == (3.0 * S, 4.0 * S)
-    assert BModelPath(0.5, S, 4 * S).draw(generator(), 4 * S).cum.tolist() == [0, S, 2 * S, 3 * S, 4 * S]
-    assert BModelPath(0.9, 5 * S, 4 * S).draw(generator(), 4 * S).cum.tolist() == [0, 4 * S]
-
-
-@pytest.mark.parametrize(
-    ("make", "problem"),
-    [
-        (lambda: BModelPath(1.0, S, S), "a bias from 0.5 to below 1, not 1"),
-        (lambda: BModelPath(0.4, S, S), "a bias from 0.5 to below 1, not 0.4"),
-        (lambda: BModelPath(0.6, 0, S), "a bin above 0"),
-        (lambda: BModelPath(0.6, 1, S).draw(generator(), S), "pieces of a b-model are too short"),
-    ],
-)
-def test_a_cascade_that_is_none_is_refused(make: Callable[[], object], problem: str) -> None:
-    with pytest.raises(ValueError, match=problem):
-        make()
+def test_a_b_model_of_one_piece_or_of_equal_halves_is_even() -> None:
+    assert b_model(0.5).random(generator(), 4 * S).cum.tolist() == [0, S, 2 * S, 3 * S, 4 * S]
+    assert b_model(0.9, 5).random(generator(), 4 * S).cum.tolist() == [0, 4 * S]

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from scipy import integrate
 
-from squall.scenarios.arrivals.rate_paths import Curve, FixedPath, Floats, diurnal, piecewise, pulses, steps
+from squall.scenarios.arrivals.curve import FixedPath, piecewise, steps
+from squall.scenarios.arrivals.process import Floats
 
 S = 1_000_000_000
 
 levels_st = st.lists(st.floats(0.01, 100) | st.just(0.0), min_size=1, max_size=20).map(tuple)
-
-
-def drawn(path: FixedPath, horizon_ns: int) -> Curve:
-    return path.draw(np.random.default_rng(0), horizon_ns)
 
 
 @st.composite
@@ -42,7 +37,7 @@ def fixed_paths(draw: st.DrawFn) -> FixedPath:
 def test_instants_invert_areas(path: FixedPath, shares: list[float]) -> None:
     """area(invert(a)) = a, to the rounding of a float: 1e-9 of the whole."""
     horizon_ns = path.horizon_ns
-    curve = drawn(path, horizon_ns)
+    curve = path.curve(horizon_ns)
     areas = np.sort(np.array(shares)) * path.area_ns(horizon_ns)
     instants = areas.copy()
     curve.invert(instants)
@@ -60,7 +55,7 @@ def test_two_areas_next_to_each_other_keep_their_order_where_the_level_rises() -
     path = piecewise(((0, 0.0), (184_380, 0.0), (368_760, 1.0)), 368_049)
     areas = np.array([0.9999989999999999, 0.999999]) * path.area_ns(368_049)
     assert areas[0] < areas[1]
-    drawn(path, 368_049).invert(areas)
+    path.curve(368_049).invert(areas)
     assert areas[0] <= areas[1]
 
 
@@ -70,7 +65,7 @@ def test_the_area_is_the_horizon_and_the_integral_of_the_level(path: FixedPath) 
     horizon_ns = path.horizon_ns
     assert path.area_ns(horizon_ns) == horizon_ns
     assert path.area_ns(0) == 0
-    edges = np.unique(np.concatenate([drawn(path, horizon_ns).edges_ns, [horizon_ns]]))
+    edges = np.unique(np.concatenate([path.curve(horizon_ns).edges_ns, [horizon_ns]]))
     edges = edges[edges <= horizon_ns].astype(np.int64)
     middles = (edges[1:] + edges[:-1]) / 2
     # the level is linear between the edges: the value in the middle is the mean
@@ -79,51 +74,14 @@ def test_the_area_is_the_horizon_and_the_integral_of_the_level(path: FixedPath) 
     assert areas == pytest.approx(integral.tolist(), rel=1e-6, abs=1e-6 * horizon_ns)
 
 
-@pytest.mark.parametrize(
-    ("path", "raw"),
-    [
-        (steps((1.0, 3.0), 2 * S, 6 * S), lambda t: 1.0 if t % 4 < 2 else 3.0),
-        (piecewise(((2 * S, 1.0), (4 * S, 3.0)), 6 * S), lambda t: min(max(t - 1, 1.0), 3.0)),
-        (piecewise(((0, 1.0), (2 * S, 1.0), (2 * S, 0.0), (5 * S, 3.0)), 6 * S),
-         lambda t: 1.0 if t < 2 else min(t - 2, 3.0)),
-        (piecewise(((0, 0.5), (20 * S, 2.5)), 6 * S), lambda t: 0.5 + t / 10),
-        (piecewise(((0, 2.0), (6 * S, 0.0)), 6 * S), lambda t: 2 - t / 3),
-        (piecewise(((3 * S, 1.0),), 6 * S), lambda t: 1.0 + 0 * t),
-        (pulses(4.0, S, 3 * S, 6 * S), lambda t: 4.0 if t % 3 >= 2 else 1.0),
-        (diurnal(1.6, S, 5 * S, 6 * S), lambda t: 1 + 0.6 * math.cos(2 * math.pi * (t - 1) / 5)),
-        (diurnal(2.0, 0, 5 * S, 6 * S), lambda t: 1 + math.cos(2 * math.pi * t / 5)),
-    ],
-)  # fmt: skip
-def test_a_path_has_the_levels_of_its_shape_over_its_mean(
-    path: FixedPath, raw: Callable[[float], float]
-) -> None:
-    horizon = path.horizon_ns / S
-    mean = integrate.quad(raw, 0, horizon, limit=500, points=[i / 2 for i in range(1, 12)])[0] / horizon
-    for t in (0.0, 0.7, 1.9, 2.1, 3.3, 4.4, 5.9):
-        found = float(path.level(np.array([round(t * S)]))[0])
-        assert found == pytest.approx(raw(t) / mean, abs=2e-4)  # a chord of the cosine is off by 6e-5
-        area = (
-            integrate.quad(raw, 0, t, limit=500, points=[i / 2 for i in range(1, 12) if i / 2 < t])[0]
-            if t
-            else 0.0
-        )
-        assert path.area_ns(round(t * S)) / S == pytest.approx(area / mean, abs=2e-4)
-
-
 def test_a_longer_horizon_repeats_the_curve_and_a_shorter_one_cuts_it() -> None:
     t_ns = np.arange(6) * S
     assert steps((1.0, 3.0), S, 6 * S).level(t_ns) * 2 == pytest.approx([1.0, 3.0, 1.0, 3.0, 1.0, 3.0])
     assert steps((1.0, 3.0, 100.0), S, 2 * S).level(t_ns[:2]) * 2 == pytest.approx([1.0, 3.0])
 
 
-def test_a_curve_shifted_by_one_bin_is_another() -> None:
-    """What the table above would see: half a bin off is refused by it, too."""
-    t_ns = np.arange(6) * S
-    assert steps((3.0, 1.0), S, 6 * S).level(t_ns) != pytest.approx(steps((1.0, 3.0), S, 6 * S).level(t_ns))
-
-
 def test_where_the_level_is_0_no_instant_lies() -> None:
-    curve = drawn(steps((0.0, 1.0, 0.0, 0.0, 2.0, 0.0), S, 6 * S), 6 * S)
+    curve = steps((0.0, 1.0, 0.0, 0.0, 2.0, 0.0), S, 6 * S).curve(6 * S)
     instants: Floats = np.linspace(0, 6 * S, 10_001)[1:-1]
     curve.invert(instants)
     seconds = np.unique(np.floor(instants / S))
@@ -131,27 +89,8 @@ def test_where_the_level_is_0_no_instant_lies() -> None:
     assert (np.floor(instants / S) == 4).mean() == pytest.approx(2 / 3, abs=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("make", "problem"),
-    [
-        (lambda: steps((), S, S), "the curve needs at least one relative rate"),
-        (
-            lambda: steps((-1.0, 2.0), S, S),
-            "the curve needs at least one relative rate, each finite and 0 or more",
-        ),
-        (lambda: steps((math.nan,), S, S), "each finite and 0 or more"),
-        (lambda: steps((math.inf, 1.0), S, S), "each finite and 0 or more"),
-        (lambda: steps((0.0, 0.0, 1.0), S, 2 * S), "the curve is 0 over the whole horizon"),
-        (lambda: steps((1.0,), 0, S), "a curve needs a bin above 0"),
-        (lambda: steps((1.0,), S, 0), "a curve needs pieces and a horizon longer than 0"),
-        (lambda: piecewise(((S, 1.0), (0, 1.0)), S), "the points of a curve must rise in time"),
-        (lambda: piecewise(((0, 0.0), (S, 0.0)), S), "the curve is 0 over the whole horizon"),
-        (lambda: pulses(2.0, S, S, S), "a pulse must be shorter than its period"),
-        (lambda: pulses(2.0, 0, S, S), "a pulse must be shorter than its period"),
-        (lambda: diurnal(2.1, 0, S, S), "a diurnal rate has a peak of 1 to 2 times the mean, not 2.1"),
-        (lambda: diurnal(0.9, 0, S, S), "a diurnal rate has a peak of 1 to 2 times the mean, not 0.9"),
-    ],
-)
-def test_a_curve_that_is_none_is_refused(make: Callable[[], FixedPath], problem: str) -> None:
-    with pytest.raises(ValueError, match=problem):
-        make()
+def test_a_curve_that_is_0_over_the_whole_stretch_is_refused() -> None:
+    with pytest.raises(ValueError, match="the curve is 0 over the whole horizon"):
+        steps((0.0, 0.0, 1.0), S, 2 * S)
+    with pytest.raises(ValueError, match="the curve is 0 over the whole horizon"):
+        piecewise(((0, 0.0), (S, 0.0)), S)

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from squall.scenarios.config.arrivals import EnvelopeArrivals, PoissonArrivals
+from squall.scenarios.arrivals.replay import TraceArrivals
+from squall.scenarios.arrivals.stationary import PoissonArrivals
+from squall.scenarios.arrivals.varying import EnvelopeArrivals
 from squall.scenarios.config.loader import load_scenario, scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
-from squall.scenarios.config.trace import TraceArrivals
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.drafting import plan_scenario
 

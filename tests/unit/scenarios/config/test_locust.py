@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from squall.scenarios.config.arrivals import LARGEST_USER_COUNT
+from squall.scenarios.arrivals.users import LARGEST_USER_COUNT
 from squall.scenarios.config.clients.client import ClientConfig
 from squall.scenarios.config.loader import load_scenario, make_scenario, scenario_from_mapping
 from squall.scenarios.config.locust.load import DRAIN_NS
@@ -220,7 +220,6 @@ def test_any_other_option_is_left_to_locust(option: str) -> None:
             "phases.main.shares: the locustfile says",
         ),
         ({"phases": []}, "phases: [] is empty"),
-        ({"clients": {"on_client_loss": "redeal"}}, "load.locust.options: [--enable-rebalancing]"),
         (
             {"clients": {"request": {"compression": "gzip"}}},
             "clients.request.compression: a TritonUser compresses",
@@ -245,7 +244,7 @@ def test_run_time_and_phases_of_another_length_exclude_each_other() -> None:
 
 OF_OWN_CLIENT: dict[str, Any] = {
     "priority": "normal", "cores": 1, "protocol": "grpc", "tls": {"ca": "ca.pem"}, "unix": "/run/t.sock", "spin": "1ms",
-    "try_first": False, "max_in_flight": 3, "connections": 3, "lease": "6s", "deal": "hash",
+    "try_first": False, "max_in_flight": 3, "connections": 3, "deal": "hash",
     "routing": {"kind": "random"},
     "rows": {"kind": "constant", "value": 2}, "check": {"function": "right.py:answers"}, "data": {"path": "x.npy"},
     "shared_memory": {}, "stream": {}, "sequences": {"length": {"kind": "constant", "value": 2}},

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+from squall.scenarios.arrivals.kinds import OpenArrivals
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.errors import ScenarioError
+from squall.scenarios.strict_yaml import parse_yaml
 
 POISSON = {"kind": "poisson", "rate": "5/s"}
 ARRIVALS = ("phases", 0, "arrivals")
 ENVELOPE = {"kind": "envelope", "rate": "5/s"}
 RATE = {"rate": "5/s"}
-KINDS = (
-    "constant, poisson, gamma, weibull, lognormal, pareto, hyperexponential, mmpp, on-off, hawkes, fgn, b-model,"
-    " envelope, clients, ticks, trace, superpose, concatenate"
-)
+KINDS = ", ".join(parse_yaml(kind.example, "example")["kind"] for kind in get_args(OpenArrivals))
 STATE = {"level": 1, "stay": "1s"}
 SECOND = {"kind": "exponential", "mean": "1s"}
 
@@ -179,7 +178,7 @@ def problem_of(mapping: dict[str, Any]) -> str:
         (
             (*ARRIVALS,),
             {**POISSON, "kind": "gamma"},
-            "phases[0].arrivals: needs exactly one of cv and burstiness (= 1/cv²)",
+            "phases[0].arrivals: needs exactly one of cv and burstiness",
         ),
         (
             (*ARRIVALS,),
@@ -362,9 +361,12 @@ def stretch(arrivals: object, **keys: object) -> dict[str, Any]:
         ({"kind": "pareto", **RATE, "alpha": 1}, ".alpha: 1 must be at least 1.05"),
         ({"kind": "pareto", **RATE, "cv": 1}, ".cv: 1 must be above 1"),
         ({"kind": "hyperexponential", **RATE, "cv": 0.5}, ".cv: 0.5 must be at least 1"),
-        ({"kind": "hawkes", **RATE}, ": needs n and beta, or a preset"),
-        ({"kind": "hawkes", **RATE, "n": 0.5}, ": needs n and beta, or a preset"),
-        ({"kind": "hawkes", **RATE, "n": 0.5, "preset": "nasa-web"}, ": needs n and beta, or a preset"),
+        ({"kind": "hawkes", **RATE}, ": needs exactly one of: preset; n and beta"),
+        ({"kind": "hawkes", **RATE, "n": 0.5}, ": needs exactly one of: preset; n and beta"),
+        (
+            {"kind": "hawkes", **RATE, "n": 0.5, "preset": "nasa-web"},
+            ": needs exactly one of: preset; n and beta",
+        ),
         ({"kind": "hawkes", **RATE, "n": 1, "beta": "1/s"}, ".n: 1 must be at most 0.99"),
         (
             {"kind": "hawkes", **RATE, "n": 0.5, "beta": 3},
@@ -410,7 +412,7 @@ def stretch(arrivals: object, **keys: object) -> dict[str, Any]:
             {"kind": "on-off", **RATE, "sources": 0, "on": SECOND, "off": SECOND},
             ".sources: 0 must be at least 1",
         ),
-        ({"kind": "fgn", **RATE, "hurst": 0.9}, ": needs hurst and sigma, or a preset"),
+        ({"kind": "fgn", **RATE, "hurst": 0.9}, ": needs exactly one of: preset; hurst and sigma"),
         ({"kind": "fgn", **RATE, "hurst": 1, "sigma": 1}, ".hurst: 1 must be below 1"),
         ({"kind": "fgn", **RATE, "hurst": 0.9, "sigma": 5}, ".sigma: 5 must be at most 4"),
         ({"kind": "b-model", **RATE}, ": needs exactly one of bias and preset"),
@@ -471,13 +473,13 @@ def stretch(arrivals: object, **keys: object) -> dict[str, Any]:
             {**ENVELOPE, "shape": {"kind": "trace", "file": "x", "quantum": "spread"}},
             ".shape: quantum 'spread' and quantum_width, the tick of the trace, go together",
         ),
-        ({"kind": "clients", **RATE}, ": needs clients, zipf and cv, or a preset"),
+        ({"kind": "clients", **RATE}, ": needs exactly one of: preset; clients, zipf and cv"),
         ({"kind": "clients", **RATE, "clients": 3, "zipf": 1, "cv": 4}, ": cv² 16 is above 10"),
         ({"kind": "clients", **RATE, "clients": 0, "zipf": 1, "cv": 1}, ".clients: 0 must be at least 1"),
         ({"kind": "clients", **RATE, "client": 3}, ".client: unknown key, did you mean 'clients'?"),
         (
             {"kind": "clients", **RATE, "preset": "servegen-mid", "zipf": 1},
-            ": needs clients, zipf and cv, or a preset",
+            ": needs exactly one of: preset; clients, zipf and cv",
         ),
         ({"kind": "ticks", **RATE, "period": "0s"}, ".period: '0s' must be above 0"),
         (
@@ -531,7 +533,7 @@ def stretch(arrivals: object, **keys: object) -> dict[str, Any]:
         ),
         (
             superposed({"kind": "gamma", "rate": "5/s"}),
-            ".parts[0]: needs exactly one of cv and burstiness (= 1/cv²)",
+            ".parts[0]: needs exactly one of cv and burstiness",
         ),
         (
             {"kind": "superpose", "parts": {"kind": "gamma"}},

@@ -9,12 +9,12 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from squall.scenarios.config.arrivals import EnvelopeArrivals, OpenArrivals
+from squall.scenarios.arrivals.kinds import OpenArrivals
+from squall.scenarios.arrivals.varying import AnyShape, EnvelopeArrivals
 from squall.scenarios.config.clients.rows import RowsConfig
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
-from squall.scenarios.config.shapes import ShapeConfig
-from squall.scenarios.errors import ScenarioError
+from squall.scenarios.strict_yaml import parse_yaml
 
 S = 1_000_000_000
 
@@ -59,30 +59,22 @@ def full() -> Scenario:
         {"kind": "envelope", "factor": 2.5, "bin": "30s"},
     ]
     kinds: list[dict[str, Any]] = [
+        *[parse_yaml(section.example, "example") for section in get_args(OpenArrivals)],
         {"kind": "constant", "rate": "1/h"},
         {"kind": "poisson", "rate": "7/min"},
         {"kind": "gamma", "rate": "3 kHz", "cv": 1.5},
         {"kind": "gamma", "rate": "3/s", "burstiness": 0.25},
         {"kind": "weibull", "rate": "3/s", "shape": 0.5},
-        {"kind": "weibull", "rate": "3/s", "cv": 2},
-        {"kind": "lognormal", "rate": "3/s", "cv": 2},
-        {"kind": "pareto", "rate": "3/s", "alpha": 1.5},
         {"kind": "pareto", "rate": "3/s", "cv": 2},
-        {"kind": "hyperexponential", "rate": "3/s", "cv": 2},
-        {"kind": "hawkes", "rate": "3/s", "n": 0.5, "beta": "0.1/s"},
         {"kind": "hawkes", "rate": "3/s", "preset": "nasa-web"},
-        {"kind": "mmpp", "rate": "3/s", "peak": 2.5, "base": 0.3, "tau": "1m"},
         {"kind": "mmpp", "rate": "3/s", "states": states},
         {"kind": "mmpp", "rate": "3/s", "states": states, "jumps": [[0, 1], [1, 0]]},
         {"kind": "mmpp", "rate": "3/s", "preset": "nasa-web"},
         {"kind": "on-off", "rate": "3/s", "sources": 9, "on": pareto, "off": second},
         {"kind": "fgn", "rate": "3/s", "hurst": 0.9, "sigma": 0.5, "bin": "2s"},
         {"kind": "fgn", "rate": "3/s", "preset": "nasa-web"},
-        {"kind": "b-model", "rate": "3/s", "bias": 0.7},
         {"kind": "b-model", "rate": "3/s", "preset": "nasa-web", "bin": "250ms"},
-        {"kind": "clients", "rate": "3/s", "clients": 9, "zipf": 1, "cv": 2, "cv_sigma": 0.5},
         {"kind": "clients", "rate": "3/s", "preset": "servegen-large"},
-        {"kind": "ticks", "rate": "3/s", "period": "3s"},
         trace,
         trace
         | {"start": "1h", "length": "30m", "repair": ["sort"], "column": "at", "loop": True, "format": "csv"},
@@ -141,9 +133,7 @@ def test_the_full_scenario_has_every_kind_of_arrivals_shape_and_rows() -> None:
     parts = [part for phase in phases if phase.arrivals for part in (phase.arrivals,)]
     kinds = {get_args(config.model_fields["kind"].annotation)[0] for config in get_args(OpenArrivals)}
     assert {part.kind for part in parts} == kinds
-    shapes = {
-        get_args(shape.model_fields["kind"].annotation)[0] for shape in get_args(get_args(ShapeConfig)[0])
-    }
+    shapes = {get_args(shape.model_fields["kind"].annotation)[0] for shape in get_args(get_args(AnyShape)[0])}
     found = [part.shape for part in parts if isinstance(part, EnvelopeArrivals)]
     assert {shape.kind for shape in found if shape is not None} == shapes
     rows = {get_args(law.model_fields["kind"].annotation)[0] for law in get_args(get_args(RowsConfig)[0])}
@@ -210,17 +200,3 @@ def test_a_scenario_cannot_be_changed() -> None:
     scenario = scenario_from_mapping(mapping(), "small")
     with pytest.raises(ValidationError, match="frozen"):
         scenario.seed = 1  # type: ignore[misc]
-
-
-def test_users_of_a_closed_loop_are_not_dealt_anew() -> None:
-    closed = mapping(clients={"on_client_loss": "redeal"})
-    for phase in closed["phases"]:
-        if "arrivals" in phase:
-            phase["arrivals"] = {"kind": "closed", "users": 4}
-    with pytest.raises(ScenarioError, match=r"clients\.on_client_loss: redeal is for arrivals of a schedule"):
-        scenario_from_mapping(closed, "small")
-
-
-def test_a_lease_outlives_a_late_renewal() -> None:
-    with pytest.raises(ScenarioError, match=r"clients\.lease"):
-        scenario_from_mapping(mapping(clients={"on_client_loss": "redeal", "lease": "2s"}), "small")

@@ -107,6 +107,12 @@ def test_a_scenario_without_such_keys_loads_back_as_it_is_and_leaves_a_stated_si
 
 def test_the_scenario_of_a_run_of_an_earlier_version_is_read() -> None:
     assert scenario_of_run(attached(queue_delay="2ms"), "manifest").model.queue_delay_ns == 2_000_000
+    struck = {"clients": {"lease": "5s", "timeout": "3s"}, "records": {"keep": "gathered", "fetch": "after"}}
+    read = scenario_of_run(attached() | struck, "manifest")
+    assert (read.clients.timeout_ns, read.records.fetch) == (3_000_000_000, "after")
+    assert read.digest() == scenario_from_mapping(read.to_mapping(), "again").digest()
+    with pytest.raises(ScenarioError, match=r"records\.keep"):
+        scenario_of_run(attached() | {"records": {"keep": "on-nodes"}}, "manifest")
 
 
 def test_the_command_line_refuses_it_and_sends_nothing(tmp_path: Path) -> None:

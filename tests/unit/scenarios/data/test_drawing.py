@@ -18,7 +18,8 @@ from squall.scenarios.data.drawing import drawn, entry_dtype, zipf_bounds
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.closed import deal_closed
 from squall.scenarios.plan.drafting import plan_closed, plan_scenario
-from squall.scenarios.plan.plan import deal, kind_code, kinds_of, merge
+from squall.scenarios.plan.plan import deal, kind_code, kinds_of
+from tests.merged_plans import merge
 
 ORDER: TypeAdapter[Any] = TypeAdapter(OrderConfig)
 POISSON = {"kind": "poisson", "rate": "500/s"}

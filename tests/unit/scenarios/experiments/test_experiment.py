@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ import yaml
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.experiments.experiment import load_experiment
-from squall.scenarios.experiments.file import ExperimentFile
 from tests.sweep_runs import MATRIX, POISSON, SCENARIO, load, write_experiment
 
 URL = "http://127.0.0.1:1"
@@ -246,18 +244,3 @@ def test_the_experiment_on_the_page_is_one(tmp_path: Path) -> None:
         "max_batch_size=32, queue_delay=2ms",
         "max_batch_size=32, queue_delay=10ms",
     ]
-
-
-def test_the_page_has_just_the_keys_and_the_defaults_of_the_code() -> None:
-    rows = re.findall(r"^\| ((?:`\w+` ?)+)\| ([^|]*) \|", PAGE, re.MULTILINE)
-    stated = {key: default.strip("` ") for keys, default in rows for key in re.findall(r"`(\w+)`", keys)}
-    known = ExperimentFile.model_validate({"scenario": "x"}).model_dump(mode="json", by_alias=True)
-    expected = {
-        key: "required"
-        if key == "scenario"
-        else f"[{', '.join(value)}]"
-        if key == "objectives"
-        else str(value or "none")
-        for key, value in known.items()
-    }
-    assert stated == expected

@@ -1,4 +1,4 @@
-"""Plans whose requests are of sequences: all of one have one worker and one server, whoever is lost."""
+"""Plans whose requests are of sequences: all of one have one worker and one server."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from squall.scenarios.config.clients.routing import CHOSEN_AT_SEND, RoutingConfi
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
-from squall.scenarios.plan.deal import Redeal, owners_of
 from squall.scenarios.plan.drafting import plan_scenario
-from squall.scenarios.plan.plan import Plan, deal, deal_again, merge
+from squall.scenarios.plan.plan import Plan, deal
 from squall.scenarios.plan.route import route
+from tests.merged_plans import merge
 from tests.unit.scenarios.config.test_client_options import scenario_of
 
 N_LANES = 10
@@ -50,17 +50,6 @@ def test_a_worker_has_whole_lanes(n_workers: int) -> None:
     assert all(lanes)
     assert sorted(one for of in lanes for one in of) == list(range(N_LANES))
     assert merge(parts).sha256() == plan.sha256()
-
-
-def test_a_lane_of_a_lost_worker_moves_as_a_whole() -> None:
-    plan = plan_of(concurrent=N_LANES)
-    redeals = [Redeal(0, int(plan.offset_ns[len(plan) // 2]), (1, 2))]
-    given = deal_again(plan, 3, redeals)
-    assert {taker: lanes_of(part) for taker, part in given.items()} == {1: {0, 6}, 2: {3, 9}}
-    late = plan.offset_ns >= redeals[0].from_ns
-    owners = owners_of(plan.deal, plan.seq, plan.affinity, plan.offset_ns, 3, redeals)
-    for lane in range(N_LANES):
-        assert len(set(owners[late & (plan.seq % N_LANES == lane)].tolist())) == 1
 
 
 @pytest.mark.parametrize("kind", KINDS)

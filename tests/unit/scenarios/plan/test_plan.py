@@ -6,6 +6,7 @@ import hashlib
 import json
 import pickle
 import resource
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from squall.scenarios.arrivals.replay import TraceReplay
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
-from squall.scenarios.plan.build import build_arrivals
 from squall.scenarios.plan.deal import DealRule, affinity_of, workers_of
 from squall.scenarios.plan.drafting import plan_scenario
-from squall.scenarios.plan.growing import is_in_file, pieces
-from squall.scenarios.plan.plan import PhaseSpan, Plan, deal, merge, stream
+from squall.scenarios.plan.growing import pieces
+from squall.scenarios.plan.plan import PhaseSpan, Plan, deal, stream
+from tests.merged_plans import is_in_file, merge
 
 S = 1_000_000_000
 COLUMNS = ("seq", "offset_ns", "phase", "rows", "variant")
@@ -89,14 +91,12 @@ def test_an_arrival_takes_22_bytes() -> None:
 
 
 @pytest.mark.parametrize(("n_variants", "n_bytes"), [(256, 22), (257, 23), (65_536, 23)])
-def test_more_than_256_payload_variants_take_a_byte_more(
-    n_variants: int, n_bytes: int, in_files: Path
-) -> None:
+def test_more_than_256_payload_variants_take_a_byte_more(n_variants: int, n_bytes: int) -> None:
     plan = plan_scenario(scenario(payload_variants=n_variants))
     assert plan.n_bytes == n_bytes * len(plan)
     assert n_variants // 3 < plan.variant.max() < n_variants
     parts = list(deal(plan, 3))
-    assert_same(merge(parts, len(plan), in_files), plan)
+    assert_same(merge(parts), plan)
     assert merge(parts).variant.dtype == plan.variant.dtype
 
 
@@ -126,6 +126,7 @@ def dealt_by(plan: Plan, rule: DealRule) -> Plan:
 def in_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Plans of more than 7 arrivals are kept in files of this folder."""
     monkeypatch.setattr("squall.scenarios.plan.growing.MOST_ROWS_IN_MEMORY", 7)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
 
 
@@ -154,13 +155,13 @@ def test_the_union_of_the_parts_is_the_plan_byte_for_byte(
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("n_workers", [1, 2, 7])
-def test_a_plan_in_files_is_dealt_and_merged_as_one_in_memory(
+def test_a_plan_in_files_is_dealt_as_one_in_memory(
     in_files: Path, rule: DealRule, n_workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    filed = plan_scenario(scenario(), folder=in_files)
-    merged = merge(deal(dealt_by(filed, rule), n_workers), len(filed), in_files)
-    assert all(is_in_file(getattr(plan, name)) for plan in (filed, merged) for name in COLUMNS)
+    filed = plan_scenario(scenario())
+    assert all(is_in_file(getattr(filed, name)) for name in COLUMNS)
     assert not any(in_files.iterdir())  # the files have no names, so nothing is left of a killed process
+    merged = merge(deal(dealt_by(filed, rule), n_workers))
     monkeypatch.undo()
     plan = plan_scenario(scenario())
     assert not any(is_in_file(getattr(plan, name)) for name in COLUMNS)
@@ -168,26 +169,21 @@ def test_a_plan_in_files_is_dealt_and_merged_as_one_in_memory(
     assert_same(merged, plan)
 
 
-def test_a_part_of_a_plan_in_files_travels_as_what_it_is(in_files: Path) -> None:
-    _, part, _ = deal(plan_scenario(scenario(), folder=in_files), 3)
+@pytest.mark.usefixtures("in_files")
+def test_a_part_of_a_plan_in_files_travels_as_what_it_is() -> None:
+    _, part, _ = deal(plan_scenario(scenario()), 3)
     assert not any(is_in_file(getattr(part, name)) for name in COLUMNS)
     assert_same(pickle.loads(pickle.dumps(part)), part)
 
 
-@pytest.mark.parametrize("what", ["plan", "merge"])
-def test_a_disk_without_room_is_one_error(in_files: Path, what: str) -> None:
-    plan = plan_scenario(scenario(), folder=in_files)
+def test_a_disk_without_room_is_one_error(in_files: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))  # a write beyond 100 bytes fails
     try:
         with pytest.raises(
             ScenarioError, match=f"{in_files}: a temporary file of the plan cannot be written: File"
         ):
-            _ = (
-                plan_scenario(scenario(), folder=in_files)
-                if what == "plan"
-                else merge([plan], None, in_files)
-            )
+            plan_scenario(scenario())
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
@@ -261,23 +257,9 @@ def test_more_workers_than_arrivals_leave_some_without_work() -> None:
     assert merge(parts).sha256() == plan.sha256()
 
 
-def test_a_part_that_is_missing_or_there_twice_is_refused() -> None:
-    parts = list(deal(plan_scenario(scenario()), 3))
-    with pytest.raises(ValueError, match="seq 1 is in no plan"):
-        merge([parts[0], parts[2]])
-    with pytest.raises(ValueError, match="seq 1 is in more than one plan"):
-        merge([*parts, parts[1]])
-    with pytest.raises(ValueError, match="of the same phases"):
-        merge([parts[0], replace(parts[1], spans=parts[1].spans[:1]), parts[2]])
-    with pytest.raises(ValueError, match="one or more"):
-        merge([])
-    n = sum(map(len, parts))
-    with pytest.raises(ValueError, match="seq 2 is in no plan"):
-        merge(iter(parts[:2]), n)
-    with pytest.raises(ValueError, match=f"seq {n - 1} is beyond the {n - 1} rows of the whole plan"):
-        merge(parts, n - 1)
+def test_a_plan_is_dealt_to_one_worker_at_least() -> None:
     with pytest.raises(ValueError, match="dealt to 1 or more workers, not 0"):
-        next(deal(parts[0], 0))
+        next(deal(plan_scenario(scenario()), 0))
 
 
 def test_a_change_to_one_stream_moves_no_other() -> None:
@@ -352,12 +334,11 @@ def test_the_digest_is_that_of_the_formula() -> None:
 def test_a_plan_of_many_pieces_is_drawn_checked_and_digested_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = {"kind": "constant", "value": 3}
     whole = plan_scenario(scenario(rows=rows, payload_variants=1))
-    for module in ("plan", "drafting"):
+    for module in ("drafting", "growing"):
         monkeypatch.setattr(f"squall.scenarios.plan.{module}.PIECE_ROWS", 16)
-    monkeypatch.setattr("squall.scenarios.plan.growing.PIECE_ROWS", 16)
     monkeypatch.setattr("squall.scenarios.plan.plan.pieces", lambda columns: pieces(columns, 16))
     assert_same(plan_scenario(scenario(rows=rows, payload_variants=1)), whole)
-    assert_same(merge(deal(whole, 3), len(whole)), whole)
+    assert_same(merge(deal(whole, 3)), whole)
     assert [set((part.seq % 3).tolist()) for part in deal(whole, 3)] == [{0}, {1}, {2}]
     for place in (15, 16, 17):  # around the border of two pieces
         offsets = whole.offset_ns.copy()
@@ -415,14 +396,15 @@ def test_a_trace_that_changes_between_two_phases_is_refused(
     assert len(plan_scenario(replayed)) == 10 + 2 + 2
     made = 0
 
-    def build_and_touch(*arguments: Any) -> Any:
-        nonlocal made
-        made += 1
-        if made == 3:
-            path.write_text("0\n1\n2\n")
-        return build_arrivals(*arguments)
+    class Touching(TraceReplay):
+        def __init__(self, *arguments: Any) -> None:
+            nonlocal made
+            made += 1
+            if made == 2:
+                path.write_text("0\n1\n2\n")
+            super().__init__(*arguments)
 
-    monkeypatch.setattr("squall.scenarios.plan.drafting.build_arrivals", build_and_touch)
+    monkeypatch.setattr("squall.scenarios.arrivals.replay.TraceReplay", Touching)
     with pytest.raises(ScenarioError, match=r"trace\.txt: the trace changed while it was read"):
         plan_scenario(replayed)
 

@@ -6,6 +6,7 @@ import json
 import math
 import pickle
 import re
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -24,9 +25,9 @@ from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.closed import ClosedPlan, deal_closed
 from squall.scenarios.plan.deal import DealRule, affinity_of
 from squall.scenarios.plan.drafting import plan_closed, plan_scenario
-from squall.scenarios.plan.growing import is_in_file
-from squall.scenarios.plan.plan import PhaseSpan, Plan, deal, merge
+from squall.scenarios.plan.plan import PhaseSpan, Plan, deal
 from squall.scenarios.plan.route import planned_by_server, route, route_closed
+from tests.merged_plans import is_in_file, merge
 
 PLANNED: tuple[RoutingKind, ...] = ("round-robin", "random", "weighted", "sticky", "trace", "mirror")
 AT_SEND: tuple[RoutingKind, ...] = ("least-in-flight", "two-choices")
@@ -205,7 +206,8 @@ def test_a_mirrored_plan_of_many_pieces_and_in_files_is_the_same(
     whole = routed(plan, "mirror", [1.0, 1.0])
     monkeypatch.setattr("squall.scenarios.plan.route._MIRRORED_ROWS", 4_096)
     monkeypatch.setattr("squall.scenarios.plan.growing.MOST_ROWS_IN_MEMORY", 7)
-    filed = route(plan, RoutingConfig(kind="mirror"), [1.0, 1.0], 1, tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    filed = route(plan, RoutingConfig(kind="mirror"), [1.0, 1.0], 1)
     assert all(is_in_file(getattr(filed, name)) for name in (*SCHEDULE, "target", "affinity"))
     assert filed.sha256() == whole.sha256()
     assert filed.affinity is not None
@@ -257,29 +259,17 @@ def test_the_union_of_the_parts_is_the_routed_plan_byte_for_byte(
     assert merged.sha256() == plan.sha256()
 
 
-def test_a_routed_plan_in_files_is_the_same_and_its_parts_travel(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_routed_plan_in_files_is_the_same_and_its_parts_travel(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_of(300)
     whole = routed(plan, "weighted", [1.0, 2.0])
     monkeypatch.setattr("squall.scenarios.plan.growing.MOST_ROWS_IN_MEMORY", 7)
-    filed = route(plan, RoutingConfig(kind="weighted"), [1.0, 2.0], 1, tmp_path)
+    filed = route(plan, RoutingConfig(kind="weighted"), [1.0, 2.0], 1)
     assert filed.target is not None
     assert is_in_file(filed.target)
     assert filed.sha256() == whole.sha256()
-    merged = merge(deal(filed, 3), 300, tmp_path)
-    assert merged.target is not None
-    assert is_in_file(merged.target)
-    assert merged.sha256() == whole.sha256()
+    assert merge(deal(filed, 3)).sha256() == whole.sha256()
     part = next(deal(filed, 3))
     assert pickle.loads(pickle.dumps(part)).sha256() == part.sha256()
-
-
-def test_a_part_with_servers_does_not_go_with_one_without() -> None:
-    plan = plan_of(40)
-    first, second = deal(plan, 2)
-    with pytest.raises(ValueError, match="of the same phases and columns"):
-        merge([replace(first, target=np.zeros(20, np.uint8)), second])
 
 
 def test_a_target_is_a_byte_for_each_arrival() -> None:

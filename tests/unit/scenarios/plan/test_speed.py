@@ -15,8 +15,9 @@ from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.drafting import plan_scenario
-from squall.scenarios.plan.plan import deal, merge
+from squall.scenarios.plan.plan import deal
 from squall.scenarios.plan.rates import factor_of, mean_rate_hz, scaled_scenario
+from tests.merged_plans import merge
 from tests.unit.scenarios.plan.test_plan import S, scenario
 
 RATIOS = st.fractions(min_value=Fraction(1, 1_000), max_value=1_000, max_denominator=10**6)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import yaml
 
-from squall.cluster.commands.reproduce.command import reproduce
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.published.experiment import bundled_names, load_published
 from squall.scenarios.units import NS_PER_S
@@ -43,13 +42,6 @@ def test_every_bundled_experiment_loads_at_full_size_and_small(name: str, is_sma
         rows = stated.rows or [row.name for row in loaded.file.rows]
         assert [cell.label for cell in part.cells] == list(rows)
         assert part.file.repeats == (loaded.file.small.repeats if is_small else stated.repeats)
-
-
-def test_the_command_and_its_page_name_every_experiment() -> None:
-    assert f"{', '.join(bundled_names())}, or a file" in reproduce.__annotations__["experiment"]
-    page = (Path(__file__).parents[4] / "docs" / "published.md").read_text(encoding="utf-8")
-    named = [line.split("`")[1] for line in page.splitlines() if line.startswith("| `e")]
-    assert tuple(named) == bundled_names()
 
 
 def test_e1_is_the_articles_seven_rows_with_three_seeds_and_its_length() -> None:

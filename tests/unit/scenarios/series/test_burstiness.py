@@ -12,13 +12,11 @@ from squall.scenarios.series import burstiness
 from squall.scenarios.series.burstiness import (
     ROUGH_WINDOWS,
     busiest_window,
-    describe,
     gap_c2,
     gd1_wait_p99,
     gd1_waits,
     hill,
     idc_shifted,
-    index_of_dispersion,
     largest,
     local_c2,
     local_c2s,
@@ -28,6 +26,7 @@ from squall.scenarios.series.burstiness import (
     window_counts,
     window_runs,
 )
+from tests.dispersion import index_of_dispersion
 
 S = 1_000_000_000
 Int64s = NDArray[np.int64]
@@ -45,10 +44,10 @@ def test_windows_are_closed_at_the_start_and_a_partial_one_is_left_out() -> None
 
 
 def test_evenly_spaced_arrivals_have_no_dispersion() -> None:
-    figures = describe(np.arange(0, 100 * S, S // 50, dtype=np.int64), 100 * S)
-    assert (figures.n, figures.rate_hz, figures.gap_c2_ratio) == (5000, 50.0, 0.0)
-    assert (figures.idc_100ms_ratio, figures.idc_1s_ratio, figures.idc_10s_ratio) == (0.0, 0.0, 0.0)
-    assert figures.peak_to_mean_1s_ratio == 1.0
+    times = np.arange(0, 100 * S, S // 50, dtype=np.int64)
+    assert gap_c2(times) == 0.0
+    assert [index_of_dispersion(times, window, 0, 100 * S) for window in (S // 10, S, 10 * S)] == [0.0] * 3
+    assert peak_to_mean(times, S, 0, 100 * S) == 1.0
 
 
 def test_figures_of_a_small_series_are_those_worked_by_hand() -> None:
@@ -61,31 +60,23 @@ def test_figures_of_a_small_series_are_those_worked_by_hand() -> None:
 
 
 def test_a_figure_that_the_series_does_not_carry_is_none() -> None:
-    figures = describe(instants(0.1, 0.2), 9 * S)
-    assert figures.idc_1s_ratio is None
-    assert figures.idc_10s_ratio is None
-    assert figures.idc_100ms_ratio is not None
-    assert figures.gap_c2_ratio is None
-    empty = describe(instants(), 100 * S)
-    assert (empty.n, empty.rate_hz, empty.idc_1s_ratio, empty.peak_to_mean_1s_ratio) == (0, 0.0, None, None)
+    times = instants(0.1, 0.2)
+    assert index_of_dispersion(times, S, 0, 9 * S) is None
+    assert index_of_dispersion(times, 10 * S, 0, 9 * S) is None
+    assert index_of_dispersion(times, S // 10, 0, 9 * S) is not None
+    assert gap_c2(times) is None
+    assert index_of_dispersion(instants(), S, 0, 100 * S) is None
+    assert peak_to_mean(instants(), S, 0, 100 * S) is None
     assert gap_c2(instants(1, 1, 1)) is None
-
-
-def test_instants_outside_the_span_are_left_out() -> None:
-    figures = describe(instants(0, 5, 10, 15), 10 * S, start_ns=5 * S)
-    assert (figures.n, figures.rate_hz) == (1, 0.2)
-    with pytest.raises(ValueError, match="is empty"):
-        describe(instants(0), 5, start_ns=5)
 
 
 def test_poisson_arrivals_have_all_figures_at_1() -> None:
     rng = np.random.default_rng(2)
     times = np.sort(rng.integers(0, 2_000 * S, 100_000))
-    figures = describe(times, 2_000 * S)
     # c2 of exponential gaps: relative variance (2 + 2)/n; a variance over m windows: sqrt(2/m)
-    assert figures.gap_c2_ratio == pytest.approx(1, abs=4 * math.sqrt(4 / 100_000))
-    assert figures.idc_1s_ratio == pytest.approx(1, abs=4 * math.sqrt(2 / 2_000))
-    assert figures.idc_10s_ratio == pytest.approx(1, abs=4 * math.sqrt(2 / 200))
+    assert gap_c2(times) == pytest.approx(1, abs=4 * math.sqrt(4 / 100_000))
+    assert index_of_dispersion(times, S, 0, 2_000 * S) == pytest.approx(1, abs=4 * math.sqrt(2 / 2_000))
+    assert index_of_dispersion(times, 10 * S, 0, 2_000 * S) == pytest.approx(1, abs=4 * math.sqrt(2 / 200))
 
 
 def poisson(n: int, span_s: int, seed: int = 3) -> Int64s:

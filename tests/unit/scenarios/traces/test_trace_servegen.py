@@ -1,4 +1,4 @@
-"""Client windows of ServeGen: what is drawn has the rate, the law and the clients of the rows, and back again."""
+"""Client windows of ServeGen: what is drawn has the rate, the law and the clients of the rows."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ import numpy as np
 import pytest
 
 from squall.scenarios.errors import ScenarioError
-from squall.scenarios.traces.parts.part import TracePart, session_number
-from squall.scenarios.traces.readers.servegen import ClientWindow, renewal_times
+from squall.scenarios.traces.parts.part import session_number
 from squall.scenarios.traces.reading import TraceOptions, open_trace, read_trace
-from squall.scenarios.traces.writers.client_windows import gap_law, weibull_shape
-from squall.scenarios.traces.writing import write_trace
+from squall.scenarios.traces.servegen import ClientWindow, renewal_times
 
 S = 1_000_000_000
 HEADER = "model,client,window_start_s,rate,cv,iat_family,shape,scale\n"
@@ -97,40 +95,3 @@ def test_the_seed_and_the_model_choose_what_is_drawn(tmp_path: Path) -> None:
     assert x != y
     with pytest.raises(ScenarioError, match="no window of the model 'z' with a rate above 0"):
         read_trace(path, TraceOptions(model="z"))
-
-
-def test_a_trace_with_sessions_becomes_rows_that_draw_its_like(tmp_path: Path) -> None:
-    rng = np.random.default_rng(2)
-    bursty = renewal_times(rng, client(5.0, "Weibull", 0.45), 1_200.0)
-    even = renewal_times(rng, client(3.0, "Gamma", 4.0), 1_200.0)
-    stamps = np.concatenate([bursty, even])
-    order = np.argsort(stamps)
-    session = np.repeat([11, 22], [bursty.size, even.size])[order]
-    part = TracePart((stamps[order] * S).astype(np.int64), {}, session)
-    path = tmp_path / "a.csv"
-    assert write_trace(path, "servegen", part.pieces(1_000)) == len(part)
-
-    rows = [line.split(",") for line in path.read_text().splitlines()[1:]]
-    assert [(row[1][-2:], row[2]) for row in rows] == [("0b", "0"), ("16", "0"), ("0b", "600"), ("16", "600")]
-    assert [row[5] for row in rows] == ["Weibull", "Gamma", "Weibull", "Gamma"]
-    for row in rows:
-        number, start_s = int(row[1].removeprefix("session-"), 16), int(row[2])
-        inside = (session == number) & (part.stamp_ns // (600 * S) * 600 == start_s)
-        assert float(row[3]) == inside.sum() / 600
-        gaps = np.diff(part.stamp_ns[inside])
-        assert float(row[4]) == pytest.approx(gaps.std() / gaps.mean(), rel=1e-5)
-    back = read_trace(path)
-    assert back.session is not None
-    assert set(back.session.tolist()) == {11, 22}
-    # Two windows of Weibull with c2 = 6.4 (k = 0.45) and of Gamma with c2 = 0.25: 4 standard errors of the count.
-    error = math.sqrt(bursty.size * 6.4 + even.size * 0.25)
-    assert abs(len(back) - len(part)) < 4 * error
-
-
-def test_a_law_is_matched_to_the_cv_of_the_gaps() -> None:
-    assert weibull_shape(math.sqrt(5)) == pytest.approx(0.5, rel=1e-9)  # c2 of k = 0.5 is Γ(5)/Γ(3)² - 1 = 5
-    assert weibull_shape(1.0) == pytest.approx(1.0, rel=1e-9)
-    assert gap_law(np.array([1.0, 1.0, 1.0]), 2.0) == (1.0, "Gamma", 1.0, 2.0)
-    rng = np.random.default_rng(3)
-    assert gap_law(rng.standard_gamma(0.3, 5_000), 1.0)[1] == "Gamma"
-    assert gap_law(rng.weibull(0.4, 5_000), 1.0)[1] == "Weibull"

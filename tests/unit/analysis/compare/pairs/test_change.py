@@ -18,7 +18,7 @@ from squall.analysis.compare.pairs.change import (
     walsh_interval,
     wilcoxon_p,
 )
-from squall.analysis.compare.pairs.corrections import LEVEL, NOMINAL, looks_after, nominal_level
+from squall.analysis.compare.pairs.corrections import NOMINAL, looks_after, nominal_level
 from squall.analysis.statistics.holm import holm
 from squall.scenarios.errors import ScenarioError
 
@@ -121,7 +121,7 @@ def test_looks_at_pococks_levels_keep_five_percent() -> None:
     for n_looks in range(1, 6):
         z = rng.standard_normal((40_000, n_looks)).cumsum(axis=1) / np.sqrt(np.arange(1, n_looks + 1))
         bound = stats.norm.isf(nominal_level(n_looks) / 2)
-        assert (np.abs(z).max(axis=1) > bound).mean() == pytest.approx(LEVEL, abs=4 * 0.0011)
+        assert (np.abs(z).max(axis=1) > bound).mean() == pytest.approx(0.05, abs=4 * 0.0011)
 
 
 def test_looks_end_with_all_pairs_and_never_at_one() -> None:

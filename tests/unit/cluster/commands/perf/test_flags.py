@@ -225,17 +225,3 @@ def test_the_help_names_every_flag_and_no_flag_is_there_twice() -> None:
     names = [name for flag in FLAGS for name in (flag.name, flag.short) if name]
     assert len(names) == len(set(names))
     assert all(flag.shown in help_text() for flag in FLAGS)
-
-
-def flag_table() -> str:
-    """The flags as docs/perf.md has them."""
-    words = {"kept": "as there", "told": "told that it changes nothing", "refused": "refused", "ours": "ours"}
-    rows = [
-        f"| `{flag.shown.replace('|', chr(92) + '|')}` | {words[flag.kept]} | {flag.why} |" for flag in FLAGS
-    ]
-    return "\n".join(["| flag | | |", "|---|---|---|", *rows])
-
-
-def test_the_page_lists_every_flag_and_what_becomes_of_it() -> None:
-    page = (Path(__file__).parents[5] / "docs" / "perf.md").read_text(encoding="utf-8")
-    assert flag_table() in page

@@ -19,9 +19,9 @@ from squall.cluster.commands.perf.intervals import read_intervals
 from squall.cluster.commands.perf.mapping import Load, mapping_of, scenario_of
 from squall.cluster.commands.perf.served import Served, place_of
 from squall.models.spec import ModelSpec, TensorSpec
-from squall.scenarios.config.fields import slug
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.errors import ScenarioError
+from squall.scenarios.fields import slug
 from squall.scenarios.strict_yaml import parse_yaml, yaml_text
 
 SPEC = ModelSpec(

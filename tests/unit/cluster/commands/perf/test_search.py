@@ -24,7 +24,8 @@ from squall.cluster.interrupts import Interrupts
 from squall.cluster.measured import Measurer
 from squall.cluster.progress import Screen
 from squall.models.spec import ModelSpec, TensorSpec
-from squall.scenarios.config.arrivals import ClosedArrivals, ConstantArrivals
+from squall.scenarios.arrivals.stationary import ConstantArrivals
+from squall.scenarios.arrivals.users import ClosedArrivals
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.strict_yaml import parse_yaml

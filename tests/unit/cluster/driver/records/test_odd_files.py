@@ -59,7 +59,7 @@ def _requests(*rows: tuple[int, int]) -> pa.Table:
         field.name: ("" if "dictionary" in str(field.type) else None if field.nullable else 0)
         for field in arrow_schema("requests")
     }
-    made = [{**fields, "redealt": False, "request_id": one, "scheduled_ns": at} for one, at in rows]
+    made = [{**fields, "request_id": one, "scheduled_ns": at} for one, at in rows]
     return pa.Table.from_pylist(made, schema=arrow_schema("requests"))
 
 
@@ -81,7 +81,7 @@ def test_rows_at_instants_that_no_clock_shows_are_left_out_and_told(tmp_path: Pa
 
 def test_rows_of_no_arrival_of_the_plan_are_left_out_and_told() -> None:
     ledger = Ledger(plan_of(3, "sequence"), LABELS, ["node-0"] * 3, 0)
-    rows = ledger.without_redealt(_requests((-1, 0), (0, 0), (1, 10), (3, 0), (2**62, 0)))
+    rows = ledger.planned(_requests((-1, 0), (0, 0), (1, 10), (3, 0), (2**62, 0)))
     assert rows["request_id"].to_pylist() == [0, 1]
     ledger.note(_requests((-1, 0), (1, 10), (3, 0)), 0)
     ledger.note_stored(_requests((0, 0), (7, 0)))

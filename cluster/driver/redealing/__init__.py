@@ -1,1 +1,0 @@
-"""Leases of load workers, and what becomes of the arrivals of one that is lost."""

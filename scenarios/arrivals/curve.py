@@ -1,0 +1,156 @@
+"""Curves of a rate over time: fixed ones with their exact areas, ones that were drawn, and the instants of areas."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from squall.scenarios.arrivals.process import Floats, Instants
+from squall.scenarios.exact.renewals import CHUNK
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """Cumulated level over time: `cum[i]`, in ns of level 1, at `edges_ns[i]`; both (m + 1,), from 0.
+
+    The level goes linearly through a piece, from `begins[i]` to 2·mean - `begins[i]`; None: it is constant there.
+    """
+
+    edges_ns: Floats
+    cum: Floats
+    begins: Floats | None = None
+
+    def invert(self, areas: Floats) -> None:
+        """Replaces cumulated levels, (n,) sorted in [0, cum[-1]], by their instants in ns, in place.
+
+        In a piece of width h, mean level m and begin b, the area a lies at x = 2a/(b + √(b² + 4a(m - b)/h)):
+        the root of b·x + (m - b)·x²/h = a.
+        """
+        for start in range(0, areas.size, CHUNK):
+            part = areas[start : start + CHUNK]
+            pieces, counts = self._pieces(part)
+            part -= np.repeat(self.cum[pieces], counts)
+            if self.begins is None:
+                self._divide(part, pieces, counts)
+            else:
+                self._solve(part, self.begins[pieces], pieces, counts)
+            part += np.repeat(self.edges_ns[pieces], counts)
+            ends = self.edges_ns[pieces.start + 1 : pieces.stop + 1]
+            np.minimum(part, np.repeat(ends, counts), out=part)  # so that rounding keeps them sorted
+            if self.begins is not None:  # a root may be rounded below that of a smaller area
+                np.maximum.accumulate(part, out=part)
+
+    def area_at(self, t_ns: float) -> float:
+        """Cumulated level at `t_ns` of a curve of constant levels; beyond the last edge that of it."""
+        piece = min(int(np.searchsorted(self.edges_ns, t_ns, side="right")), len(self.cum) - 1) - 1
+        begin, end = float(self.edges_ns[piece]), float(self.edges_ns[piece + 1])
+        below, above = float(self.cum[piece]), float(self.cum[piece + 1])
+        return above if t_ns >= end else below + (above - below) * ((t_ns - begin) / (end - begin))
+
+    def _pieces(self, areas: Floats) -> tuple[slice, NDArray[np.int64]]:
+        """The pieces from that of the first to that of the last area, and how many areas lie in each."""
+        last_piece = len(self.cum) - 2
+        ends = np.searchsorted(self.cum, areas[[0, -1]], side="right") - 1
+        first, last = (min(max(int(end), 0), last_piece) for end in ends)
+        places = np.searchsorted(areas, self.cum[first + 1 : last + 1])
+        return slice(first, last + 1), np.diff(places, prepend=0, append=areas.size)
+
+    def _divide(self, inside: Floats, pieces: slice, counts: NDArray[np.int64]) -> None:
+        """Of areas into their pieces, of a constant level each, the times into them."""
+        widths = np.diff(self.edges_ns[pieces.start : pieces.stop + 1])
+        mass = np.diff(self.cum[pieces.start : pieces.stop + 1])
+        inside *= np.repeat(np.divide(widths, mass, out=np.zeros_like(mass), where=mass > 0), counts)
+
+    def _solve(self, inside: Floats, begins: Floats, pieces: slice, counts: NDArray[np.int64]) -> None:
+        """The same where the level goes linearly."""
+        widths = np.diff(self.edges_ns[pieces.start : pieces.stop + 1])
+        mass = np.diff(self.cum[pieces.start : pieces.stop + 1])
+        root = inside * np.repeat(4 * ((mass / widths - begins) / widths), counts)
+        root += np.repeat(begins * begins, counts)
+        np.sqrt(np.maximum(root, 0.0, out=root), out=root)
+        root += np.repeat(begins, counts)
+        inside *= 2.0
+        inside /= np.maximum(root, np.finfo(np.float64).tiny, out=root)
+
+
+@dataclass(frozen=True, eq=False)
+class FixedPath:
+    """Levels that go linearly from point to point, repeated without end; scaled to mean 1 over [0, horizon_ns).
+
+    `edges_ns` (m + 1,) from 0 is one period; `begins` and `ends`, (m,) each, are the levels at both ends of its pieces.
+    """
+
+    edges_ns: Floats
+    begins: Floats
+    ends: Floats
+    horizon_ns: int
+
+    def __post_init__(self) -> None:
+        if self._raw_area(self.horizon_ns) <= 0:
+            raise ValueError("the curve is 0 over the whole horizon")
+
+    def curve(self, horizon_ns: int) -> Curve:
+        """The curve over as many whole periods as `horizon_ns` needs."""
+        period = self.edges_ns[-1]
+        repeats = max(1, math.ceil(horizon_ns / period))
+        widths = np.tile(np.diff(self.edges_ns), repeats)
+        begins, ends = np.tile(self.begins, repeats) * self._scale, np.tile(self.ends, repeats) * self._scale
+        starts = (np.arange(repeats) * period)[:, None] + self.edges_ns[:-1]
+        edges = np.append(starts.ravel(), repeats * period)
+        cum = np.concatenate([[0.0], np.cumsum((begins + ends) / 2 * widths)])
+        return Curve(edges, cum, None if np.array_equal(begins, ends) else begins)
+
+    def level(self, t_ns: Instants) -> Floats:
+        """The level at `t_ns` itself; at a jump that after it."""
+        rest = np.mod(np.asarray(t_ns, np.float64), self.edges_ns[-1])
+        piece = np.searchsorted(self.edges_ns, rest, side="right") - 1
+        share = (rest - self.edges_ns[piece]) / np.diff(self.edges_ns)[piece]
+        levels: Floats = (self.begins[piece] + (self.ends - self.begins)[piece] * share) * self._scale
+        return levels
+
+    def area_ns(self, t_ns: int) -> float:
+        """Exactly `t_ns` at the horizon."""
+        return float(t_ns) if t_ns == self.horizon_ns else self._raw_area(t_ns) * self._scale
+
+    @property
+    def _scale(self) -> float:
+        return self.horizon_ns / self._raw_area(self.horizon_ns)
+
+    def _raw_area(self, t_ns: int) -> float:
+        widths = np.diff(self.edges_ns)
+        sums = np.cumsum((self.begins + self.ends) / 2 * widths)
+        cycles, rest = divmod(float(t_ns), float(self.edges_ns[-1]))
+        piece = min(int(np.searchsorted(self.edges_ns, rest, side="right")) - 1, len(widths) - 1)
+        x = rest - self.edges_ns[piece]
+        rise = (self.ends[piece] - self.begins[piece]) / widths[piece]
+        inside = self.begins[piece] * x + rise * x * x / 2
+        return float(cycles * sums[-1] + (sums[piece - 1] if piece else 0.0) + inside)
+
+
+def steps(curve: Floats | tuple[float, ...], bin_ns: int, horizon_ns: int) -> FixedPath:
+    """One constant level per bin of `bin_ns`, then again from the first."""
+    levels = np.asarray(curve, np.float64)
+    return FixedPath(np.arange(len(levels) + 1, dtype=np.float64) * bin_ns, levels, levels, horizon_ns)
+
+
+def piecewise(points: tuple[tuple[int, float], ...], horizon_ns: int) -> FixedPath:
+    """Levels at instants (ns, rising), linear between them; constant before the first and after the last.
+
+    Two points at one instant make a jump.
+    """
+    at = [0, *(t for t, _ in points), max(horizon_ns, points[-1][0] + 1)]
+    levels = [points[0][1], *(level for _, level in points), points[-1][1]]
+    kept = [i for i in range(len(at) - 1) if at[i + 1] > at[i]]
+    edges = np.array([at[i] for i in kept] + [at[-1]], np.float64)
+    begins = np.array([levels[i] for i in kept], np.float64)
+    return FixedPath(edges, begins, np.array([levels[i + 1] for i in kept], np.float64), horizon_ns)
+
+
+def curve_of(edges_ns: Floats, levels: Floats, horizon_ns: int) -> Curve:
+    """The curve of constant `levels`, (m,), between `edges_ns`, (m + 1,), without the pieces past the horizon."""
+    last = int(np.searchsorted(edges_ns, horizon_ns))
+    edges_ns, levels = edges_ns[: last + 1], levels[:last]
+    return Curve(edges_ns, np.concatenate([[0.0], np.cumsum(levels * np.diff(edges_ns))]))

@@ -1,0 +1,130 @@
+"""Users who wait for the reply before they send again: how many there are, and how long they think."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from squall.scenarios.exact import draws, scalars
+from squall.scenarios.fields import Count, Cv, Duration, PositiveDuration, Section
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+LARGEST_USER_COUNT = 1_000_000  # each is a connection in the worst case
+_LONGEST_NS = 2**62
+Floats = NDArray[np.float64]
+
+
+class Think(Section):
+    """How long a user thinks between a reply and the next request; each kind has `mean_ns` and `cv`."""
+
+    kind: str
+
+    def draw(self, rng: Generator, count: int) -> NDArray[np.int64]:
+        """`count` think times, (count,) int64, drawn independently and rounded to the nearest ns."""
+        return np.minimum(np.rint(self._drawn(rng, count)), _LONGEST_NS).astype(np.int64)
+
+    def mean_excess_ns(self, elapsed_ns: NDArray[np.int64]) -> Floats:
+        """Mean rest of a think time that has lasted `elapsed_ns` (0 or more) so far, same shape."""
+        raise NotImplementedError
+
+    def _drawn(self, rng: Generator, count: int) -> Floats:
+        raise NotImplementedError
+
+
+class ConstantThink(Think):
+    """Every user thinks equally long; 0: the next request follows the reply at once."""
+
+    kind: Literal["constant"] = "constant"
+    value_ns: Duration = Field(default=0, alias="value")
+
+    @property
+    def mean_ns(self) -> int:
+        return self.value_ns
+
+    @property
+    def cv(self) -> float:
+        return 0.0
+
+    def draw(self, rng: Generator, count: int) -> NDArray[np.int64]:
+        del rng
+        return np.full(count, self.value_ns, dtype=np.int64)
+
+    def mean_excess_ns(self, elapsed_ns: NDArray[np.int64]) -> Floats:
+        """value - e."""
+        return np.maximum(self.value_ns - np.asarray(elapsed_ns, dtype=np.float64), 0.0)
+
+
+class ExponentialThink(Think):
+    """Exponential think times."""
+
+    kind: Literal["exponential"]
+    mean_ns: PositiveDuration = Field(alias="mean")
+
+    @property
+    def cv(self) -> float:
+        return 1.0
+
+    def mean_excess_ns(self, elapsed_ns: NDArray[np.int64]) -> Floats:
+        """The mean, without memory."""
+        return np.full(np.shape(elapsed_ns), float(self.mean_ns))
+
+    def _drawn(self, rng: Generator, count: int) -> Floats:
+        return draws.standard_exponential(rng, count) * self.mean_ns
+
+
+class LognormalThink(Think):
+    """Lognormal think times; mean and cv are those of the time itself, not of its logarithm."""
+
+    kind: Literal["lognormal"]
+    mean_ns: PositiveDuration = Field(alias="mean")
+    cv: Cv
+
+    def mean_excess_ns(self, elapsed_ns: NDArray[np.int64]) -> Floats:
+        """E[T | T > e] - e = mean · Φ(d + sigma) / Φ(d) - e with d = (mu - ln e) / sigma.
+
+        The partial expectation of the lognormal, by completing the square.
+        """
+        mu, sigma = scalars.lognormal_parameters(self.mean_ns, self.cv)
+        return np.array([self._excess(mu, sigma, float(e)) for e in np.asarray(elapsed_ns).tolist()])
+
+    def _excess(self, mu: float, sigma: float, elapsed: float) -> float:
+        if elapsed <= 0:
+            return self.mean_ns
+        d = (mu - math.log(elapsed)) / sigma
+        beyond = _normal_cdf(d)
+        # 8 sigma out nothing is left of the probability: the rest is taken as 0, it is of no think time seen
+        return max(self.mean_ns * _normal_cdf(d + sigma) / beyond - elapsed, 0.0) if beyond > 1e-15 else 0.0
+
+    def _drawn(self, rng: Generator, count: int) -> Floats:
+        return draws.lognormal(rng, *scalars.lognormal_parameters(self.mean_ns, self.cv), count)
+
+
+def _normal_cdf(x: float) -> float:
+    return math.erfc(-x / math.sqrt(2)) / 2
+
+
+ThinkConfig = Annotated[ConstantThink | ExponentialThink | LognormalThink, Field(discriminator="kind")]
+
+
+class ClosedArrivals(Section):
+    """Closed loop: each user sends, waits for the reply, thinks, and sends again.
+
+    It has no schedule, so no response time and no send lag; see `squall.scenarios.plan.closed`.
+    """
+
+    kind: Literal["closed"]
+    users: Annotated[Count, Field(le=LARGEST_USER_COUNT)]
+    think: ThinkConfig = ConstantThink()
+    ramp_ns: Duration = Field(default=0, alias="ramp")
+
+
+class LocustArrivals(Section):
+    """What the users of `load.locust` send, who wait for their replies; a phase need not state it."""
+
+    kind: Literal["locust"]

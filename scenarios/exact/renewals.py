@@ -1,0 +1,118 @@
+"""Renewal processes of rate 1, and their gaps of the two laws that recorded clients have, too: gamma and Weibull.
+
+A renewal process in its stationary state begins with a gap of the equilibrium law, density 1 - F(x): that of U·G with
+U uniform on [0, 1) and G the length-biased gap, density x·f(x) (Cox, Renewal Theory, 1962, section 5.3). Started with
+a gap of F instead, every one of N superposed copies has an arrival near 0: a burst that no copy has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from squall.scenarios.exact import arrays, draws, scalars
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+Floats = NDArray[np.float64]
+
+CHUNK = 1 << 20
+"""Draws at a time. It is part of what a seed means: some laws draw a longer array differently."""
+MOST_SPREAD_C2 = 100.0
+"""Of heavier gaps a few are so long that fewer, not more, of them reach the end."""
+LARGEST_C2 = 1_000.0
+"""Of gaps: beyond, a gap of a million means is ordinary and no run sees the mean rate."""
+SMALLEST_WEIBULL_SHAPE = 0.165
+"""c2 is then about 1,000."""
+
+
+def renewal_points(
+    rng: Generator,
+    gaps: Callable[[Generator, int], Floats],
+    first: float,
+    c2: float,
+    length: float,
+) -> Floats:
+    """Points in [0, length), (n,) float64, sorted: the first at `first`, then `gaps` of variance `c2`.
+
+    Gaps are drawn in blocks until they pass `length`.
+    """
+    blocks = [np.array([first])]
+    reached = first
+    while reached < length:
+        missing = length - reached
+        spread = math.sqrt(min(c2, MOST_SPREAD_C2) * missing)
+        block = cumulated(rng, gaps, int(missing + 4 * spread) + 16)
+        block += reached
+        blocks.append(block)
+        reached = float(block[-1])
+    last = blocks.pop()
+    blocks.append(last[: np.searchsorted(last, length)])
+    return np.concatenate(blocks)
+
+
+def cumulated(rng: Generator, gaps: Callable[[Generator, int], Floats], count: int) -> Floats:
+    """Sums of the first 1 to `count` gaps, (count,), with the memory of one array."""
+    block = np.empty(count)
+    for start in range(0, count, CHUNK):
+        part = block[start : start + CHUNK]
+        part[:] = gaps(rng, part.size)
+    return np.cumsum(block, out=block)
+
+
+def gamma_gaps(rng: Generator, c2: float, count: int) -> Floats:
+    """Gamma gaps of mean 1 and variance `c2`, (count,): shape 1/c2, scale c2."""
+    gaps = draws.standard_gamma(rng, 1 / c2, count)
+    gaps *= c2
+    return gaps
+
+
+def first_gamma_gap(rng: Generator, c2: float) -> float:
+    """A gap of their equilibrium law; the length-biased gap is Gamma(1/c2 + 1) of the same scale."""
+    longest = float(draws.standard_gamma(rng, 1 / c2 + 1, 1)[0]) * c2
+    return longest * rng.random()
+
+
+def weibull_gaps(rng: Generator, shape: float, count: int) -> Floats:
+    """Weibull gaps of mean 1, (count,): F(x) = 1 - exp(-(x/s)^k), s = 1/Γ(1 + 1/k), so that (x/s)^k is Exp(1)."""
+    return _weibull_root(draws.standard_exponential(rng, count), shape)
+
+
+def first_weibull_gap(rng: Generator, shape: float) -> float:
+    """A gap of their equilibrium law; of the length-biased gap (x/s)^k is Gamma(1 + 1/k)."""
+    longest = _weibull_root(draws.standard_gamma(rng, 1 + 1 / shape, 1), shape)
+    return float(longest[0]) * rng.random()
+
+
+def weibull_c2(shape: float) -> float:
+    """c2 = Γ(1 + 2/k)/Γ(1 + 1/k)² - 1 of a Weibull law of shape k."""
+    mean = scalars.gamma(1 + 1 / shape)
+    return max(0.0, scalars.gamma(1 + 2 / shape) / (mean * mean) - 1)
+
+
+def refuse_c2(c2: float, least: float = 0.0) -> None:
+    """Raises ValueError for gaps of a variance that no process is drawn of."""
+    if not (least <= c2 <= LARGEST_C2 and c2 > 0):
+        raise ValueError(f"c2 {c2:g} of the gaps must lie in {least:g} to {LARGEST_C2:g}")
+
+
+def refuse_weibull_shape(shape: float) -> None:
+    """Raises ValueError for a shape whose gaps are too heavy."""
+    if not (shape >= SMALLEST_WEIBULL_SHAPE):
+        raise ValueError(f"a weibull shape of {shape} is below {SMALLEST_WEIBULL_SHAPE} (c2 {LARGEST_C2:g})")
+
+
+def _weibull_root(powers: Floats, shape: float) -> Floats:
+    """s·powers^(1/k), in place."""
+    # half the step of an exponential draw; its logarithm is finite
+    np.maximum(powers, 2.0**-54, out=powers)
+    arrays.log(powers, out=powers)
+    powers /= shape
+    arrays.exp(powers, out=powers)
+    powers /= scalars.gamma(1 + 1 / shape)
+    return powers

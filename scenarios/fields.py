@@ -1,0 +1,81 @@
+"""Field types of scenario files: what a value may be, and how it is written back."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, ClassVar, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+
+from squall.scenarios.units import format_duration, format_rate, parse_duration, parse_rate
+
+
+class Section(BaseModel):
+    """Part of a scenario file: immutable, and an unknown key is an error.
+
+    Built with the keys and texts of the file (`duration="30s"`); attributes carry the unit (`duration_ns`).
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class OneForm(Section):
+    """A section that is given by just one of several groups of keys, and by all of that group."""
+
+    forms: ClassVar[tuple[tuple[str, ...], ...]]  # names of fields whose default is None
+
+    @model_validator(mode="after")
+    def _in_one_form(self) -> Self:
+        given = [[getattr(self, name) is not None for name in form] for form in self.forms]
+        if sum(map(any, given)) != 1 or not any(map(all, given)):
+            fields = type(self).model_fields
+            texts = [_listed([fields[name].alias or name for name in form]) for form in self.forms]
+            is_plain = all(len(form) == 1 for form in self.forms)
+            choice = f" {_listed(texts)}" if is_plain else f": {'; '.join(texts)}"
+            raise ValueError(f"needs exactly one of{choice}")
+        return self
+
+
+def _listed(names: list[str]) -> str:
+    """`a, b and c`."""
+    return " and ".join([", ".join(names[:-1])] * (len(names) > 1) + names[-1:])
+
+
+def _triton_version(value: object) -> object:
+    """YAML reads `version: 1` as a number; Triton's version folders are names."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+Duration = Annotated[
+    int,
+    BeforeValidator(parse_duration),
+    PlainSerializer(format_duration, return_type=str),
+]
+"""Length in ns, 0 or more; `30s` in the file."""
+
+PositiveDuration = Annotated[Duration, Field(gt=0)]
+
+Rate = Annotated[
+    float,
+    BeforeValidator(parse_rate),
+    PlainSerializer(format_rate, return_type=str),
+    Field(gt=0),
+]
+"""Rate in Hz, above 0; `200/s` in the file."""
+
+Whole = Annotated[int, Field(strict=True, ge=0)]
+Count = Annotated[int, Field(strict=True, ge=1)]
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+PositiveNumber = Annotated[Number, Field(gt=0)]
+LARGEST_CV = 1e6  # its square is a number; a law may have a limit of its own below it
+Cv = Annotated[PositiveNumber, Field(le=LARGEST_CV)]
+"""Coefficient of variation: standard deviation over mean."""
+Text = Annotated[str, Field(strict=True, min_length=1)]
+Slug = Annotated[str, Field(strict=True, pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=64)]
+Version = Annotated[str, BeforeValidator(_triton_version), Field(strict=True, pattern=r"^[1-9][0-9]*$")]
+Port = Annotated[int, Field(strict=True, ge=1, le=65535)]
+
+
+def slug(text: str) -> str:
+    """A text as a name may be that is a `Slug`, however long: small letters, digits, hyphens; "model" of nothing."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "model"

@@ -1,1 +1,0 @@
-"""A reader for each trace format, and what tells the formats apart."""

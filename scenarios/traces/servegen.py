@@ -1,0 +1,187 @@
+"""ServeGen's client windows: parameters of each client's arrivals in windows of 600 s, from which arrivals are drawn.
+
+Two layouts (Alibaba ServeGen, arXiv 2505.09999, `data/*/*/chunk-N-trace.csv`): the chunk files of one client each,
+without a header, `start_s,rate_hz,cv,family,shape,scale_s`, where a window without arrivals has no family; and a
+table of many clients with a header, `model,client,window_start_s,rate,cv,iat_family,shape,scale`. A folder of chunk
+files is read as one trace if the format is named.
+
+Drawn is, for each client and window, a stationary renewal process of the window's rate with gaps of its family and
+shape: the first gap from the equilibrium law, so that the mean count is exactly rate times length and clients do
+not all begin at once (ServeGen itself stretches the gaps of a window to end exactly with it). The published
+scale is not used: rate and shape fix it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from squall.scenarios.exact import renewals
+from squall.scenarios.traces.instants import Clock
+from squall.scenarios.traces.parts.faults import RowFault, no_column, shown
+from squall.scenarios.traces.parts.options import NS_PER_UNIT, TraceOptions
+from squall.scenarios.traces.parts.part import session_number
+from squall.scenarios.traces.rows import Fields, Rows, Source
+from squall.scenarios.traces.tables import delimited
+
+WINDOW_S = 600
+FAMILIES = ("Gamma", "Weibull", "Exponential")
+_CHUNK_HEADER = ("window_start_s", "rate", "cv", "iat_family", "shape", "scale")
+_NAMES = {
+    "start": ("window_start_s", "start", "start_s", "window_start"),
+    "rate": ("rate",),
+    "family": ("iat_family", "family"),
+    "shape": ("shape",),
+    "client": ("client",),
+    "model": ("model",),
+}
+_CHUNK_NAME = re.compile(r"chunk-(\w+)-trace", re.ASCII)
+_MOST_IN_WINDOW = 10**8
+_LARGEST_SHAPE = 1e9  # gaps are then equal to 1 part in 30,000
+_LAST_START_S = 9e9  # of int64 ns
+
+
+@dataclass(frozen=True)
+class ClientWindow:
+    """What one client does from `start_s` on, for a window's length. `row` of the file that says so."""
+
+    client: str
+    start_s: float
+    rate_hz: float
+    family: str
+    shape: float
+    row: int
+
+
+def servegen_source(path: Path, options: TraceOptions) -> Source:
+    """Arrivals drawn from the windows of a table, a chunk file, or a folder of these, merged; a session is a client.
+
+    The same seed gives the same arrivals, whatever the order of the rows: each client and window has a generator of its
+    own. Raises RowFault.
+    """
+    files = sorted(path.glob("chunk-*-trace.csv*")) if path.is_dir() else [path]
+    if not files:
+        raise RowFault(None, "a folder without chunk-N-trace.csv files; name one trace file")
+    by_start: dict[float, list[ClientWindow]] = {}
+    for file in files:
+        for window in _windows(file, options.model):
+            by_start.setdefault(window.start_s, []).append(window)
+    if not by_start:
+        which = f" of the model {options.model!r}" if options.model else ""
+        raise RowFault(None, f"no window{which} with a rate above 0")
+    starts = sorted(by_start)
+    window_s = min([WINDOW_S, *np.diff(starts).tolist()])
+
+    def read(_: Fields, __: Clock) -> Iterator[Rows]:
+        for start_s in starts:
+            yield _drawn(by_start[start_s], window_s, options.seed)
+
+    return Source(read, Fields("start", session="client"), "s")
+
+
+def _drawn(windows: list[ClientWindow], length_s: float, seed: int) -> Rows:
+    """Arrivals of all clients in one window, in the order of time."""
+    import pyarrow as pa
+
+    stamps = []
+    for window in windows:
+        number = session_number(window.client)
+        start_ns = round(window.start_s * NS_PER_UNIT["s"])
+        rng = np.random.default_rng((seed, number % 2**63, start_ns))  # -1: rows without a client
+        times_s = renewal_times(rng, window, length_s)
+        stamps.append(start_ns + (times_s * NS_PER_UNIT["s"]).astype(np.int64))
+    stamp_ns = np.concatenate(stamps)
+    order = np.argsort(stamp_ns, kind="stable")
+    places = np.repeat(np.arange(len(windows)), [part.size for part in stamps])[order]
+    clients = pa.array([window.client for window in windows], pa.string()).take(pa.array(places))
+    columns = {"start": pa.array(stamp_ns[order], pa.timestamp("ns")), "client": clients}
+    return Rows(columns, lambda index: windows[int(places[index])].row)
+
+
+def renewal_times(rng: np.random.Generator, window: ClientWindow, length_s: float) -> NDArray[np.float64]:
+    """Times in [0, length_s) of a stationary renewal process of the window's rate, (n,) float64, sorted."""
+    shape, length = window.shape, window.rate_hz * length_s
+    if window.family == "Weibull":
+        first, c2 = renewals.first_weibull_gap(rng, shape), renewals.weibull_c2(shape)
+        times_s = renewals.renewal_points(
+            rng, lambda rng, n: renewals.weibull_gaps(rng, shape, n), first, c2, length
+        )
+    else:
+        c2 = _gamma_c2(shape)
+        first = renewals.first_gamma_gap(rng, c2)
+        times_s = renewals.renewal_points(
+            rng, lambda rng, n: renewals.gamma_gaps(rng, c2, n), first, c2, length
+        )
+    times_s /= window.rate_hz
+    return times_s
+
+
+def _gamma_c2(shape: float) -> float:
+    cv = 1 / math.sqrt(shape)
+    return cv * cv
+
+
+def _windows(path: Path, model: str | None) -> Iterator[ClientWindow]:
+    """The windows of `path` that have arrivals. Raises RowFault for a missing column and a row that is wrong."""
+    table = delimited(path)
+    table = table if "rate" in table.names else delimited(path, _CHUNK_HEADER)
+    places = {
+        key: next((name for name in names if name in table.names), None) for key, names in _NAMES.items()
+    }
+    for key in ("start", "rate", "family", "shape"):
+        if places[key] is None:
+            raise no_column(table.names, _NAMES[key][0])
+    columns = {key: name for key, name in places.items() if name is not None}
+    named_chunk = _CHUNK_NAME.search(path.name)
+    client = named_chunk[1] if named_chunk else path.name
+    for rows in table.read(Fields(columns["start"], durations=tuple(columns.values())), Clock("s")):
+        cells = {key: rows.columns[name].cast("string").to_pylist() for key, name in columns.items()}
+        for index, texts in enumerate(zip(*cells.values(), strict=True)):
+            row = rows.row_of(index)
+            try:
+                if index in rows.faults:
+                    raise ValueError(rows.faults[index])
+                of_row = dict(zip(cells, texts, strict=True))
+                window = _window(of_row, client, row)
+            except ValueError as error:
+                raise RowFault(row, f"{error}; mend it") from error
+            if window is not None and (model is None or of_row.get("model", model) == model):
+                yield window
+
+
+def _window(cells: dict[str, str], client: str, row: int) -> ClientWindow | None:
+    """The window of a row, None for one without arrivals. Raises ValueError."""
+    family = cells["family"].strip()
+    rate_hz = _number(cells["rate"] or "0", "rate")
+    if not family or rate_hz == 0:
+        return None
+    if family not in FAMILIES:
+        raise ValueError(f"the family {shown(family)} is not one of {', '.join(FAMILIES)}")
+    shape = 1.0 if family == "Exponential" else _number(cells["shape"], "shape")
+    if shape <= 0 or rate_hz * WINDOW_S > _MOST_IN_WINDOW:
+        raise ValueError(f"shape {shape:g} or rate {rate_hz:g} is out of range")
+    start_s = _number(cells["start"], "start")
+    if shape > _LARGEST_SHAPE or start_s > _LAST_START_S:
+        raise ValueError(f"shape {shape:g} or the start is too large")
+    if family == "Weibull":
+        renewals.refuse_weibull_shape(shape)
+    else:
+        renewals.refuse_c2(_gamma_c2(shape))
+    names = [cells.get("model", "").strip(), cells["client"].strip()] if "client" in cells else [client]
+    return ClientWindow("/".join(filter(None, names)), start_s, rate_hz, family, shape, row)
+
+
+def _number(text: str, what: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or value < 0:
+        raise ValueError(f"the {what} {shown(text)} is not a number of 0 or more")
+    return value

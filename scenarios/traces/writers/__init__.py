@@ -1,1 +1,0 @@
-"""A writer for each trace format."""
