@@ -590,11 +590,14 @@ class Scenario(Section):
 
     def digest(self) -> str:
         """sha256, in hex, of the canonical JSON of `to_mapping()`: equal exactly for equal scenarios."""
-        mapping = self.to_mapping()
-        for section, struck in STRUCK.items():
-            mapping[section] |= struck
+        mapping = with_struck_keys(self.to_mapping())
         text = json.dumps(mapping, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def with_struck_keys(mapping: dict[str, Any]) -> dict[str, Any]:
+    """The mapping of a scenario with `STRUCK` at their defaults, as digests count them."""
+    return {**mapping, **{section: mapping[section] | struck for section, struck in STRUCK.items()}}
 
 
 def refuse_as_factor(scenarios: Sequence[Scenario]) -> None:

@@ -20,7 +20,7 @@ from squall.scenarios.config.loader import (
 )
 from squall.scenarios.config.overrides import kept_override, set_value
 from squall.scenarios.config.problems import nearest
-from squall.scenarios.config.scenario import Scenario, refuse_as_factor
+from squall.scenarios.config.scenario import Scenario, refuse_as_factor, with_struck_keys
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.experiments.file import ExperimentFile
 from squall.scenarios.experiments.matrix import Combination, combinations, is_same, pairs_text, value_text
@@ -187,7 +187,7 @@ def _cell(path: Path, base: dict[str, Any], factors: Combination, label: str, se
     scenario = scenario_from_mapping(mapping, origin)
     scenario = scenario_from_mapping(without_early_end(scenario.to_mapping()), origin)
     _refuse_cold(path, label, scenario)
-    plain = scenario.to_mapping()
+    plain = with_struck_keys(scenario.to_mapping())
     del plain["seed"]
     digest = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
     return Cell(label, factors, scenario, digest)

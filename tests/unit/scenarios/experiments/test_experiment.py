@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from squall.scenarios.config.loader import scenario_from_mapping
+from squall.scenarios.config.scenario import with_struck_keys
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.experiments.experiment import load_experiment
 from tests.sweep_runs import MATRIX, POISSON, SCENARIO, load, write_experiment
@@ -65,16 +66,9 @@ def test_no_cell_ends_its_load_before_its_time(tmp_path: Path) -> None:
 
 def test_digests_of_cells_are_of_their_whole_mapping(tmp_path: Path) -> None:
     for cell in load(tmp_path).cells:
-        plain = scenario_from_mapping(
-            {
-                **SCENARIO,
-                "model": {
-                    "name": "linear_head",
-                    **{key.partition(".")[2]: value for key, value in cell.factors.items()},
-                },
-            },
-            "plain",
-        ).to_mapping()
+        model = {"name": "linear_head", **{key.partition(".")[2]: of for key, of in cell.factors.items()}}
+        scenario = scenario_from_mapping({**SCENARIO, "model": model}, "plain")
+        plain = with_struck_keys(scenario.to_mapping())
         del plain["seed"]
         assert cell.digest == hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
