@@ -14,8 +14,9 @@ import pytest
 from squall.models.encoders import encode, find_weights, n_weights, weight_shapes, weights_of
 from squall.models.made import make_inputs
 from squall.models.reference import answers_to, made_requests, refuse_large
-from squall.models.repository import ComputeConfig, ServingConfig, config_pbtxt, write_repository
+from squall.models.repository import write_repository
 from squall.models.spec import ENCODERS, ModelSpec, drawn_parameters, head_spec
+from squall.scenarios.config.models.model import ModelConfig
 from squall.scenarios.errors import ScenarioError
 from tests.unit.models.test_checkpoint import write_safetensors
 
@@ -151,8 +152,6 @@ def test_a_running_server_tells_which_numbers_to_make() -> None:
     spec = head_spec("bert_tiny", "1", ENCODERS["bert_tiny"].sizes(SMALL), 8)
     parameters = drawn_parameters(spec)
     assert parameters == (("drawn.input_ids", "5 119"), ("drawn.attention_mask", "1 1"))
-    text = config_pbtxt(spec, ServingConfig(parameters=parameters))
-    assert 'parameters { key: "drawn.input_ids" value: { string_value: "5 119" } }' in text
     tensors = [{"name": one.name, "data_type": "TYPE_INT64", "dims": list(one.dims)} for one in spec.inputs]
     config = {
         "name": "bert_tiny", "max_batch_size": 8, "input": tensors, "output": [],
@@ -205,44 +204,37 @@ def test_sizes_that_make_no_encoder_are_refused(name: str, settings: dict[str, i
         ENCODERS[name].sizes(settings)
 
 
+def model_of(**keys: Any) -> ModelConfig:
+    return ModelConfig.model_validate({"name": "bert_tiny", "framework": "torch", **keys})
+
+
 def test_a_repository_of_an_encoder_has_no_weights_of_its_own(tmp_path: Path) -> None:
-    serving = ServingConfig(compute=ComputeConfig("torch", "cpu"))
-    write_repository(tmp_path, "bert_tiny", "1", SMALL, serving, None)
+    write_repository(tmp_path, model_of(settings=SMALL), None)
     files = {"model.py", "forward_torch.py", "networks_torch.py"}
     assert {path.name for path in (tmp_path / "bert_tiny" / "1").iterdir()} == files
-    assert (
-        'key: "drawn.attention_mask" value: { string_value: "1 1" }'
-        in (tmp_path / "bert_tiny" / "config.pbtxt").read_text()
-    )
+    config = tmp_path / "bert_tiny" / "config.pbtxt"
+    assert 'key: "drawn.attention_mask" value: { string_value: "1 1" }' in config.read_text()
     file = tmp_path / "model.safetensors"
     write_safetensors(file, weights_of("bert_tiny", ENCODERS["bert_tiny"].sizes(SMALL), None))
-    write_repository(tmp_path, "bert_tiny", "2", SMALL, serving, None, str(tmp_path))
+    write_repository(tmp_path, model_of(settings=SMALL, version="2", weights=str(tmp_path)), None)
     assert {path.name for path in (tmp_path / "bert_tiny" / "2").iterdir()} == {*files, "checkpoint.py"}
-    assert (
-        f'key: "weights" value: {{ string_value: "{file}" }}'
-        in (tmp_path / "bert_tiny" / "config.pbtxt").read_text()
-    )
+    assert f'key: "weights" value: {{ string_value: "{file}" }}' in config.read_text()
 
 
 @pytest.mark.parametrize(
-    ("name", "framework", "weights", "why"),
+    ("keys", "why"),
     [
         (
-            "bert_tiny",
-            "numpy",
-            None,
+            {"framework": "numpy"},
             "model.framework: bert_tiny is computed by torch alone: set framework: torch",
         ),
-        ("linear_head", "numpy", "x", "model.weights: those of linear_head are seeded"),
-        ("bert_tiny", "torch", "/nowhere/at/all", "model.weights: /nowhere/at/all: no such file or folder"),
+        ({"name": "linear_head", "weights": "x"}, "model.weights: those of linear_head are seeded"),
+        ({"weights": "/nowhere/at/all"}, "model.weights: /nowhere/at/all: no such file or folder"),
     ],
 )
-def test_what_a_model_cannot_have_is_refused(
-    tmp_path: Path, name: str, framework: str, weights: str | None, why: str
-) -> None:
-    serving = ServingConfig(compute=ComputeConfig(framework, "cpu"))
+def test_what_a_model_cannot_have_is_refused(tmp_path: Path, keys: dict[str, str], why: str) -> None:
     with pytest.raises(ScenarioError, match=why):
-        write_repository(tmp_path, name, "1", {}, serving, None, weights)
+        write_repository(tmp_path, model_of(**keys), None)
 
 
 def test_weights_of_other_sizes_are_told_with_the_settings_to_change(tmp_path: Path) -> None:

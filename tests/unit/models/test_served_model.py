@@ -16,15 +16,13 @@ import numpy as np
 import pytest
 
 from squall.cluster.node.batches import read_batches
-from squall.models.export.repositories import graph_sizes
 from squall.models.heads import forward
 from squall.models.payload import ID_DIGITS, LEAST_TRIAL_ID
-from squall.models.repository import ComputeConfig, ServingConfig, write_repository
+from squall.models.repository import device_of, graph_sizes, write_repository
 from squall.models.spec import HEADS
+from squall.scenarios.config.models.model import ModelConfig
 from tests.tolerance import TOLERANCE
 from tests.unit.models.test_heads import weights_of, x_of
-
-TORCH_CPU = ServingConfig(compute=ComputeConfig("torch", "cpu"))
 
 
 class Tensor:
@@ -85,25 +83,25 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> Any:
     return module
 
 
-def served(backend: Any, folder: Path, head: str, serving: ServingConfig | None = None) -> Any:
+def served(backend: Any, folder: Path, head: str, **keys: str) -> Any:
     """The model, initialised as Triton does it, from the repository that is written for it."""
-    serving = serving or ServingConfig()
     sizes, _ = weights_of(head)
+    served_as = ModelConfig.model_validate({"name": head, "settings": sizes, **keys})
     (folder / "rec").mkdir(exist_ok=True)
-    write_repository(folder, head, "1", sizes, serving, folder / "rec")
+    write_repository(folder, served_as, folder / "rec")
     text = (folder / head / "config.pbtxt").read_text()
     parameters = re.findall(r'key: "(\w+)" value: { string_value: "(.*)" }', text)
     config = {
-        "max_batch_size": serving.max_batch_size,
+        "max_batch_size": served_as.max_batch_size,
         "input": [{"name": "INPUT"}],
-        "dynamic_batching": {"preferred_batch_size": list(serving.preferred_batch_sizes)},
+        "dynamic_batching": {},
         "parameters": {key: {"string_value": value} for key, value in parameters},
     }
     model = backend.TritonPythonModel()
     model.initialize(
         {
             "model_config": json.dumps(config), "model_repository": str(folder / head), "model_version": "1",
-            "model_instance_name": f"{head}_0", "model_instance_kind": serving.compute.device.upper(),
+            "model_instance_name": f"{head}_0", "model_instance_kind": device_of(served_as).upper(),
             "model_instance_device_id": "0",
         }
     )  # fmt: skip
@@ -298,7 +296,7 @@ def test_a_framework_that_is_not_installed_is_told_with_the_mend(
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     monkeypatch.setattr(sys, "meta_path", [Missing(), *sys.meta_path])
     with pytest.raises(ModelException) as caught:
-        served(backend, tmp_path, "linear_head", TORCH_CPU)
+        served(backend, tmp_path, "linear_head", framework="torch", device="cpu")
     assert str(caught.value) == (
         "torch is not installed for the Python that Triton embeds: No module named 'torch'; install it into squall's "
         "environment on this node, or set model.framework: numpy, which computes heads, not encoders"
@@ -311,8 +309,7 @@ def test_torch_on_the_cpu_gives_the_reference_answer(
     backend: Any, tmp_path: Path, head: str, precision: str
 ) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
-    serving = ServingConfig(compute=ComputeConfig("torch", "cpu", precision))
-    model = served(backend, tmp_path, head, serving)
+    model = served(backend, tmp_path, head, framework="torch", device="cpu", precision=precision)
     x = x_of(7)
     answers = model.execute([Request("a", x[:1]), Request("b", x[1:4]), Request("c", x[4:])])
     assert [len(answer) for answer in answers] == [1, 3, 3]
