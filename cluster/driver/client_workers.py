@@ -39,8 +39,8 @@ from squall.cluster.node.endpoint import Endpoint, headers_of, specs_of
 from squall.cluster.placement import Node, Placement
 from squall.cluster.progress import Screen
 from squall.cluster.remote.spawn import Handle, ask_all, spawn
-from squall.models.answer_function import function_answers, function_responses, load_function
-from squall.models.reference import Kind, answers_to, made_requests, of_asked, read_answers, read_responses
+from squall.models.answer_function import function_answers, load_function
+from squall.models.reference import Kind, answers_to, made_requests, of_asked, read_answers
 from squall.models.spec import ModelSpec
 from squall.models.validation import SUFFIX as VALIDATION_SUFFIX
 from squall.models.validation import read_validation
@@ -180,7 +180,7 @@ def _answers(
     if config.reference is not None:
         path = Path(config.reference)
         if path.suffix != VALIDATION_SUFFIX:
-            return read_responses(path, spec, kinds) if is_streamed else read_answers(path, spec, kinds)
+            return read_answers(path, spec, kinds, is_streamed)
         found, sha256 = read_validation(path, spec, kinds)
         return (_as_responses(found) if is_streamed else found), sha256
     made = made_requests(spec, kinds, one.seed, one.model.shapes, one.clients.inputs)
@@ -188,9 +188,7 @@ def _answers(
     if config.function is not None:
         screen.step(f"asking {config.function} for the answers to {len(kinds)} payloads")
         function = load_function(config.function)
-        if is_streamed:
-            return function_responses(function, spec, requests), function.sha256
-        return function_answers(function, spec, requests), function.sha256
+        return function_answers(function, spec, requests, is_streamed), function.sha256
     screen.step(f"computing the answers to {len(kinds)} payloads of {spec.name}")
     answers = answers_to(spec, one.model.settings, requests, one.model.weights)
     return (_as_responses(answers) if is_streamed else answers), None

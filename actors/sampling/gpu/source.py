@@ -115,17 +115,15 @@ def gpu_sizes() -> list[tuple[str, tuple[int, ...], int]]:
     return _of_each(size)
 
 
-def gpu_memories() -> list[tuple[str, str, tuple[int, ...], int, int]]:
-    """UUID, product name, compute capability, and bytes of memory in all and free of each GPU that tells them, in
-    NVML's order; empty where NVML cannot be used."""
+def gpu_capabilities() -> list[tuple[str, str, tuple[int, ...]]]:
+    """UUID, product name and compute capability of each GPU that tells them, in NVML's order; empty where NVML cannot
+    be used."""
 
-    def memory(nvml: Any, gpu: Any) -> tuple[str, str, tuple[int, ...], int, int]:
-        capability = tuple(nvml.nvmlDeviceGetCudaComputeCapability(gpu))
-        found = nvml.nvmlDeviceGetMemoryInfo(gpu)
+    def capability(nvml: Any, gpu: Any) -> tuple[str, str, tuple[int, ...]]:
         uuid, name = _text(nvml.nvmlDeviceGetUUID(gpu)), _text(nvml.nvmlDeviceGetName(gpu))
-        return uuid, name, capability, int(found.total), int(found.free)
+        return uuid, name, tuple(nvml.nvmlDeviceGetCudaComputeCapability(gpu))
 
-    return _of_each(memory)
+    return _of_each(capability)
 
 
 def gpu_uses() -> list[tuple[str, float | None, int | None, tuple[int, ...] | None]]:

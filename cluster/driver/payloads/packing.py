@@ -20,7 +20,7 @@ from squall.actors.messages.packed import PackWriter
 from squall.analysis.tables.manifest import DataFacts
 from squall.cluster.driver.payloads.wires import asked_of, stream_rule, wire_of
 from squall.cluster.node.endpoint import Endpoint, specs_of
-from squall.models.entries import Fitting, refuse_rows, requests
+from squall.models.entries import Fitting
 from squall.models.reference import Request, made_requests
 from squall.models.spec import ModelSpec
 from squall.scenarios.config.scenario import Scenario
@@ -54,7 +54,7 @@ class GivenRequests:
             spec, self._data, config.columns, clients.inputs, scenario.seed, scenario.model.shapes,
             scenario.key_of("data"), scenario.key_of("inputs"),
         )  # fmt: skip
-        refuse_rows(spec, int(kinds_of(codes)[0].max(initial=0)))
+        spec.refuse_rows(int(kinds_of(codes)[0].max(initial=0)))
         self._asked, self._wire = asked_of(scenario, spec), wire_of(scenario, streams)
 
     @property
@@ -67,7 +67,7 @@ class GivenRequests:
     def read(self) -> Iterator[Request]:
         """(rows, entry, inputs) of each. Raises ScenarioError, with file and row, for what the model does not take."""
         with faults_at(self._scenario):
-            yield from requests(self._data, self._fitting, self.codes)
+            yield from self._fitting.requests(self.codes)
 
     def check(self) -> DataFacts:
         """Reads all of it. Raises as `read`."""
@@ -78,7 +78,7 @@ class GivenRequests:
     def write(self, path: Path) -> DataFacts:
         """Encodes all of it into `path`. Raises as `read`, and ClusterError where it cannot be written."""
         with faults_at(self._scenario):
-            found = requests(self._data, self._fitting, self.codes)
+            found = self._fitting.requests(self.codes)
             return self._facts(_write(path, self._asked, self._wire, found, self._data.fault))
 
     def _facts(self, n_bytes: int) -> DataFacts:

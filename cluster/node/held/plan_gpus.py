@@ -6,16 +6,16 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from squall.actors.sampling.gpu.source import gpu_memories, missing_reason
-from squall.cluster.node.injected.process_gpus import Gpu as NamedGpu
-from squall.cluster.node.injected.process_gpus import visible_gpus
-from squall.models.export.plan_record import PLAN_FILE, Gpu, misfit, records_of
+from squall.actors.sampling.gpu.source import gpu_capabilities, missing_reason
+from squall.cluster.node.injected.process_gpus import Gpu, visible_gpus
+from squall.models.plan_export import gpu_kind, misfit, records_of
 from squall.scenarios.config.models.model import ModelConfig
 from squall.scenarios.errors import TargetError
 
 
-def building_gpu(environment: Mapping[str, str] | None = None) -> Gpu:
-    """The first CUDA device of a process with that environment (None: of this one), on which TensorRT builds.
+def building_gpu(environment: Mapping[str, str] | None = None) -> str:
+    """The kind (`gpu_kind`) of the first CUDA device of a process with that environment (None: of this one), on which
+    TensorRT builds.
 
     Raises TargetError where there is none, or where it cannot be told which one it is.
     """
@@ -46,15 +46,20 @@ def refuse_other_gpus(models: Sequence[ModelConfig], environment: Mapping[str, s
     if not plans:
         return
     seen = _seen(environment)
-    gpus = seen if seen is not None else [Gpu(*one[1:]) for one in gpu_memories()]
+    gpus = (
+        seen
+        if seen is not None
+        else [gpu_kind(name, capability) for _, name, capability in gpu_capabilities()]
+    )
     for folder, record in plans:
-        why = misfit(folder / PLAN_FILE, record, gpus)
+        why = misfit(folder, record, gpus)
         if why is not None:
             raise TargetError(f"model.repository: {why}")
 
 
-def _seen(environment: Mapping[str, str]) -> list[Gpu] | None:
-    """Those that a process with that environment has, by CUDA's numbers; None where they cannot be told."""
-    facts = {one[0]: Gpu(*one[1:]) for one in gpu_memories()}
-    uuids = visible_gpus([NamedGpu(uuid, gpu.name) for uuid, gpu in facts.items()], environment)
-    return [facts[uuid] for uuid in uuids] or None
+def _seen(environment: Mapping[str, str]) -> list[str] | None:
+    """Kinds of those that a process with that environment has, by CUDA's numbers; None where they cannot be told."""
+    gpus = gpu_capabilities()
+    kinds = {uuid: gpu_kind(name, capability) for uuid, name, capability in gpus}
+    uuids = visible_gpus([Gpu(uuid, name) for uuid, name, _ in gpus], environment)
+    return [kinds[uuid] for uuid in uuids] or None

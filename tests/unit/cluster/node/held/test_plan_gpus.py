@@ -8,21 +8,18 @@ from pathlib import Path
 import pytest
 
 from squall.cluster.node.held.plan_gpus import building_gpu, refuse_other_gpus
-from squall.models.export.plan_record import Gpu, PlanRecord, RowProfile
+from squall.models.plan_export import PlanRecord, RowProfile, gpu_kind
 from squall.scenarios.config.models.model import ModelConfig
 from squall.scenarios.errors import TargetError
 from tests.unit.actors.fake_nvml import FakeGpu, FakeNvml
 
-A100 = Gpu("NVIDIA A100", (8, 0), 40 << 30, 30 << 30)
-H100 = Gpu("NVIDIA H100", (9, 0), 80 << 30, 70 << 30)
+Gpu = tuple[str, tuple[int, int]]
+A100: Gpu = ("NVIDIA A100", (8, 0))
+H100: Gpu = ("NVIDIA H100", (9, 0))
 
 
 def seen(monkeypatch: pytest.MonkeyPatch, *gpus: Gpu) -> FakeNvml:
-    values = [
-        {"capability": one.compute_capability, "total": one.total_bytes, "free": one.free_bytes}
-        for one in gpus
-    ]
-    fakes = [FakeGpu(f"GPU-{i}", one.name, values[i]) for i, one in enumerate(gpus)]
+    fakes = [FakeGpu(f"GPU-{i}", name, {"capability": one}) for i, (name, one) in enumerate(gpus)]
     nvml = FakeNvml(*fakes)
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     return nvml
@@ -34,7 +31,10 @@ def built(folder: Path, version: str = "1") -> ModelConfig:
     where.mkdir(parents=True)
     (folder / "bert_tiny" / "config.pbtxt").write_text('name: "bert_tiny"\nbackend: "tensorrt"\n')
     (where / "model.plan").write_bytes(b"plan")
-    PlanRecord("11.4.0", H100.kind, "fp16", RowProfile(1, 8, 8), 0, "", "").write(where)
+    PlanRecord(
+        tensorrt="11.4.0", gpu=gpu_kind(*H100), precision="fp16", workspace_bytes=0, onnx_sha256="", plan_sha256="",
+        rows=RowProfile(min_rows=1, opt_rows=8, max_rows=8),
+    ).write(where)  # fmt: skip
     return ModelConfig.model_validate({"name": "bert_tiny", "repository": str(folder)})
 
 
@@ -50,7 +50,7 @@ def test_a_plan_is_built_for_the_first_gpu_that_cuda_has(
     environment: dict[str, str], expected: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen(monkeypatch, A100, H100)
-    assert building_gpu(environment) == expected
+    assert building_gpu(environment) == gpu_kind(*expected)
 
 
 def test_a_gpu_that_cannot_be_told_and_none_at_all_are_said(monkeypatch: pytest.MonkeyPatch) -> None:

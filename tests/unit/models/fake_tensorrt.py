@@ -1,4 +1,4 @@
-"""As much of the Python API of TensorRT as `squall.models.export.plan` calls: the order of its calls, and its refusals.
+"""As much of the Python API of TensorRT as `squall.models.plan_export` calls: the order of its calls, and its refusals.
 
 What it accepts is that of TensorRT-RTX 1.7, which `tests/integration/test_export.py` builds with where it is installed.
 """

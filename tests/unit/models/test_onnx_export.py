@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-import squall.models.export.onnx_file as onnx_file
-from squall.models.export.module import needed, try_inputs, zoo_module
-from squall.models.export.onnx_file import _difference, export_onnx
+from squall.models import onnx_export
 from squall.models.heads import make_weights
+from squall.models.onnx_export import _difference, _try_inputs, export_onnx, needed, zoo_module
 from squall.models.spec import HEADS, ModelSpec, TensorSpec, head_spec
 from squall.scenarios.errors import ScenarioError, TargetError
 
@@ -28,22 +27,24 @@ SPEC = head_spec("linear_head", "1", SIZES, 16)
 def test_a_difference_is_in_parts_of_what_is_allowed(factor: float) -> None:
     expected = np.array([[3.0, 0.0, -4.0]], np.float32)
     rms = np.sqrt(25 / 3)
-    found = expected.astype(np.float64)
+    found = expected.copy()
     found[0, 1] += factor * 1e-4 * rms
     assert _difference(found, expected, "fp32") == pytest.approx(factor)
     found[0, 2] -= 2 * (1e-3 * 4 + 1e-4 * rms)
     assert _difference(found, expected, "fp32") == pytest.approx(2)
 
 
-@pytest.mark.parametrize("found", [np.zeros((1, 3)), np.array([[1.0, np.nan]]), np.array([[np.inf, 1.0]])])
-def test_another_shape_and_what_is_no_number_are_never_right(found: Any) -> None:
-    assert _difference(found, np.ones((1, 2), np.float32), "fp16") == np.inf
+@pytest.mark.parametrize("found", [[[0.0] * 3], [[1.0, np.nan]], [[np.inf, 1.0]]])
+def test_another_shape_or_type_and_what_is_no_number_are_never_right(found: list[list[float]]) -> None:
+    right = np.ones((1, 2), np.float32)
+    assert _difference(np.array(found, np.float32), right, "fp16") == np.inf
+    assert _difference(right.astype(np.int64), right, "fp16") == np.inf
 
 
 def test_inputs_to_try_have_tokens_of_the_vocabulary_and_masks_from_the_left() -> None:
     names = ("input_ids", "attention_mask")
     spec = ModelSpec("bert_tiny", "1", tuple(TensorSpec(name, "INT64", (12,)) for name in names), (), 8)
-    ids, mask = try_inputs(spec, {"vocabulary": 7}, 500)
+    ids, mask = _try_inputs(spec, {"vocabulary": 7}, 500)
     assert (str(ids.dtype), ids.shape, mask.shape) == ("int64", (500, 12), (500, 12))
     assert (ids.min(), ids.max()) == (0, 6)
     lengths = mask.sum(1)
@@ -59,11 +60,6 @@ def test_a_package_that_is_missing_is_named_with_its_mend(monkeypatch: pytest.Mo
         needed("onnxscript")
 
 
-def test_a_precision_that_is_none_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
-    with pytest.raises(ScenarioError, match="precision: 'int8' is not one of fp32, fp16"):
-        export_onnx(tmp_path / "model.onnx", SPEC, SIZES, precision="int8")
-
-
 @needs_all
 def test_a_file_is_kept_only_if_it_answers_as_the_module_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -72,7 +68,7 @@ def test_a_file_is_kept_only_if_it_answers_as_the_module_does(
     done = export_onnx(file, SPEC, SIZES)
     assert 0 < done.worst <= 1
     assert (done.n_bytes, list(file.parent.iterdir())) == (file.stat().st_size, [file])
-    assert str(Path(__file__).parents[4]).encode() not in file.read_bytes(), (
+    assert str(Path(__file__).parents[3]).encode() not in file.read_bytes(), (
         "no path of this machine is in it"
     )
     before = file.read_bytes()
@@ -80,12 +76,12 @@ def test_a_file_is_kept_only_if_it_answers_as_the_module_does(
 
     wrong = make_weights("linear_head", SIZES)
     wrong["w_out"] *= np.float32(1.01)
-    write = onnx_file._write
+    write = onnx_export._write
 
     def written(made: Path, _: Any, *rest: Any) -> None:
         write(made, zoo_module("linear_head", SIZES, wrong), *rest)
 
-    monkeypatch.setattr(onnx_file, "_write", written)
+    monkeypatch.setattr(onnx_export, "_write", written)
     with pytest.raises(
         TargetError, match=r"answers otherwise than the module: .* times the difference that fp32"
     ):
@@ -95,18 +91,9 @@ def test_a_file_is_kept_only_if_it_answers_as_the_module_does(
 
 
 @needs_all
-@pytest.mark.parametrize(
-    ("spec", "why"),
-    [
-        (
-            replace(SPEC, outputs=(TensorSpec("OUTPUT", "FP32", (3,)),)),
-            "has outputs .* and the model has .*3",
-        ),
-        (replace(SPEC, outputs=(TensorSpec("OUTPUT", "INT64", (2,)),)), r"has outputs .*float.* int64"),
-    ],
-)
-def test_a_file_of_another_shape_or_type_is_not_kept(spec: ModelSpec, why: str, tmp_path: Path) -> None:
-    with pytest.raises(TargetError, match=why.replace(" int64", ".*int64")):
+def test_a_file_of_another_shape_is_not_kept(tmp_path: Path) -> None:
+    spec = replace(SPEC, outputs=(TensorSpec("OUTPUT", "FP32", (3,)),))
+    with pytest.raises(TargetError, match=r"answers rows of \[2\], and the model has .*3"):
         export_onnx(tmp_path / "model.onnx", spec, SIZES)
     assert list(tmp_path.iterdir()) == []
 
