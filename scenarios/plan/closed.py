@@ -13,15 +13,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.scenarios.data.drawing import drawn, entry_dtype
 from squall.scenarios.plan.plan import PhaseSpan, kind_code, stream
-from squall.scenarios.shares.drawing import Draw, drawn_models, mixed, shifted
 from squall.scenarios.shares.ranges import VariantRange
 
 if TYPE_CHECKING:  # of a file's sections: a worker that has no users starts without them
@@ -160,39 +158,24 @@ class ClosedPlan:
     def _step_chunks(
         self, user: int, phase: int, closed: ClosedPhase
     ) -> Iterator[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]:
-        from squall.scenarios.plan.mix import draw_rows
+        from squall.scenarios.plan.mix import request_draws
 
-        streams = [stream(self.seed, name, phase, user) for name in ("think", "rows", "variants")]
-        is_first = True
-        if self.models:
-            draws = self._mixed_draws(user, phase, closed)
-        else:
-            draws = (
-                lambda count: draw_rows(closed.rows, streams[1], count),
-                drawn(self.order, self.n_variants, streams[2], user, closed.n_users),
-            )
-        while True:
-            think_ns = closed.think.draw(streams[0], _CHUNK_STEPS)
-            if is_first:
-                think_ns[0], is_first = 0, False
-            yield think_ns, draws[0](_CHUNK_STEPS), draws[1](_CHUNK_STEPS)
-
-    def _mixed_draws(self, user: int, phase: int, closed: ClosedPhase) -> tuple[Draw, Draw]:
-        """Rows and variants of requests to several models: each by the law of its model, from streams of its own."""
-        from squall.scenarios.plan.mix import draw_rows
-
-        def rows_draw(rows: RowsConfig, rng: np.random.Generator) -> Draw:
-            return lambda count: draw_rows(rows, rng, count)
-
-        dtype, shares = entry_dtype(self.n_variants), [one.share for one in closed.loads]
-        numbers = [drawn_models(shares, stream(self.seed, "models", phase, user)) for _ in "12"]
-        rows, variants, orders = [], [], self.orders or (None,) * len(self.models)
-        for number, (load, own) in enumerate(zip(closed.loads, self.models, strict=True)):
-            rows.append(rows_draw(load.rows, stream(self.seed, "rows", phase, user, number)))
-            rng = stream(self.seed, "variants", phase, user, number)
-            draw = drawn(orders[number], own.n_variants, rng, user, closed.n_users)
-            variants.append(shifted(draw, own.first, dtype))
-        return mixed(numbers[0], rows, np.int32), mixed(numbers[1], variants, dtype)
+        models = self.models or (VariantRange(0, self.n_variants),)
+        rows, variants = request_draws(
+            self.seed,
+            (phase, user),
+            closed.loads or (ModelLoad(1.0, closed.rows),),
+            models,
+            self.orders or (self.order,) * len(models),
+            is_mixed=bool(self.models),
+            in_turn=(user, closed.n_users),
+        )
+        think = stream(self.seed, "think", phase, user)
+        for chunk in count():
+            think_ns = closed.think.draw(think, _CHUNK_STEPS)
+            if not chunk:
+                think_ns[0] = 0
+            yield think_ns, rows(_CHUNK_STEPS), variants(_CHUNK_STEPS)
 
     def request_kinds(self) -> set[tuple[int, int]]:
         """Every (rows, variant) that `steps` can give, for encoding before the start."""
