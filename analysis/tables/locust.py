@@ -5,18 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 
-from squall.analysis.tables.columns import (
-    INTERVAL,
-    NODE,
-    PHASE,
-    RUN,
-    PhaseAt,
-    T,
-    Table,
-    count,
-    id_,
-    ns,
-)
+from squall.analysis.tables.columns import INTERVAL, NODE, PHASE, RUN, PhaseAt, T, Table, columns
 from squall.scenarios.records import Float, Int, LeftOut, Listed, Record
 
 TABLES = (
@@ -24,29 +13,28 @@ TABLES = (
         "locust_samples",
         "second of a Locust worker",
         PhaseAt("t_ns"),
-        (
+        columns(
             RUN,
             PHASE,
             NODE,
-            id_("worker", "Locust worker, as in `requests`"),
+            "worker  id  Locust worker, as in `requests`",
             T,
             INTERVAL,
-            count("n_users", "users that run at t_ns"),
-            count("n_thinking", "of these asleep at t_ns, as they asked"),
-            ns("present_ns", "time in the interval that users ran, summed over them"),
-            ns("think_ns", "of that asleep, up to the instant at which each had asked to wake"),
-            ns("overslept_ns", "of that still asleep behind that instant: Locust was late to wake them"),
-            count("n_wakes", "users that woke in the interval"),
-            count("n_late_wakes", "of these more than `late_ns` of the manifest late"),
-            ns("late_max_ns", "largest lateness of a wake in the interval"),
-            count("n_requests", "requests that Locust counted in the interval"),
-            count("n_failures", "of these failed, as Locust counts"),
-            count("n_errors", "exceptions of user code in the interval, outside of requests"),
-            count("n_died", "users that an exception ended in the interval"),
-            count(
-                "n_cut",
-                "users stopped in the interval within a task: a request of theirs may have no row",
-            ),
+            """
+            n_users       count  users that run at t_ns
+            n_thinking    count  of these asleep at t_ns, as they asked
+            present_ns    ns     time in the interval that users ran, summed over them
+            think_ns      ns     of that asleep, up to the instant at which each had asked to wake
+            overslept_ns  ns     of that still asleep behind that instant: Locust was late to wake them
+            n_wakes       count  users that woke in the interval
+            n_late_wakes  count  of these more than `late_ns` of the manifest late
+            late_max_ns   ns     largest lateness of a wake in the interval
+            n_requests    count  requests that Locust counted in the interval
+            n_failures    count  of these failed, as Locust counts
+            n_errors      count  exceptions of user code in the interval, outside of requests
+            n_died        count  users that an exception ended in the interval
+            n_cut         count  users stopped in the interval within a task: a request of theirs may have no row
+            """,
         ),
     ),
 )
