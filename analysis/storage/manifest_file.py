@@ -7,12 +7,12 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from squall.analysis.record import to_json
 from squall.analysis.schema import SCHEMA_VERSION
 from squall.analysis.storage.beneath import read_plain
 from squall.analysis.storage.part import error_reason
 from squall.analysis.storage.places.local_folder import LocalFolder
 from squall.analysis.storage.places.place import Place, read_bytes
-from squall.analysis.tables.document import to_json
 from squall.analysis.tables.manifest import OWN_FIELDS, Manifest, read_manifest
 from squall.analysis.tables.sealed import SealedVerdict
 from squall.scenarios.errors import StoreError

@@ -21,6 +21,7 @@ from squall.analysis.locust.figures import LocustFigures, locust_figures
 from squall.analysis.locust.users import is_locust_load, users_of_run
 from squall.analysis.metrics.model_statistics import executed_models, model_figures, of_executed, of_models
 from squall.analysis.metrics.run import run_metrics
+from squall.analysis.record import to_json
 from squall.analysis.recorded import library_windows
 from squall.analysis.requests import streams
 from squall.analysis.requests import workers as workers_of
@@ -48,7 +49,6 @@ from squall.analysis.summary.sampled import gpu_figures, host_figures, worker_fi
 from squall.analysis.summary.step_figures import step_figures
 from squall.analysis.summary.stragglers import stragglers
 from squall.analysis.summary.summary_file import Summary
-from squall.analysis.tables.document import to_json
 from squall.analysis.tables.manifest import Manifest
 from squall.analysis.verdict.cpu_shares import CpuShares, cpu_lines
 from squall.analysis.verdict.figures import phase_figures

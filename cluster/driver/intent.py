@@ -8,9 +8,8 @@ from pathlib import Path, PurePath
 
 import numpy as np
 
-from squall.analysis.record import from_json
+from squall.analysis.record import from_json, to_json
 from squall.analysis.render.figure_lines import intended_lines
-from squall.analysis.tables.document import to_json
 from squall.analysis.tables.manifest import PlanFacts
 from squall.analysis.verdict.figures import series_figures
 from squall.analysis.verdict.phase_figures import SeriesFigures

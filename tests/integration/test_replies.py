@@ -14,7 +14,7 @@ import pytest
 from squall.actors.load.shared_memory import FOLDER, SharedMemorySettings, unregister_all
 from squall.actors.messages.value_check import Tally, ValueRule
 from squall.actors.net.triton_control import PLAIN, Control
-from squall.analysis.tables.document import to_json
+from squall.analysis.record import to_json
 from squall.cluster.node.endpoint import Endpoint
 from squall.cluster.node.server import TritonServer
 from squall.models.reference import answers_to, made_requests

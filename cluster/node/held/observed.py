@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from squall.actors.process.state import listening_pids
 from squall.actors.sampling.observer import Observer, ObserverSettings, ServerTarget
+from squall.analysis.record import from_json
 from squall.analysis.tables.collected import ObserverCost
-from squall.analysis.tables.document import read_section
 from squall.cluster.node.endpoint import Endpoint
 from squall.scenarios.config.profile import ProfileConfig
 
@@ -70,7 +70,7 @@ class NodeObserver:
         if self._observer is None:
             return [], None
         report = self._observer.stop()
-        cost = read_section(ObserverCost, report.facts, "observer") if report.facts else None
+        cost = from_json(ObserverCost, report.facts, "observer") if report.facts else None
         return list(report.losses), cost
 
     @property

@@ -12,8 +12,8 @@ from squall.actors.process.state import listening_pids, states_of, uptime_ns, wh
 from squall.actors.process.supervisor import remove_leftovers
 from squall.actors.sampling.gpu.source import gpu_identities, missing_reason
 from squall.actors.sampling.triton_trace import TRACE, TraceSwitch, trace_holds, trace_reason
+from squall.analysis.record import from_json
 from squall.analysis.tables.deployed import ControlFacts, ServerScheduling
-from squall.analysis.tables.document import read_section
 from squall.cluster.node.endpoint import Endpoint
 from squall.cluster.node.held.plan_gpus import refuse_other_gpus
 from squall.cluster.node.injected.inside import LibrariesInside
@@ -122,7 +122,7 @@ class OwnServer:
         """See `squall.cluster.node.agent.NodeAgent.server_scheduling`."""
         states = states_of(self._processes(port))
         found = {"processes": states, "unusual": what_is_unusual(states, niceness)} if states else {}
-        return read_section(ServerScheduling, found, "scheduling")
+        return from_json(ServerScheduling, found, "scheduling")
 
     def uptime_ns(self, port: int | None) -> int | None:
         """See `squall.cluster.node.agent.NodeAgent.server_uptime_ns`."""

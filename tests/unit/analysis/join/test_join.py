@@ -16,11 +16,11 @@ from squall.analysis.clocks.track import ClockTrack
 from squall.analysis.join.join import read_join_report, write_joined
 from squall.analysis.join.server_parts import PARTS
 from squall.analysis.metrics.windows import WINDOW_NS, write_windows
+from squall.analysis.record import to_json
 from squall.analysis.schema import arrow_schema
 from squall.analysis.storage.query import Spread, in_threads
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.identities import cost_identities
-from squall.analysis.tables.document import to_json
 from squall.scenarios.errors import AnalysisError, MissingTable
 from tests.known import known
 from tests.synthetic_runs import MS, START_NS, S, SyntheticRun, phase_at, synthesise

@@ -16,9 +16,8 @@ from squall.analysis.join.join import write_joined
 from squall.analysis.metrics.records import RunMetrics
 from squall.analysis.metrics.run import run_metrics
 from squall.analysis.metrics.windows import write_windows
-from squall.analysis.record import from_json
+from squall.analysis.record import from_json, to_json
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.document import to_json
 from tests.many_examples import folder_in
 from tests.planted_runs import FEATURES, MS, STYLES, Planted, PlantedBatch, Shape, plant, shapes
 from tests.reference_join import Reference, Row, key, reference
