@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from squall.analysis.clocks.timeline import RunPhase, measure_spans, phase_spans, planned_measure_spans
 from squall.analysis.compare.overhead_file import find_overhead
@@ -38,7 +39,6 @@ from squall.analysis.requests.rejections import Rejections, rejection_figures
 from squall.analysis.requests.requests import Requests, is_open_load, rows_in
 from squall.analysis.requests.sequences import run_sequences
 from squall.analysis.requests.stimulus import Stimulus
-from squall.analysis.storage.places.place import metadata_of
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.accounting import accounting
@@ -273,4 +273,4 @@ def _read(store: RunStore, table: str, columns: list[str] | None = None) -> pa.T
 
 
 def _n_rows(store: RunStore, table: str) -> list[int]:
-    return [metadata_of(part).num_rows for part in store.parts(table)]
+    return [pq.read_metadata(part).num_rows for part in store.parts(table)]

@@ -31,8 +31,7 @@ from squall.analysis.decisions.figures import BROKEN
 from squall.analysis.decisions.of_run import with_certain_request
 from squall.analysis.derive import derive, is_derived
 from squall.analysis.storage.home import HERE, is_to_be_sent, send_away, sending_command, unsent_text
-from squall.analysis.storage.places.object_folder import ObjectFolder
-from squall.analysis.storage.places.place import place_at
+from squall.analysis.storage.object_folder import ObjectFolder, place_at
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary_file import Summary
 from squall.analysis.tables.manifest import DecidedFacts, Manifest, PhaseFacts, PlanFacts

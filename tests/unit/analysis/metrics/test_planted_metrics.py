@@ -95,7 +95,7 @@ def check_findings(store: RunStore, found: RunMetrics, expected: Reference) -> N
             continue  # of requests, or of an instance that began no batch
         seen.append((one.scope.phase, name, one.level))
         if one.rows is not None and one.rows.table == "batch_costs":
-            files = [str(path) for path in store.path("batch_costs")]
+            files = [str(path) for path in store.parts("batch_costs")]
             rows = duckdb.read_parquet(files).filter(one.rows.where).to_arrow_table().to_pylist()
             own = {k for k, c in costs.items() if (c["phase"], instance_name(c)) == (one.scope.phase, name)}
             assert {key(row) for row in rows} == own
