@@ -92,16 +92,6 @@ def test_a_part_there_is_read_as_one_here(part: FarPart, tmp_path: Path) -> None
     assert (tmp_path / "back" / "part.parquet").read_bytes() == here.read_bytes()
 
 
-def test_duckdb_reads_a_part_there(part: FarPart) -> None:
-    with duckdb.connect() as connection:
-        register_places(connection)
-        register_places(connection)
-        (found,) = connection.execute(
-            f"SELECT count(*), sum(number) FROM {read_parquet([part])} WHERE number >= 990"
-        ).fetchall()
-    assert found == (10, sum(range(990, 1_000)))
-
-
 @pytest.fixture
 def large(place: Place, tmp_path: Path) -> FarPart:
     """60,000 rows of six columns in 30 row groups."""
@@ -115,6 +105,7 @@ def test_threads_of_a_query_do_not_disturb_one_another(large: FarPart) -> None:
     with duckdb.connect() as connection:
         connection.execute("SET threads = 8")
         connection.execute("SET enable_external_file_cache = false")
+        register_places(connection)
         register_places(connection)
         sums = ", ".join(f"sum({name})" for name in "abcdef")
         for _ in range(5):
