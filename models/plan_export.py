@@ -191,43 +191,40 @@ def build_plan(trt: Any, onnx_file: Path, spec: ModelSpec, rows: RowProfile, opt
     """
     log = _log(trt)
     try:
-        return _build(trt, log, onnx_file, spec, rows, options)
+        builder = trt.Builder(log)
+        network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
+        parser = trt.OnnxParser(network, log)
+        if not parser.parse_from_file(str(onnx_file)):
+            why = "; ".join(parser.get_error(index).desc() for index in range(parser.num_errors))
+            raise TargetError(
+                f"TensorRT {trt.__version__} does not take the ONNX file of {spec.name}: {why or log.last}"
+            )
+        config = builder.create_builder_config()
+        config.clear_flag(trt.BuilderFlag.TF32)  # fp32 is full float32, as everywhere in squall
+        if options.workspace_bytes:
+            config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, options.workspace_bytes)
+        profile = builder.create_optimization_profile()
+        for one in spec.inputs:
+            profile.set_shape(
+                one.name, *((n, *one.dims) for n in (rows.min_rows, rows.opt_rows, rows.max_rows))
+            )
+        if config.add_optimization_profile(profile) < 0:
+            raise TargetError(f"TensorRT refuses the rows {rows} of {spec.name}: {log.last}")
+        if options.timing_cache is not None:
+            _attach_cache(config, options.timing_cache)
+        plan = builder.build_serialized_network(network, config)
+        if plan is not None and options.timing_cache is not None:
+            _save_cache(config, options.timing_cache)
+        return bytes(plan)
     except SquallError:
         raise
-    except Exception as error:  # a builder that finds no GPU raises TypeError; others are RuntimeError
+    except OSError as error:
+        file = options.timing_cache
+        raise StoreError(f"cannot read or write the timing cache {file}: {error.strerror}") from error
+    except Exception as error:  # TypeError of a builder without a GPU and of no plan, else RuntimeError
         raise TargetError(
             f"TensorRT cannot build {spec.name}: {log.last or error}{_mend(log.last)}"
         ) from error
-
-
-def _build(
-    trt: Any, log: Any, onnx_file: Path, spec: ModelSpec, rows: RowProfile, options: PlanOptions
-) -> bytes:
-    builder = trt.Builder(log)
-    network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
-    parser = trt.OnnxParser(network, log)
-    if not parser.parse_from_file(str(onnx_file)):
-        why = "; ".join(parser.get_error(index).desc() for index in range(parser.num_errors))
-        raise TargetError(
-            f"TensorRT {trt.__version__} does not take the ONNX file of {spec.name}: {why or log.last}"
-        )
-    config = builder.create_builder_config()
-    config.clear_flag(trt.BuilderFlag.TF32)  # fp32 is full float32, as everywhere in squall
-    if options.workspace_bytes:
-        config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, options.workspace_bytes)
-    profile = builder.create_optimization_profile()
-    for one in spec.inputs:
-        profile.set_shape(one.name, *((n, *one.dims) for n in (rows.min_rows, rows.opt_rows, rows.max_rows)))
-    if config.add_optimization_profile(profile) < 0:
-        raise TargetError(f"TensorRT refuses the rows {rows} of {spec.name}: {log.last}")
-    if options.timing_cache is not None:
-        _attach_cache(config, options.timing_cache)
-    plan = builder.build_serialized_network(network, config)
-    if plan is None:
-        raise TargetError(f"TensorRT cannot build {spec.name}: {log.last}{_mend(log.last)}")
-    if options.timing_cache is not None:
-        _save_cache(config, options.timing_cache)
-    return bytes(plan)
 
 
 def _log(trt: Any) -> Any:
@@ -254,11 +251,7 @@ def _mend(said: str) -> str:
 
 
 def _attach_cache(config: Any, file: Path) -> None:
-    try:
-        held = file.read_bytes() if file.exists() else b""
-    except OSError as error:
-        raise StoreError(f"cannot read the timing cache {file}: {error.strerror}") from error
-    cache = config.create_timing_cache(held)
+    cache = config.create_timing_cache(file.read_bytes() if file.exists() else b"")
     if cache is None or not config.set_timing_cache(cache, False):
         raise ScenarioError(
             f"--timing-cache {file} is of another GPU or another TensorRT: name another file, or remove it"
@@ -268,9 +261,6 @@ def _attach_cache(config: Any, file: Path) -> None:
 def _save_cache(config: Any, file: Path) -> None:
     """By a file beside it, so that a build that is cut short leaves the old one."""
     beside = file.with_name(f"{file.name}.part")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_bytes(bytes(config.get_timing_cache().serialize()))
-        beside.replace(file)
-    except OSError as error:
-        raise StoreError(f"cannot write the timing cache {file}: {error.strerror}") from error
+    file.parent.mkdir(parents=True, exist_ok=True)
+    beside.write_bytes(bytes(config.get_timing_cache().serialize()))
+    beside.replace(file)
