@@ -37,14 +37,14 @@ from squall.cluster.placement import Node, Placement, place
 from squall.cluster.remote.session import Session
 from squall.models.spec import ModelSpec, TensorSpec, head_of, head_spec
 from squall.scenarios.config.scenario import Scenario
-from squall.scenarios.locust.plan import LocustPlan
+from squall.scenarios.locust_plan import LocustPlan
+from squall.scenarios.model_shares import models_of
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.deal import workers_of
 from squall.scenarios.plan.growing import pieces
 from squall.scenarios.plan.plan import Plan
 from squall.scenarios.plan.route import planned_by_server
 from squall.scenarios.run_plan import RunPlan, plan_run, routed
-from squall.scenarios.shares.ranges import models_of
 
 _PLAN_BYTES = 23
 """An arrival in a worker's memory: the columns of `Plan`, with its server."""

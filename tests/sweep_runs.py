@@ -16,7 +16,7 @@ from squall.cluster.commands.decisions.sweeps.sweeper import Asked, Surroundings
 from squall.cluster.driver.run import RunResult
 from squall.cluster.interrupts import Interrupts
 from squall.scenarios.config.scenario import Scenario
-from squall.scenarios.experiments.experiment import Experiment, load_experiment
+from squall.scenarios.experiment import Experiment, load_experiment
 
 POISSON = {"kind": "poisson", "rate": "60/s"}
 SCENARIO: dict[str, Any] = {

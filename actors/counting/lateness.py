@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from squall.analysis.schema import OUTCOMES
 from squall.scenarios.plan.plan import Plan
-from squall.scenarios.promises.promise import LateLimit
+from squall.scenarios.promises import LateLimit
 
 _OK = OUTCOMES.index("ok")
 

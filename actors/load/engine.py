@@ -29,7 +29,7 @@ from squall.actors.sequences.turns import Turns
 from squall.analysis.schema import OUTCOME_CODE
 from squall.models.payload import encode_id
 from squall.scenarios.plan.plan import Plan, kinds_of
-from squall.scenarios.promises.promise import DECIDED
+from squall.scenarios.promises import DECIDED
 from squall.scenarios.sequences import IN_TURN
 from squall.scenarios.sizes import LARGEST_PHASE_COUNT
 

@@ -21,10 +21,10 @@ from squall.actors.messages.template import Template, TemplateKey
 from squall.actors.net.loop import Loop
 from squall.actors.sequences.handed import HandedSequences
 from squall.analysis.schema import OUTCOME_CODE
+from squall.scenarios.model_shares import models_of
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan
 from squall.scenarios.sequences import IN_TURN
-from squall.scenarios.shares.ranges import models_of
 
 try:
     from squall.actors import _lane as core

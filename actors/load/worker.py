@@ -57,11 +57,11 @@ from squall.models.payload import PLAIN, RequestOptions
 from squall.models.spec import ModelSpec
 from squall.scenarios.errors import ClusterError, SquallError, TargetError
 from squall.scenarios.foreign_text import secrets_of, without_secrets
+from squall.scenarios.model_shares import models_of
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan
-from squall.scenarios.promises.promise import LateLimit
+from squall.scenarios.promises import LateLimit
 from squall.scenarios.sequences import SequenceRule, Sequences
-from squall.scenarios.shares.ranges import models_of
 from squall.scenarios.units import NS_PER_S
 
 _SAMPLE_NS = NS_PER_S

@@ -15,7 +15,7 @@ from squall.analysis.limits import LIMITS
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.plan.growing import pieces
 from squall.scenarios.plan.plan import PhaseSpan, Plan
-from squall.scenarios.promises.promise import LateLimit, Promise
+from squall.scenarios.promises import LateLimit, Promise
 from squall.scenarios.run_plan import RunPlan
 from squall.scenarios.units import NS_PER_S
 

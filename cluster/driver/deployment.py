@@ -42,7 +42,7 @@ from squall.cluster.progress import Screen
 from squall.cluster.remote.spawn import Handle, ask_all, end_all, wait_all
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ClusterError, SquallError, StoreError, TargetError
-from squall.scenarios.locust.plan import LocustPlan
+from squall.scenarios.locust_plan import LocustPlan
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import PhaseSpan, Plan
 from squall.scenarios.run_plan import RunPlan

@@ -18,7 +18,7 @@ from squall.models.made import make_inputs
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.errors import ScenarioError, TargetError
-from squall.scenarios.locust.plan import LocustPlan
+from squall.scenarios.locust_plan import LocustPlan
 from squall.scenarios.plan.plan import kinds_of
 from squall.scenarios.run_plan import RunPlan
 

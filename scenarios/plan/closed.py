@@ -20,9 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from squall.scenarios.data.drawing import drawn, entry_dtype
+from squall.scenarios.model_shares import Draw, VariantRange, drawn_models, mixed, shifted
 from squall.scenarios.plan.plan import PhaseSpan, kind_code, stream
-from squall.scenarios.shares.drawing import Draw, drawn_models, mixed, shifted
-from squall.scenarios.shares.ranges import VariantRange
 
 if TYPE_CHECKING:  # of a file's sections: a worker that has no users starts without them
     from squall.scenarios.arrivals.users import ThinkConfig

@@ -23,13 +23,12 @@ from squall.scenarios.data.drawing import drawn, entry_dtype
 from squall.scenarios.data.named import named_entries
 from squall.scenarios.data.opening import count_entries, faults_at
 from squall.scenarios.errors import ScenarioError
+from squall.scenarios.model_shares import Draw, VariantRange, drawn_models, mixed, ranges_of, shifted
 from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan, ModelLoad
 from squall.scenarios.plan.deal import PlanRule, affinity_of
 from squall.scenarios.plan.growing import PIECE_ROWS, Column
 from squall.scenarios.plan.mix import draw_rows, settled, trace_rows
 from squall.scenarios.plan.plan import COLUMNS, VARIANT_TYPES, PhaseSpan, Plan, stream
-from squall.scenarios.shares.drawing import Draw, drawn_models, mixed, shifted
-from squall.scenarios.shares.ranges import VariantRange, ranges_of
 from squall.scenarios.sizes import LARGEST_ARRIVAL_COUNT
 
 

@@ -29,7 +29,7 @@ def sweep(
     """Runs every cell of an experiment with several seeds: which is best, and which cannot be told apart from it?"""
     from squall.cluster.commands.decisions.sweeps.results import screen_lines, sweep_json
     from squall.cluster.commands.decisions.sweeps.sweeper import Asked, run_sweep
-    from squall.scenarios.experiments.experiment import load_experiment
+    from squall.scenarios.experiment import load_experiment
 
     loaded = load_experiment(experiment, allow_env or ())
     if is_dry:

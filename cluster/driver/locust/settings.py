@@ -11,7 +11,7 @@ from squall.cluster.driver.payloads.wires import asked_at, request_options
 from squall.cluster.node.endpoint import Endpoint, bracketed
 from squall.cluster.placement import Node
 from squall.scenarios.config.scenario import Scenario
-from squall.scenarios.locust.plan import LocustPlan
+from squall.scenarios.locust_plan import LocustPlan
 
 _LOOPBACK = "127.0.0.1"
 

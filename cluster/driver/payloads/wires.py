@@ -18,7 +18,7 @@ from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan
-from squall.scenarios.promises.promise import OF_RESPONSES, Metric
+from squall.scenarios.promises import OF_RESPONSES, Metric
 from squall.scenarios.sequences import SequenceRule
 
 

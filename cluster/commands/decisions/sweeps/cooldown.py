@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from squall.cluster.progress import Screen
-from squall.scenarios.experiments.file import CooldownConfig
+from squall.scenarios.experiment import CooldownConfig
 from squall.scenarios.units import NS_PER_S
 
 _LOOK_EVERY_S = 0.5

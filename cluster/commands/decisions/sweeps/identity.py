@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from squall.scenarios.errors import ScenarioError
-from squall.scenarios.experiments.experiment import Experiment
+from squall.scenarios.experiment import Experiment
 
 _TRACES = "traces"
 

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 
 from squall.analysis.experiments.rows import CELL, CONFIRM
 from squall.cluster.commands.decisions.sweeps.journal import Plan, State
-from squall.scenarios.experiments.experiment import Cell, Experiment
-from squall.scenarios.experiments.order import PlannedRun
+from squall.scenarios.experiment import Cell, Experiment, PlannedRun
 
 
 def choosing_plans(experiment: Experiment, state: State, site: str, is_forced: bool) -> list[Plan]:

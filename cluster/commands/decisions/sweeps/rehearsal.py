@@ -14,7 +14,7 @@ from squall.cluster.commands.decisions.sweeps.journal import Plan, State, read_s
 from squall.cluster.commands.decisions.sweeps.plans import cells_to_run, choosing_plans
 from squall.cluster.commands.decisions.sweeps.runnable import refuse_unrunnable
 from squall.cluster.commands.decisions.sweeps.site import Site
-from squall.scenarios.experiments.experiment import Experiment
+from squall.scenarios.experiment import Experiment
 from squall.scenarios.units import NS_PER_S
 
 

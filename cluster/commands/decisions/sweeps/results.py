@@ -12,7 +12,7 @@ from squall.analysis.experiments.words import answer, cell_lines, facts
 from squall.analysis.render.decision_page import page_html
 from squall.cluster.commands.decisions.sweeps.journal import State
 from squall.cluster.measured import write_bytes, write_text
-from squall.scenarios.experiments.experiment import Experiment, is_running
+from squall.scenarios.experiment import Experiment, is_running
 
 
 def design_of(experiment: Experiment, n_planned: int) -> Design:

@@ -9,7 +9,7 @@ from pathlib import Path
 from squall.cluster.driver.intent import describe_plan, refuse_empty, refuse_strange_head
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
-from squall.scenarios.experiments.experiment import Cell
+from squall.scenarios.experiment import Cell
 from squall.scenarios.run_plan import plan_run
 
 

@@ -31,7 +31,7 @@ from squall.cluster.interrupts import Interrupts
 from squall.cluster.measured import Measurer, RunOne, folder_of_runs, gather_broken_off
 from squall.cluster.progress import Screen
 from squall.scenarios.errors import ScenarioError, SquallError, StoreError, TargetError
-from squall.scenarios.experiments.experiment import Experiment
+from squall.scenarios.experiment import Experiment
 
 _MOST_UNREACHED = 3
 """Runs in a row that failed at a server that runs already: it will not be there for the next one either."""

@@ -31,7 +31,7 @@ from squall.scenarios.published.experiment import load_published
 from tests.overhead_runs import write_run
 from tests.sweep_runs import FakeRuns, load, sweep
 from tests.unit.cluster.commands.test_capacity import scenario, settings
-from tests.unit.scenarios.published.test_published_experiments import write
+from tests.unit.scenarios.test_published import write
 
 NAMES = ["../run", "/tmp/run", "..", "a/b", "a\x1b[2J", "x" * 256]
 DEEP = "[" * 100_000 + "]" * 100_000

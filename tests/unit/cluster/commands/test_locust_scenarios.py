@@ -22,7 +22,7 @@ from squall.cluster.driver.intent import announce, describe_plan, refuse_empty
 from squall.scenarios.config.loader import load_scenario
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
-from squall.scenarios.experiments.experiment import Experiment, load_experiment
+from squall.scenarios.experiment import Experiment, load_experiment
 from squall.scenarios.run_plan import plan_run
 from squall.scenarios.units import NS_PER_S
 

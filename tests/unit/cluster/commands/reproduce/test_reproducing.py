@@ -23,7 +23,7 @@ from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ClusterError, ScenarioError, StoreError
 from squall.scenarios.published.experiment import PublishedExperiment, load_published
 from tests.sweep_runs import SITE, FakeRuns
-from tests.unit.scenarios.published.test_published_experiments import PARTS, write
+from tests.unit.scenarios.test_published import PARTS, write
 
 TWO_PARTS = {
     "latency": PARTS["latency"],

@@ -16,7 +16,7 @@ from squall.models.spec import ModelSpec, TensorSpec
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
-from squall.scenarios.locust.plan import LocustPlan
+from squall.scenarios.locust_plan import LocustPlan
 from squall.scenarios.run_plan import plan_run
 
 TENSORS = (TensorSpec("INPUT", "FP32", (-1,)),)

@@ -17,9 +17,9 @@ from squall.cluster.progress import Screen
 from squall.models.spec import ModelSpec, TensorSpec
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.errors import ScenarioError
+from squall.scenarios.model_shares import models_of
 from squall.scenarios.plan.plan import Plan
 from squall.scenarios.run_plan import plan_run
-from squall.scenarios.shares.ranges import models_of
 
 VALUE = TensorSpec("IN", "FP32", (1,))
 SPECS = [

@@ -1,8 +1,14 @@
-"""Which model each request asks, drawn from a seeded stream, and what else is drawn for it by that model's own law."""
+"""Several models under one load: which payload variants are whose, and which model each request asks.
+
+Each model has a range of the plan's payload variants, so that a variant names its model. Models are drawn from a seeded
+stream, and what else is drawn for a request by that model's own law.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -12,6 +18,29 @@ from squall.scenarios.exact import draws
 
 Draw = Callable[[int], NDArray[Any]]
 """What is drawn for the next n requests, (n,)."""
+
+
+@dataclass(frozen=True)
+class VariantRange:
+    """The payload variants of one model: [first, first + n_variants) of those of the plan."""
+
+    first: int
+    n_variants: int
+
+
+def ranges_of(counts: Sequence[int]) -> tuple[VariantRange, ...]:
+    """One after another from 0 on, for models with so many variants each."""
+    firsts = [0, *accumulate(counts)]
+    return tuple(VariantRange(first, n) for first, n in zip(firsts, counts, strict=False))
+
+
+def models_of(variants: Any, ranges: Sequence[VariantRange]) -> NDArray[np.int64]:
+    """The number of the model of each variant, (n,); 0 where there are no ranges, of one model."""
+    if not ranges:
+        return np.zeros(np.shape(variants), np.int64)
+    firsts = np.array([one.first for one in ranges], np.int64)
+    found: NDArray[np.int64] = np.searchsorted(firsts, variants, side="right").astype(np.int64) - 1
+    return found
 
 
 def drawn_models(shares: Sequence[float], rng: np.random.Generator) -> Draw:

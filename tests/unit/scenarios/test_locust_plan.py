@@ -1,17 +1,24 @@
-"""The locustfile and what lies beside it: what is read, what is left out, what is refused and how."""
+"""The plan of a run whose load is Locust's: its digest, its end, and the files that it brings."""
 
 from __future__ import annotations
 
 import os
 import warnings
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from squall.scenarios import locust_plan
+from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.locust.load import LocustConfig
+from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
-from squall.scenarios.locust import files
-from squall.scenarios.locust.files import LocustFiles, read_locust_files
+from squall.scenarios.locust_plan import LocustFiles, LocustPlan, read_locust_files
+from squall.scenarios.plan.rates import mean_rate_hz, scaled_scenario
+from squall.scenarios.run_plan import plan_run, routed
+from squall.scenarios.units import NS_PER_S
 
 USERS = b"from locust import User\n"
 
@@ -69,17 +76,13 @@ def test_links_are_followed_each_folder_once(tmp_path: Path) -> None:
     assert found.contents == {"locustfile.py": USERS, "data/linked/a.csv": b"a"}
 
 
-def test_an_empty_file_a_mark_of_byte_order_and_a_stated_encoding_are_python(tmp_path: Path) -> None:
-    for source in (b"", b"\xef\xbb\xbfx = 1\n", b"# coding: latin-1\nx = '\xe9'\n"):
-        (tmp_path / "locustfile.py").write_bytes(source)
-        assert read_locust_files(config(tmp_path)).contents["locustfile.py"] == source
-
-
-def test_what_python_warns_of_is_no_matter_here(tmp_path: Path) -> None:
-    (tmp_path / "locustfile.py").write_bytes(b"x = '\\d'\ny = x is 'a'\n")
+def test_any_python_is_read_whatever_python_warns_of(tmp_path: Path) -> None:
+    odd = (b"", b"\xef\xbb\xbfx = 1\n", b"# coding: latin-1\nx = '\xe9'\n", b"x = '\\d'\ny = x is 'a'\n")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        read_locust_files(config(tmp_path))
+        for source in odd:
+            (tmp_path / "locustfile.py").write_bytes(source)
+            assert read_locust_files(config(tmp_path)).contents["locustfile.py"] == source
 
 
 @pytest.mark.parametrize(
@@ -94,7 +97,7 @@ def test_what_python_warns_of_is_no_matter_here(tmp_path: Path) -> None:
         (b"x = '\xe9'\n", "'utf-8' codec can't decode byte 0xe9"),
         (b"# coding: klingon\n", "SyntaxError: unknown encoding: klingon"),
         (b"x = " + b"(" * 300 + b")" * 300 + b"\n", "SyntaxError: too many nested parentheses"),
-        (b"x = " + b"-" * 100_000 + b"1\n", "locustfile.py: MemoryError: nested too deep"),
+        (b"x = " + b"-" * 100_000 + b"1\n", "locustfile.py: nested too deep"),
     ],
 )
 def test_what_is_no_python_is_told_in_its_own_words_with_the_line(
@@ -125,8 +128,8 @@ def test_files_that_are_not_there_or_are_no_files_are_named_with_their_key(tmp_p
 
 
 def test_no_more_is_read_than_may_travel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert files.MOST_BYTES == 64 * 2**20
-    monkeypatch.setattr(files, "MOST_BYTES", 2**20)
+    assert locust_plan.MOST_BYTES == 64 * 2**20
+    monkeypatch.setattr(locust_plan, "MOST_BYTES", 2**20)
     (tmp_path / "locustfile.py").write_bytes(USERS)
     (tmp_path / "data").mkdir()
     for name, n_bytes in (("a", 2**19), ("b", 2**19 - len(USERS))):
@@ -134,12 +137,12 @@ def test_no_more_is_read_than_may_travel(tmp_path: Path, monkeypatch: pytest.Mon
     assert len(read_locust_files(config(tmp_path, include=("data",))).contents) == 3
     with (tmp_path / "data" / "c").open("wb") as file:
         file.truncate(2**40)  # a hole: whoever read all of it would have no memory left
-    with pytest.raises(ScenarioError, match=r"^load\.locust\.include: more than 1 MiB in all"):
+    with pytest.raises(ScenarioError, match=r"^load\.locust\.include: .*/c: more than 1 MiB"):
         read_locust_files(config(tmp_path, include=("data",)))
     with (tmp_path / "huge.py").open("wb") as file:
         file.truncate(2**40)
     with pytest.raises(
-        ScenarioError, match=r"^load\.locust\.file: .*/huge\.py: more than 2 MiB of Python; put data"
+        ScenarioError, match=r"^load\.locust\.file: .*/huge\.py: more than 2 MiB, .*; put data"
     ):
         read_locust_files(config(tmp_path, "huge.py"))
 
@@ -149,7 +152,7 @@ def test_a_locustfile_that_is_too_large_is_not_compiled(tmp_path: Path) -> None:
     (tmp_path / "locustfile.py").write_bytes(most)
     assert read_locust_files(config(tmp_path)).contents == {"locustfile.py": most}
     text = refusal(tmp_path, b"a (\n" + most)  # of which Python would say that it is none
-    assert "more than 2 MiB of Python" in text
+    assert "more than 2 MiB" in text
 
 
 def test_the_digest_is_of_names_and_contents() -> None:
@@ -172,3 +175,66 @@ def test_a_name_that_is_no_text_has_a_digest_too(tmp_path: Path) -> None:
     found.write(tmp_path / "node")
     assert len(found.sha256()) == 64
     assert os.listdir(os.fsencode(tmp_path / "node" / "data")) == [b"\xff.csv"]
+
+
+def scenario_of(folder: Path, more: dict[str, Any] | None = None, **locust: Any) -> Scenario:
+    path = folder / "locustfile.py"
+    folder.mkdir(exist_ok=True)
+    if not path.exists():
+        path.write_text("x = 1\n")
+    load = {"locust": {"file": str(path), "run_time": "5s", **locust}}
+    mapping = {"name": "x", "seed": 1, "model": {"name": "m"}, "load": load, **(more or {})}
+    return scenario_from_mapping(mapping, "test")
+
+
+def plan_of(folder: Path, more: dict[str, Any] | None = None, **locust: Any) -> LocustPlan:
+    plan = plan_run(scenario_of(folder, more, **locust), None)
+    assert isinstance(plan, LocustPlan)
+    return plan
+
+
+def test_its_digest_is_of_what_is_sent_and_not_of_where_files_lie(tmp_path: Path) -> None:
+    digest = plan_of(tmp_path / "a").sha256()
+    assert plan_of(tmp_path / "b").sha256() == digest
+    assert plan_of(tmp_path / "a", html=True).sha256() == digest
+    assert plan_of(tmp_path / "a", web={}).sha256() == digest
+    changes: dict[str, Any] = {
+        "users": 2, "spawn_rate": 3, "run_time": "6s", "tags": ["a"], "exclude_tags": ["a"], "user_classes": ["A"],
+        "host": "http://x", "stop_timeout": "1s", "options": ["--own"],
+    }  # fmt: skip
+    others = {plan_of(tmp_path / "a", **{key: value}).sha256() for key, value in changes.items()}
+    assert len({digest, *others}) == len(changes) + 1
+    (tmp_path / "a" / "locustfile.py").write_text("x = 2\n")
+    assert plan_of(tmp_path / "a").sha256() != digest
+
+
+def test_stated_phases_and_those_that_run_time_implies_are_one_plan(tmp_path: Path) -> None:
+    implied = scenario_of(tmp_path)
+    phases = implied.to_mapping()["phases"]
+    load = {"locust": {"file": str(tmp_path / "locustfile.py")}}
+    stated = scenario_of(tmp_path, {"phases": phases, "load": load})
+    assert plan_run(stated, None).sha256() == plan_run(implied, None).sha256()
+
+
+def test_load_ends_with_the_last_phase_that_is_no_drain_and_users_in_what_is_left(tmp_path: Path) -> None:
+    phases = [
+        {"name": str(at), "kind": kind, "duration": "1s"} for at, kind in enumerate(("measure", "drain") * 2)
+    ]
+    file = {"file": str(tmp_path / "locustfile.py")}
+    for more, timeout_ns in (({}, NS_PER_S), ({"stop_timeout": "0s"}, 0)):
+        plan = plan_of(tmp_path, {"phases": phases, "load": {"locust": {**file, **more}}})
+        assert (plan.load_end_ns, plan.stop_timeout_ns) == (3 * NS_PER_S, timeout_ns)
+
+
+def test_servers_do_not_change_it(tmp_path: Path) -> None:
+    scenario = scenario_of(tmp_path, {"servers": {"count": 3}})
+    plan = plan_run(scenario, None)
+    assert routed(plan, scenario, scenario.entries_for(3)) is plan
+
+
+def test_it_has_no_rate(tmp_path: Path) -> None:
+    scenario = scenario_of(tmp_path)
+    with pytest.raises(ValueError, match="has no rate"):
+        mean_rate_hz(scenario)
+    with pytest.raises(ScenarioError, match="no rate that could be scaled"):
+        scaled_scenario(scenario, Fraction(1, 2), "time")

@@ -16,13 +16,12 @@ from squall.scenarios.config.clients.routing import RoutingConfig
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
+from squall.scenarios.model_shares import VariantRange, drawn_models, models_of, ranges_of
 from squall.scenarios.plan.closed import ClosedPlan, deal_closed
 from squall.scenarios.plan.deal import affinity_of
 from squall.scenarios.plan.plan import Plan, codes_by_model, deal, kinds_of
 from squall.scenarios.plan.route import planned_by_server, route
 from squall.scenarios.run_plan import plan_run
-from squall.scenarios.shares.drawing import drawn_models
-from squall.scenarios.shares.ranges import VariantRange, models_of, ranges_of
 from tests.merged_plans import merge
 
 MODELS: list[dict[str, Any]] = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +9,14 @@ import pytest
 import yaml
 
 from squall.scenarios.errors import ScenarioError
-from squall.scenarios.published.experiment import bundled_names, load_published
+from squall.scenarios.published.experiment import bundled_names, load_published, probe_from_mapping
+from squall.scenarios.published.file import PublishedFile
+from squall.scenarios.published.probe import OperatorProbe
 from squall.scenarios.units import NS_PER_S
 from tests.sweep_runs import SCENARIO
+from tests.unit.scenarios.refused import assert_says, refused
 
+E4 = Path(__file__).parents[3] / "scenarios" / "published" / "e4.yaml"
 ARTICLE = {"title": "t", "hardware": "h", "software": "s", "load": "l"}
 ROWS = [
     {"name": "one", "published": {"throughput_hz": 10, "p50_ns": "630ms"}},
@@ -82,9 +85,8 @@ def test_settings_of_the_rehearsal_win_over_those_of_the_part_and_these_over_the
 
 
 def test_published_durations_are_ns_and_ranges_stay_ranges(tmp_path: Path) -> None:
-    rows = load_published(write(tmp_path)).file.rows
-    assert rows[0].published == {"throughput_hz": 10, "p50_ns": 630_000_000}
-    assert rows[1].published == {"sm_util_ratio": (0.1, 0.2)}
+    published = [row.published for row in load_published(write(tmp_path)).file.rows]
+    assert published == [{"throughput_hz": 10, "p50_ns": 630_000_000}, {"sm_util_ratio": (0.1, 0.2)}]
 
 
 def test_the_digest_is_of_what_is_run_and_of_what_was_published(tmp_path: Path) -> None:
@@ -106,35 +108,36 @@ def test_seeds_may_be_asked_for_apart(tmp_path: Path) -> None:
     assert [sorted(set(seeds)) for seeds in plans] == [[1, 2, 3], [1, 2], [3], [5, 6, 7]]
 
 
+def refusal(path: str) -> str:
+    """What is said of the file, after its path."""
+    with pytest.raises(ScenarioError) as caught:
+        load_published(path)
+    place, _, said = str(caught.value).partition(f"{path}: ")
+    assert place == ""
+    return said
+
+
+@pytest.mark.parametrize("case", refused("published"))
+def test_what_does_not_fit_is_one_line_that_names_the_key(tmp_path: Path, case: dict[str, Any]) -> None:
+    changes = dict(case.get("changes", {}))
+    if "part" in case:
+        changes["parts"] = {"latency": {**PARTS["latency"], **case["part"]}}
+    if "figures" in case:
+        changes["rows"] = [{"name": "one", "published": case["figures"]}]
+    if "claim" in case:
+        changes["claims"] = [{"says": "s", "of": "one", **case["claim"]}]
+    assert_says(refusal(write(tmp_path, **changes)), case)
+
+
 @pytest.mark.parametrize(
-    ("changes", "expected"),
+    "changes",
     [
-        ({"scenario": None}, "give either scenario or probe"),
-        ({"parts": {}}, "a scenario needs rows and parts"),
-        ({"parts": {"latency": {**PARTS["latency"], "gives": ["p51_ns"]}}}, "unknown figure 'p51_ns'"),
-        ({"parts": {"latency": {**PARTS["latency"], "rows": ["two"]}}}, "there is no row 'two'"),
-        (
-            {"parts": {"latency": {**PARTS["latency"], "set": {"phases.bust.duration": "1s"}}}},
-            "parts.latency: ",
-        ),
-        ({"rows": [ROWS[0], ROWS[0]]}, "the name 'one' is used twice"),
-        ({"rows": [{"name": "one", "published": {"p51": 1}}]}, "p51: unknown figure"),
-        ({"rows": [{"name": "one"}, {"name": "two"}]}, "are the same scenario, leave one out"),
-        (
-            {"claims": [{"says": "x", "figure": "p50_ns", "of": "two", "at_least": 1}]},
-            "there is no row 'two'",
-        ),
-        ({"claims": [{"says": "x", "figure": "p50_ns", "of": "one"}]}, "says no bound"),
-        ({"claims": [{"says": "x", "figure": "p", "of": "one", "at_least": 1}]}, "unknown figure 'p'"),
+        {"rows": [{"name": "one", "published": {"execution_count": 10**400}}]},
+        {"claims": [{"says": "s", "of": "one", "figure": "p50_ns", "at_least": 10**400}]},
     ],
 )
-def test_what_does_not_fit_is_one_line_that_names_the_key(
-    tmp_path: Path, changes: dict[str, Any], expected: str
-) -> None:
-    with pytest.raises(ScenarioError, match=r"own\.yaml") as caught:
-        load_published(write(tmp_path, **changes))
-    assert expected in str(caught.value)
-    assert "\n" not in str(caught.value)
+def test_a_number_beyond_floats_is_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
+    assert refusal(write(tmp_path, **changes)).startswith(tuple(changes))
 
 
 def test_an_unknown_experiment_is_named_with_the_nearest() -> None:
@@ -144,53 +147,40 @@ def test_an_unknown_experiment_is_named_with_the_nearest() -> None:
         load_published("nosuch.yaml")
 
 
-@pytest.mark.parametrize(
-    ("published", "expected"),
-    [
-        ({"throughput_hz": "fast"}, "throughput_hz: 'fast' is no number"),
-        ({"throughput_hz": True}, "throughput_hz: True is no number"),
-        ({"regime": 7}, "regime: 7 is no text"),
-        ({"p50_ns": ["2ms", "1ms"]}, "p50_ns: the least of a range comes first, 2ms is above 1ms"),
-        ({"regime": ["a", "b"]}, "regime: a range has two numbers"),
-        ({"first_call_ns": -5}, "first_call_ns: -5 cannot be"),
-        ({"execution_count": 10**400}, "execution_count"),
-    ],
-)
-def test_a_figure_that_cannot_be_is_refused(published: dict[str, Any], expected: str, tmp_path: Path) -> None:
-    with pytest.raises(ScenarioError, match=re.escape(expected)):
-        load_published(write(tmp_path, rows=[{"name": "one", "published": published}]))
-
-
-@pytest.mark.parametrize(
-    ("claim", "expected"),
-    [
-        ({"figure": "p99_ns", "at_least": 1}, "claims[0]: no part gives p99_ns of 'one'"),
-        ({"figure": "p50_ns", "at_least": 2, "at_most": 1}, "at_least: 2 is above at_most, 1"),
-        ({"figure": "p50_ns", "at_least": 2, "equals": "3"}, "equals: stands alone"),
-        ({"figure": "p50_ns", "equals": "fast"}, "equals: 'fast' is no number"),
-        ({"figure": "regime", "at_least": 1}, "figure: regime is a text"),
-        ({"figure": "p50_ns", "to": "one", "at_least": 1}, "to: 'one' is the row itself"),
-        ({"figure": "p50_ns", "at_least": 10**400}, "at_least"),
-    ],
-)
-def test_a_claim_that_nothing_could_hold_is_refused(
-    claim: dict[str, Any], expected: str, tmp_path: Path
-) -> None:
-    with pytest.raises(ScenarioError, match=re.escape(expected)):
-        load_published(write(tmp_path, claims=[{"says": "s", "of": "one", **claim}]))
-
-
-def test_a_name_of_two_lines_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ScenarioError, match="must be one line"):
-        load_published(write(tmp_path, rows=[{"name": "one\ntwo"}]))
-
-
-def test_more_repeats_than_a_sweep_takes_are_refused_in_one_line(tmp_path: Path) -> None:
-    parts = {"latency": {**PARTS["latency"], "repeats": 10**6}}
-    with pytest.raises(ScenarioError, match=r"parts\.latency: repeats: .*1000"):
-        load_published(write(tmp_path, parts=parts))
-
-
 def test_long_names_of_an_experiment_and_its_part_are_cut_in_the_name_of_the_sweep(tmp_path: Path) -> None:
     loaded = load_published(write(tmp_path, name="a" * 64, parts={"b" * 64: PARTS["latency"]}))
     assert loaded.parts["b" * 64].file.name == "a" * 64
+
+
+def test_a_probe_has_a_row_a_size_or_variant() -> None:
+    assert probe_from_mapping({"kind": "operator", "sizes": [64, 128]}).rows == ("64", "128", "all sizes")
+    assert probe_from_mapping({"kind": "pipeline"}).rows == (
+        "pageable, separate kernels",
+        "pinned, separate kernels",
+        "pinned, one CUDA graph",
+        "pinned, one compiled stage",
+    )
+
+
+@pytest.mark.parametrize("case", refused("probe"))
+def test_a_file_of_a_probe_that_does_not_fit_is_one_line(tmp_path: Path, case: dict[str, Any]) -> None:
+    changes = {key: case[key] for key in case.keys() - {"place", "says"}}
+    if case.get("probe"):
+        changes |= {"rows": [], "claims": []}
+    path = tmp_path / "own.yaml"
+    path.write_text(yaml.safe_dump({**yaml.safe_load(E4.read_text(encoding="utf-8")), **changes}))
+    assert_says(refusal(str(path)), case)
+
+
+def test_the_rehearsal_changes_a_probe_by_key_paths(tmp_path: Path) -> None:
+    stated = yaml.safe_load(E4.read_text(encoding="utf-8"))
+    path = tmp_path / "own.yaml"
+    for settings in ({"schedule.active": 4, "device": "cpu"}, {"device.name": 1}):
+        path.write_text(yaml.safe_dump({**stated, "small": {"set": settings}}))
+        assert load_published(str(path)).probe == PublishedFile(**stated).probe
+        if "device" in settings:
+            probe = load_published(str(path), is_small=True).probe
+            assert isinstance(probe, OperatorProbe)
+            assert (probe.schedule.wait, probe.schedule.active, probe.device) == (1, 4, "cpu")
+    with pytest.raises(ScenarioError, match=r"probe\.device\.name: device holds no keys"):
+        load_published(str(path), is_small=True)
