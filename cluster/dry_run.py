@@ -16,14 +16,14 @@ from squall.analysis.tables.manifest import DataFacts, PlanFacts
 from squall.analysis.wording import count_text, share_text
 from squall.cluster.driver.client_workers import seats_of
 from squall.cluster.driver.intent import describe_plan, refuse_empty, trace_notes, users_text
-from squall.cluster.driver.payloads.packing import (
+from squall.cluster.driver.payload_packing import (
     Codes,
     GivenRequests,
     check_without_spec,
     one_spec,
     sendable,
 )
-from squall.cluster.driver.payloads.wires import asked_of
+from squall.cluster.driver.payload_wires import asked_of
 from squall.cluster.driver.preflight import (
     may_be_asked,
     refuse_asked,

@@ -32,8 +32,8 @@ from squall.cluster.driver.locust.crew import Crew, spawn_crew
 from squall.cluster.driver.locust.facts import first_facts
 from squall.cluster.driver.locust.settings import locust_settings
 from squall.cluster.driver.nodes import Nodes
-from squall.cluster.driver.payloads.bringing import bring, packing_place
-from squall.cluster.driver.payloads.packing import Requests, encoded_by_model, told_in_manifest
+from squall.cluster.driver.payload_bringing import bring, packing_place
+from squall.cluster.driver.payload_packing import Requests, encoded_by_model, told_in_manifest
 from squall.cluster.driver.trials import Try, try_requests
 from squall.cluster.node.agent import NodeAgent
 from squall.cluster.node.endpoint import Endpoint, headers_of

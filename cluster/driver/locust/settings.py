@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from squall.actors.locust.settings import MASTER, LocustSettings
 from squall.actors.triton_user.handed import UserModel, UserTarget
-from squall.cluster.driver.payloads.wires import asked_at, request_options
+from squall.cluster.driver.payload_wires import asked_at, request_options
 from squall.cluster.node.endpoint import Endpoint, bracketed
 from squall.cluster.placement import Node
 from squall.scenarios.config.scenario import Scenario

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from squall.cluster.driver.payloads.wires import asked_of, stream_rule
+from squall.cluster.driver.payload_wires import asked_of, stream_rule
 from squall.models.spec import ModelSpec, TensorSpec
 from squall.scenarios.errors import ScenarioError
 from tests.unit.scenarios.config.test_client_options import scenario_of

@@ -16,8 +16,8 @@ import pytest
 
 from squall.actors.messages.packed import PackFile
 from squall.actors.net.triton_control import PLAIN
-from squall.cluster.driver.payloads import packing
-from squall.cluster.driver.payloads.packing import (
+from squall.cluster.driver import payload_packing as packing
+from squall.cluster.driver.payload_packing import (
     Codes,
     GivenRequests,
     Requests,
@@ -27,7 +27,7 @@ from squall.cluster.driver.payloads.packing import (
     sendable,
     told_in_manifest,
 )
-from squall.cluster.driver.payloads.wires import stream_rule
+from squall.cluster.driver.payload_wires import stream_rule
 from squall.cluster.node.endpoint import Endpoint, ServedModel
 from squall.models.made import make_inputs
 from squall.models.payload import write_tensor
@@ -298,9 +298,9 @@ from squall.actors.clock import SystemClock
 from squall.actors.load.lane import IS_BUILT, Lane
 from squall.actors.net.loop import Loop
 from squall.actors.messages.packed_templates import PackedTemplates
-from squall.cluster.driver.payloads.packing import GivenRequests
+from squall.cluster.driver.payload_packing import GivenRequests
 from squall.models.spec import ModelSpec, TensorSpec
-from tests.unit.cluster.driver.payloads.test_packing import codes_of, scenario
+from tests.unit.cluster.driver.test_packing import codes_of, scenario
 
 
 def anonymous_bytes():
@@ -336,7 +336,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     values.flush()
     done = subprocess.run(
         [sys.executable, "-c", _PACKED, str(tmp_path), str(n)], capture_output=True, text=True, check=True,
-        cwd=Path(__file__).parents[5],
+        cwd=Path(__file__).parents[4],
     )  # fmt: skip
     for_writing, for_sending, n_bytes = map(int, done.stdout.split())
     assert n_bytes > n * 65_536

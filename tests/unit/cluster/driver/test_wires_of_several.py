@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from squall.actors.load.streams import StreamRule
-from squall.cluster.driver.payloads.wires import stream_rule
+from squall.cluster.driver.payload_wires import stream_rule
 from squall.models.spec import ModelSpec, TensorSpec
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario

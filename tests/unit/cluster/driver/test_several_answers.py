@@ -11,7 +11,7 @@ import pytest
 
 from squall.actors.net.triton_control import PLAIN
 from squall.cluster.driver.client_workers import Expected, expected_replies
-from squall.cluster.driver.payloads.packing import encoded_by_model
+from squall.cluster.driver.payload_packing import encoded_by_model
 from squall.cluster.node.endpoint import Endpoint, ServedModel
 from squall.cluster.progress import Screen
 from squall.models.spec import ModelSpec, TensorSpec
