@@ -26,12 +26,12 @@ from squall.cluster.driver.client_workers import (
     told_of_scheduling,
     worker_facts,
 )
-from squall.cluster.driver.collectors.observed import together
 from squall.cluster.driver.deployed_server import DeployedServer
 from squall.cluster.driver.locust.crew import Crew, spawn_crew
 from squall.cluster.driver.locust.facts import first_facts
 from squall.cluster.driver.locust.settings import locust_settings
 from squall.cluster.driver.nodes import Nodes
+from squall.cluster.driver.observed_collectors import together
 from squall.cluster.driver.payload_bringing import bring, packing_place
 from squall.cluster.driver.payload_packing import Requests, encoded_by_model, told_in_manifest
 from squall.cluster.driver.trials import Try, try_requests

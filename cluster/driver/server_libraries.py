@@ -15,7 +15,7 @@ from squall.analysis.tables.collected import (
     KernelRecordingFacts,
     KernelTies,
 )
-from squall.cluster.driver.collectors.observed import BATCHES_MEND, ELSEWHERE, KERNELS_MEND, Collectors
+from squall.cluster.driver.observed_collectors import BATCHES_MEND, ELSEWHERE, KERNELS_MEND, Collectors
 from squall.cluster.node.agent import NodeAgent
 from squall.cluster.node.injected.kernel_recording import NO_CUDA, NO_GPU
 from squall.cluster.remote.spawn import Handle

@@ -9,7 +9,7 @@ import pytest
 
 from squall.actors.nsys.session import SessionLost
 from squall.analysis.tables.collected import NsysStep
-from squall.cluster.driver.collectors.phase_profiler import LEAD_NS, PhaseProfiler
+from squall.cluster.driver.phase_profiler import LEAD_NS, PhaseProfiler
 from squall.cluster.node.agent import NodeAgent
 from squall.cluster.remote.spawn import Handle
 from squall.scenarios.errors import ClusterError, LostActor

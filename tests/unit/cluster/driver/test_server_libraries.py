@@ -10,8 +10,8 @@ import pytest
 
 from squall.analysis.clocks.track import ClockTrack
 from squall.analysis.tables.collected import KernelRecordingFacts, RecordedProcess
-from squall.cluster.driver.collectors.observed import Collectors
-from squall.cluster.driver.collectors.server_libraries import ServerLibraries
+from squall.cluster.driver.observed_collectors import Collectors
+from squall.cluster.driver.server_libraries import ServerLibraries
 from squall.cluster.node.agent import NodeAgent
 from squall.cluster.node.injected.kernel_recording import NO_CUDA, NO_GPU
 from squall.cluster.progress import Screen

@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 
-from squall.cluster.driver.collectors.observed import Collectors
+from squall.cluster.driver.observed_collectors import Collectors
 from squall.cluster.progress import Screen
 from squall.scenarios.errors import ClusterError
 
