@@ -27,9 +27,9 @@ from squall.cluster.driver.client_workers import (
     worker_facts,
 )
 from squall.cluster.driver.deployed_server import DeployedServer
-from squall.cluster.driver.locust.crew import Crew, spawn_crew
-from squall.cluster.driver.locust.facts import first_facts
-from squall.cluster.driver.locust.settings import locust_settings
+from squall.cluster.driver.locust_crew import Crew, spawn_crew
+from squall.cluster.driver.locust_facts import first_facts
+from squall.cluster.driver.locust_settings import locust_settings
 from squall.cluster.driver.nodes import Nodes
 from squall.cluster.driver.observed_collectors import together
 from squall.cluster.driver.payload_bringing import bring, packing_place

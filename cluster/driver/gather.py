@@ -20,9 +20,9 @@ from squall.analysis.tables.collected import KernelRecordingFacts, NsysFacts, Ob
 from squall.cluster.driver.client_workers import Worker
 from squall.cluster.driver.deployed_server import DeployedServer
 from squall.cluster.driver.deployment import Deployment, with_clock
-from squall.cluster.driver.locust.crew import Crew
-from squall.cluster.driver.locust.facts import ended_workers, last_facts, with_last_users
-from squall.cluster.driver.locust.outputs import kept_logs, kept_outputs
+from squall.cluster.driver.locust_crew import Crew
+from squall.cluster.driver.locust_facts import ended_workers, last_facts, with_last_users
+from squall.cluster.driver.locust_outputs import kept_logs, kept_outputs
 from squall.cluster.driver.nodes import Nodes, label_of
 from squall.cluster.driver.observed_collectors import BATCHES_MEND
 from squall.cluster.driver.phase_profiler import TOO_LATE, PhaseProfiler

@@ -52,8 +52,8 @@ from squall.cluster.driver.intent import (
     seeded_notes,
     trace_notes,
 )
-from squall.cluster.driver.locust.crew import Crew
-from squall.cluster.driver.locust.master_watch import MasterWatch
+from squall.cluster.driver.locust_crew import Crew
+from squall.cluster.driver.locust_master_watch import MasterWatch
 from squall.cluster.driver.phase_profiler import PhaseProfiler
 from squall.cluster.driver.preflight import check_before_ray, server_addresses
 from squall.cluster.driver.records.copies import remove_copies

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 
 from squall.actors.locust.locust_master import LocustMaster, MasterAccount
-from squall.cluster.driver.locust.crew import Crew
+from squall.cluster.driver.locust_crew import Crew
 from squall.scenarios.errors import ClusterError, LostActor, SquallError
 
 _LAST_REPORTS_S = 20.0

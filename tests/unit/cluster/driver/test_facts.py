@@ -14,7 +14,7 @@ from squall.actors.locust.locust_master import MasterAccount
 from squall.actors.locust.locust_worker import LocustWorker
 from squall.analysis.clocks.track import ClockTrack
 from squall.analysis.tables.locust import AskedUsers, LocustEntry
-from squall.cluster.driver.locust.facts import Ended, ended_workers, first_facts, last_facts, last_users
+from squall.cluster.driver.locust_facts import Ended, ended_workers, first_facts, last_facts, last_users
 from squall.cluster.remote.spawn import Handle
 from squall.scenarios.errors import ClusterError, LostActor
 from tests.locust_pair import settings_of

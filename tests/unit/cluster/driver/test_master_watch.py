@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from squall.actors.locust.locust_master import LocustMaster, MasterAccount
-from squall.cluster.driver.locust.crew import Crew
-from squall.cluster.driver.locust.master_watch import MasterWatch
+from squall.cluster.driver.locust_crew import Crew
+from squall.cluster.driver.locust_master_watch import MasterWatch
 from squall.cluster.placement import Node
 from squall.cluster.remote.spawn import Handle
 from squall.scenarios.errors import LostActor, ScenarioError

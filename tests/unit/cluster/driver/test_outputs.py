@@ -9,7 +9,7 @@ import pytest
 
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest
-from squall.cluster.driver.locust.outputs import kept_logs, kept_outputs
+from squall.cluster.driver.locust_outputs import kept_logs, kept_outputs
 from squall.cluster.node.agent import NodeAgent
 from squall.cluster.node.server_log import locust_logs
 from squall.cluster.remote.spawn import Handle

@@ -9,7 +9,7 @@ import pytest
 
 from squall.actors.locust.settings import MASTER, LocustSettings
 from squall.actors.net.triton_control import PLAIN
-from squall.cluster.driver.locust.settings import locust_settings, user_models
+from squall.cluster.driver.locust_settings import locust_settings, user_models
 from squall.cluster.node.endpoint import Endpoint
 from squall.cluster.placement import Node
 from squall.models.spec import ModelSpec, TensorSpec
