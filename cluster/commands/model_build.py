@@ -183,7 +183,7 @@ def _onnxruntime(build: Build, serving: ServingConfig) -> str:
 
 
 def _tensorrt(build: Build, serving: ServingConfig) -> str:
-    from squall.cluster.node.held.plan_gpus import building_gpu
+    from squall.cluster.node.plan_gpus import building_gpu
     from squall.models.export.onnx_file import DEFAULT_OPSET
     from squall.models.export.plan import PlanOptions, tensorrt
     from squall.models.export.repositories import write_plan_repository

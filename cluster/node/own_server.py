@@ -15,8 +15,8 @@ from squall.actors.sampling.triton_trace import TRACE, TraceSwitch, trace_holds,
 from squall.analysis.tables.deployed import ControlFacts, ServerScheduling
 from squall.analysis.tables.document import read_section
 from squall.cluster.node.endpoint import Endpoint
-from squall.cluster.node.held.plan_gpus import refuse_other_gpus
 from squall.cluster.node.injected.inside import LibrariesInside
+from squall.cluster.node.plan_gpus import refuse_other_gpus
 from squall.cluster.node.server import TritonServer
 from squall.cluster.node.server_environment import visible_gpus
 from squall.cluster.node.server_log import without_own_folders

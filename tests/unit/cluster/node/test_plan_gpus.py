@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from squall.cluster.node.held.plan_gpus import building_gpu, refuse_other_gpus
+from squall.cluster.node.plan_gpus import building_gpu, refuse_other_gpus
 from squall.models.export.plan_record import Gpu, PlanRecord, RowProfile
 from squall.scenarios.config.models.model import ModelConfig
 from squall.scenarios.errors import TargetError
