@@ -35,7 +35,7 @@ def _stated(name: str, stated: object) -> object:
     """Raises ValueError for what the figure cannot be."""
     unit = FIGURES[name].unit
     is_range = isinstance(stated, list | tuple)
-    ends = [
+    ends: list[Any] = [
         parse_duration(end) if unit == "ns" and isinstance(end, str) else end
         for end in (stated if isinstance(stated, list | tuple) else [stated])
     ]

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from squall.analysis.recorded import Windows
-from squall.cluster.node.injected.executions.matching import matched_rows
-from squall.cluster.node.injected.executions.segments import NOWHERE, EventRecords, Segments
+from squall.cluster.node.injected.execution_matching import matched_rows
+from squall.cluster.node.injected.execution_segments import NOWHERE, EventRecords, Segments
 from squall.cluster.node.injected.kernel_owners import Instance, Int64s, Lane, owner_of
 
 Rows = NDArray[Any]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from squall.cluster.node.injected.executions import matching as matching_module
+from squall.cluster.node.injected import execution_matching as matching_module
 from tests.many_examples import many
 from tests.overlapping_batches import Found, Rules, Schedule, Window, found, schedule
 
