@@ -28,8 +28,8 @@ from squall.analysis.proof.answers import (
     judge_step,
 )
 from squall.analysis.proof.exact_queue import Waits
+from squall.cluster.commands.local_workers import Job, NullTriton, poisson_plan, run_workers
 from squall.cluster.node.scratch import Scratch
-from squall.cluster.proof.local_workers import Job, NullTriton, poisson_plan, run_workers
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.plan import deal, stream
 from squall.scenarios.units import NS_PER_S, format_duration, parse_duration

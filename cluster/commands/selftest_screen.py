@@ -24,7 +24,7 @@ _READING = (
 
 
 def render(result: Mapping[str, Any]) -> RenderableType:
-    """What `squall selftest` prints, from `squall.cluster.proof.selftest.selftest`."""
+    """What `squall selftest` prints, from `squall.cluster.commands.selftest_runs.selftest`."""
     host, answers = result["host"], result["known_answers"]
     return Group(
         Text(f"squall selftest   {host['cores']} cores, Python {host['python']}", style="bold"),

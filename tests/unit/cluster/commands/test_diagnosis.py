@@ -11,10 +11,19 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
-import squall.cluster.proof.diagnosis
+import squall.cluster.commands.diagnosis
 from squall.actors.doctor.checkup import Answer, Finding
 from squall.actors.process.own_source import source_digest
 from squall.actors.process.priority import Settled
+from squall.cluster.commands.diagnosis import (
+    clock_finding,
+    compare_versions,
+    diagnose,
+    examine,
+    render,
+    summarise,
+    worst,
+)
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.node.checkup import (
     OPTIONAL,
@@ -26,15 +35,6 @@ from squall.cluster.node.checkup import (
 )
 from squall.cluster.node.triton_home import TritonHome
 from squall.cluster.placement import Node
-from squall.cluster.proof.diagnosis import (
-    clock_finding,
-    compare_versions,
-    diagnose,
-    examine,
-    render,
-    summarise,
-    worst,
-)
 from squall.cluster.remote.spawn import Handle
 from squall.scenarios.errors import ClusterError, LostActor, TargetError
 from tests.checkup_hosts import FakeProbes
@@ -152,9 +152,9 @@ NODES = [Node("node-0", "a", "10.0.0.1", 0, True), Node("node-1", "b", "10.0.0.2
 def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def script(*handles: Scripted) -> None:
         left = list(handles)
-        monkeypatch.setattr(squall.cluster.proof.diagnosis, "spawn", lambda *_, **__: left.pop(0))
-        monkeypatch.setattr(squall.cluster.proof.diagnosis, "clock_domain", lambda: "same")
-        monkeypatch.setattr(squall.cluster.proof.diagnosis, "same_code", lambda _: {"node-1": "no squall"})
+        monkeypatch.setattr(squall.cluster.commands.diagnosis, "spawn", lambda *_, **__: left.pop(0))
+        monkeypatch.setattr(squall.cluster.commands.diagnosis, "clock_domain", lambda: "same")
+        monkeypatch.setattr(squall.cluster.commands.diagnosis, "same_code", lambda _: {"node-1": "no squall"})
 
     return script
 
