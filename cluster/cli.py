@@ -13,8 +13,8 @@ from squall.cluster.commands.decisions.compare import compare
 from squall.cluster.commands.decisions.sweep import sweep
 from squall.cluster.commands.demo import demo
 from squall.cluster.commands.doctor import doctor
-from squall.cluster.commands.drafting.init import init
 from squall.cluster.commands.ending import fail
+from squall.cluster.commands.init import init
 from squall.cluster.commands.inject import inject
 from squall.cluster.commands.models import models_app
 from squall.cluster.commands.nodes.bundle import bundle

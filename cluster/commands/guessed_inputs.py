@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import prod
 
-from squall.cluster.commands.drafting.lines import Line, scalar
+from squall.cluster.commands.draft_lines import Line, scalar
 from squall.models.spec import DATATYPE_BYTES, ModelSpec, TensorSpec
 
 _LENGTHS = "{kind: lognormal, mean: 64, cv: 1, max: 512}"

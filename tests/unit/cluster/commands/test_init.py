@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-import squall.cluster.commands.drafting.served
+import squall.cluster.commands.served_models
 import squall.cluster.node.endpoint
 from squall.cluster.cli import app
-from squall.cluster.commands.drafting.draft import Wanted, draft
-from squall.cluster.commands.drafting.lines import scalar
-from squall.cluster.commands.drafting.served import ServedModel
+from squall.cluster.commands.draft import Wanted, draft
+from squall.cluster.commands.draft_lines import scalar
+from squall.cluster.commands.served_models import ServedModel
 from squall.models.made import make_inputs
 from squall.models.spec import DATATYPE_BYTES
 from squall.scenarios.config.loader import load_scenario, scenario_from_text
@@ -191,7 +191,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> type[ScriptedCont
     """A server without models; the current folder is a new one."""
     ScriptedControl.asked = []
     ScriptedControl.answers = {READY: {}, "/v2": {"version": "2.51.0"}, INDEX: []}
-    for module in (squall.cluster.node.endpoint, squall.cluster.commands.drafting.served):
+    for module in (squall.cluster.node.endpoint, squall.cluster.commands.served_models):
         monkeypatch.setattr(module, "Control", ScriptedControl)
     monkeypatch.chdir(tmp_path)
     return ScriptedControl
@@ -427,7 +427,7 @@ def test_a_server_or_model_that_is_not_there_is_said() -> None:
     "why", ["the server closed the connection", "[SSL: WRONG_VERSION_NUMBER] wrong version"]
 )
 def test_a_server_without_tls_at_an_https_url_is_told(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
-    monkeypatch.setattr(squall.cluster.commands.drafting.served, "why_not_there", lambda *_: why)
+    monkeypatch.setattr(squall.cluster.commands.served_models, "why_not_there", lambda *_: why)
     told = refusal(of=TargetError, server="https://h:8000")
     assert told.startswith(
         f"no Triton is ready at https://h:8000: {why}; a server that speaks no TLS has an http:// URL; init"
@@ -443,7 +443,7 @@ def test_a_server_without_tls_at_an_https_url_is_told(monkeypatch: pytest.Monkey
 def test_what_a_first_look_cannot_do_is_said(
     server: type[ScriptedControl], monkeypatch: pytest.MonkeyPatch, why: str, hint: str
 ) -> None:
-    monkeypatch.setattr(squall.cluster.commands.drafting.served, "why_not_there", lambda *_: why)
+    monkeypatch.setattr(squall.cluster.commands.served_models, "why_not_there", lambda *_: why)
     assert refusal(of=TargetError).startswith(f"no Triton is ready at {URL}: {why}; {hint}")
     assert server.asked == []
 

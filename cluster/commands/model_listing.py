@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from rich import box
 from rich.table import Table
 
-from squall.cluster.commands.drafting.lines import scalar
-from squall.cluster.commands.drafting.served import ServedModel
+from squall.cluster.commands.draft_lines import scalar
+from squall.cluster.commands.served_models import ServedModel
 
 
 def listing(models: Iterable[ServedModel]) -> Table:

@@ -14,8 +14,8 @@ from squall.cluster.commands.options import on_disk
 from squall.scenarios.errors import ScenarioError, TargetError
 
 if TYPE_CHECKING:
-    from squall.cluster.commands.drafting.draft import Wanted
-    from squall.cluster.commands.drafting.served import ServedModel
+    from squall.cluster.commands.draft import Wanted
+    from squall.cluster.commands.served_models import ServedModel
     from squall.cluster.node.endpoint import Endpoint
 
 _STDOUT = "-"
@@ -58,7 +58,7 @@ def init(
     is_forced: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
 ) -> None:  # fmt: skip
     """Writes a first scenario for a model of a Triton that runs: it is asked what it serves, no load is sent."""
-    from squall.cluster.commands.drafting.draft import Wanted, draft
+    from squall.cluster.commands.draft import Wanted, draft
     from squall.cluster.commands.headers import allowing, headers_typed, told_of_values
 
     path = None if out == _STDOUT else Path(out)
@@ -95,8 +95,8 @@ def _chosen(wanted: Wanted, name: str | None) -> tuple[ServedModel, list[Endpoin
     """The model that is to be loaded, and every server as a run would see it. Raises ScenarioError where it is not
     told which, TargetError where a server or the model is not ready, or squall cannot load it."""
     from squall.actors.net.triton_control import Access
-    from squall.cluster.commands.drafting.served import served_models
     from squall.cluster.commands.headers import expanded
+    from squall.cluster.commands.served_models import served_models
     from squall.cluster.node.endpoint import attach, default_tls
     from squall.scenarios.config.loader import section_from_mapping
     from squall.scenarios.config.models.model import ModelConfig
@@ -130,7 +130,7 @@ def _which(found: Sequence[ServedModel], url: str) -> ScenarioError:
     from squall.analysis.wording import names_text
 
     if found:
-        from squall.cluster.commands.drafting.listing import listing
+        from squall.cluster.commands.model_listing import listing
         from squall.cluster.commands.printed import print_screen
 
         print_screen(lambda _: listing(found), on_stderr=True)

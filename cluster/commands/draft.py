@@ -8,10 +8,10 @@ from shlex import quote
 from typing import Literal
 
 from squall.analysis.wording import duration_text
-from squall.cluster.commands.drafting.guessed import N_VARIANTS, input_lines, is_drawn
-from squall.cluster.commands.drafting.lines import Line, scalar, written
-from squall.cluster.commands.drafting.served import ServedModel
+from squall.cluster.commands.draft_lines import Line, scalar, written
+from squall.cluster.commands.guessed_inputs import N_VARIANTS, input_lines, is_drawn
 from squall.cluster.commands.headers import allowing
+from squall.cluster.commands.served_models import ServedModel
 from squall.scenarios.fields import slug
 from squall.scenarios.sizes import LARGEST_BATCH
 from squall.scenarios.units import NS_PER_S, format_rate
