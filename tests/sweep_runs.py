@@ -11,8 +11,8 @@ import yaml
 
 from squall.analysis.experiments.result import Sweep
 from squall.analysis.experiments.rows import Figures
-from squall.cluster.commands.decisions.sweeps.site import Site
-from squall.cluster.commands.decisions.sweeps.sweeper import Asked, Surroundings, run_sweep
+from squall.cluster.commands.decisions.site import Site
+from squall.cluster.commands.decisions.sweeper import Asked, Surroundings, run_sweep
 from squall.cluster.driver.run import RunResult
 from squall.cluster.interrupts import Interrupts
 from squall.scenarios.config.scenario import Scenario

@@ -17,8 +17,8 @@ from squall.analysis.storage.beneath import read_plain, refuse_ways_out
 from squall.analysis.storage.intact import content_errors_of
 from squall.analysis.storage.part import error_reason
 from squall.analysis.summary.summary_file import FILE as SUMMARY
-from squall.cluster.commands.decisions.sweeps.journal import FILE as JOURNAL
-from squall.cluster.commands.decisions.sweeps.journal import read_state
+from squall.cluster.commands.decisions.sweep_journal import FILE as JOURNAL
+from squall.cluster.commands.decisions.sweep_journal import read_state
 from squall.cluster.measured import folder_of_runs, write_text
 from squall.scenarios.errors import ScenarioError, SquallError, StoreError
 from squall.scenarios.foreign_text import json_of

@@ -11,10 +11,10 @@ from shlex import quote
 from squall.analysis.published.page import reproduction_page
 from squall.analysis.published.result import Reproduction, RunFigures, evaluate
 from squall.analysis.storage.intact import content_errors_of
-from squall.cluster.commands.decisions.sweeps.rehearsal import rehearse
-from squall.cluster.commands.decisions.sweeps.runnable import refuse_unrunnable
-from squall.cluster.commands.decisions.sweeps.site import Site, this_site
-from squall.cluster.commands.decisions.sweeps.sweeper import Asked, Surroundings, run_sweep
+from squall.cluster.commands.decisions.runnable_cells import refuse_unrunnable
+from squall.cluster.commands.decisions.site import Site, this_site
+from squall.cluster.commands.decisions.sweep_rehearsal import rehearse
+from squall.cluster.commands.decisions.sweeper import Asked, Surroundings, run_sweep
 from squall.cluster.commands.reproduce.folder import Folder, begin, hosts, part_folder, runs_so_far, take_up
 from squall.cluster.commands.reproduce.probe_part import probe_figures_so_far, run_probe_part
 from squall.cluster.interrupts import Interrupts

@@ -15,7 +15,7 @@ from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary_file import Summary
 from squall.analysis.tables.manifest import OPEN, Manifest
 from squall.cluster.cli import app
-from squall.cluster.commands.decisions.sweeps.sweeper import Asked, run_sweep
+from squall.cluster.commands.decisions.sweeper import Asked, run_sweep
 from squall.cluster.commands.reproduce.running import Wanted
 from squall.cluster.driver.resume import _Resuming
 from squall.cluster.driver.run import _Run

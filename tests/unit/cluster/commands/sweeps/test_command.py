@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from squall.cluster import cli
-from squall.cluster.commands.decisions.sweeps import sweeper
+from squall.cluster.commands.decisions import sweeper
 from tests.sweep_runs import FakeRuns, write_experiment
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from squall.cluster.commands.decisions.sweeps.journal import FILE
+from squall.cluster.commands.decisions.sweep_journal import FILE
 from squall.cluster.interrupts import Interrupts
 from tests.sweep_runs import FakeRuns, comparable, load, sweep, write_experiment
 

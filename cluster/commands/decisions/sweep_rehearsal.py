@@ -9,11 +9,11 @@ from typing import Any
 
 from squall.analysis.wording import counted_text
 from squall.cluster.commands.decisions.minutes import Beside, phases_s
-from squall.cluster.commands.decisions.sweeps.identity import refuse_changed
-from squall.cluster.commands.decisions.sweeps.journal import Plan, State, read_state
-from squall.cluster.commands.decisions.sweeps.plans import cells_to_run, choosing_plans
-from squall.cluster.commands.decisions.sweeps.runnable import refuse_unrunnable
-from squall.cluster.commands.decisions.sweeps.site import Site
+from squall.cluster.commands.decisions.runnable_cells import refuse_unrunnable
+from squall.cluster.commands.decisions.site import Site
+from squall.cluster.commands.decisions.sweep_identity import refuse_changed
+from squall.cluster.commands.decisions.sweep_journal import Plan, State, read_state
+from squall.cluster.commands.decisions.sweep_plans import cells_to_run, choosing_plans
 from squall.scenarios.experiment import Experiment
 from squall.scenarios.units import NS_PER_S
 

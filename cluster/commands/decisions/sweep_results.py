@@ -10,7 +10,7 @@ from squall.analysis.experiments.result import Design, Sweep, evaluate
 from squall.analysis.experiments.tables import as_csv, as_parquet, cells_table, runs_table
 from squall.analysis.experiments.words import answer, cell_lines, facts
 from squall.analysis.render.decision_page import page_html
-from squall.cluster.commands.decisions.sweeps.journal import State
+from squall.cluster.commands.decisions.sweep_journal import State
 from squall.cluster.measured import write_bytes, write_text
 from squall.scenarios.experiment import Experiment, is_running
 

@@ -13,19 +13,19 @@ from squall.actors.sampling.gpu.source import temperatures_c
 from squall.analysis.experiments.result import Sweep
 from squall.analysis.experiments.rows import DONE, FAILED, INVALID, Figures, RunRow
 from squall.analysis.storage.intact import content_errors_of
-from squall.cluster.commands.decisions.sweeps.cooldown import Cooldown
-from squall.cluster.commands.decisions.sweeps.identity import described, refuse_changed
-from squall.cluster.commands.decisions.sweeps.journal import FILE, PLANNED, RUNNING, Journal, Plan
-from squall.cluster.commands.decisions.sweeps.plans import (
+from squall.cluster.commands.decisions.cooldown import Cooldown
+from squall.cluster.commands.decisions.runnable_cells import refuse_unrunnable
+from squall.cluster.commands.decisions.site import Site, this_site
+from squall.cluster.commands.decisions.sweep_identity import described, refuse_changed
+from squall.cluster.commands.decisions.sweep_journal import FILE, PLANNED, RUNNING, Journal, Plan
+from squall.cluster.commands.decisions.sweep_plans import (
     cells_to_run,
     choosing_plans,
     confirming_plans,
     n_ended_elsewhere,
 )
-from squall.cluster.commands.decisions.sweeps.reading import ReadRun, read_run
-from squall.cluster.commands.decisions.sweeps.results import found_by, write_results
-from squall.cluster.commands.decisions.sweeps.runnable import refuse_unrunnable
-from squall.cluster.commands.decisions.sweeps.site import Site, this_site
+from squall.cluster.commands.decisions.sweep_reading import ReadRun, read_run
+from squall.cluster.commands.decisions.sweep_results import found_by, write_results
 from squall.cluster.driver.run import run_scenario
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.measured import Measurer, RunOne, folder_of_runs, gather_broken_off

@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 
 from squall.analysis.experiments.rows import CELL, CONFIRM
-from squall.cluster.commands.decisions.sweeps.journal import Plan, State
+from squall.cluster.commands.decisions.sweep_journal import Plan, State
 from squall.scenarios.experiment import Cell, Experiment, PlannedRun
 
 
