@@ -23,7 +23,7 @@ from squall.analysis.schema import arrow_schema
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest, PhaseFacts
 from squall.analysis.tables.sealed import SealedVerdict
-from squall.cluster.commands.reproduce.gpu_watch import GpuWatch
+from squall.cluster.commands.decisions.gpu_watch import GpuWatch
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.node.node_facts import node_facts
 from squall.scenarios.errors import SquallError, StoreError

@@ -11,12 +11,19 @@ from shlex import quote
 from squall.analysis.published.page import reproduction_page
 from squall.analysis.published.result import Reproduction, RunFigures, evaluate
 from squall.analysis.storage.intact import content_errors_of
+from squall.cluster.commands.decisions.probe_part import probe_figures_so_far, run_probe_part
+from squall.cluster.commands.decisions.reproduced_folder import (
+    Folder,
+    begin,
+    hosts,
+    part_folder,
+    runs_so_far,
+    take_up,
+)
 from squall.cluster.commands.decisions.runnable_cells import refuse_unrunnable
 from squall.cluster.commands.decisions.site import Site, this_site
 from squall.cluster.commands.decisions.sweep_rehearsal import rehearse
 from squall.cluster.commands.decisions.sweeper import Asked, Surroundings, run_sweep
-from squall.cluster.commands.reproduce.folder import Folder, begin, hosts, part_folder, runs_so_far, take_up
-from squall.cluster.commands.reproduce.probe_part import probe_figures_so_far, run_probe_part
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.measured import held, write_text
 from squall.cluster.progress import Screen

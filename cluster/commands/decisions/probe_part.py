@@ -10,8 +10,8 @@ from squall.analysis.published.result import RunFigures
 from squall.analysis.published.values import LOST, VALID
 from squall.analysis.storage.intact import content_errors_of
 from squall.analysis.storage.store import RunStore
-from squall.cluster.commands.reproduce.folder import part_folder
-from squall.cluster.commands.reproduce.probe_run import probe_run
+from squall.cluster.commands.decisions.probe_run import probe_run
+from squall.cluster.commands.decisions.reproduced_folder import part_folder
 from squall.cluster.interrupts import Interrupts
 from squall.scenarios.errors import SquallError, StoreError
 from squall.scenarios.published.experiment import PublishedExperiment

@@ -56,8 +56,8 @@ def reproduce(
         titles = {name: load_published(name).file.title for name in bundled_names()}
         _print(titles, [f"{name:<5} {title}" for name, title in titles.items()], as_json)
         return
+    from squall.cluster.commands.decisions.reproduced_parts import Wanted, plan_lines, reproduce_experiment
     from squall.cluster.commands.decisions.site import this_site
-    from squall.cluster.commands.reproduce.running import Wanted, plan_lines, reproduce_experiment
 
     loaded = load_published(experiment, is_small, seed, repeats, allow_env or ())
     if is_dry:

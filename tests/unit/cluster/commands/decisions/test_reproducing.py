@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from squall.cluster.commands.reproduce.command import _print
-from squall.cluster.commands.reproduce.folder import FILE
-from squall.cluster.commands.reproduce.probe_part import run_probe_part
-from squall.cluster.commands.reproduce.running import (
+from squall.cluster.commands.decisions.probe_part import run_probe_part
+from squall.cluster.commands.decisions.reproduce import _print
+from squall.cluster.commands.decisions.reproduced_folder import FILE
+from squall.cluster.commands.decisions.reproduced_parts import (
     JSON_FILE,
     PAGE_FILE,
     Wanted,
