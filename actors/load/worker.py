@@ -16,8 +16,7 @@ import pyarrow as pa
 
 from squall.actors.client_worker import Account, Progress, Standing
 from squall.actors.clock import Clock
-from squall.actors.counting.lateness import Lateness
-from squall.actors.counting.usage import GcWatch, Usage, cpu_ns, gc_count, sample_table
+from squall.actors.lateness import Lateness
 from squall.actors.load.choice import Choice, Chooser
 from squall.actors.load.client import Client
 from squall.actors.load.engine import Between, Engine, Rules
@@ -52,6 +51,7 @@ from squall.actors.sequences.handed import HandedSequences
 from squall.actors.sequences.lane_turns import LaneTurns
 from squall.actors.sequences.turns import Turns
 from squall.actors.spill import SpillFile
+from squall.actors.worker_usage import GcWatch, Usage, cpu_ns, gc_count, sample_table
 from squall.models.made import Made, make_inputs
 from squall.models.payload import PLAIN, RequestOptions
 from squall.models.spec import ModelSpec

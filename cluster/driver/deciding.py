@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.actors.counting.lateness import LateCounts
+from squall.actors.lateness import LateCounts
 from squall.analysis.clocks.timeline import MEASURE, RunPhase
 from squall.analysis.decisions.certainty import Count, Outcome, outcome
 from squall.analysis.limits import LIMITS

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from squall.actors.counting.lateness import Lateness
+from squall.actors.lateness import Lateness
 from squall.actors.load.recorder import _RECORD, NEVER
 from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.decisions.certainty import Count, certain_verdict, outcome
