@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from squall.actors.sequences.pins import Pins
+from squall.actors.load.sequence_pins import Pins
 
 
 def test_a_key_has_its_connection_until_it_is_released_or_that_is_gone() -> None:

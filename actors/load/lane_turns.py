@@ -1,4 +1,4 @@
-"""`squall.actors.sequences.turns.Turns` where the C lane keeps the turns, for it sends most requests itself.
+"""`squall.actors.load.sequence_turns.Turns` where the C lane keeps the turns, for it sends most requests itself.
 
 The lane holds back what waits, and gives Python only what has its turn or is never sent; Python tells it how the
 requests ended that it sent or took back, since only Python sees one fail.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic
 
-from squall.actors.sequences.turns import FAILED, One, Passed, Turn
+from squall.actors.load.sequence_turns import FAILED, One, Passed, Turn
 from squall.scenarios.sequences import IN_TURN
 
 if TYPE_CHECKING:

@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 
 from squall.actors.clock import SystemClock
+from squall.actors.load.handed_sequences import HandedSequences
 from squall.actors.load.lane import IS_BUILT, Lane, LaneClosedLoop, LaneOpenLoop, lane_pacing
+from squall.actors.load.lane_turns import LaneTurns
 from squall.actors.load.pacing import NEVER_NS, Due, OpenLoop
 from squall.actors.load.recorder import Recorder
+from squall.actors.load.sequence_turns import FAILED, Turns
 from squall.actors.messages.http_wire import HttpTemplate
 from squall.actors.messages.sequence_wire import SequenceBytes, n_bytes_of, places_of
 from squall.actors.net import http2
 from squall.actors.net.loop import Loop
-from squall.actors.sequences.handed import HandedSequences
-from squall.actors.sequences.lane_turns import LaneTurns
-from squall.actors.sequences.turns import FAILED, Turns
 from squall.models.payload import encode_id
 from squall.scenarios.arrivals.users import ConstantThink
 from squall.scenarios.config.clients.rows import ConstantRows, UniformRows

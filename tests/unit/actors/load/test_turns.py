@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from squall.actors.sequences.turns import Passed, Turns
+from squall.actors.load.sequence_turns import Passed, Turns
 from squall.scenarios.config.clients.rows import ConstantRows
 from squall.scenarios.sequences import CUT, SequenceRule, Sequences
 
