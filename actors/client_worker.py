@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from squall.actors.counting.lateness import LateCounts
+from squall.actors.lateness import LateCounts
 from squall.actors.messages.value_check import Tally
 from squall.actors.net.spread import AddressUse
 from squall.actors.process.priority import Scheduling

@@ -16,14 +16,14 @@ from squall.analysis.tables.manifest import DataFacts, PlanFacts
 from squall.analysis.wording import count_text, share_text
 from squall.cluster.driver.client_workers import seats_of
 from squall.cluster.driver.intent import describe_plan, refuse_empty, trace_notes, users_text
-from squall.cluster.driver.payloads.packing import (
+from squall.cluster.driver.payload_packing import (
     Codes,
     GivenRequests,
     check_without_spec,
     one_spec,
     sendable,
 )
-from squall.cluster.driver.payloads.wires import asked_of
+from squall.cluster.driver.payload_wires import asked_of
 from squall.cluster.driver.preflight import (
     may_be_asked,
     refuse_asked,
@@ -37,14 +37,14 @@ from squall.cluster.placement import Node, Placement, place
 from squall.cluster.remote.session import Session
 from squall.models.spec import ModelSpec, TensorSpec, head_of, head_spec
 from squall.scenarios.config.scenario import Scenario
-from squall.scenarios.locust.plan import LocustPlan
+from squall.scenarios.locust_plan import LocustPlan
+from squall.scenarios.model_shares import models_of
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.deal import workers_of
 from squall.scenarios.plan.growing import pieces
 from squall.scenarios.plan.plan import Plan
 from squall.scenarios.plan.route import planned_by_server
 from squall.scenarios.run_plan import RunPlan, plan_run, routed
-from squall.scenarios.shares.ranges import models_of
 
 _PLAN_BYTES = 23
 """An arrival in a worker's memory: the columns of `Plan`, with its server."""

@@ -41,11 +41,6 @@ def _listed(names: list[str]) -> str:
     return " and ".join([", ".join(names[:-1])] * (len(names) > 1) + names[-1:])
 
 
-def _triton_version(value: object) -> object:
-    """YAML reads `version: 1` as a number; Triton's version folders are names."""
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
 Duration = Annotated[
     int,
     BeforeValidator(parse_duration),
@@ -72,7 +67,8 @@ Cv = Annotated[PositiveNumber, Field(le=LARGEST_CV)]
 """Coefficient of variation: standard deviation over mean."""
 Text = Annotated[str, Field(strict=True, min_length=1)]
 Slug = Annotated[str, Field(strict=True, pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=64)]
-Version = Annotated[str, BeforeValidator(_triton_version), Field(strict=True, pattern=r"^[1-9][0-9]*$")]
+Version = Annotated[str, Field(coerce_numbers_to_str=True, pattern=r"^[1-9][0-9]*$")]
+"""A version of a model in Triton: its folders are names, and YAML reads `version: 1` as a number."""
 Port = Annotated[int, Field(strict=True, ge=1, le=65535)]
 
 

@@ -11,12 +11,12 @@ import yaml
 
 from squall.analysis.experiments.result import Sweep
 from squall.analysis.experiments.rows import Figures
-from squall.cluster.commands.decisions.sweeps.site import Site
-from squall.cluster.commands.decisions.sweeps.sweeper import Asked, Surroundings, run_sweep
+from squall.cluster.commands.decisions.site import Site
+from squall.cluster.commands.decisions.sweeper import Asked, Surroundings, run_sweep
 from squall.cluster.driver.run import RunResult
 from squall.cluster.interrupts import Interrupts
 from squall.scenarios.config.scenario import Scenario
-from squall.scenarios.experiments.experiment import Experiment, load_experiment
+from squall.scenarios.experiment import Experiment, load_experiment
 
 POISSON = {"kind": "poisson", "rate": "60/s"}
 SCENARIO: dict[str, Any] = {

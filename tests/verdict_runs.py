@@ -30,7 +30,7 @@ from squall.analysis.summary.summary_file import Summary
 from squall.analysis.tables.manifest import read_manifest
 from squall.analysis.verdict.validity import judge_run
 from squall.analysis.verdict.verdict import VerdictFigures
-from squall.cluster.proof.local_workers import Child
+from squall.cluster.commands.local_workers import Child
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.plan.drafting import plan_scenario
 from tests.null_process import NullProcess, null_spec

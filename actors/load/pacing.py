@@ -13,9 +13,9 @@ import numpy as np
 from squall.actors.load.recorder import NEVER
 from squall.actors.messages.packed_templates import ByKey, PackedTemplates
 from squall.actors.messages.template import Template, TemplateKey
+from squall.scenarios.model_shares import models_of
 from squall.scenarios.plan.closed import ClosedPlan, Step, request_id
 from squall.scenarios.plan.plan import Plan
-from squall.scenarios.shares.ranges import models_of
 
 NEVER_NS = 2**63 - 1
 """Later than any instant: nothing is due."""

@@ -16,15 +16,17 @@ import pyarrow as pa
 
 from squall.actors.client_worker import Account, Progress, Standing
 from squall.actors.clock import Clock
-from squall.actors.counting.lateness import Lateness
-from squall.actors.counting.usage import GcWatch, Usage, cpu_ns, gc_count, sample_table
+from squall.actors.lateness import Lateness
 from squall.actors.load.choice import Choice, Chooser
 from squall.actors.load.client import Client
 from squall.actors.load.engine import Between, Engine, Rules
+from squall.actors.load.handed_sequences import HandedSequences
 from squall.actors.load.lane import IS_BUILT, LEAST_CHECK_EVERY, NOT_BUILT, Lane, lane_pacing
+from squall.actors.load.lane_turns import LaneTurns
 from squall.actors.load.pacing import Due, plain_pacing
 from squall.actors.load.recorder import Recorder
 from squall.actors.load.sender import WINDOW_NS, Governor, Sender
+from squall.actors.load.sequence_turns import Turns
 from squall.actors.load.shared_memory import Kind, Region, region_name
 from squall.actors.load.streams import StreamRule, Streams
 from squall.actors.load.targets import (
@@ -48,20 +50,18 @@ from squall.actors.net.spread import AddressUse
 from squall.actors.net.stream import allow_many_files, words
 from squall.actors.process.priority import Priority, Scheduling
 from squall.actors.process.sweep import share
-from squall.actors.sequences.handed import HandedSequences
-from squall.actors.sequences.lane_turns import LaneTurns
-from squall.actors.sequences.turns import Turns
 from squall.actors.spill import SpillFile
+from squall.actors.worker_usage import GcWatch, Usage, cpu_ns, gc_count, sample_table
 from squall.models.made import Made, make_inputs
 from squall.models.payload import PLAIN, RequestOptions
 from squall.models.spec import ModelSpec
 from squall.scenarios.errors import ClusterError, SquallError, TargetError
 from squall.scenarios.foreign_text import secrets_of, without_secrets
+from squall.scenarios.model_shares import models_of
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan
-from squall.scenarios.promises.promise import LateLimit
+from squall.scenarios.promises import LateLimit
 from squall.scenarios.sequences import SequenceRule, Sequences
-from squall.scenarios.shares.ranges import models_of
 from squall.scenarios.units import NS_PER_S
 
 _SAMPLE_NS = NS_PER_S

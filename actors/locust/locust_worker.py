@@ -19,7 +19,6 @@ import numpy as np
 import pyarrow as pa
 
 from squall.actors.client_worker import Account, Progress, Standing
-from squall.actors.counting.usage import sample_table
 from squall.actors.load.engine import FAILED_NS
 from squall.actors.locust.child import LocustChild
 from squall.actors.locust.row_ring import NEVER, RowReader, Rows, open_ring_file
@@ -29,6 +28,7 @@ from squall.actors.messages.value_check import Tally
 from squall.actors.net.spread import AddressUse
 from squall.actors.process.priority import Scheduling
 from squall.actors.spill import SpillFile
+from squall.actors.worker_usage import sample_table
 from squall.analysis.schema import OUTCOME_CODE, arrow_schema
 from squall.scenarios.errors import ClusterError, LostActor, ScenarioError
 from squall.scenarios.units import NS_PER_S

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from squall.analysis.arrays import Bools, Int64s, Integers
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest
-from squall.scenarios.promises.promise import DECIDED
+from squall.scenarios.promises import DECIDED
 
 Arrange = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
 

@@ -154,7 +154,7 @@ def export(build: Build) -> str:
         spec, onnx = write_onnx_repository(build.out, model, serving, opset, _weights(build))
         return _told(build, spec, onnx)
 
-    from squall.cluster.node.held.plan_gpus import building_gpu
+    from squall.cluster.node.plan_gpus import building_gpu
     from squall.models.plan_export import PlanOptions, tensorrt, write_plan_repository
 
     options = PlanOptions(build.min_rows or 1, build.opt_rows, build.workspace or 0, build.timing_cache)

@@ -27,8 +27,8 @@ from squall.actors.process.priority import Scheduling
 from squall.analysis.tables.collected import ValueChecks
 from squall.analysis.tables.deployed import AddressFacts, SenderScheduling, WorkerFacts
 from squall.cluster.driver.deciding import late_limits
-from squall.cluster.driver.payloads.packing import Requests
-from squall.cluster.driver.payloads.wires import (
+from squall.cluster.driver.payload_packing import Requests
+from squall.cluster.driver.payload_wires import (
     asked_at,
     asked_of,
     request_options,

@@ -14,8 +14,8 @@ from squall.analysis.tables.deployed import ControlFacts, ModelFacts, ServerFact
 from squall.analysis.wording import names_text
 from squall.cluster.control.changes import told_loaded
 from squall.cluster.control.controlled import Controlled, log_of, where_of
-from squall.cluster.driver.collectors.observed import ELSEWHERE, Collectors
-from squall.cluster.driver.collectors.server_libraries import ServerLibraries
+from squall.cluster.driver.observed_collectors import ELSEWHERE, Collectors
+from squall.cluster.driver.server_libraries import ServerLibraries
 from squall.cluster.node.agent import NodeAgent
 from squall.cluster.node.endpoint import HEADERS_MEND, STATISTICS_API, Endpoint, access_of, attach
 from squall.cluster.node.server import LOOPBACK

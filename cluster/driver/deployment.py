@@ -26,14 +26,14 @@ from squall.cluster.driver.client_workers import (
     told_of_scheduling,
     worker_facts,
 )
-from squall.cluster.driver.collectors.observed import together
 from squall.cluster.driver.deployed_server import DeployedServer
-from squall.cluster.driver.locust.crew import Crew, spawn_crew
-from squall.cluster.driver.locust.facts import first_facts
-from squall.cluster.driver.locust.settings import locust_settings
+from squall.cluster.driver.locust_crew import Crew, spawn_crew
+from squall.cluster.driver.locust_facts import first_facts
+from squall.cluster.driver.locust_settings import locust_settings
 from squall.cluster.driver.nodes import Nodes
-from squall.cluster.driver.payloads.bringing import bring, packing_place
-from squall.cluster.driver.payloads.packing import Requests, encoded_by_model, told_in_manifest
+from squall.cluster.driver.observed_collectors import together
+from squall.cluster.driver.payload_bringing import bring, packing_place
+from squall.cluster.driver.payload_packing import Requests, encoded_by_model, told_in_manifest
 from squall.cluster.driver.trials import Try, try_requests
 from squall.cluster.node.agent import NodeAgent
 from squall.cluster.node.endpoint import Endpoint, headers_of
@@ -42,7 +42,7 @@ from squall.cluster.progress import Screen
 from squall.cluster.remote.spawn import Handle, ask_all, end_all, wait_all
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ClusterError, SquallError, StoreError, TargetError
-from squall.scenarios.locust.plan import LocustPlan
+from squall.scenarios.locust_plan import LocustPlan
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import PhaseSpan, Plan
 from squall.scenarios.run_plan import RunPlan

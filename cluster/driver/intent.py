@@ -22,7 +22,7 @@ from squall.scenarios.config.locust.load import LoadConfig
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.fields import Section
-from squall.scenarios.locust.plan import LocustPlan
+from squall.scenarios.locust_plan import LocustPlan
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.run_plan import RunPlan
 from squall.scenarios.traces.reading import open_trace

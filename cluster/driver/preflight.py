@@ -9,8 +9,8 @@ from pathlib import Path
 from squall.actors.net.stream import Address
 from squall.actors.net.triton_control import authority
 from squall.cluster.control.controlled import refuse_control
-from squall.cluster.driver.payloads.packing import Codes, GivenRequests, sendable
-from squall.cluster.driver.payloads.wires import asked_of, stream_rule
+from squall.cluster.driver.payload_packing import Codes, GivenRequests, sendable
+from squall.cluster.driver.payload_wires import asked_of, stream_rule
 from squall.cluster.node.endpoint import Endpoint, access_of, attach, headers_of
 from squall.cluster.node.server import free_ports, refuse_no_model
 from squall.models.answer_function import load_function, refuse_no_function
@@ -18,7 +18,7 @@ from squall.models.made import make_inputs
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.errors import ScenarioError, TargetError
-from squall.scenarios.locust.plan import LocustPlan
+from squall.scenarios.locust_plan import LocustPlan
 from squall.scenarios.plan.plan import kinds_of
 from squall.scenarios.run_plan import RunPlan
 

@@ -38,7 +38,6 @@ from squall.analysis.tables.manifest import DecidedFacts, Manifest, PhaseFacts, 
 from squall.analysis.tables.sealed import SealedVerdict, Unfinished
 from squall.analysis.verdict.validity import judge_run
 from squall.analysis.wording import names_text
-from squall.cluster.driver.collectors.phase_profiler import PhaseProfiler
 from squall.cluster.driver.deciding import MARGIN_NS, clipped
 from squall.cluster.driver.deciding import deciding as decided_by
 from squall.cluster.driver.deployment import Deployment
@@ -52,8 +51,9 @@ from squall.cluster.driver.intent import (
     seeded_notes,
     trace_notes,
 )
-from squall.cluster.driver.locust.crew import Crew
-from squall.cluster.driver.locust.master_watch import MasterWatch
+from squall.cluster.driver.locust_crew import Crew
+from squall.cluster.driver.locust_master_watch import MasterWatch
+from squall.cluster.driver.phase_profiler import PhaseProfiler
 from squall.cluster.driver.preflight import check_before_ray, server_addresses
 from squall.cluster.driver.records.copies import remove_copies
 from squall.cluster.driver.records.fetching import Fetching

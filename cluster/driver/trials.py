@@ -15,8 +15,8 @@ from squall.actors.load.trial import Trial, TrialRequest, try_request
 from squall.analysis.tables.manifest import TriedFacts
 from squall.analysis.wording import duration_text
 from squall.cluster.driver.client_workers import targets_of
-from squall.cluster.driver.payloads.packing import GivenRequests, MadeRequests, sendable
-from squall.cluster.driver.payloads.wires import asked_of, refuse_no_sequences, stream_rule, wire_of
+from squall.cluster.driver.payload_packing import GivenRequests, MadeRequests, sendable
+from squall.cluster.driver.payload_wires import asked_of, refuse_no_sequences, stream_rule, wire_of
 from squall.cluster.node.endpoint import HEADERS_MEND, Endpoint, headers_of, specs_of
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import TargetError

@@ -74,9 +74,7 @@ from squall.scenarios.fields import (
     Whole,
 )
 from squall.scenarios.foreign_text import kept_headers
-from squall.scenarios.promises.fitting import refuse_strangers
-from squall.scenarios.promises.grammar import format_promises, parse_promises
-from squall.scenarios.promises.promise import Promise
+from squall.scenarios.promises import Promise, format_promises, parse_promises, refuse_strangers
 from squall.scenarios.sizes import (
     LARGEST_ARRIVAL_COUNT,
     LARGEST_PHASE_COUNT,

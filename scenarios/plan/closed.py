@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from squall.scenarios.model_shares import VariantRange
 from squall.scenarios.plan.plan import PhaseSpan, kind_code, stream
-from squall.scenarios.shares.ranges import VariantRange
 
 if TYPE_CHECKING:  # of a file's sections: a worker that has no users starts without them
     from squall.scenarios.arrivals.users import ThinkConfig

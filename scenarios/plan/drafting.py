@@ -21,12 +21,12 @@ from squall.scenarios.data.drawing import entry_dtype
 from squall.scenarios.data.named import named_entries
 from squall.scenarios.data.opening import count_entries, faults_at
 from squall.scenarios.errors import ScenarioError
+from squall.scenarios.model_shares import VariantRange, ranges_of
 from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan, ModelLoad
 from squall.scenarios.plan.deal import PlanRule, affinity_of
 from squall.scenarios.plan.growing import Column, pieces
 from squall.scenarios.plan.mix import request_draws, settled, trace_rows
 from squall.scenarios.plan.plan import COLUMNS, VARIANT_TYPES, PhaseSpan, Plan, stream
-from squall.scenarios.shares.ranges import VariantRange, ranges_of
 from squall.scenarios.sizes import LARGEST_ARRIVAL_COUNT
 from squall.scenarios.traces.parts.part import TracePart
 

@@ -23,9 +23,8 @@ from squall.scenarios.config.clients.rows import (
 from squall.scenarios.data.drawing import drawn, entry_dtype
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.exact import arrays, draws, scalars
+from squall.scenarios.model_shares import Draw, VariantRange, drawn_models, mixed, shifted
 from squall.scenarios.plan.plan import stream
-from squall.scenarios.shares.drawing import Draw, drawn_models, mixed, shifted
-from squall.scenarios.shares.ranges import VariantRange
 from squall.scenarios.traces.parts.options import TraceOptions
 from squall.scenarios.traces.reading import read_trace
 

@@ -11,9 +11,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from squall.scenarios.model_shares import VariantRange, models_of
 from squall.scenarios.plan.deal import PlanRule, workers_of
 from squall.scenarios.plan.growing import pieces
-from squall.scenarios.shares.ranges import VariantRange, models_of
 
 COLUMNS = {"seq": "<i8", "offset_ns": "<i8", "phase": "<u1", "rows": "<i4", "variant": "<u1"}
 VARIANT_TYPES = {np.dtype(np.uint8): "<u1", np.dtype(np.uint16): "<u2", np.dtype(np.uint32): "<u4"}

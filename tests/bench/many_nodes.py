@@ -27,10 +27,10 @@ from typing_extensions import Buffer
 
 from squall.actors.process.own_source import OwnCode, own_code
 from squall.analysis.storage.store import RunStore
+from squall.cluster.commands.local_workers import Child, NullTriton
 from squall.cluster.driver import run
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.placement import Node, Placement, Seat
-from squall.cluster.proof.local_workers import Child, NullTriton
 from squall.cluster.remote import spawn
 from squall.cluster.remote.channel import network
 from squall.cluster.remote.launch import Contact, start_process

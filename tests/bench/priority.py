@@ -31,7 +31,7 @@ from squall.actors.load.targets import TargetSettings
 from squall.actors.load.worker import WorkerSettings
 from squall.actors.process.priority import Priority
 from squall.actors.spill import read_spill
-from squall.cluster.proof.local_workers import NullTriton
+from squall.cluster.commands.local_workers import NullTriton
 from squall.models.spec import head_spec
 from tests.bench.engine import gamma_plan
 

@@ -22,11 +22,11 @@ from squall.models.payload import RequestOptions
 from squall.models.spec import TensorSpec
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.errors import ClusterError
-from squall.scenarios.locust.plan import LocustPlan
+from squall.scenarios.locust_plan import LocustPlan
+from squall.scenarios.model_shares import models_of
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan, codes_by_model, kinds_of
 from squall.scenarios.run_plan import plan_run
-from squall.scenarios.shares.ranges import models_of
 from tests.golden.driving import SPEC, column, run_worker, settings_of
 from tests.golden.test_several_servers import Stub, run_users, stubs
 

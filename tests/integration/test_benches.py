@@ -12,7 +12,7 @@ import pytest
 
 import squall
 from squall.actors.load.lane import IS_BUILT
-from squall.cluster.proof.local_workers import NullTriton
+from squall.cluster.commands.local_workers import NullTriton
 from tests.bench import engine, h2load, locust_cost, priority, request_kinds, rivals, triton_user
 from tests.bench.target import Target, real_triton
 

@@ -30,8 +30,7 @@ from squall.models.spec import ZOO
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError, StoreError
-from squall.scenarios.locust.files import read_locust_files
-from squall.scenarios.locust.plan import stated_load
+from squall.scenarios.locust_plan import read_locust_files, stated_load
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 from squall.cluster.commands.perf.asked import Asked
 from squall.cluster.commands.perf.flags import FLAGS, Flag, Typed
 from squall.cluster.commands.perf.served import Served
-from squall.cluster.driver.payloads.packing import GivenRequests
+from squall.cluster.driver.payload_packing import GivenRequests
 from squall.models.made import make_inputs
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError

@@ -18,8 +18,8 @@ from squall.cluster.placement import Node
 from squall.models.spec import HEADS, TensorSpec, head_spec
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.errors import ScenarioError
+from squall.scenarios.model_shares import models_of
 from squall.scenarios.plan.drafting import plan_scenario
-from squall.scenarios.shares.ranges import models_of
 
 NODES = [
     Node("node-0", "id-0", "10.0.0.1", 0, True),

@@ -15,8 +15,8 @@ from squall.actors.load.targets import TargetSettings
 from squall.actors.load.worker import WorkerSettings, why_no_lane
 from squall.actors.messages.template import Template
 from squall.actors.net.stream import TlsSettings
+from squall.cluster.commands.selftest_screen import _no_lane
 from squall.cluster.node import checkup as doctor_node
-from squall.cluster.proof.selftest_screen import _no_lane
 from squall.models.spec import head_spec
 from squall.scenarios.config.clients.rows import ConstantRows
 from squall.scenarios.sequences import SequenceRule

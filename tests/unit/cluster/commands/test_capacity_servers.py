@@ -6,7 +6,7 @@ import pytest
 
 from squall.cluster.commands.decisions.fewer_servers import fewer, refuse_without_gpus
 from squall.scenarios.errors import ScenarioError
-from tests.unit.scenarios.promises.test_grammar import scenario
+from tests.unit.scenarios.test_promises import scenario
 
 PROMISE = {"response": "p(95)<50ms"}
 GPUS = [{"gpus": [place]} for place in range(3)]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from squall.cluster.driver.payloads.wires import request_options
+from squall.cluster.driver.payload_wires import request_options
 from squall.scenarios.config.clients.request import LARGEST_PRIORITY
 from squall.scenarios.config.loader import make_scenario, scenario_from_mapping
 from squall.scenarios.errors import ScenarioError

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from squall.analysis.experiments.rows import DONE, FAILED, INVALID
-from squall.cluster.commands.decisions.sweeps.journal import FILE
-from squall.cluster.commands.decisions.sweeps.rehearsal import rehearse
+from squall.cluster.commands.decisions.sweep_journal import FILE
+from squall.cluster.commands.decisions.sweep_rehearsal import rehearse
 from squall.scenarios.errors import ClusterError, ScenarioError, StoreError, TargetError
 from tests.sweep_runs import (
     OTHER_SITE,
