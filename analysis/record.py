@@ -9,6 +9,7 @@ fields, not read.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
@@ -27,6 +28,8 @@ Number = int | float
 
 _MOST_FAULTS = 1_000
 """Of which the first is looked for: each takes a kilobyte then."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
+"""Half of a character, as a server may send it: no UTF-8 has it, so it is read as its escape."""
 
 
 def from_json(
@@ -39,18 +42,24 @@ def from_json(
     from pydantic import ValidationError
 
     hashable: Any = kind
+    whole = where or kind.__name__
     try:
-        record: Kind = _adapter(hashable).validate_json(json.dumps(found))
+        text = _SURROGATE.sub(_escape, json.dumps(found, ensure_ascii=False))
+        record: Kind = _adapter(hashable).validate_json(text)
+    except RecursionError:
+        raise error(f"{whole}: it is nested too deeply") from None
     except ValidationError as wrong:
         if wrong.error_count() > _MOST_FAULTS:
-            raise error(
-                f"{where or kind.__name__}: {wrong.error_count()} values are of another type"
-            ) from None
+            raise error(f"{whole}: {wrong.error_count()} values are of another type") from None
         first = wrong.errors(include_url=False, include_context=False, include_input=False)[0]
-        place = ".".join(map(str, (*filter(None, [where]), *first["loc"]))) or kind.__name__
+        place = ".".join(map(str, (*filter(None, [where]), *first["loc"]))) or whole
         what = "is not there" if first["type"] == "missing" else first["msg"].removeprefix("Value error, ")
         raise error(escaped(f"{place}: {what}")) from wrong
     return record
+
+
+def _escape(surrogate: re.Match[str]) -> str:
+    return "\\" + escaped(surrogate[0])
 
 
 @cache

@@ -6,7 +6,7 @@ default. Nothing here imports pydantic: processes that only make records do with
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field
 from typing import Annotated, Any, ClassVar, TypeVar, dataclass_transform
 
@@ -93,3 +93,76 @@ Led = Annotated[T, LED]
 Int = Annotated[int, _Number()]
 Float = Annotated[float, _Number()]
 Listed = Annotated[tuple[T, ...], _Listed()]
+
+
+class RayPriority(Record):
+    """How Ray started its processes on a node, and what squall made of it for its own."""
+
+    niceness_given: Int
+    """niceness from Ray"""
+    niceness: Int
+    """niceness that is left"""
+    oom_score_adj_given: Int
+    """oom_score_adj from Ray"""
+    oom_score_adj: Int
+    """oom_score_adj that is left"""
+
+
+class GpuPlace(Record):
+    """Where a GPU sits; null: not told."""
+
+    uuid: str
+    """the GPU"""
+    pcie_generation: Int | None = None
+    """highest that GPU and slot can have"""
+    pcie_lanes: Int | None = None
+    """most that GPU and slot can have"""
+    numa_node: Int | None = None
+    """by the kernel"""
+    cores: Listed[Int] | None = None
+    """logical CPUs beside it"""
+    n_nvlinks: Int | None = None
+    """NVLinks that are up"""
+    ways: Mapping[str, str] = field(default_factory=dict)
+    """what lies between it and each other GPU of the node, by UUID"""
+
+
+class GpuUse(Record):
+    """What a GPU did at one moment; null: not told."""
+
+    uuid: str
+    """the GPU"""
+    util: Float | None = None
+    """nvidia-smi's utilisation, 0 to 1, of the last 1/6 to 1 s"""
+    memory_used_bytes: Int | None = None
+    """of all processes and the driver"""
+    processes: Listed[Int] | None = None
+    """ids of the processes with a context, as NVML tells them"""
+
+
+class SenderScheduling(Record):
+    """What a worker's sending thread got."""
+
+    policy: str
+    """fifo: in real time"""
+    realtime_priority: Int
+    """of fifo"""
+    niceness: Int
+    """else"""
+    cores: Listed[Int] = ()
+    """cores of its own; empty: all of the process"""
+    why_less: str = ""
+    """why it has less than was asked for; empty where it has it"""
+
+
+class AddressFacts(Record):
+    """What a load generator had of one address of a server's name."""
+
+    server: str
+    """which server"""
+    address: str
+    """IP and port"""
+    n_connections: Int
+    """connections to it that came about"""
+    why_left_out: str = ""
+    """why none went there any more; empty where they did"""

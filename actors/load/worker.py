@@ -46,9 +46,8 @@ from squall.actors.messages.sequence_wire import SequenceBytes, n_bytes_of, plac
 from squall.actors.messages.template import Template, TemplateKey
 from squall.actors.messages.value_check import Check, StreamCheck, Tally, ValueCheck, ValueRule
 from squall.actors.net.loop import Loop
-from squall.actors.net.spread import AddressUse
 from squall.actors.net.stream import allow_many_files, words
-from squall.actors.process.priority import Priority, Scheduling
+from squall.actors.process.priority import Priority
 from squall.actors.process.sweep import share
 from squall.actors.spill import SpillFile
 from squall.actors.worker_usage import GcWatch, Usage, cpu_ns, gc_count, sample_table
@@ -61,6 +60,7 @@ from squall.scenarios.model_shares import models_of
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan
 from squall.scenarios.promises import LateLimit
+from squall.scenarios.records import AddressFacts, SenderScheduling
 from squall.scenarios.sequences import SequenceRule, Sequences
 from squall.scenarios.units import NS_PER_S
 
@@ -497,13 +497,13 @@ class LoadWorker:
         """Why the common case of its requests does not run in C; empty where it does."""
         return self._no_lane
 
-    def addresses(self) -> tuple[AddressUse, ...]:
+    def addresses(self) -> tuple[AddressFacts, ...]:
         """Connections to each address of its servers' names, once prepared."""
         targets = self._settings.targets
         pairs = zip(targets, self._clients, strict=False)
         return tuple(one for target, client in pairs for one in client.spread.used(target.name))
 
-    def scheduling(self) -> Scheduling:
+    def scheduling(self) -> SenderScheduling:
         """Of the thread that sends, once prepared."""
         return self._sender.scheduling
 

@@ -22,10 +22,8 @@ from squall.actors.load.worker import (
     WorkerSettings,
 )
 from squall.actors.messages.value_check import ValueRule
-from squall.actors.net.spread import AddressUse
-from squall.actors.process.priority import Scheduling
 from squall.analysis.tables.collected import ValueChecks
-from squall.analysis.tables.deployed import AddressFacts, SenderScheduling, WorkerFacts
+from squall.analysis.tables.deployed import WorkerFacts
 from squall.cluster.driver.deciding import late_limits
 from squall.cluster.driver.payload_packing import Requests
 from squall.cluster.driver.payload_wires import (
@@ -310,23 +308,10 @@ def worker_facts(workers: Sequence[Worker], plan: RunPlan) -> tuple[WorkerFacts,
             no_lane=reason,
             n_planned=worker.n_planned if isinstance(plan, Plan) else None,
             n_users=worker.n_planned if isinstance(plan, ClosedPlan) else None,
-            scheduling=sender_scheduling(scheduling[index]),
-            addresses=address_facts(addresses[index]),
+            scheduling=scheduling[index],
+            addresses=addresses[index],
         )
         for index, (worker, reason) in enumerate(zip(workers, reasons.values(), strict=True))
-    )
-
-
-def address_facts(used: Sequence[AddressUse]) -> tuple[AddressFacts, ...]:
-    """For the manifest."""
-    return tuple(
-        AddressFacts(
-            server=one.server,
-            address=one.address,
-            n_connections=one.n_connections,
-            why_left_out=one.why_left_out,
-        )
-        for one in used
     )
 
 
@@ -351,17 +336,6 @@ def told_of_addresses(facts: Sequence[WorkerFacts]) -> tuple[list[str], list[str
         f"{address} of {server} is left out by {n} worker{'s' * (n != 1)}: {why}"
         for (server, address, why), n in out.items()
     ]
-
-
-def sender_scheduling(got: Scheduling) -> SenderScheduling:
-    """For the manifest."""
-    return SenderScheduling(
-        policy=got.policy,
-        realtime_priority=got.realtime_priority,
-        niceness=got.niceness,
-        cores=got.cores,
-        why_less=got.why_less,
-    )
 
 
 def told_of_scheduling(facts: Sequence[WorkerFacts]) -> list[str]:

@@ -11,10 +11,9 @@ from dataclasses import replace
 from squall.actors.load.shared_memory import unregister_all
 from squall.actors.load.trial import Trial, TrialRequest
 from squall.actors.process.cores import Split
-from squall.actors.process.priority import Settled
 from squall.analysis.clocks.track import ClockTrack
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.deployed import NodeFacts, RayPriority
+from squall.analysis.tables.deployed import NodeFacts
 from squall.analysis.wording import names_text
 from squall.cluster.driver.client_workers import (
     Worker,
@@ -187,7 +186,7 @@ class Deployment:
         described = ask_all(agents, NodeAgent.describe)
         folders, found = self.nodes.folders, {}
         for label in sorted(agents):
-            ray = _priority(agents[label].wait(asked[label]))
+            ray = agents[label].wait(asked[label])
             facts = replace(described[label], folder=folders[label], ray=ray)
             found[label] = with_clock(facts, clocks[label])
         return found
@@ -315,15 +314,6 @@ class Deployment:
             self._screen.step(line)
         for line in left_out:
             self._screen.step(line, "yellow")
-
-
-def _priority(settled: Settled) -> RayPriority:
-    return RayPriority(
-        niceness_given=settled.niceness_given,
-        niceness=settled.niceness,
-        oom_score_adj_given=settled.oom_score_adj_given,
-        oom_score_adj=settled.oom_score_adj,
-    )
 
 
 def with_clock(node: NodeFacts, clock: ClockTrack, load_ns: tuple[int, int] | None = None) -> NodeFacts:

@@ -14,7 +14,6 @@ from rich.console import Console
 import squall.cluster.commands.diagnosis
 from squall.actors.doctor.checkup import Answer, Finding
 from squall.actors.process.own_source import source_digest
-from squall.actors.process.priority import Settled
 from squall.cluster.commands.diagnosis import (
     clock_finding,
     compare_versions,
@@ -37,6 +36,7 @@ from squall.cluster.node.triton_home import TritonHome
 from squall.cluster.placement import Node
 from squall.cluster.remote.spawn import Handle
 from squall.scenarios.errors import ClusterError, LostActor, TargetError
+from squall.scenarios.records import RayPriority
 from tests.checkup_hosts import FakeProbes
 
 OK = Finding("cores", "ok", "8 logical CPUs")
@@ -141,8 +141,8 @@ class Scripted:
     def call(self, method: Callable[..., Any], *_: Any) -> Any:
         return self.wait(self.begin(method))
 
-    def settled(self) -> Settled:
-        return Settled(15, 0, 1000, 0)
+    def settled(self) -> RayPriority:
+        return RayPriority(niceness_given=15, niceness=0, oom_score_adj_given=1000, oom_score_adj=0)
 
 
 NODES = [Node("node-0", "a", "10.0.0.1", 0, True), Node("node-1", "b", "10.0.0.2", 1, False)]
