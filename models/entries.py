@@ -57,8 +57,8 @@ class Fitting:
         """Raises ScenarioError where an input has no column and is not made."""
         self._spec, self._data, self._seed, self._inputs_key = spec, data, seed, inputs_key
         self._made, self._shapes = made or {}, shapes or {}
-        spec.refuse_strangers(f"{data_key}.columns", columns)
-        spec.refuse_strangers(inputs_key, self._made)
+        spec.validate_input_names(f"{data_key}.columns", columns)
+        spec.validate_input_names(inputs_key, self._made)
         for name in columns:
             if name in self._made:
                 raise ScenarioError(

@@ -104,10 +104,10 @@ def make_inputs(
     that `made` does not name is left out, unless the model has no other. Raises ScenarioError where a dim is not
     stated, where `rows` is more than the model takes, and where `made` does not suit the model.
     """
-    spec.refuse_rows(rows)
+    spec.validate_rows(rows)
     shapes, made = shapes or {}, made or {}
-    spec.refuse_strangers("clients.inputs", made)
-    spec.refuse_strangers("model.shapes", shapes)
+    spec.validate_input_names("clients.inputs", made)
+    spec.validate_input_names("model.shapes", shapes)
     refuse_needed(spec, made)
     rng = np.random.default_rng(np.random.SeedSequence([seed, rows, variant]))
     inputs = {}

@@ -71,7 +71,7 @@ class OnnxFile:
     worst: float
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """One line on it."""
         return (
             f"ONNX opset {self.opset}, {self.precision}, {self.n_bytes / 1e6:.1f} MB: in ONNX Runtime on the CPU it "

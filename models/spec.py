@@ -96,7 +96,7 @@ class ModelSpec:
                 )
         return replace(self, outputs=tuple(of_name[name] for name in outputs))
 
-    def refuse_rows(self, rows: int) -> None:
+    def validate_rows(self, rows: int) -> None:
         """Raises ScenarioError where a request has more rows than the model takes."""
         most = self.max_batch_size or 1
         if rows > most:
@@ -104,7 +104,7 @@ class ModelSpec:
                 f"clients.rows: {rows} rows, but model {self.name} takes at most {most} a request"
             )
 
-    def refuse_strangers(self, where: str, names: Collection[str]) -> None:
+    def validate_input_names(self, where: str, names: Collection[str]) -> None:
         """Raises ScenarioError for an input that the model has not; `where`: key path of what names it."""
         own = [tensor.name for tensor in self.inputs]
         for name in names:
@@ -199,7 +199,7 @@ class HeadSpec:
         for key, value in settings.items():
             if key not in self.defaults:
                 raise ScenarioError(
-                    f"{where}.settings.{key}: unknown key of {self.name}, {hint(key, self.defaults)}"
+                    f"{where}.settings.{key}: unknown key, {hint(key, self.defaults)}"
                 )
             if value < 1 and key != "weights_seed":
                 raise ScenarioError(f"{where}.settings.{key}: {value} is not a size, it must be 1 or more")
@@ -207,10 +207,10 @@ class HeadSpec:
                 raise ScenarioError(f"{where}.settings.{key}: {value} is not a seed, it must be 0 or more")
         sizes = {**self.defaults, **settings}
         if self.is_encoder:
-            self._refuse_odd(sizes, f"{where}.settings")
+            self._validate_encoder(sizes, f"{where}.settings")
         return sizes
 
-    def _refuse_odd(self, sizes: Mapping[str, int], where: str) -> None:
+    def _validate_encoder(self, sizes: Mapping[str, int], where: str) -> None:
         """Raises ScenarioError for sizes that make no encoder."""
         if sizes["hidden"] % sizes["heads"]:
             raise ScenarioError(
@@ -280,7 +280,7 @@ def head_of(name: str, where: str = "model") -> HeadSpec:
     """The zoo's model of that name. Raises ScenarioError that lists the names there are; `where`: key path of the
     model."""
     if name not in ZOO:
-        raise ScenarioError(f"{where}.name: unknown model {name!r} of the zoo: {hint(name, ZOO)}")
+        raise ScenarioError(f"{where}.name: unknown model {name!r}: {hint(name, ZOO)}")
     return ZOO[name]
 
 

@@ -107,7 +107,7 @@ def build_repository(build: Build) -> str:
     model = build.model  # what does not fit needs no process to be told
     if build.backend != "python":
         return _apart(build)
-    return _told(build, write_repository(build.out, model, None, build.priority_levels))
+    return _described(build, write_repository(build.out, model, None, build.priority_levels))
 
 
 def _apart(build: Build) -> str:
@@ -152,7 +152,7 @@ def export(build: Build) -> str:
             is_accelerated=build.accelerator is not None,
         )
         spec, onnx = write_onnx_repository(build.out, model, serving, opset, _weights(build))
-        return _told(build, spec, onnx)
+        return _described(build, spec, onnx)
 
     from squall.cluster.node.plan_gpus import building_gpu
     from squall.models.plan_export import PlanOptions, tensorrt, write_plan_repository
@@ -172,7 +172,7 @@ def export(build: Build) -> str:
         build.out, model, serving, options, gpu, trt, opset, _weights(build)
     )
     plan = "the plan is new" if is_new else "the plan that was there is what a build would make: kept"
-    return f"{_told(build, spec, onnx)}\nTensorRT {trt.__version__}, {gpu}: {plan}"
+    return f"{_described(build, spec, onnx)}\nTensorRT {trt.__version__}, {gpu}: {plan}"
 
 
 def _weights(build: Build) -> Weights | None:
@@ -184,11 +184,11 @@ def _weights(build: Build) -> Weights | None:
     return weights_of(model.name, head_of(model.name).sizes(model.settings), model.weights)
 
 
-def _told(build: Build, spec: ModelSpec, onnx: OnnxFile | None = None) -> str:
+def _described(build: Build, spec: ModelSpec, onnx: OnnxFile | None = None) -> str:
     inputs = ", ".join(f"{one.name} {one.datatype} {list(one.dims)}" for one in spec.inputs)
     is_seeded = head_of(spec.name).is_encoder and build.model.weights is None
     of_chance = "; seeded random weights" if is_seeded else ""
-    on_file = "" if onnx is None else f"\n{onnx.told}"
+    on_file = "" if onnx is None else f"\n{onnx.description}"
     return f"{build.out / spec.name}: {inputs} a row, at most {spec.max_batch_size} rows a batch{of_chance}{on_file}"
 
 

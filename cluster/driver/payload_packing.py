@@ -54,7 +54,7 @@ class GivenRequests:
             spec, self._data, config.columns, clients.inputs, scenario.seed, scenario.model.shapes,
             scenario.key_of("data"), scenario.key_of("inputs"),
         )  # fmt: skip
-        spec.refuse_rows(int(kinds_of(codes)[0].max(initial=0)))
+        spec.validate_rows(int(kinds_of(codes)[0].max(initial=0)))
         self._asked, self._wire = asked_of(scenario, spec), wire_of(scenario, streams)
 
     @property

@@ -60,11 +60,11 @@ def test_a_model_without_batches_takes_no_batch_dimension() -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "text"),
     [
-        ("linear_head", {"widht": 8}, "settings.widht: unknown key of linear_head, did you mean 'width'?"),
-        ("linear_head", {"zzz": 8}, "settings.zzz: unknown key of linear_head, it has width, layers, classes,"),
+        ("linear_head", {"widht": 8}, "settings.widht: unknown key, did you mean 'width'?"),
+        ("linear_head", {"zzz": 8}, "settings.zzz: unknown key, it has width, layers, classes,"),
         ("linear_head", {"width": 0}, "settings.width: 0 is not a size, it must be 1 or more"),
         ("linear_head", {"weights_seed": -1}, "settings.weights_seed: -1 is not a seed, it must be 0 or more"),
-        ("linear_haed", {}, "name: unknown model 'linear_haed' of the zoo: did you mean 'linear_head'?"),
+        ("linear_haed", {}, "name: unknown model 'linear_haed': did you mean 'linear_head'?"),
         ("bert_tiny", {"heads": 3}, "settings.heads: 3 heads do not divide hidden 128 evenly"),
         ("bert_tiny", {"sequence": 513}, "settings.sequence: 513 tokens, and 512 positions hold 512"),
         ("multilingual_e5_large", {"sequence": 513}, "settings.sequence: 513 tokens, and 514 positions hold 512"),

@@ -231,7 +231,7 @@ def test_requests_that_squall_makes_are_encoded_beside_those_of_data(tmp_path: P
         ),
         (
             {"data": {"path": "LINES", "columns": {"TEXTS": "text"}}},
-            "models.text.data.columns.TEXTS: model text has no such input, it has TEXT",
+            "models.text.data.columns.TEXTS: model text has no such input, did you mean 'TEXT'?",
         ),
         (
             {"data": {"path": "LINES"}, "inputs": {"words": {"length": 3}}},
