@@ -198,9 +198,7 @@ class HeadSpec:
         path of the model."""
         for key, value in settings.items():
             if key not in self.defaults:
-                raise ScenarioError(
-                    f"{where}.settings.{key}: unknown key, {hint(key, self.defaults)}"
-                )
+                raise ScenarioError(f"{where}.settings.{key}: unknown key, {hint(key, self.defaults)}")
             if value < 1 and key != "weights_seed":
                 raise ScenarioError(f"{where}.settings.{key}: {value} is not a size, it must be 1 or more")
             if value < 0:
