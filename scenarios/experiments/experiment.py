@@ -247,7 +247,7 @@ def _refuse_restart(path: Path, stated: ExperimentFile, cells: Sequence[Cell]) -
 
 def is_running(scenario: Scenario) -> bool:
     """Whether any server of the scenario is one that squall does not start."""
-    entries = scenario.server_entries()
+    entries = scenario.servers
     return entries is not None and any(entry.url is not None for entry in entries)
 
 

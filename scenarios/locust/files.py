@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from squall.scenarios.config.locust.load import LocustConfig
+from squall.scenarios.config.locust import LocustConfig
 from squall.scenarios.errors import ScenarioError
 
 MOST_BYTES = 64 * 2**20

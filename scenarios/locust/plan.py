@@ -10,7 +10,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
-from squall.scenarios.config.locust.load import LocustConfig
+from squall.scenarios.config.locust import LocustConfig
 from squall.scenarios.locust.files import LocustFiles
 from squall.scenarios.plan.plan import PhaseSpan
 

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 
@@ -17,7 +18,8 @@ from squall.scenarios.arrivals.scaling import scaled
 from squall.scenarios.arrivals.users import ClosedArrivals
 from squall.scenarios.arrivals.window import Drawn, FileState, changed
 from squall.scenarios.config.clients.data import IN_SEQUENCE, DrawnOrder, TraceOrder
-from squall.scenarios.config.clients.rows import RowsConfig, TraceRows
+from squall.scenarios.config.clients.rows import TraceRows
+from squall.scenarios.config.models import ModelScenario
 from squall.scenarios.config.scenario import PhaseConfig, Scenario
 from squall.scenarios.data.drawing import drawn, entry_dtype
 from squall.scenarios.data.named import named_entries
@@ -27,8 +29,8 @@ from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan, ModelLoad
 from squall.scenarios.plan.deal import PlanRule, affinity_of
 from squall.scenarios.plan.growing import PIECE_ROWS, Column
 from squall.scenarios.plan.mix import draw_rows, settled, trace_rows
-from squall.scenarios.plan.plan import COLUMNS, VARIANT_TYPES, PhaseSpan, Plan, stream
-from squall.scenarios.shares.drawing import Draw, drawn_models, mixed, shifted
+from squall.scenarios.plan.plan import COLUMNS, VARIANT_TYPES, PhaseSpan, Plan, model_place, stream
+from squall.scenarios.shares.drawing import mixed, shifted
 from squall.scenarios.shares.ranges import VariantRange, ranges_of
 from squall.scenarios.sizes import LARGEST_ARRIVAL_COUNT
 
@@ -67,47 +69,30 @@ def plan_closed(scenario: Scenario, seed: int | None = None) -> ClosedPlan:
         n_users=n_users,
         spans=lay_out(scenario.phases),
         phases=phases,
-        n_variants=n_payloads(scenario),
-        seed=scenario.seed if seed is None else seed,
-        order=_drawn_order(scenario),
         models=variant_ranges(scenario),
-        orders=_drawn_orders(scenario),
+        seed=scenario.seed if seed is None else seed,
+        orders=tuple(_drawn_order(one) for one in scenario.models),
     )
 
 
-def n_payloads(scenario: Scenario) -> int:
-    """Of all models: payload variants, or entries of the data. Raises ScenarioError where these cannot be counted."""
-    return sum(_n_payloads_of(one) for one in scenario.each_model())
+def variant_ranges(scenario: Scenario) -> tuple[VariantRange, ...]:
+    """Which payload variants, or entries of the data, are whose. Raises ScenarioError where these cannot be counted."""
+    return ranges_of([_n_payloads_of(one) for one in scenario.models])
 
 
-def _n_payloads_of(one: Scenario) -> int:
-    """Of the one model of a scenario."""
+def _n_payloads_of(one: ModelScenario) -> int:
     if one.clients.data is None:
         return one.clients.payload_variants
     with faults_at(one):
         return count_entries(one.clients.data)
 
 
-def variant_ranges(scenario: Scenario) -> tuple[VariantRange, ...]:
-    """Which variants, or entries, are whose, where models are several; else none. Raises as `n_payloads`."""
-    if scenario.several is None:
-        return ()
-    return ranges_of([_n_payloads_of(one) for one in scenario.each_model()])
-
-
-def _drawn_order(scenario: Scenario) -> DrawnOrder | None:
+def _drawn_order(one: ModelScenario) -> DrawnOrder | None:
     """Of entries that no trace names; None of variants that squall makes."""
-    data = scenario.clients.data
+    data = one.clients.data
     if data is None:
         return None
     return IN_SEQUENCE if isinstance(data.order, TraceOrder) else data.order
-
-
-def _drawn_orders(scenario: Scenario) -> tuple[DrawnOrder | None, ...]:
-    """Of each of several models, where some have data; else none."""
-    if scenario.several is None or not scenario.has_data:
-        return ()
-    return tuple(_drawn_order(one) for one in scenario.each_model())
 
 
 def lay_out(phases: Sequence[PhaseConfig]) -> tuple[PhaseSpan, ...]:
@@ -126,15 +111,15 @@ class _Draft:
         self._scenario = scenario
         self._seed = seed
         clients = scenario.clients
-        self._n_payloads = n_payloads(scenario)
         self._ranges = variant_ranges(scenario)
-        self._of_variant = np.dtype(entry_dtype(self._n_payloads))
+        n_payloads = sum(one.n_variants for one in self._ranges)
+        self._of_variant = np.dtype(entry_dtype(n_payloads))
         types = {**COLUMNS, "variant": VARIANT_TYPES[self._of_variant]}
         self._columns = {name: Column(dtype) for name, dtype in types.items()}
         is_by_session = clients.deal == "session" or clients.routing.kind in ("sticky", "trace")
         self._n_lanes = clients.sequences.concurrent if clients.sequences is not None else None
         self._affinity = Column("<u4") if is_by_session or self._n_lanes else None
-        self._named = named_entries(clients.data, self._n_payloads) if clients.data is not None else None
+        self._named = named_entries(clients.data, n_payloads) if clients.data is not None else None
         self._states: dict[Path, FileState] = {}
 
     def add_phase(self, index: int, start_ns: int) -> None:
@@ -144,7 +129,8 @@ class _Draft:
             return
         if isinstance(phase.arrivals, UserArrivals):
             raise ValueError(f"phase {phase.name!r} is closed-loop: it has no schedule")
-        rows = settled(self._scenario.rows_of(phase))
+        loads = model_loads(self._scenario, phase)
+        rows = loads[0].rows  # of a trace, where there is one model
         named = self._named if isinstance(phase.arrivals, TraceArrivals) else None
         sizes = {rows.size} if isinstance(rows, TraceRows) else set()
         sizes |= {named.column} if named is not None else set()
@@ -169,7 +155,7 @@ class _Draft:
             self._refuse_too_many(phase, len(self._columns["offset_ns"]) - n_before)
         if replay is not None:
             self._refuse_change(replay)
-        self._draw(index, rows, len(self._columns["offset_ns"]) - n_before, named is not None)
+        self._draw(index, loads, len(self._columns["offset_ns"]) - n_before, named is not None)
 
     def plan(self, spans: tuple[PhaseSpan, ...]) -> Plan:
         """The plan; the draft is empty afterwards."""
@@ -200,40 +186,26 @@ class _Draft:
             session = None if part.session is None else part.session[start:stop]
             self._affinity.append(affinity_of(session, seq))
 
-    def _draw(self, index: int, rows: RowsConfig, count: int, are_named: bool) -> None:
-        """What does not depend on the instants, in pieces of a fixed size: it is part of what a seed means."""
-        columns = self._columns
-        of_rows, of_variants = stream(self._seed, "rows", index), stream(self._seed, "variants", index)
-        if self._scenario.several is not None:
-            self._draw_mixed(index, count)
-        elif not isinstance(rows, TraceRows):
-            columns["rows"].fill(count, lambda n: draw_rows(rows, of_rows, n))
-        if self._scenario.several is None and not are_named:
-            columns["variant"].fill(count, drawn(_drawn_order(self._scenario), self._n_payloads, of_variants))
+    def _draw(self, index: int, loads: Sequence[ModelLoad], count: int, are_named: bool) -> None:
+        """What does not depend on the instants, in pieces of a fixed size: it is part of what a seed means. Rows and
+        variants of each model are drawn by its own law, from streams of its own."""
+        columns, dtype = self._columns, self._of_variant
+        shares, models = [one.share for one in loads], partial(stream, self._seed, "models", index)
+        rows, variants = [], []
+        for number, (load, one, own) in enumerate(
+            zip(loads, self._scenario.models, self._ranges, strict=True)
+        ):
+            place = model_place(self._ranges, number, index)
+            rows.append(partial(draw_rows, load.rows, stream(self._seed, "rows", *place)))
+            draw = drawn(_drawn_order(one), own.n_variants, stream(self._seed, "variants", *place))
+            variants.append(shifted(draw, own.first, dtype))
+        if not isinstance(loads[0].rows, TraceRows):
+            columns["rows"].fill(count, mixed(shares, models, rows, np.int32))
+        if not are_named:
+            columns["variant"].fill(count, mixed(shares, models, variants, dtype))
         columns["phase"].fill(count, lambda n: np.full(n, index, np.uint8))
         numbers = itertools.count(len(columns["seq"]), PIECE_ROWS)
         columns["seq"].fill(count, lambda n: np.arange(first := next(numbers), first + n, dtype=np.int64))
-
-    def _draw_mixed(self, index: int, count: int) -> None:
-        """Rows and variants of requests to several models: each by the law of its model, from streams of its own."""
-        scenario, dtype = self._scenario, self._of_variant
-        loads = model_loads(scenario, index)
-        numbers = [
-            drawn_models([one.share for one in loads], stream(self._seed, "models", index)) for _ in "12"
-        ]
-        rows = [
-            _rows_draw(one.rows, stream(self._seed, "rows", index, number))
-            for number, one in enumerate(loads)
-        ]
-        orders = _drawn_orders(scenario) or (None,) * len(loads)
-        variants = [
-            shifted(
-                drawn(order, one.n_variants, stream(self._seed, "variants", index, number)), one.first, dtype
-            )
-            for number, (order, one) in enumerate(zip(orders, self._ranges, strict=True))
-        ]
-        self._columns["rows"].fill(count, mixed(numbers[0], rows, np.int32))
-        self._columns["variant"].fill(count, mixed(numbers[1], variants, dtype))
 
     def _refuse_too_many(self, phase: PhaseConfig, count: int) -> None:
         if count > LARGEST_ARRIVAL_COUNT:
@@ -265,18 +237,11 @@ def _parts(
     return iter([Drawn(offsets)])
 
 
-def _rows_draw(rows: RowsConfig, rng: np.random.Generator) -> Draw:
-    return lambda count: draw_rows(rows, rng, count)
-
-
-def model_loads(scenario: Scenario, index: int) -> tuple[ModelLoad, ...]:
-    """What requests of a phase are to each of several models; empty where there is one."""
-    if scenario.several is None:
-        return ()
-    shares = scenario.shares_of(scenario.phases[index])
+def model_loads(scenario: Scenario, phase: PhaseConfig) -> tuple[ModelLoad, ...]:
+    """What requests of a phase are to each model."""
     return tuple(
-        ModelLoad(share, settled(one.rows_of(one.phases[index])))
-        for share, one in zip(shares, scenario.each_model(), strict=True)
+        ModelLoad(share, settled(one.rows_of(phase.rows)))
+        for share, one in zip(scenario.shares_of(phase), scenario.models, strict=True)
     )
 
 
@@ -285,5 +250,5 @@ def _closed_phase(index: int, scenario: Scenario) -> ClosedPhase | None:
     arrivals = phase.arrivals
     if not isinstance(arrivals, ClosedArrivals):
         return None
-    rows = settled(scenario.rows_of(phase))
-    return ClosedPhase(arrivals.users, arrivals.think, arrivals.ramp_ns, rows, model_loads(scenario, index))
+    rows = settled(phase.rows or scenario.clients.rows)
+    return ClosedPhase(arrivals.users, arrivals.think, arrivals.ramp_ns, rows, model_loads(scenario, phase))

@@ -165,7 +165,7 @@ def test_a_real_triton_takes_the_order_of_a_head(tmp_path: Path) -> None:
     with serving(
         tmp_path, preserve_ordering=True, instances=2, preferred_batch_sizes=[4, 8], queue={"max_size": 64}
     ) as (_, endpoint):
-        url = f"{endpoint.url}/v2/models/{endpoint.spec.name}/config"
+        url = f"{endpoint.url}/v2/models/{endpoint.models[0].spec.name}/config"
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(url, timeout=30) as reply:
             batching = json.load(reply)["dynamic_batching"]

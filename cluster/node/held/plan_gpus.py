@@ -10,7 +10,7 @@ from squall.actors.sampling.gpu.source import gpu_memories, missing_reason
 from squall.cluster.node.injected.process_gpus import Gpu as NamedGpu
 from squall.cluster.node.injected.process_gpus import visible_gpus
 from squall.models.export.plan_record import PLAN_FILE, Gpu, misfit, records_of
-from squall.scenarios.config.models.model import ModelConfig
+from squall.scenarios.config.models import ModelConfig
 from squall.scenarios.errors import TargetError
 
 

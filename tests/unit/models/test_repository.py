@@ -9,7 +9,7 @@ import pytest
 
 from squall.models.repository import ComputeConfig, ServingConfig, config_pbtxt, write_repository
 from squall.models.spec import HEADS, head_spec
-from squall.scenarios.config.models.model import ModelConfig
+from squall.scenarios.config.models import ModelConfig
 from squall.scenarios.errors import ScenarioError
 
 SIZES = {"width": 16, "layers": 3, "classes": 2}

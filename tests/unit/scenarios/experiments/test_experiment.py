@@ -28,7 +28,11 @@ def test_a_cell_is_the_scenario_with_its_factors(tmp_path: Path) -> None:
         "max_batch_size=8, queue_delay=5ms, nice=3",
     ]
     last = found.cells[3].scenario
-    assert (last.model.max_batch_size, last.model.queue_delay_ns, last.server.nice) == (8, 5_000_000, 3)
+    assert (last.models[0].model.max_batch_size, last.models[0].model.queue_delay_ns, last.server.nice) == (
+        8,
+        5_000_000,
+        3,
+    )
     assert found.factors == ("model.max_batch_size", "model.queue_delay", "server.nice")
     assert (found.name, found.seed) == ("held", 1)
 

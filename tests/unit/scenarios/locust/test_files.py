@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from squall.scenarios.config.locust.load import LocustConfig
+from squall.scenarios.config.locust import LocustConfig
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.locust import files
 from squall.scenarios.locust.files import LocustFiles, read_locust_files

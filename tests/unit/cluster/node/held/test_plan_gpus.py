@@ -9,7 +9,7 @@ import pytest
 
 from squall.cluster.node.held.plan_gpus import building_gpu, refuse_other_gpus
 from squall.models.export.plan_record import Gpu, PlanRecord, RowProfile
-from squall.scenarios.config.models.model import ModelConfig
+from squall.scenarios.config.models import ModelConfig
 from squall.scenarios.errors import TargetError
 from tests.unit.actors.fake_nvml import FakeGpu, FakeNvml
 
