@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from squall.models.heads import make_weights
 from squall.models.repository import Serving, config_pbtxt, zoo_spec
 from squall.models.spec import ENCODERS, ModelSpec, drawn_parameters
-from squall.scenarios.config.models.model import ModelConfig
+from squall.scenarios.config.models import ModelConfig
 from squall.scenarios.errors import ScenarioError, StoreError, TargetError
 from squall.scenarios.units import digits_text
 

@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from squall.models.onnx_export import ONNX_FILE, OnnxFile, Weights, export_onnx, finish_repository, needed
 from squall.models.repository import Serving, zoo_spec
 from squall.models.spec import ModelSpec
-from squall.scenarios.config.models.model import ModelConfig
+from squall.scenarios.config.models import ModelConfig
 from squall.scenarios.errors import ScenarioError, SquallError, StoreError, TargetError
 
 OLDEST_TENSORRT = 10

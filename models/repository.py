@@ -13,7 +13,7 @@ import numpy as np
 from squall.models.encoders import find_weights
 from squall.models.heads import make_weights
 from squall.models.spec import ModelSpec, TensorSpec, drawn_parameters, head_of, head_spec
-from squall.scenarios.config.models.model import ModelConfig
+from squall.scenarios.config.models import ModelConfig
 from squall.scenarios.errors import ScenarioError, StoreError
 
 _NS_PER_US = 1_000

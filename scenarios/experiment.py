@@ -266,7 +266,7 @@ def without_early_end(scenario: Scenario) -> Scenario:
 
 def is_running(scenario: Scenario) -> bool:
     """Whether any server of the scenario is one that squall does not start."""
-    entries = scenario.server_entries()
+    entries = scenario.servers
     return entries is not None and any(entry.url is not None for entry in entries)
 
 

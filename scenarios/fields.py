@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, ClassVar, Self
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
@@ -17,6 +18,24 @@ class Section(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def refuse(reasons: Mapping[str, object]) -> None:
+    """Raises ValueError with the first of these sentences that holds."""
+    for why, holds in reasons.items():
+        if holds:
+            raise ValueError(why)
+
+
+def repeated(values: Sequence[Any]) -> Any:
+    """The first value that was there before; None where each is there once."""
+    return next((one for index, one in enumerate(values) if one in values[:index]), None)
+
+
+def stated_keys(section: Section) -> set[str]:
+    """Keys of the file that are given there."""
+    fields = type(section).model_fields
+    return {fields[name].alias or name for name in section.model_fields_set}
 
 
 class OneForm(Section):

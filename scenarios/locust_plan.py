@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from squall.scenarios.config.locust.load import LocustConfig
+from squall.scenarios.config.locust import LocustConfig
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.plan import PhaseSpan
 

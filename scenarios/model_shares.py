@@ -28,6 +28,10 @@ class VariantRange:
     n_variants: int
 
 
+ONE_MODEL = (VariantRange(0, 2**32),)
+"""Of a plan that has one model, whatever its variants."""
+
+
 def ranges_of(counts: Sequence[int]) -> tuple[VariantRange, ...]:
     """One after another from 0 on, for models with so many variants each."""
     firsts = [0, *accumulate(counts)]
@@ -35,8 +39,8 @@ def ranges_of(counts: Sequence[int]) -> tuple[VariantRange, ...]:
 
 
 def models_of(variants: Any, ranges: Sequence[VariantRange]) -> NDArray[np.int64]:
-    """The number of the model of each variant, (n,); 0 where there are no ranges, of one model."""
-    if not ranges:
+    """The number of the model of each variant, (n,)."""
+    if len(ranges) == 1:
         return np.zeros(np.shape(variants), np.int64)
     firsts = np.array([one.first for one in ranges], np.int64)
     found: NDArray[np.int64] = np.searchsorted(firsts, variants, side="right").astype(np.int64) - 1

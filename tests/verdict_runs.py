@@ -106,7 +106,7 @@ def run_planted(
         settings = WorkerSettings(
             run="r", node="node-0", worker=0, seed=1,
             targets=(TargetSettings("server-0", "127.0.0.1", null.ports[protocol], (null_spec(),)),),
-            shapes={}, rules=Rules(timeout_ns=scenario.clients.timeout_ns),
+            rules=Rules(timeout_ns=scenario.clients.timeout_ns),
             n_connections=4, spill_dir=str(spill), protocol=protocol,
         )  # fmt: skip
         probe = stack.enter_context(Child("squall.actors.load.worker_process"))

@@ -200,7 +200,7 @@ class ClosedLoop:
         user.step = step
         self._n_taken += 1
         models = self._plan.models
-        target = user.targets[int(models_of(step.variant, models)) if models else 0]
+        target = user.targets[int(models_of(step.variant, models))]
         return Due(at_ns, NEVER, token, user.phase, self._templates[target, step.rows, step.variant])
 
     def n_due_by(self, at_ns: int) -> int:

@@ -78,7 +78,7 @@ response."""
 class ModelRequests:
     """How requests to one model are made, what they say beside their inputs, and how their replies are compared."""
 
-    shapes: dict[str, tuple[int, ...]]
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     made: Made | None = None
     options: RequestOptions = PLAIN
     check: ValueRule | None = None
@@ -89,12 +89,11 @@ class WorkerSettings:
     """What one worker needs to know beside its plan; plain values, so that it travels cheaply.
 
     `targets`: the servers that it loads, each over `n_connections`, all over one protocol; `choice`: who says which
-    request goes to which. `seed` is that of the payloads; `spill_dir` is on the worker's node. `core`: the sender's own
-    on that node. `late_limits`: what is counted of an open loop's requests while they are sent. `made`: how inputs are
-    made; `packed`: paths on the worker's node of requests that are encoded already, a file for each model: none is made
-    then. `options`: what each request says beside its inputs. `sequences`: requests are of sequences. `streams`: they
-    are answered response by response. `largest_reply_bytes`: see `Wire`. `shapes`, `made`, `options` and `check` are
-    those of the first model of the plan, `others` of the next.
+    request goes to which. `seed` is that of the payloads; `models`: by their numbers in the plan; `spill_dir` is on the
+    worker's node. `core`: the sender's own on that node. `late_limits`: what is counted of an open loop's requests
+    while they are sent. `packed`: paths on the worker's node of requests that are encoded already, a file for each
+    model: none is made then. `sequences`: requests are of sequences. `streams`: they are answered response by response.
+    `largest_reply_bytes`: see `Wire`.
     """
 
     run: str
@@ -102,7 +101,6 @@ class WorkerSettings:
     worker: int
     targets: tuple[TargetSettings, ...]
     seed: int
-    shapes: dict[str, tuple[int, ...]]
     rules: Rules
     n_connections: int
     spill_dir: str
@@ -110,23 +108,20 @@ class WorkerSettings:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     spin_ns: int = 0
     lane: bool = True
-    check: ValueRule | None = None
+    models: tuple[ModelRequests, ...] = (ModelRequests(),)
     priority: Priority = "normal"
     core: int | None = None
     choice: Choice = "planned"
     late_limits: tuple[LateLimit, ...] = ()
-    made: Made | None = None
     packed: tuple[str, ...] = ()
-    options: RequestOptions = PLAIN
     streams: StreamRule | None = None
     sequences: SequenceRule | None = None
-    others: tuple[ModelRequests, ...] = ()
     largest_reply_bytes: int | None = None
 
     @property
-    def models(self) -> tuple[ModelRequests, ...]:
-        """By the number of the model."""
-        return (ModelRequests(self.shapes, self.made, self.options, self.check), *self.others)
+    def options(self) -> RequestOptions:
+        """Of all models, as far as these cannot differ: compression, and parameters where requests are of sequences."""
+        return self.models[0].options
 
     @property
     def model_names(self) -> list[str]:
@@ -285,7 +280,7 @@ class LoadWorker:
             spec = next(spec for target in settings.targets if (spec := target.specs[number]) is not None)
             check = None if own.check is None else partial(checked, rule=own.check)
             wire = replace(self._wire, options=own.options)
-            first = plan.models[number].first if plan.models else 0
+            first = plan.models[number].first
             kind = settings.model_names.index(spec.name)
             found.append(packed(Path(path), settings.targets, wire, check, number, first, kind))
         return PackedTemplates(found)
@@ -302,7 +297,7 @@ class LoadWorker:
         templates: dict[TemplateKey, Template] = {}
         for (number, model), of_model in kinds.items():
             target, own = settings.targets[number], settings.models[model]
-            spec, first = target.specs[model], plan.models[model].first if plan.models else 0
+            spec, first = target.specs[model], plan.models[model].first
             if spec is None:
                 raise ClusterError(
                     f"the plan sends requests to {target.name} for a model that it does not serve"

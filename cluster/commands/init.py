@@ -69,7 +69,7 @@ def init(
     headers = headers_typed(header or ())
     wanted = Wanted(urls, protocol.value, version, port, _DEFAULT if path is None else path.name, headers)
     chosen, endpoints = _chosen(wanted, model)
-    text = draft(chosen, endpoints[0].steps, wanted)
+    text = draft(chosen, endpoints[0].models[0].steps, wanted)
     _refuse_unloadable(text, chosen)
     if path is None:
         typer.echo(text, nl=False)
@@ -99,7 +99,7 @@ def _chosen(wanted: Wanted, name: str | None) -> tuple[ServedModel, list[Endpoin
     from squall.cluster.commands.served_models import served_models
     from squall.cluster.node.endpoint import attach, default_tls
     from squall.scenarios.config.loader import section_from_mapping
-    from squall.scenarios.config.models.model import ModelConfig
+    from squall.scenarios.config.models import ModelConfig
     from squall.scenarios.config.servers import ServerConfig
     from squall.scenarios.foreign_text import printable
 
@@ -146,13 +146,13 @@ def _refuse_what_cannot_be_loaded(model: ServedModel, wanted: Wanted, endpoints:
     if why is not None:
         raise TargetError(f"squall cannot load model {model.name!r}: {why}")
     deep = next((one.name for one in model.spec.inputs if len(one.dims) > 1), None)
-    if first.spec.is_decoupled and wanted.protocol == "http" and deep is not None:
+    if first.models[0].spec.is_decoupled and wanted.protocol == "http" and deep is not None:
         raise TargetError(
             f"model {model.name!r} answers response by response, which over HTTP carries inputs of one dimension, and"
             f" {deep} has more: use --protocol grpc"
         )
     for endpoint in endpoints[1:]:
-        if endpoint.spec != first.spec:
+        if endpoint.models[0].spec != first.models[0].spec:
             raise TargetError(
                 f"model {model.name!r} is another at {endpoint.url} than at {first.url}: version, inputs, outputs or"
                 " max_batch_size differ, and one scenario loads one model"
@@ -181,7 +181,7 @@ def _refuse_unloadable(text: str, model: ServedModel) -> None:
     from squall.scenarios.config.loader import scenario_from_text
 
     scenario = scenario_from_text(text, "the scenario that was drafted")
-    make_inputs(model.spec, 1, 0, scenario.seed, scenario.model.shapes, scenario.clients.inputs)
+    make_inputs(model.spec, 1, 0, scenario.seed, scenario.models[0].model.shapes, scenario.clients.inputs)
 
 
 def _write(path: Path, text: str, is_forced: bool) -> None:

@@ -239,7 +239,7 @@ def _settings(job: Job, worker: int, spill_dir: str) -> WorkerSettings:
     return WorkerSettings(
         run="selftest", node="node-0", worker=worker,
         targets=(TargetSettings("server-0", "127.0.0.1", job.server.port(job.protocol), (_SPEC,)),),
-        seed=1, shapes={}, rules=Rules(_REQUEST_TIMEOUT_NS),
+        seed=1, rules=Rules(_REQUEST_TIMEOUT_NS),
         n_connections=_CONNECTIONS[job.protocol], spill_dir=spill_dir, protocol=job.protocol, priority="auto",
     )  # fmt: skip
 

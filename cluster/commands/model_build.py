@@ -22,7 +22,7 @@ from squall.models.onnx_export import DEFAULT_OPSET, OnnxFile, Weights, write_on
 from squall.models.repository import Serving, device_of, graph_sizes, refuse_unsuited, write_repository
 from squall.models.spec import ModelSpec, head_of
 from squall.scenarios.config.loader import section_from_mapping
-from squall.scenarios.config.models.model import ModelConfig
+from squall.scenarios.config.models import ModelConfig
 from squall.scenarios.errors import ScenarioError, SquallError, TargetError
 
 BACKENDS = ("python", "onnxruntime", "tensorrt")

@@ -168,7 +168,7 @@ class Collection:
         return server.agent.wait(server.agent.begin(method, *arguments, **named), _STOP_TIMEOUT_S)
 
     def _spill_server_tables(self, server: DeployedServer) -> None:
-        spec, from_ns = server.endpoint.spec, self._node_starts_ns[server.label]
+        spec, from_ns = server.endpoint.models[0].spec, self._node_starts_ns[server.label]
         losses, notes = self._server_call(
             server, NodeAgent.spill_server_tables, spec.name, spec.version, from_ns
         )

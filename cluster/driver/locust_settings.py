@@ -53,7 +53,7 @@ def locust_settings(
 
 def user_targets(scenario: Scenario, endpoints: Mapping[str, Endpoint]) -> tuple[UserTarget, ...]:
     """The servers as a TritonUser sees them. Raises ScenarioError as `asked_of`."""
-    models = scenario.each_model()
+    models = scenario.models
     return tuple(
         UserTarget(
             name, one.url, f"{bracketed(one.host)}:{one.grpc_port}", tuple(asked_at(model, one) for model in models)
@@ -69,5 +69,5 @@ def user_models(scenario: Scenario) -> tuple[UserModel, ...]:
             one.model.name, dict(one.model.shapes), one.clients.inputs, request_options(one.clients),
             one.clients.payload_variants,
         )
-        for one in scenario.each_model()
+        for one in scenario.models
     )  # fmt: skip

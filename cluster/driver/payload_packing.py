@@ -1,6 +1,6 @@
 """From a user's data to encoded requests in files: all that the plan can send, each once, before anything is sent.
 
-Where the inputs of one of several models are the user's, the requests to the others are encoded beside its own.
+Where the inputs of one model are the user's, the requests to all are encoded.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from squall.cluster.node.endpoint import Endpoint, specs_of
 from squall.models.entries import Fitting
 from squall.models.reference import Request, made_requests
 from squall.models.spec import ModelSpec
+from squall.scenarios.config.models import ModelScenario
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.data.opening import Data, faults_at, open_data
 from squall.scenarios.errors import ClusterError, ScenarioError
@@ -37,36 +38,36 @@ Codes = NDArray[np.int64]
 
 
 class GivenRequests:
-    """The requests of a scenario with one model and data: those of `codes`, to models of one spec."""
+    """The requests to a model with data: those of `codes`, to models of one spec."""
 
     def __init__(
-        self, scenario: Scenario, codes: Codes, spec: ModelSpec, streams: StreamRule | None = None
+        self, one: ModelScenario, codes: Codes, spec: ModelSpec, streams: StreamRule | None = None
     ) -> None:
         """`streams`: they are answered response by response. Raises ScenarioError where the data lacks what the model
         takes."""
-        config, clients = scenario.clients.data, scenario.clients
+        config = one.clients.data
         assert config is not None
         self.codes = codes
-        self._scenario = scenario
-        with faults_at(scenario):
+        self._one = one
+        with faults_at(one):
             self._data = open_data(config)
         self._fitting = Fitting(
-            spec, self._data, config.columns, clients.inputs, scenario.seed, scenario.model.shapes,
-            scenario.key_of("data"), scenario.key_of("inputs"),
+            spec, self._data, config.columns, one.clients.inputs, one.seed, one.model.shapes,
+            one.place_of("data"), one.place_of("inputs"),
         )  # fmt: skip
         spec.validate_rows(int(kinds_of(codes)[0].max(initial=0)))
-        self._asked, self._wire = asked_of(scenario, spec), wire_of(scenario, streams)
+        self._asked, self._wire = asked_of(one, spec), wire_of(one, streams)
 
     @property
     def told(self) -> str:
         """What they are, for the screen."""
-        entry, left_out = self._scenario.entry, self._fitting.left_out
+        left_out = self._fitting.left_out
         without = f", without the optional {', '.join(left_out)}" if left_out else ""
-        return f"of {self._data.path}" + (f" to {entry.name}" if entry is not None else "") + without
+        return f"of {self._data.path} to {self._one.model.name}{without}"
 
     def read(self) -> Iterator[Request]:
         """(rows, entry, inputs) of each. Raises ScenarioError, with file and row, for what the model does not take."""
-        with faults_at(self._scenario):
+        with faults_at(self._one):
             yield from self._fitting.requests(self.codes)
 
     def check(self) -> DataFacts:
@@ -77,7 +78,7 @@ class GivenRequests:
 
     def write(self, path: Path) -> DataFacts:
         """Encodes all of it into `path`. Raises as `read`, and ClusterError where it cannot be written."""
-        with faults_at(self._scenario):
+        with faults_at(self._one):
             found = self._fitting.requests(self.codes)
             return self._facts(_write(path, self._asked, self._wire, found, self._data.fault))
 
@@ -86,23 +87,23 @@ class GivenRequests:
 
 
 class MadeRequests:
-    """Those to one of several models whose inputs squall makes, where another one has data."""
+    """Those to a model whose inputs squall makes."""
 
     def __init__(
-        self, scenario: Scenario, codes: Codes, spec: ModelSpec, streams: StreamRule | None = None
+        self, one: ModelScenario, codes: Codes, spec: ModelSpec, streams: StreamRule | None = None
     ) -> None:
         self.codes = codes
-        self._scenario, self._spec = scenario, spec
-        self._asked, self._wire = asked_of(scenario, spec), wire_of(scenario, streams)
+        self._one, self._spec = one, spec
+        self._asked, self._wire = asked_of(one, spec), wire_of(one, streams)
 
     @property
     def told(self) -> str:
         """What they are, for the screen."""
-        return f"to {self._scenario.model.name}"
+        return f"to {self._one.model.name}"
 
     def read(self) -> Iterator[Request]:
         """(rows, payload variant, inputs) of each. Raises ScenarioError for what the model does not take."""
-        one = self._scenario
+        one = self._one
         kinds = zip(*(column.tolist() for column in kinds_of(self.codes)), strict=True)
         return made_requests(self._spec, kinds, one.seed, one.model.shapes, one.clients.inputs)
 
@@ -151,7 +152,7 @@ def encoded_by_model(
     `stream_rule`."""
     found: list[Requests] = []
     streams = stream_rule(scenario, specs_of(endpoints))
-    for one, codes in zip(scenario.each_model(), sendable(scenario, plan), strict=True):
+    for one, codes in zip(scenario.models, sendable(scenario, plan), strict=True):
         spec = one_spec(one, [spec for at in endpoints if (spec := at.spec_of(one.model.name)) is not None])
         kind = MadeRequests if one.clients.data is None else GivenRequests
         found.append(kind(one, codes, spec, streams))
@@ -170,7 +171,7 @@ def sendable(scenario: Scenario, plan: Plan | ClosedPlan) -> tuple[Codes, ...]:
 
 def told_in_manifest(scenario: Scenario, facts: Sequence[DataFacts | None]) -> dict[str, Any]:
     """Fields of the manifest: what is told of the data of each model."""
-    if scenario.several is None:
+    if len(facts) == 1:
         return {"data": facts[0]}
     names = scenario.model_names
     return {"data_by_model": {name: one for name, one in zip(names, facts, strict=True) if one is not None}}
@@ -181,21 +182,21 @@ def facts_of(data: Data) -> DataFacts:
     return DataFacts(path=str(data.path), format=data.format, sha256=data.sha256(), n_entries=data.n_entries)
 
 
-def one_spec(scenario: Scenario, specs: Collection[ModelSpec]) -> ModelSpec:
-    """Of the one model of a scenario: that of all servers, whose model may differ in its version. Raises ScenarioError
-    where it differs in more."""
+def one_spec(one: ModelScenario, specs: Collection[ModelSpec]) -> ModelSpec:
+    """Of a model: that of all servers, whose model may differ in its version. Raises ScenarioError where it differs in
+    more."""
     first, *others = specs
     if any(replace(other, version=first.version) != first for other in others):
-        of = scenario.key_of("data") if scenario.clients.data is not None else f"models.{first.name}"
+        of = one.place_of("data") if one.clients.data is not None else f"models.{first.name}"
         raise ScenarioError(f"{of}: the servers' models take different inputs, and requests are encoded once")
     return first
 
 
-def check_without_spec(scenario: Scenario, codes: Codes) -> DataFacts:
+def check_without_spec(one: ModelScenario, codes: Codes) -> DataFacts:
     """Reads what can be sent to a model that is not known yet. Raises ScenarioError for what cannot be read."""
-    config = scenario.clients.data
+    config = one.clients.data
     assert config is not None
-    with faults_at(scenario):
+    with faults_at(one):
         data = open_data(config)
         rows, firsts = kinds_of(codes)
         used = np.zeros(data.n_entries, np.bool_)

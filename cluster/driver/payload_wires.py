@@ -14,6 +14,7 @@ from squall.scenarios.config.clients.client import ClientConfig
 from squall.scenarios.config.clients.request import RequestConfig
 from squall.scenarios.config.clients.sequences import SequencesConfig
 from squall.scenarios.config.clients.stream import StreamConfig
+from squall.scenarios.config.models import ModelScenario
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.closed import ClosedPlan
@@ -22,9 +23,9 @@ from squall.scenarios.promises import OF_RESPONSES, Metric
 from squall.scenarios.sequences import SequenceRule
 
 
-def wire_of(scenario: Scenario, streams: StreamRule | None) -> Wire:
-    """How requests to the one model of a scenario are encoded, but for headers; `streams`: see `stream_rule`."""
-    clients, options = scenario.clients, request_options(scenario.clients)
+def wire_of(one: ModelScenario, streams: StreamRule | None) -> Wire:
+    """How requests to a model are encoded, but for headers; `streams`: see `stream_rule`."""
+    clients, options = one.clients, request_options(one.clients)
     n_between = n_bytes_of(clients.protocol, options.parameters) if clients.sequences is not None else 0
     return Wire(clients.protocol, {}, options, streams, n_between, clients.largest_reply_bytes)
 
@@ -34,23 +35,24 @@ def stream_rule(scenario: Scenario, specs: Sequence[ModelSpec]) -> StreamRule | 
 
     Raises ScenarioError where the scenario asks what streams cannot do, or names an output that the model has not.
     """
-    if scenario.several is not None:
+    if len(scenario.models) > 1:
         _refuse_stateful(specs)
     clients, specs = scenario.clients, _asked(scenario, specs)
     decoupled = [spec.name for spec in specs if spec.is_decoupled]
     if clients.stream is None and not decoupled:
         asked = _promised_of_responses(scenario)
         if asked is not None:
-            who = f"model {specs[0].name} answers" if scenario.several is None else "the models answer"
             raise ScenarioError(
-                f"promises.{asked}: {who} with one reply; promise response times, or use clients.stream: true"
+                f"promises.{asked}: the models answer with one reply; promise response times, or use clients.stream:"
+                " true"
             )
         return None
     why = f"model {decoupled[0]} is decoupled, or a step of it" if decoupled else "clients.stream"
-    for where, one in zip(scenario.model_keys, scenario.each_model(), strict=True):
+    for one in scenario.models:
         request = one.clients.request
         if request is not None and clients.protocol == "http":
-            _refuse_not_generated(request, "clients" if request is clients.request else where, why)
+            where = "clients" if one.model.request is None else one.key
+            _refuse_not_generated(request, f"{where}.request", why)
     if clients.shared_memory is not None and clients.protocol == "http":
         raise ScenarioError(
             f"clients.shared_memory: generate_stream takes no tensors from there ({why}); use grpc"
@@ -64,9 +66,8 @@ def stream_rule(scenario: Scenario, specs: Sequence[ModelSpec]) -> StreamRule | 
 
 def _asked(scenario: Scenario, specs: Sequence[ModelSpec]) -> list[ModelSpec]:
     """What requests ask of each model. Raises ScenarioError as `asked_of`."""
-    of_model = dict(zip(scenario.model_names, scenario.each_model(), strict=True))
-    lone = next(iter(of_model.values()))
-    return [asked_of(of_model.get(spec.name, lone), spec) for spec in specs]
+    of_model = {one.model.name: one for one in scenario.models}
+    return [asked_of(of_model.get(spec.name, scenario.models[0]), spec) for spec in specs]
 
 
 def _rule_of_streams(config: StreamConfig, specs: Sequence[ModelSpec]) -> StreamRule:
@@ -98,7 +99,7 @@ def _refuse_not_generated(request: RequestConfig, where: str, why: str) -> None:
     }
     for key in filter(asked.get, asked):
         raise ScenarioError(
-            f"{where}.request.{key}: generate_stream takes outputs and parameters alone ({why}); use protocol: grpc"
+            f"{where}.{key}: generate_stream takes outputs and parameters alone ({why}); use protocol: grpc"
         )
 
 
@@ -154,10 +155,10 @@ def _rule_of(config: SequencesConfig, n_lanes: int, seed: int, run: str) -> Sequ
     return SequenceRule(n_lanes, config.length, seed, run, waits, stops, config.pinned)
 
 
-def asked_of(scenario: Scenario, spec: ModelSpec) -> ModelSpec:
+def asked_of(one: ModelScenario, spec: ModelSpec) -> ModelSpec:
     """What requests ask of a model, and replies hold. Raises ScenarioError for an output or a priority that it has not,
     and for a tensor that does not travel as it is to."""
-    request = scenario.clients.request
+    request = one.clients.request
     if request is None:
         return spec
     if 0 < spec.n_priorities < (request.priority or 0):
@@ -171,8 +172,8 @@ def asked_of(scenario: Scenario, spec: ModelSpec) -> ModelSpec:
     return asked
 
 
-def asked_at(one: Scenario, endpoint: Endpoint) -> ModelSpec | None:
-    """What requests ask there of the one model of a scenario; None where it is not served."""
+def asked_at(one: ModelScenario, endpoint: Endpoint) -> ModelSpec | None:
+    """What requests ask there of a model; None where it is not served."""
     spec = endpoint.spec_of(one.model.name)
     return None if spec is None else asked_of(one, spec)
 

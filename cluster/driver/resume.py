@@ -210,7 +210,7 @@ class _Resuming:
         scenario = scenario_of_run(self._before.scenario or {}, str(self._store.run_dir))
         n_servers = len(self._before.servers)
         try:
-            plan = plan_run(scenario, scenario.server_entries() or scenario.entries_for(n_servers))
+            plan = plan_run(scenario, scenario.servers or scenario.entries_for(n_servers))
         except ScenarioError as error:  # its text may show what stands in a file that the run names
             raise ClusterError(
                 "the plan of this run cannot be made again: a file that its scenario names is not there, or is another;"

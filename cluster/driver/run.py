@@ -111,7 +111,7 @@ def run_scenario(
     then, with all that was received. A bad scenario or trace raises before the directory is made.
     """
     refuse_strange_head(scenario)
-    plan = plan_run(scenario, scenario.server_entries())
+    plan = plan_run(scenario, scenario.servers)
     screen = Screen()
     described = describe_plan(plan)
     refuse_empty(described)
@@ -275,7 +275,7 @@ class _Run:
     def _place(self, nodes: Sequence[Node]) -> Placement:
         """Who is where; the plan is routed now where only the nodes say how many servers there are."""
         placement = place(nodes, self._scenario, server_addresses(self._scenario))
-        if self._scenario.server_entries() is None:
+        if self._scenario.servers is None:
             self._plan = routed(self._plan, self._scenario, [seat.entry for seat in placement.servers])
             described = describe_plan(self._plan)
             self._store.amend(replace(self._store.manifest, plan=described))

@@ -19,7 +19,7 @@ from squall.cluster.driver.observed_collectors import BATCHES_MEND, ELSEWHERE, K
 from squall.cluster.node.agent import NodeAgent
 from squall.cluster.node.injected.kernel_recording import NO_CUDA, NO_GPU
 from squall.cluster.remote.spawn import Handle
-from squall.scenarios.config.models.model import ModelConfig
+from squall.scenarios.config.models import ModelConfig
 from squall.scenarios.config.profile import ProfileConfig
 from squall.scenarios.errors import LostActor
 from squall.scenarios.plan.plan import PhaseSpan

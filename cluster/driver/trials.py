@@ -94,7 +94,7 @@ def _requests(
     targets = {target.name: target for target in targets_of(scenario, endpoints)}
     headers = headers_of(scenario)
     found = []
-    for one, codes in zip(scenario.each_model(), sendable(scenario, plan), strict=True):
+    for one, codes in zip(scenario.models, sendable(scenario, plan), strict=True):
         for name, endpoint in endpoints.items():
             spec = endpoint.spec_of(one.model.name)
             if spec is None or not codes.size:

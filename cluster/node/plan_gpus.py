@@ -9,7 +9,7 @@ from pathlib import Path
 from squall.actors.sampling.gpu.source import gpu_capabilities, missing_reason
 from squall.cluster.node.injected.process_gpus import Gpu, visible_gpus
 from squall.models.plan_export import gpu_kind, misfit, records_of
-from squall.scenarios.config.models.model import ModelConfig
+from squall.scenarios.config.models import ModelConfig
 from squall.scenarios.errors import TargetError
 
 

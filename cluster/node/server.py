@@ -34,7 +34,7 @@ from squall.cluster.node.triton_home import TritonHome, find_triton, numpy_for_m
 from squall.models.encoders import find_weights
 from squall.models.repository import write_repository
 from squall.models.spec import head_of
-from squall.scenarios.config.models.model import ModelConfig
+from squall.scenarios.config.models import ModelConfig
 from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.errors import TargetError
 from squall.scenarios.foreign_text import is_component

@@ -33,7 +33,7 @@ _CHUNK_STEPS = 64
 
 @dataclass(frozen=True)
 class ModelLoad:
-    """What the requests of a phase are to one of several models: its share of them, and their rows."""
+    """What the requests of a phase are to one model: its share of them, and their rows."""
 
     share: float
     rows: RowsConfig
@@ -41,14 +41,13 @@ class ModelLoad:
 
 @dataclass(frozen=True)
 class ClosedPhase:
-    """The users of one span: their number, how long they think, over how long they begin, and what they send; `loads`
-    of each model, where there are several."""
+    """The users of one span: their number, how long they think, over how long they begin, and what they send."""
 
     n_users: int
     think: ThinkConfig
     ramp_ns: int
-    rows: RowsConfig
-    loads: tuple[ModelLoad, ...] = field(default=(), repr=False)  # in the digest, but not of one model
+    rows: RowsConfig  # of a model that has none of its own: part of the digest
+    loads: tuple[ModelLoad, ...] = field(repr=False)  # of each model
 
 
 @dataclass(frozen=True)
@@ -71,17 +70,15 @@ class ClosedPlan:
     n_users: int  # of the whole run: the largest of its phases
     spans: tuple[PhaseSpan, ...]
     phases: tuple[ClosedPhase | None, ...]  # one per span, None for a drain
-    n_variants: int
+    models: tuple[VariantRange, ...]  # which variants are whose
     seed: int
     target: NDArray[np.uint8] | None = (
         None  # index of each user's server, (users,), or of its server for each model where some do not serve all,
         # (users, models); None: there is one, or the worker chooses
     )
-    order: DrawnOrder | None = None  # of the entries of data, where variants are these; None: equally often
-    models: tuple[VariantRange, ...] = ()  # which variants are whose, where there are several; else empty
-    orders: tuple[
-        DrawnOrder | None, ...
-    ] = ()  # as `order`, of each of several models; empty where none has data
+    orders: tuple[DrawnOrder | None, ...] = (
+        None,
+    )  # for each model, of the entries of data, where variants are these; None: equally often
 
     def __post_init__(self) -> None:
         shapes = (self.users.shape, (*self.users.shape, len(self.models)))
@@ -90,6 +87,11 @@ class ClosedPlan:
 
     def __len__(self) -> int:
         return int(self.users.size)
+
+    @property
+    def n_variants(self) -> int:
+        """Of all models: payload variants, or entries of the data."""
+        return sum(one.n_variants for one in self.models)
 
     def sha256(self) -> str:
         """Hex digest of users, phases and seed, of the first steps of the first user in each phase, and of the users'
@@ -100,12 +102,12 @@ class ClosedPlan:
         phases = [(phase, _first_steps(self, index)) for index, phase in enumerate(self.phases)]
         spans = [(span.name, span.kind, span.start_ns, span.end_ns) for span in self.spans]
         stated: tuple[Any, ...] = (self.n_users, spans, phases, self.n_variants, self.seed)
-        if self.order is not None:
-            stated = (*stated, self.order)
-        if self.models:
+        orders: tuple[Any, ...] = self.orders
+        if len(self.models) > 1:
             stated = (*stated, self.models, [phase.loads for phase in self.phases if phase is not None])
-        if self.orders:
-            stated = (*stated, self.orders)
+            orders = (self.orders,)
+        if any(self.orders):
+            stated = (*stated, *orders)
         digest = hashlib.sha256(repr(stated).encode())
         digest.update(np.ascontiguousarray(self.users, dtype="<i8").data)
         if self.target is not None:
@@ -124,7 +126,7 @@ class ClosedPlan:
 
     def targets_of(self, user: int) -> list[int]:
         """The server of the user at that place for each model, 0 where there is one."""
-        n_models = max(len(self.models), 1)
+        n_models = len(self.models)
         if self.target is None:
             return [0] * n_models
         own = self.target[user]
@@ -132,7 +134,7 @@ class ClosedPlan:
 
     def servers_used(self) -> list[list[int]]:
         """The servers at which some user here asks each model."""
-        n_models = max(len(self.models), 1)
+        n_models = len(self.models)
         if self.target is None or self.target.ndim == 1:
             return [[0] if self.target is None else np.unique(self.target).tolist()] * n_models
         return [np.unique(self.target[:, model]).tolist() for model in range(n_models)]
@@ -160,14 +162,12 @@ class ClosedPlan:
     ) -> Iterator[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]:
         from squall.scenarios.plan.mix import request_draws
 
-        models = self.models or (VariantRange(0, self.n_variants),)
         rows, variants = request_draws(
             self.seed,
             (phase, user),
-            closed.loads or (ModelLoad(1.0, closed.rows),),
-            models,
-            self.orders or (self.order,) * len(models),
-            is_mixed=bool(self.models),
+            closed.loads,
+            self.models,
+            self.orders,
             in_turn=(user, closed.n_users),
         )
         think = stream(self.seed, "think", phase, user)
@@ -195,8 +195,6 @@ class ClosedPlan:
 
         laws: list[tuple[RowsConfig, range]] = []
         for closed in self.phases:
-            if closed is not None and not closed.loads:
-                laws.append((closed.rows, range(self.n_variants)))
             for load, own in zip(closed.loads, self.models, strict=True) if closed is not None else ():
                 if load.share:
                     laws.append((load.rows, range(own.first, own.first + own.n_variants)))

@@ -15,7 +15,8 @@ from squall.scenarios.arrivals.replay import FileState, TraceArrivals, changed
 from squall.scenarios.arrivals.scaling import scaled
 from squall.scenarios.arrivals.users import ClosedArrivals
 from squall.scenarios.config.clients.data import IN_SEQUENCE, DrawnOrder, TraceOrder
-from squall.scenarios.config.clients.rows import RowsConfig, TraceRows
+from squall.scenarios.config.clients.rows import TraceRows
+from squall.scenarios.config.models import ModelScenario
 from squall.scenarios.config.scenario import PhaseConfig, Scenario
 from squall.scenarios.data.drawing import entry_dtype
 from squall.scenarios.data.named import named_entries
@@ -59,42 +60,31 @@ def plan_closed(scenario: Scenario, seed: int | None = None) -> ClosedPlan:
     phases = tuple(_closed_phase(index, scenario) for index in range(len(scenario.phases)))
     if not is_closed(scenario):
         raise ValueError(f"scenario {scenario.name!r} is open-loop: `plan_scenario` plans it")
-    is_mixed = scenario.several is not None and scenario.has_data
     n_users = max(phase.n_users for phase in phases if phase is not None)
     return ClosedPlan(
         users=np.arange(n_users, dtype=np.int64),
         n_users=n_users,
         spans=lay_out(scenario.phases),
         phases=phases,
-        n_variants=n_payloads(scenario),
-        seed=scenario.seed if seed is None else seed,
-        order=_drawn_order(scenario),
         models=variant_ranges(scenario),
-        orders=tuple(map(_drawn_order, scenario.each_model())) if is_mixed else (),
+        seed=scenario.seed if seed is None else seed,
+        orders=tuple(map(_drawn_order, scenario.models)),
     )
 
 
-def n_payloads(scenario: Scenario) -> int:
-    """Of all models: payload variants, or entries of the data. Raises ScenarioError where these cannot be counted."""
-    return sum(_n_payloads_of(one) for one in scenario.each_model())
+def variant_ranges(scenario: Scenario) -> tuple[VariantRange, ...]:
+    """Which payload variants, or entries of the data, are whose. Raises ScenarioError where these cannot be counted."""
+    return ranges_of([_n_payloads_of(one) for one in scenario.models])
 
 
-def _n_payloads_of(one: Scenario) -> int:
-    """Of the one model of a scenario."""
+def _n_payloads_of(one: ModelScenario) -> int:
     if one.clients.data is None:
         return one.clients.payload_variants
     with faults_at(one):
         return count_entries(one.clients.data)
 
 
-def variant_ranges(scenario: Scenario) -> tuple[VariantRange, ...]:
-    """Which variants, or entries, are whose, where models are several; else none. Raises as `n_payloads`."""
-    if scenario.several is None:
-        return ()
-    return ranges_of([_n_payloads_of(one) for one in scenario.each_model()])
-
-
-def _drawn_order(one: Scenario) -> DrawnOrder | None:
+def _drawn_order(one: ModelScenario) -> DrawnOrder | None:
     """Of entries that no trace names; None of variants that squall makes."""
     data = one.clients.data
     if data is None:
@@ -118,16 +108,16 @@ class _Draft:
         self._scenario = scenario
         self._seed = seed
         clients = scenario.clients
-        self._n_payloads = n_payloads(scenario)
         self._ranges = variant_ranges(scenario)
-        self._orders = tuple(map(_drawn_order, scenario.each_model()))
-        self._of_variant = np.dtype(entry_dtype(self._n_payloads))
+        self._orders = tuple(map(_drawn_order, scenario.models))
+        n_payloads = sum(one.n_variants for one in self._ranges)
+        self._of_variant = np.dtype(entry_dtype(n_payloads))
         types = {**COLUMNS, "variant": VARIANT_TYPES[self._of_variant]}
         self._columns = {name: Column(dtype) for name, dtype in types.items()}
         is_by_session = clients.deal == "session" or clients.routing.kind in ("sticky", "trace")
         self._n_lanes = clients.sequences.concurrent if clients.sequences is not None else None
         self._affinity = Column("<u4") if is_by_session or self._n_lanes else None
-        self._named = named_entries(clients.data, self._n_payloads) if clients.data is not None else None
+        self._named = named_entries(clients.data, n_payloads) if clients.data is not None else None
         self._states: dict[str, FileState] = {}
 
     def add_phase(self, index: int, start_ns: int) -> None:
@@ -137,7 +127,8 @@ class _Draft:
             return
         if isinstance(phase.arrivals, UserArrivals):
             raise ValueError(f"phase {phase.name!r} is closed-loop: it has no schedule")
-        rows = settled(self._scenario.rows_of(phase))
+        loads = model_loads(self._scenario, phase)
+        rows = loads[0].rows  # of a trace, where there is one model
         named = self._named if isinstance(phase.arrivals, TraceArrivals) else None
         sizes = {rows.size} if isinstance(rows, TraceRows) else set()
         sizes |= {named.column} if named is not None else set()
@@ -159,7 +150,7 @@ class _Draft:
             entries = named.entries(part.sizes[named.column])
             self._columns["variant"].append(entries.astype(self._of_variant))
         self._add(phase, part)
-        self._draw(index, rows, len(part), named is not None)
+        self._draw(index, loads, len(part), named is not None)
 
     def _arrivals(
         self, arrivals: OpenArrivals, phase: PhaseConfig, rng: np.random.Generator, sizes: list[str]
@@ -197,20 +188,12 @@ class _Draft:
             else:
                 self._affinity.append(affinity_of(None if part.session is None else part.session[piece], seq))
 
-    def _draw(self, index: int, phase_rows: RowsConfig, count: int, are_named: bool) -> None:
+    def _draw(self, index: int, loads: Sequence[ModelLoad], count: int, are_named: bool) -> None:
         """What does not depend on the instants, in pieces of a fixed size: it is part of what a seed means."""
-        loads = model_loads(self._scenario, index)
-        rows, variants = request_draws(
-            self._seed,
-            (index,),
-            loads or (ModelLoad(1.0, phase_rows),),
-            self._ranges or (VariantRange(0, self._n_payloads),),
-            self._orders,
-            is_mixed=bool(loads),
-        )
-        if loads or not isinstance(phase_rows, TraceRows):
+        rows, variants = request_draws(self._seed, (index,), loads, self._ranges, self._orders)
+        if not isinstance(loads[0].rows, TraceRows):
             self._columns["rows"].fill(count, rows)
-        if loads or not are_named:
+        if not are_named:
             self._columns["variant"].fill(count, variants)
         self._columns["phase"].fill(count, lambda n: np.full(n, index, np.uint8))
 
@@ -224,14 +207,11 @@ class _Draft:
             )
 
 
-def model_loads(scenario: Scenario, index: int) -> tuple[ModelLoad, ...]:
-    """What requests of a phase are to each of several models; empty where there is one."""
-    if scenario.several is None:
-        return ()
-    shares = scenario.shares_of(scenario.phases[index])
+def model_loads(scenario: Scenario, phase: PhaseConfig) -> tuple[ModelLoad, ...]:
+    """What requests of a phase are to each model."""
     return tuple(
-        ModelLoad(share, settled(one.rows_of(one.phases[index])))
-        for share, one in zip(shares, scenario.each_model(), strict=True)
+        ModelLoad(share, settled(one.rows_of(phase.rows)))
+        for share, one in zip(scenario.shares_of(phase), scenario.models, strict=True)
     )
 
 
@@ -240,5 +220,5 @@ def _closed_phase(index: int, scenario: Scenario) -> ClosedPhase | None:
     arrivals = phase.arrivals
     if not isinstance(arrivals, ClosedArrivals):
         return None
-    rows = settled(scenario.rows_of(phase))
-    return ClosedPhase(arrivals.users, arrivals.think, arrivals.ramp_ns, rows, model_loads(scenario, index))
+    rows = settled(phase.rows or scenario.clients.rows)
+    return ClosedPhase(arrivals.users, arrivals.think, arrivals.ramp_ns, rows, model_loads(scenario, phase))

@@ -64,23 +64,23 @@ def request_draws(
     loads: Sequence[ModelLoad],
     ranges: Sequence[VariantRange],
     orders: Sequence[DrawnOrder | None],
-    is_mixed: bool,
     in_turn: tuple[int, int] = (0, 1),
 ) -> tuple[Draw, Draw]:
     """What draws the rows and the variants of the next n requests of a place: a phase, or a phase and a user.
 
-    `loads`, `ranges`, `orders`: of each model. `is_mixed`: of several, each by its own law from streams of its own.
-    `in_turn`: the number of the first request and the step to the next, for entries in sequence.
+    `loads`, `ranges`, `orders`: of each model, which draws by its own law from streams of its own; no number of a model
+    is in the place of a sole one's. `in_turn`: the number of the first request and the step to the next, for entries in
+    sequence.
     """
     dtype = entry_dtype(ranges[-1].first + ranges[-1].n_variants)
     rows: list[Draw] = []
     variants: list[Draw] = []
     for number, (load, own, order) in enumerate(zip(loads, ranges, orders, strict=True)):
-        where = (*place, number) if is_mixed else place
+        where = (*place, number) if len(loads) > 1 else place
         rows.append(partial(draw_rows, load.rows, stream(seed, "rows", *where)))
         draw = drawn(order, own.n_variants, stream(seed, "variants", *where), *in_turn)
         variants.append(shifted(draw, own.first, dtype))
-    if not is_mixed:
+    if len(loads) == 1:
         return rows[0], variants[0]
     shares = [load.share for load in loads]
     by_rows, by_variants = (drawn_models(shares, stream(seed, "models", *place)) for _ in "12")

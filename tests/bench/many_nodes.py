@@ -205,7 +205,7 @@ def _run(options: argparse.Namespace, n_nodes: int) -> dict[str, Any]:
         server = stack.enter_context(NullTriton())
         hosts = [stack.enter_context(Child("tests.bench.stub_nodes")) for _ in range(options.processes)]
         scenario = scenario_from_mapping(_scenario(server, options, n_nodes), "many nodes")
-        entries = scenario.server_entries()
+        entries = scenario.servers
         entry = entries[0] if entries else ServerEntry()
         placement = Placement((Seat("server-0", entry, driver),), clients)
         session = _StubSession((driver, *clients))

@@ -22,7 +22,7 @@ from squall.models.onnx_export import DEFAULT_OPSET, export_onnx
 from squall.models.plan_export import PlanOptions, PlanRecord, build_plan, gpu_kind, write_plan_repository
 from squall.models.repository import Serving, config_pbtxt, zoo_spec
 from squall.models.spec import HEADS, head_spec
-from squall.scenarios.config.models.model import ModelConfig
+from squall.scenarios.config.models import ModelConfig
 from squall.scenarios.errors import TargetError
 from tests.integration.live_runs import Bench
 from tests.integration.serving import serving
@@ -163,7 +163,7 @@ def test_a_real_triton_takes_the_order_of_a_head(tmp_path: Path) -> None:
     with serving(
         tmp_path, preserve_ordering=True, instances=2, preferred_batch_sizes=[4, 8], queue={"max_size": 64}
     ) as (_, endpoint):
-        url = f"{endpoint.url}/v2/models/{endpoint.spec.name}/config"
+        url = f"{endpoint.url}/v2/models/{endpoint.models[0].spec.name}/config"
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(url, timeout=30) as reply:
             batching = json.load(reply)["dynamic_batching"]

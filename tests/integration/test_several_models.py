@@ -78,7 +78,7 @@ def columns(store: RunStore) -> dict[str, Any]:
 
 def planned_kinds(mapping: dict[str, Any]) -> tuple[list[str], Plan]:
     scenario = scenario_from_mapping(mapping, "test")
-    plan = plan_run(scenario, scenario.server_entries())
+    plan = plan_run(scenario, scenario.servers)
     assert isinstance(plan, Plan)
     return [scenario.model_names[number] for number in models_of(plan.variant, plan.models)], plan
 

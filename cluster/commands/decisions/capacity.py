@@ -210,8 +210,8 @@ def settings_of(
         if most_hz == reach_hz
         else "",
         low_ratio=low_ratio,
-        queue_delay_ns=max(one.model.queue_delay_ns for one in scenario.each_model()),
-        schedule_sha256=plan_run(scenario, scenario.server_entries()).sha256(),
+        queue_delay_ns=max(one.model.queue_delay_ns for one in scenario.models),
+        schedule_sha256=plan_run(scenario, scenario.servers).sha256(),
     )
 
 

@@ -22,7 +22,7 @@ def refuse_unrunnable(cells: Iterable[Cell], path: Path) -> None:
             refuse_strange_head(cell.scenario)
             load = _load_of(cell.scenario)
             if load not in planned:
-                refuse_empty(describe_plan(plan_run(cell.scenario, cell.scenario.server_entries())))
+                refuse_empty(describe_plan(plan_run(cell.scenario, cell.scenario.servers)))
                 planned.add(load)
         except ScenarioError as error:
             raise ScenarioError(f"{path}: cell {cell.label}: {error}") from error

@@ -241,7 +241,7 @@ class _Sweeper:
         except SquallError as error:
             reason, run = str(error), next(iter(self._folders() - before), "")
             is_unreached = isinstance(error, TargetError) and any(
-                one.url for one in cell.scenario.server_entries() or ()
+                one.url for one in cell.scenario.servers or ()
             )
             self._n_unreached = self._n_unreached + 1 if is_unreached else 0
             ends = self._n_unreached >= _MOST_UNREACHED

@@ -16,7 +16,7 @@ from squall.models.made import make_inputs
 from squall.models.reference import answers_to, made_requests, refuse_large
 from squall.models.repository import write_repository
 from squall.models.spec import ENCODERS, ModelSpec, drawn_parameters, head_spec
-from squall.scenarios.config.models.model import ModelConfig
+from squall.scenarios.config.models import ModelConfig
 from squall.scenarios.errors import ScenarioError
 from tests.unit.models.test_checkpoint import write_safetensors
 

@@ -22,7 +22,7 @@ from squall.models.plan_export import (
 )
 from squall.models.repository import Serving
 from squall.models.spec import HEADS, head_spec
-from squall.scenarios.config.models.model import ModelConfig
+from squall.scenarios.config.models import ModelConfig
 from squall.scenarios.errors import ScenarioError, SquallError, StoreError, TargetError
 from tests.unit.models.fake_tensorrt import FakeTensorRT
 

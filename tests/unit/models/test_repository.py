@@ -12,7 +12,7 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
 from squall.models.repository import Serving, config_pbtxt, graph_sizes, write_repository, zoo_spec
-from squall.scenarios.config.models.model import ModelConfig
+from squall.scenarios.config.models import ModelConfig
 
 CONFIG = """name: "linear_head"
 backend: "python"

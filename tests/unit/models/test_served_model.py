@@ -20,7 +20,7 @@ from squall.models.heads import forward
 from squall.models.payload import ID_DIGITS, LEAST_TRIAL_ID
 from squall.models.repository import device_of, graph_sizes, write_repository
 from squall.models.spec import HEADS
-from squall.scenarios.config.models.model import ModelConfig
+from squall.scenarios.config.models import ModelConfig
 from tests.tolerance import TOLERANCE
 from tests.unit.models.test_heads import weights_of, x_of
 

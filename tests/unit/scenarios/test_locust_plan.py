@@ -12,7 +12,7 @@ import pytest
 
 from squall.scenarios import locust_plan
 from squall.scenarios.config.loader import scenario_from_mapping
-from squall.scenarios.config.locust.load import LocustConfig
+from squall.scenarios.config.locust import LocustConfig
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.locust_plan import LocustFiles, LocustPlan, read_locust_files

@@ -59,7 +59,7 @@ def test_e1_is_the_articles_seven_rows_with_three_seeds_and_its_length() -> None
             assert measured.duration_ns == seconds * NS_PER_S
             assert cell.scenario.profile.kernels == "off"
             assert (cell.scenario.profile.nsys == "required") == (part is depth)
-    models = [cell.scenario.model for cell in latency.cells]
+    models = [cell.scenario.models[0].model for cell in latency.cells]
     assert [model.instances for model in models] == [4, 4, 4, 8, 6, 6, 1]
     assert [model.cuda_graphs for model in models] == [False] * 5 + [True] * 2
     assert [model.queue_delay_ns for model in models] == [500_000] * 4 + [1_000_000] * 3
@@ -75,9 +75,9 @@ def test_settings_of_the_rehearsal_win_over_those_of_the_part_and_these_over_the
     for is_small in (False, True):
         part = load_published(asked, is_small).parts["latency"]
         scenario = part.cells[0].scenario
-        assert scenario.model is not None
+        assert scenario.models[0].model is not None
         found[is_small] = (
-            scenario.model.max_batch_size,
+            scenario.models[0].model.max_batch_size,
             scenario.phases[1].duration_ns // NS_PER_S,
             part.file.repeats,
         )

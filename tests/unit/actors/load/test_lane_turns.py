@@ -26,7 +26,8 @@ from squall.actors.net.loop import Loop
 from squall.models.payload import encode_id
 from squall.scenarios.arrivals.users import ConstantThink
 from squall.scenarios.config.clients.rows import ConstantRows, UniformRows
-from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan
+from squall.scenarios.model_shares import VariantRange
+from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan, ModelLoad
 from squall.scenarios.plan.plan import PhaseSpan, Plan
 from squall.scenarios.sequences import IN_TURN, SequenceRule, Sequences
 from tests.golden.driving import SPEC, S, plan_of
@@ -216,9 +217,13 @@ def users_plan() -> ClosedPlan:
     think = ConstantThink(kind="constant")
     spans = (PhaseSpan("m", "measure", 0, 10**18), PhaseSpan("d", "drain", 10**18, 10**18 + 1))
     return ClosedPlan(
-        users=np.array([1, 3], np.int64), n_users=N_LANES, spans=spans,
-        phases=(ClosedPhase(N_LANES, think, 0, ConstantRows()), None), n_variants=1, seed=1,
-    )  # fmt: skip
+        users=np.array([1, 3], np.int64),
+        n_users=N_LANES,
+        spans=spans,
+        phases=(ClosedPhase(N_LANES, think, 0, ConstantRows(), (ModelLoad(1.0, ConstantRows()),)), None),
+        models=(VariantRange(0, 1),),
+        seed=1,
+    )
 
 
 PLANS: dict[str, Plan | ClosedPlan] = {

@@ -27,7 +27,7 @@ SPEC = head_spec("linear_head", "1", {"width": 8, "classes": 2}, 8)
 SETTINGS = WorkerSettings(
     run="r", node="node-0", worker=0, seed=1,
     targets=(TargetSettings("server-0", "127.0.0.1", 1, (SPEC,)),),
-    shapes={}, rules=Rules(S),
+    rules=Rules(S),
     n_connections=1, spill_dir="",
 )  # fmt: skip
 OVER_TLS = (*SETTINGS.targets, replace(SETTINGS.targets[0], tls=TlsSettings()))

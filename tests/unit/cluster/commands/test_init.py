@@ -89,8 +89,8 @@ def test_a_model_of_any_datatype_and_shape_is_a_scenario_of_commented_keys(
     text, scenario = drafted(config_of(tensor("x", datatype, *dims), rows=rows))
     bare = [line for line in text.splitlines() if _KEY.match(line) and "  # " not in line]
     assert bare == []
-    assert scenario.model.max_batch_size == max(rows, 1)
-    assert (scenario.model.name, scenario.server.url) == ("m", URL)
+    assert scenario.models[0].model.max_batch_size == max(rows, 1)
+    assert (scenario.models[0].model.name, scenario.server.url) == ("m", URL)
     assert [phase.kind for phase in scenario.phases] == ["warmup", "measure", "drain"]
 
 
@@ -174,7 +174,7 @@ def test_the_rate_is_little_for_what_the_statistics_say() -> None:
 def test_names_of_any_letters_are_written_as_they_are() -> None:
     odd = 'müde "x": # \n'
     _, scenario = drafted({**config_of(tensor(odd, "FP32", 4)), "name": odd})
-    assert (scenario.model.name, scenario.name) == (odd, "m-de-x")
+    assert (scenario.models[0].model.name, scenario.name) == (odd, "m-de-x")
     assert list(scenario.clients.inputs or {}) == [odd]
     assert drafted({**config_of(tensor("x", "FP32", 4)), "name": "ß"})[1].name == "model"
 
@@ -223,11 +223,15 @@ def test_one_model_is_taken_and_written(server: type[ScriptedControl]) -> None:
         "",
     )
     scenario = load_scenario("scenario.yaml")
-    assert (scenario.model.name, scenario.model.version, scenario.server.url) == ("lone", None, URL)
+    assert (scenario.models[0].model.name, scenario.models[0].model.version, scenario.server.url) == (
+        "lone",
+        None,
+        URL,
+    )
     assert list(Path().iterdir()) == [Path("scenario.yaml")]
     assert all(f"{URL}/v2" in path for path in server.asked)
     printed = CliRunner().invoke(app, ["init", "--server", URL, "--version", "1", "--out", "-"])
-    assert scenario_from_text(printed.stdout, "printed").model.version == "1"
+    assert scenario_from_text(printed.stdout, "printed").models[0].model.version == "1"
 
 
 @pytest.mark.usefixtures("server")
@@ -246,7 +250,7 @@ def test_a_file_that_is_there_stays_unless_it_is_forced() -> None:
     assert refusal() == "--out scenario.yaml: is there already; --force replaces it, --out names another file"
     assert path.read_text() == "mine"
     assert CliRunner().invoke(app, ["init", "--server", URL, "--force"]).exit_code == 0
-    assert load_scenario(path).model.name == "lone"
+    assert load_scenario(path).models[0].model.name == "lone"
     assert "cannot be written" in refusal("--out", "no/such/folder.yaml")
 
 
@@ -453,7 +457,7 @@ def test_several_servers_have_one_model() -> None:
     serve("lone", "1")
     done = CliRunner().invoke(app, ["init", "--server", URL, "--server", "http://i:8000", "--out", "-"])
     scenario = scenario_from_text(done.stdout, "printed")
-    assert [entry.url for entry in scenario.server_entries() or ()] == [URL, "http://i:8000"]
+    assert [entry.url for entry in scenario.servers or ()] == [URL, "http://i:8000"]
     assert [line for line in done.stdout.splitlines() if _KEY.match(line) and "  # " not in line] == []
 
 

@@ -10,7 +10,7 @@ import pytest
 from squall.actors.locust.settings import MASTER, LocustSettings
 from squall.actors.net.triton_control import PLAIN
 from squall.cluster.driver.locust_settings import locust_settings, user_models
-from squall.cluster.node.endpoint import Endpoint
+from squall.cluster.node.endpoint import Endpoint, ServedModel
 from squall.cluster.placement import Node
 from squall.models.spec import ModelSpec, TensorSpec
 from squall.scenarios.config.loader import scenario_from_mapping
@@ -39,7 +39,16 @@ def scenario_of(tmp_path: Path, **changes: Any) -> Scenario:
 
 def endpoint(port: int, host: str = "10.0.0.9", model: str = "mine") -> Endpoint:
     spec = ModelSpec(model, "1", TENSORS, TENSORS, 8)
-    return Endpoint(f"http://{host}:{port}", PLAIN, port + 1, None, "url", "2.51.0", spec, has_records=False)
+    return Endpoint(
+        f"http://{host}:{port}",
+        PLAIN,
+        port + 1,
+        None,
+        "url",
+        "2.51.0",
+        (ServedModel(spec),),
+        has_records=False,
+    )
 
 
 def settings(

@@ -44,7 +44,7 @@ SPEC = ModelSpec("m", "1", (TensorSpec("IN", "FP32", (4,)),), (), 8)
 
 def planned(one: Scenario) -> Plan | ClosedPlan:
     """Of squall's own client."""
-    plan = plan_run(one, one.server_entries())
+    plan = plan_run(one, one.servers)
     assert isinstance(plan, Plan | ClosedPlan)
     return plan
 
@@ -79,7 +79,7 @@ def values(tmp_path: Path) -> Path:
 def test_only_what_the_plan_can_send_is_encoded(tmp_path: Path, values: Path) -> None:
     one = scenario(values, rows={"kind": "uniform", "low": 1, "high": 2})
     plan = planned(one)
-    given = GivenRequests(one, codes_of(one), SPEC)
+    given = GivenRequests(one.models[0], codes_of(one), SPEC)
     facts = given.write(tmp_path / "packed")
     file = PackFile(tmp_path / "packed")
     assert np.array_equal(file.kinds, plan.kind_codes())
@@ -98,7 +98,7 @@ def test_only_what_the_plan_can_send_is_encoded(tmp_path: Path, values: Path) ->
 
 def test_users_of_a_closed_loop_may_send_every_entry(tmp_path: Path, values: Path) -> None:
     one = scenario(values, {"kind": "closed", "users": 2})
-    assert GivenRequests(one, codes_of(one), SPEC).write(tmp_path / "packed").n_encoded == 1_000
+    assert GivenRequests(one.models[0], codes_of(one), SPEC).write(tmp_path / "packed").n_encoded == 1_000
 
 
 def test_more_requests_than_can_be_encoded_are_refused(values: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +107,7 @@ def test_more_requests_than_can_be_encoded_are_refused(values: Path, monkeypatch
     with pytest.raises(
         ScenarioError, match=r"1,000 different requests can be sent of .* at most 999 are encoded"
     ):
-        GivenRequests(one, codes_of(one), SPEC)
+        GivenRequests(one.models[0], codes_of(one), SPEC)
 
 
 def test_a_fault_leaves_no_file(tmp_path: Path, values: Path) -> None:
@@ -115,10 +115,10 @@ def test_a_fault_leaves_no_file(tmp_path: Path, values: Path) -> None:
     spec = replace(SPEC, inputs=(TensorSpec("IN", "INT32", (4,)),))
     (tmp_path / "to").mkdir()
     with pytest.raises(ScenarioError, match=r"values.npy: row \d+: input IN \(column 'array'\) is INT32"):
-        GivenRequests(one, codes_of(one), spec).write(tmp_path / "to" / "packed")
+        GivenRequests(one.models[0], codes_of(one), spec).write(tmp_path / "to" / "packed")
     assert list((tmp_path / "to").iterdir()) == []
     with pytest.raises(ClusterError, match="encoded requests cannot be written to"):
-        GivenRequests(one, codes_of(one), SPEC).write(tmp_path / "none" / "packed")
+        GivenRequests(one.models[0], codes_of(one), SPEC).write(tmp_path / "none" / "packed")
 
 
 @pytest.mark.parametrize(
@@ -137,24 +137,24 @@ def test_bytes_that_json_does_not_carry_are_told_with_their_row(
     pq.write_table(pa.table({"IN": [b"ok", b"\xff"]}), tmp_path / "a.parquet")
     one = scenario(tmp_path / "a.parquet", **clients)
     spec = replace(SPEC, inputs=(TensorSpec("IN", "BYTES", (1,)),))
-    given = GivenRequests(one, codes_of(one), spec, stream_rule(one, [spec]))
+    given = GivenRequests(one.models[0], codes_of(one), spec, stream_rule(one, [spec]))
     with pytest.raises(ScenarioError, match=rf"a\.parquet: row 2: {why}"):
         given.write(tmp_path / "packed")
 
 
 def test_servers_whose_models_differ_in_more_than_the_version_are_refused(values: Path) -> None:
     one = scenario(values)
-    assert one_spec(one, [SPEC, replace(SPEC, version="2")]) == SPEC
-    assert one_spec(one, [SPEC, replace(SPEC, n_priorities=3)]) == SPEC
+    assert one_spec(one.models[0], [SPEC, replace(SPEC, version="2")]) == SPEC
+    assert one_spec(one.models[0], [SPEC, replace(SPEC, n_priorities=3)]) == SPEC
     with pytest.raises(ScenarioError, match="the servers' models take different inputs"):
-        one_spec(one, [SPEC, replace(SPEC, inputs=(TensorSpec("IN", "FP32", (5,)),))])
+        one_spec(one.models[0], [SPEC, replace(SPEC, inputs=(TensorSpec("IN", "FP32", (5,)),))])
 
 
 def test_without_a_spec_what_cannot_be_read_is_told(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"\xff\n" * 3)
     one = scenario(tmp_path / "a.txt")
     with pytest.raises(ScenarioError, match="row 1: is not UTF-8 text"):
-        check_without_spec(one, codes_of(one))
+        check_without_spec(one.models[0], codes_of(one))
 
 
 TEXT = ModelSpec("text", "1", (TensorSpec("TEXT", "BYTES", (1,)),), (), 8)
@@ -171,9 +171,8 @@ def several(values: Path, arrivals: dict[str, Any] | None = None, **of_text: Any
 
 
 def endpoint(*specs: ModelSpec) -> Endpoint:
-    first, *others = (ServedModel(one) for one in specs)
     return Endpoint(
-        "http://127.0.0.1:9", PLAIN, 8001, None, "url", "2.51.0", first.spec, False, others=tuple(others)
+        "http://127.0.0.1:9", PLAIN, 8001, None, "url", "2.51.0", tuple(map(ServedModel, specs)), False
     )
 
 
@@ -211,7 +210,7 @@ def test_requests_that_squall_makes_are_encoded_beside_those_of_data(tmp_path: P
     file = PackFile(tmp_path / "text")
     assert file.kinds.tolist() == [1 << 32, 1 << 32 | 1, 1 << 32 | 2]
     for number in range(3):
-        made = make_inputs(TEXT, 1, number, one.seed, {}, one.each_model()[1].clients.inputs)
+        made = make_inputs(TEXT, 1, number, one.seed, {}, one.models[1].clients.inputs)
         tail = file.tail(number)
         assert bytes(file.view[tail.start : tail.start + tail.n_bytes]).endswith(write_tensor(made["TEXT"]))
 
@@ -312,7 +311,7 @@ def anonymous_bytes():
 folder, n = Path(sys.argv[1]), int(sys.argv[2])
 spec = ModelSpec("m", "1", (TensorSpec("IN", "FP32", (16_384,)),), (), 8)
 one = scenario(folder / "values.npy", {"kind": "closed", "users": 2})
-given = GivenRequests(one, codes_of(one), spec)
+given = GivenRequests(one.models[0], codes_of(one), spec)
 before = anonymous_bytes()
 assert given.write(folder / "packed").n_encoded == n
 written = anonymous_bytes()

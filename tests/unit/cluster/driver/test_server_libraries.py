@@ -68,7 +68,7 @@ def chosen(agent: Agent, nsys: bool = False, **profile: object) -> tuple[ServerL
     if nsys:
         collectors.turn_on("nsys")
     scenario = scenario_from_mapping(mapping, "test")
-    libraries = ServerLibraries([scenario.model], scenario.profile, collectors)
+    libraries = ServerLibraries([scenario.models[0].model], scenario.profile, collectors)
     libraries.choose_batches(handle(agent))
     libraries.choose_kernels(handle(agent))
     return libraries, collectors, screen
@@ -128,7 +128,7 @@ def test_a_container_gets_both_like_any_other_server() -> None:
         server={"image": "triton:25.01"},
     )  # fmt: skip
     scenario = scenario_from_mapping(mapping, "test")
-    libraries = ServerLibraries([scenario.model], scenario.profile, Collectors(Quiet()))
+    libraries = ServerLibraries([scenario.models[0].model], scenario.profile, Collectors(Quiet()))
     libraries.choose_batches(handle(Agent()))
     libraries.choose_kernels(handle(Agent()))
     assert (libraries.has_batches, libraries.kernel_kinds) == (True, ("kernels", "copies"))

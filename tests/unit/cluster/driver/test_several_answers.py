@@ -26,8 +26,7 @@ SPECS = [
     ModelSpec(name, "1", (VALUE,), (TensorSpec("OUT", "FP32", (1,)),), 8) for name in ("one", "two", "three")
 ]
 ENDPOINT = Endpoint(
-    "http://127.0.0.1:9", PLAIN, 8001, None, "url", "2.51.0", SPECS[0], False,
-    others=tuple(map(ServedModel, SPECS[1:])),
+    "http://127.0.0.1:9", PLAIN, 8001, None, "url", "2.51.0", tuple(map(ServedModel, SPECS)), False,
 )  # fmt: skip
 N_ENTRIES = (5, 7, 3)
 
@@ -56,7 +55,7 @@ def expected(folder: Path, checks: list[dict[str, Any] | None]) -> tuple[Expecte
             {"name": "d", "kind": "drain", "duration": "1s"},
         ],
     }, "s")  # fmt: skip
-    plan = plan_run(scenario, scenario.server_entries())
+    plan = plan_run(scenario, scenario.servers)
     assert isinstance(plan, Plan)
     encoded = encoded_by_model(scenario, plan, [ENDPOINT])
     found = expected_replies(scenario, plan, 2, {"server-0": ENDPOINT}, Screen(), encoded)

@@ -37,12 +37,12 @@ def test_a_priority_that_the_model_has_not_is_told(priority: int, is_there: bool
         "name": "m", "max_batch_size": 8, "dynamic_batching": {"priority_levels": "2", "default_priority_level": "1"},
     }  # fmt: skip
     scenario = scenario_of({"request": {"priority": priority}})
-    assert asked_of(scenario, SPEC) == SPEC  # which states none
+    assert asked_of(scenario.models[0], SPEC) == SPEC  # which states none
     spec = ModelSpec.from_config(config, "1")
     if is_there:
-        assert asked_of(scenario, spec) == spec
+        assert asked_of(scenario.models[0], spec) == spec
         return
     with pytest.raises(
         ScenarioError, match=r"^clients\.request\.priority: 3, and model m has 1 to 2: Triton takes"
     ):
-        asked_of(scenario, spec)
+        asked_of(scenario.models[0], spec)

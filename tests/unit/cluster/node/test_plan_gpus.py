@@ -9,7 +9,7 @@ import pytest
 
 from squall.cluster.node.plan_gpus import building_gpu, refuse_other_gpus
 from squall.models.plan_export import PlanRecord, RowProfile, gpu_kind
-from squall.scenarios.config.models.model import ModelConfig
+from squall.scenarios.config.models import ModelConfig
 from squall.scenarios.errors import TargetError
 from tests.unit.actors.fake_nvml import FakeGpu, FakeNvml
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import PurePath
 from typing import Annotated, Any
 
@@ -19,8 +18,9 @@ from squall.scenarios.fields import (
     PositiveNumber,
     Section,
     Text,
+    refuse,
 )
-from squall.scenarios.units import NS_PER_S, format_duration, parse_duration
+from squall.scenarios.units import NS_PER_S, format_duration
 
 OURS = {
     "-f": "file", "--locustfile": "file", "-H": "host", "--host": "host", "-u": "users", "--users": "users",
@@ -76,39 +76,25 @@ class LocustConfig(Section):
     html: bool = False  # Locust's HTML report beside its CSV files
 
     @model_validator(mode="after")
-    def _python_file(self) -> LocustConfig:
-        if PurePath(self.file).suffix != ".py":
-            raise ValueError(f"file: {PurePath(self.file).name} is no locustfile, whose name ends in .py")
-        return self
-
-    @model_validator(mode="after")
-    def _own_options(self) -> LocustConfig:
-        for option in self.options:
-            flag = option.partition("=")[0] if option.startswith("--") else option[:2]  # -u5 is -u 5
-            if flag in OURS:
-                raise ValueError(f"options: {flag} has a key of its own, use load.locust.{OURS[flag]}")
-            if flag in SQUALLS:
-                raise ValueError(f"options: {flag} is for squall to say, leave it out")
-            if flag in INSTEAD:
-                raise ValueError(f"options: {flag} is for the command locust alone, leave it out")
-        return self
-
-    @model_validator(mode="after")
-    def _spawned_in_time(self) -> LocustConfig:
-        if self.users / self.spawn_rate * NS_PER_S >= _LONGEST_NS:
-            raise ValueError(
-                f"spawn_rate: at {self.spawn_rate:g} a second {self.users} users take longer than the 292 years of an"
-                " int64 in ns"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _included_beside(self) -> LocustConfig:
-        """What is brought to a node has its place beside the locustfile."""
-        folder = PurePath(self.file).parent
-        for one in self.include:
-            if not PurePath(one).is_relative_to(folder) or ".." in PurePath(one).parts:
-                raise ValueError(f"include: {one} does not lie in the folder of the locustfile")
+    def _parts_fit(self) -> LocustConfig:
+        flags = [
+            one.partition("=")[0] if one.startswith("--") else one[:2] for one in self.options
+        ]  # -u5 is -u 5
+        file = PurePath(self.file)
+        refuse({
+            f"file: {file.name} is no locustfile, whose name ends in .py": file.suffix != ".py",
+            **{f"options: {one} has a key of its own, use load.locust.{OURS.get(one)}": one in OURS for one in flags},
+            **{f"options: {one} is for squall to say, leave it out": one in SQUALLS for one in flags},
+            **{f"options: {one} is for the command locust alone, leave it out": one in INSTEAD for one in flags},
+            f"spawn_rate: at {self.spawn_rate:g} a second {self.users} users take longer than the 292 years of an int64"
+            " in ns": self.users / self.spawn_rate * NS_PER_S >= _LONGEST_NS,
+            **{
+                f"include: {one} does not lie in the folder of the locustfile": (
+                    not PurePath(one).is_relative_to(file.parent) or ".." in PurePath(one).parts
+                )
+                for one in self.include
+            },
+        })  # fmt: skip
         return self
 
 
@@ -118,19 +104,11 @@ class LoadConfig(Section):
     locust: LocustConfig
 
 
-def with_locust_phases(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A scenario's mapping with the phases that it leaves out for `run_time`, and the arrivals of those that it states;
-    anything of the wrong type is left for validation. Raises ValueError where neither says how long the run is."""
-    load = values.get("load")
-    locust = load.get("locust") if isinstance(load, Mapping) else None
-    if not isinstance(locust, Mapping):
-        return values
-    phases = values.get("phases")
-    if phases is None:
-        if locust.get("run_time") is None:
-            raise ValueError("phases: missing, they must be given, or load.locust.run_time")
-        phases = _phases_of(locust)
-    if not isinstance(phases, list | tuple):
+def with_locust_arrivals(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A scenario's mapping with the arrivals of the phases that it states beside `load.locust`; anything of the wrong
+    type is left for validation."""
+    load, phases = values.get("load"), values.get("phases")
+    if not (isinstance(load, Mapping) and "locust" in load and isinstance(phases, list | tuple)):
         return values
     filled = [
         {**phase, "arrivals": {"kind": "locust"}}
@@ -147,25 +125,17 @@ def without_implied_phases(mapping: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in mapping.items() if key != "phases" or run_time is None}
 
 
-def _phases_of(locust: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Warmup until all users are there, `run_time`, and what they have to end their tasks. Where these are none, any
-    phases: what is wrong is told of their own keys."""
-    users, rate, run_time = locust.get("users", 1), locust.get("spawn_rate", 1.0), locust["run_time"]
-    spawning_ns = NS_PER_S
-    if all(isinstance(one, int | float) and 0 < one < _LONGEST_NS for one in (users, rate)):
-        spawning_ns += math.ceil(min(users / rate * NS_PER_S, _LONGEST_NS))
-    drain_ns = DRAIN_NS
-    with suppress(ValueError):
-        drain_ns = max(DRAIN_NS, parse_duration(locust.get("stop_timeout") or format_duration(DRAIN_NS)))
-    with suppress(ValueError):
-        if parse_duration(run_time) > 0 and spawning_ns < _LONGEST_NS:
-            return _three(format_duration(spawning_ns), run_time, drain_ns)
-    return _three("1s", "1s", drain_ns)
-
-
-def _three(warmup: str, measure: str, drain_ns: int) -> list[dict[str, Any]]:
-    return [
-        {"name": "warmup", "kind": "warmup", "duration": warmup},
-        {"name": "measure", "kind": "measure", "duration": measure},
-        {"name": "drain", "kind": "drain", "duration": format_duration(drain_ns)},
+def implied_phases(locust: LocustConfig) -> dict[str, Any]:
+    """Phases of a scenario that states `run_time`: warmup until all users are there, `run_time`, and what they have to
+    end their tasks."""
+    spawning_ns = NS_PER_S + math.ceil(locust.users / locust.spawn_rate * NS_PER_S)
+    lengths = {
+        "warmup": spawning_ns,
+        "measure": locust.run_time_ns or 0,
+        "drain": max(DRAIN_NS, locust.stop_timeout_ns or 0),
+    }
+    phases = [
+        {"name": kind, "kind": kind, "duration": format_duration(length_ns)}
+        for kind, length_ns in lengths.items()
     ]
+    return dict(with_locust_arrivals({"load": {"locust": locust}, "phases": phases}))
