@@ -124,7 +124,7 @@ def sections(root: type) -> list[type]:
 
 
 def _within(type_: Any) -> Iterator[type]:
-    if isinstance(type_, type) and is_dataclass(type_):
+    if isinstance(type_, type) and (is_dataclass(type_) or hasattr(type_, "model_fields")):
         yield type_
     for one in get_args(type_):
         yield from _within(one)
@@ -138,7 +138,7 @@ def _key(one: Entry) -> str:
 def _kind(type_: Any) -> str:
     arguments = get_args(type_)
     if get_origin(type_) in (Union, UnionType):
-        (inner,) = (one for one in arguments if one is not NoneType)
+        *_, inner = (one for one in arguments if one is not NoneType)
         return f"{_kind(inner)}, or null"
     if get_origin(type_) is tuple:
         return f"list of {_kind(arguments[0])}"

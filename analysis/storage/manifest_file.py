@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from squall.analysis.storage.places.local_folder import LocalFolder
 from squall.analysis.storage.places.place import Place, read_bytes
 from squall.analysis.tables.document import to_json
 from squall.analysis.tables.manifest import OWN_FIELDS, Manifest, read_manifest
-from squall.analysis.tables.sealed import SealedVerdict
+from squall.analysis.tables.sealed import Verdict
 from squall.scenarios.errors import StoreError
 from squall.scenarios.foreign_text import escaped, json_of
 
@@ -83,8 +83,8 @@ def changed(document: Mapping[str, Any], before: Manifest, after: Manifest) -> d
     return {**stated, **{name: value for name, value in document.items() if name not in known}}
 
 
-def with_losses(verdict: SealedVerdict, losses: tuple[str, ...]) -> SealedVerdict:
+def with_losses(verdict: Verdict, losses: tuple[str, ...]) -> Verdict:
     """`verdict`, or INVALID with the losses as reasons where it was VALID in spite of any."""
     if not losses or verdict.status != "VALID":
         return verdict
-    return replace(verdict, status="INVALID", reasons=(*verdict.reasons, *losses))
+    return verdict.model_copy(update={"status": "INVALID", "reasons": (*verdict.reasons, *losses)})

@@ -69,7 +69,7 @@ from squall.analysis.storage.places.place import (
     sha256_of,
 )
 from squall.analysis.tables.manifest import OPEN, SEALED, Manifest, is_sealed_whole
-from squall.analysis.tables.sealed import SealedTable, SealedVerdict, Unfinished
+from squall.analysis.tables.sealed import SealedTable, Unfinished, Verdict
 from squall.scenarios.errors import MissingTable, Sealed, StoreError
 from squall.scenarios.foreign_text import escaped, is_beneath
 
@@ -353,7 +353,7 @@ class RunStore:
         return self.run_dir / name
 
     def seal(
-        self, verdict: SealedVerdict, unfinished: Unfinished | None = None, is_broken_off: bool = False
+        self, verdict: Verdict, unfinished: Unfinished | None = None, is_broken_off: bool = False
     ) -> None:
         """Closes all parts and states `verdict`.
 

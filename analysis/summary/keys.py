@@ -38,10 +38,10 @@ def records(kind: Any) -> Iterator[type]:
 
 
 def names_of(kind: Any) -> tuple[str, ...]:
-    """Fields of a dataclass or a named tuple; none of anything else."""
+    """Fields of a dataclass, a pydantic model or a named tuple; none of anything else."""
     if is_dataclass(kind):
         return tuple(field.name for field in fields(kind))
-    return tuple(getattr(kind, "_fields", ()))
+    return tuple(getattr(kind, "_fields", getattr(kind, "model_fields", ())))
 
 
 def markdown() -> str:

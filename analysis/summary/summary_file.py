@@ -31,11 +31,10 @@ from squall.analysis.summary.stragglers import Straggler
 from squall.analysis.tables.collected import CollectorState, ValueChecks
 from squall.analysis.tables.document import to_json
 from squall.analysis.tables.manifest import DecidedFacts
-from squall.analysis.verdict.bottleneck import Bottleneck
+from squall.analysis.tables.sealed import Bottleneck, Verdict
 from squall.analysis.verdict.cpu_shares import CpuShares
 from squall.analysis.verdict.gpu_shares import GpuShares
 from squall.analysis.verdict.phase_figures import MeasureFigures, PhaseFigures
-from squall.analysis.verdict.verdict import VerdictFigures
 from squall.scenarios.errors import AnalysisError, StoreError
 from squall.scenarios.foreign_text import json_of
 
@@ -63,7 +62,7 @@ class Summary:
     latency_name: str
     latency_under: LatencyUnder | None
     recording: RecordingCosts | None
-    verdict: VerdictFigures
+    verdict: Verdict
     promises: tuple[PromiseFigures, ...] | None
     decided: DecidedFacts | None
     client_bottleneck: Bottleneck | None

@@ -10,9 +10,11 @@ from __future__ import annotations
 import math
 import types
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel
 
 from squall.scenarios.errors import StoreError
 from squall.scenarios.foreign_text import escaped
@@ -76,8 +78,18 @@ def entries(section: type) -> tuple[Entry, ...]:
     """The fields of a section, in order. Raises TypeError for one whose annotation does not say what it means."""
     if section not in _ENTRIES:
         hints = get_type_hints(section, include_extras=True)
-        _ENTRIES[section] = tuple(_entry(one, hints[one.name], section) for one in fields(section))
+        plain: Any = section
+        known = _of_model(section) if issubclass(section, BaseModel) else fields(plain)
+        _ENTRIES[section] = tuple(_entry(one, hints[one.name], section) for one in known)
     return _ENTRIES[section]
+
+
+def _of_model(section: type[BaseModel]) -> Iterator[Field[Any]]:
+    """The fields of a pydantic model as a dataclass has them."""
+    for name, one in section.model_fields.items():
+        found = field() if one.is_required() else field(default=one.default)
+        found.name = name
+        yield found
 
 
 _ENTRIES: dict[type, tuple[Entry, ...]] = {}
@@ -119,7 +131,9 @@ def _read(type_: Any, value: Any, where: str) -> Any:
     if origin in (Union, types.UnionType):
         if value is None:
             return None
-        (type_,) = (one for one in arguments if one is not types.NoneType)
+        *_, type_ = (
+            one for one in arguments if one is not types.NoneType
+        )  # of int | float the latter takes both
         return _read(type_, value, where)
     if origin is tuple:
         if not isinstance(value, list | tuple):
@@ -131,7 +145,7 @@ def _read(type_: Any, value: Any, where: str) -> Any:
         return {
             str(key): _read(arguments[1], one, f"{where}[{escaped(str(key))}]") for key, one in value.items()
         }
-    if isinstance(type_, type) and is_dataclass(type_):
+    if isinstance(type_, type) and (is_dataclass(type_) or issubclass(type_, BaseModel)):
         return read_section(type_, value, where)
     name, kinds = KINDS[type_]
     if not isinstance(value, kinds) or (isinstance(value, bool) and type_ is not bool):
@@ -146,9 +160,12 @@ def _read(type_: Any, value: Any, where: str) -> Any:
 def to_json(value: Any) -> Any:
     """`value` as JSON has it, new at every depth: dataclasses and named tuples as dicts, other sequences as lists.
 
-    A dataclass whose annotations do not say what its fields mean is a plain record: all of its fields are written, and
-    behind them the properties that it names in `STATED`.
+    A pydantic model is written whole, and in a section of the manifest what was set of it. A dataclass whose
+    annotations do not say what its fields mean is a plain record: all of its fields are written, and behind them the
+    properties that it names in `STATED`.
     """
+    if isinstance(value, BaseModel):
+        return {name: to_json(one) for name, one in value}
     if is_dataclass(value) and not isinstance(value, type):
         if _is_section(type(value)):
             return dict(_stated(value))
@@ -182,4 +199,5 @@ def _stated(section: Any) -> Iterator[tuple[str, Any]]:
         others = {mark.other for mark in one.marks if isinstance(mark, With)}
         may_be_left_out = LEFT_OUT in one.marks or bool(others & defaults)
         if one.name not in defaults or not may_be_left_out:
-            yield one.name, to_json(value)
+            is_model = isinstance(value, BaseModel)
+            yield one.name, to_json(value.model_dump(exclude_unset=True) if is_model else value)

@@ -24,7 +24,7 @@ from squall.analysis.tables.columns import SCHEMA_VERSION
 from squall.analysis.tables.deployed import NodeFacts, ServerFacts, WorkerFacts
 from squall.analysis.tables.document import LEFT_OUT, read_section
 from squall.analysis.tables.locust import LocustFacts
-from squall.analysis.tables.sealed import SealedTable, SealedVerdict, Unfinished
+from squall.analysis.tables.sealed import SealedTable, Unfinished, Verdict
 from squall.scenarios.errors import StoreError
 from squall.scenarios.foreign_text import escaped, is_beneath, is_component
 
@@ -176,7 +176,7 @@ class Manifest:
     copied_to: Annotated[str, LEFT_OUT, "where a run of `--out s3://…` goes: its address"] = ""
     notes: Annotated[tuple[str, ...], "all else that did not go as it should"] = ()
     tables: Annotated[Mapping[str, SealedTable] | None, LEFT_OUT, "of a sealed run, the tables"] = None
-    verdict: Annotated[SealedVerdict | None, LEFT_OUT, "of a sealed run"] = None
+    verdict: Annotated[Verdict | None, LEFT_OUT, "of a sealed run"] = None
     disk_losses: Annotated[tuple[str, ...], LEFT_OUT, "of `losses` those that the disk did not take"] = ()
     unfinished: Annotated[Unfinished | None, LEFT_OUT, "of a sealed run that lacks rows"] = None
 

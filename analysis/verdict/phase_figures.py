@@ -9,11 +9,11 @@ from squall.analysis.join.counts import JoinFigures
 from squall.analysis.metrics.model_statistics import ModelFigures
 from squall.analysis.requests.by_server import ServersFigures
 from squall.analysis.requests.closed_loop import UserFigures
-from squall.analysis.requests.failures import FailureFigures
 from squall.analysis.requests.load_share import LoadShare
 from squall.analysis.requests.sequences import SequenceFigures
 from squall.analysis.requests.streams import StreamFigures
 from squall.analysis.statistics.latency import Quantile
+from squall.analysis.tables.sealed import Failures
 from squall.analysis.verdict.lag_parts import LagPart
 
 
@@ -196,7 +196,7 @@ class PhaseFigures:
     load: LoadFigures
     users: UserFigures | None
     latency: OpenLatency | ClosedLatency
-    failures: FailureFigures
+    failures: Failures
     outcomes: OutcomeFigures
     batches: BatchFigures | None
     triton: TritonFigures | None

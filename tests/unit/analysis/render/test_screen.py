@@ -244,7 +244,7 @@ def test_a_check_that_is_not_met_is_named_with_its_value_first() -> None:
 
 def test_long_lines_go_on_indented(whole_summary: Summary) -> None:
     summary = replace(whole_summary, notes=("a note " * 20, "another"))
-    verdict = replace(summary.verdict, reasons=("a reason " * 30,))
+    verdict = summary.verdict.model_copy(update={"reasons": ("a reason " * 30,)})
     latency = summary.measure.latency
     assert isinstance(latency, OpenLatency)
     told = tuple(replace(one, interval_reason="too few " * 20) for one in latency.response.quantiles)
