@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from squall.scenarios.arrivals.process import OpenProcess
 from squall.scenarios.arrivals.scaling import (
@@ -37,7 +37,6 @@ from squall.scenarios.arrivals.scaling import (
 from squall.scenarios.arrivals.window import Drawn, FileState, Window, cut, join
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.fields import Duration, PositiveDuration, Text
-from squall.scenarios.traces.formats import TraceFormat
 from squall.scenarios.traces.parts.options import Repair, TraceOptions, TraceUnit
 from squall.scenarios.traces.parts.part import TracePart
 from squall.scenarios.units import digits_text
@@ -45,6 +44,14 @@ from squall.scenarios.units import digits_text
 PIECE_ROWS = 2**20
 LARGEST_DRAW = 10**8
 _LARGEST_NS = 2**62
+
+
+def _known_format(name: str) -> str:
+    from squall.scenarios.traces.formats import FORMATS  # a scenario without one starts without the readers
+
+    if name not in FORMATS:
+        raise ValueError(f"{name!r} must be one of {', '.join(FORMATS)}")
+    return name
 
 
 class TraceArrivals(OpenProcess):
@@ -66,7 +73,7 @@ class TraceArrivals(OpenProcess):
     example = "{kind: trace, file: service.csv, time_scale: 1/10, loop: true}"
     kind: Literal["trace"]
     file: Text
-    format: TraceFormat | None = None
+    format: Annotated[Text, AfterValidator(_known_format)] | None = None
     column: Text | None = None
     unit: TraceUnit | None = None
     stamp_at: Literal["begin", "end"] | None = None

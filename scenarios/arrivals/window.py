@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +15,10 @@ from squall.scenarios.errors import ScenarioError
 from squall.scenarios.traces.parts.options import TraceOptions
 from squall.scenarios.traces.parts.part import PART_ROWS, TracePart
 from squall.scenarios.traces.reading import open_trace
-from squall.scenarios.traces.stamps import Reading
 from squall.scenarios.units import format_duration
+
+if TYPE_CHECKING:
+    from squall.scenarios.traces.stamps import Reading
 
 MOST_ROWS_KEPT = 2**21
 """A window of at most so many rows is read once however often it is looped; a longer one anew each time."""
