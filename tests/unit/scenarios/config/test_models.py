@@ -238,7 +238,7 @@ OTHERS = "is for servers that all serve the same models; use round-robin, random
         ),
         (
             {"promises": {"response{model:other}": "p(95) < 5ms"}},
-            "promises: response{model:other}: the models under load are 'dense', 'text'",
+            "promises: response{model:other}: there is no model under load 'other', only dense, text",
         ),
     ],
 )
