@@ -10,6 +10,7 @@ from squall.actors.locust.locust_master import LocustMaster
 from squall.actors.locust.locust_worker import LocustWorker
 from squall.actors.locust.settings import MASTER, LocustSettings
 from squall.scenarios.config.locust.load import LocustConfig
+from squall.scenarios.errors import LostActor
 from squall.scenarios.locust.files import LocustFiles
 from squall.scenarios.plan.plan import PhaseSpan
 from squall.scenarios.units import NS_PER_S
@@ -37,6 +38,7 @@ class LedWorker(LocustWorker):
         own = settings_of(folder, worker=0, length_ns=length_ns, source=CALLER)
         super().__init__(own)
         self._master = LocustMaster(replace(own, worker=MASTER))
+        self._is_abandoned = False
 
     def lead(self) -> None:
         """Starts both and connects them."""
@@ -44,18 +46,26 @@ class LedWorker(LocustWorker):
         self._master.wait_for_workers()
 
     def run(self, start_ns: int) -> None:
-        leading = threading.Thread(target=self._master.run, args=(start_ns,))
+        leading = threading.Thread(target=self._lead, args=(start_ns,))
         leading.start()
         try:
             super().run(start_ns)
         finally:
             leading.join()
 
+    def _lead(self, start_ns: int) -> None:
+        try:
+            self._master.run(start_ns)
+        except LostActor:
+            if not self._is_abandoned:  # then it may end before it has reported
+                raise
+
     def stop(self) -> None:
         self._master.stop()
         super().stop()
 
     def abandoned(self) -> None:
+        self._is_abandoned = True
         super().abandoned()
         self._master.abandoned()
 
