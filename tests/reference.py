@@ -4,7 +4,8 @@
     python -m tests.reference --write    takes what is derived now as what is expected (only where a change is meant)
 
 A folder of `tests/reference` holds runs (a `manifest.json` each), at any depth, beside the files of the command that
-made them. README.md there says how each was made.
+made them; those of `STUDIES` what a command of several runs concludes from, and its result. README.md there says how
+each was made.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,22 +26,31 @@ from typer.testing import CliRunner
 
 from squall import scenarios
 from squall.analysis.schema import TABLES
+from squall.analysis.summary.summary_file import Summary
 from squall.cluster.cli import app
+from squall.cluster.commands.decisions.seeds import run_seeds
+from squall.cluster.commands.decisions.sweeps.journal import read_state
+from squall.cluster.commands.decisions.sweeps.results import found_by, sweep_json
+from squall.cluster.driver.run import RunResult
+from squall.cluster.interrupts import Interrupts
 from squall.scenarios.config.loader import load_scenario
+from squall.scenarios.experiments.experiment import load_experiment
 from squall.scenarios.published.experiment import bundled_names, load_published
 from tests.plan_catalogue import cases
 
 ROOT = Path(__file__).parent / "reference"
 SCREEN = "screen.txt"
 DIGESTS = "scenario_digests.json"
+RESULT = "expected.json"
+_PLACES = ("side_a", "side_b", "seconds", "scenario_digest")
 _DIGITS = 9
 """Significant digits to which floats are equal: sums may be made in another order."""
 _MOST_TOLD = 5
 
 
 def names() -> list[str]:
-    """Of all references."""
-    return sorted(path.name for path in ROOT.iterdir() if path.is_dir())
+    """The folders of recorded runs."""
+    return sorted(path.name for path in ROOT.iterdir() if path.is_dir() and path.name not in STUDIES)
 
 
 def run_dirs(folder: Path) -> list[Path]:
@@ -60,6 +70,53 @@ def derive_again(name: str, folder: Path) -> Path:
         (run / SCREEN).write_text(re.sub(shown, "RUN", _call("analyze", str(run))))
         (run / "report.html").unlink(missing_ok=True)
     return copy
+
+
+def study_differences(name: str, folder: Path) -> Iterator[str]:
+    """What differs between the result of a recorded command of several runs and what is concluded of them now."""
+    expected = _read(ROOT / name / RESULT)
+    found = STUDIES[name](folder)
+    yield from _of_json(f"{name}/{RESULT}", _without_places(expected), _without_places(found))
+
+
+def _check(folder: Path) -> Any:
+    """Concluded from the summaries of the recorded runs, in the order in which they were made."""
+    summaries = iter(sorted((ROOT / "check").glob("*/summary.json")))
+
+    def recorded(*_: object) -> RunResult:
+        path = next(summaries)
+        summary = Summary.from_json(_read(path))
+        return RunResult(path.parent, summary, summary.verdict.status)
+
+    scenario = load_scenario(ROOT / "check" / "scenario.yaml")
+    n_seeds = len({run["seed"] for run in _read(ROOT / "check" / RESULT)["runs"]})
+    made, _ = run_seeds(scenario, folder, None, Interrupts(), n_seeds, {}, recorded)
+    return _read(made / "check.json")
+
+
+def _compare(_: Path) -> Any:
+    return json.loads(_call("compare", str(ROOT / "compare"), "--json"))
+
+
+def _sweep(_: Path) -> Any:
+    """Concluded from its journal."""
+    experiment = load_experiment(ROOT / "sweep" / "scenario.yaml")
+    return sweep_json(
+        found_by(
+            experiment, read_state(ROOT / "sweep"), _read(ROOT / "sweep" / RESULT)["design"]["n_planned"]
+        )
+    )
+
+
+STUDIES: dict[str, Callable[[Path], Any]] = {"check": _check, "compare": _compare, "sweep": _sweep}
+"""Commands of several runs: what makes their result again, as its file has it."""
+
+
+def _without_places(result: Any) -> Any:
+    """Without where the runs lie and how long they took."""
+    if isinstance(result, dict):
+        return {key: _without_places(value) for key, value in result.items() if key not in _PLACES}
+    return [_without_places(value) for value in result] if isinstance(result, list) else result
 
 
 def _call(*arguments: str) -> str:
@@ -168,14 +225,20 @@ def scenario_digests() -> dict[str, str]:
 
 def main(arguments: list[str]) -> int:
     n_different = 0
-    for name in names():
+    for name in [*names(), *STUDIES]:
         with tempfile.TemporaryDirectory() as folder:
-            found = derive_again(name, Path(folder))
-            if "--write" in arguments:
-                shutil.rmtree(ROOT / name)
-                shutil.copytree(found, ROOT / name)
+            if name in STUDIES and "--write" in arguments:
+                (ROOT / name / RESULT).write_text(json.dumps(STUDIES[name](Path(folder)), indent=1) + "\n")
                 continue
-            told = list(differences(ROOT / name, found))
+            if name in STUDIES:
+                told = list(study_differences(name, Path(folder)))
+            else:
+                found = derive_again(name, Path(folder))
+                if "--write" in arguments:
+                    shutil.rmtree(ROOT / name)
+                    shutil.copytree(found, ROOT / name)
+                    continue
+                told = list(differences(ROOT / name, found))
         n_different += bool(told)
         print(f"{name}: {'equal' if not told else ''}", *told[:_MOST_TOLD], sep="\n  " if told else "")
     if "--write" in arguments:

@@ -12,7 +12,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.reference import ROOT, SCREEN, derive_again, differences, names, run_dirs, scenario_digests
+from tests.reference import (
+    ROOT,
+    SCREEN,
+    STUDIES,
+    derive_again,
+    differences,
+    names,
+    run_dirs,
+    scenario_digests,
+    study_differences,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -20,6 +30,11 @@ pytestmark = pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 def test_a_recorded_run_is_derived_again_to_the_row(name: str, tmp_path: Path) -> None:
     assert list(differences(ROOT / name, derive_again(name, tmp_path))) == []
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_recorded_runs_are_concluded_from_as_before(name: str, tmp_path: Path) -> None:
+    assert list(study_differences(name, tmp_path)) == []
 
 
 def test_scenarios_have_the_digests_that_they_had() -> None:
