@@ -115,12 +115,17 @@ class ClientView:
         return sent if self.measured.is_open else np.zeros(0, dtype=np.int64)
 
 
+def fell_behind(unmet: Sequence[str]) -> bool:
+    """Whether one of these checks that are not met says that the client did not keep up."""
+    return any(name.startswith(SYMPTOMS) for name in unmet)
+
+
 def find_bottleneck(view: ClientView, unmet: Sequence[str]) -> Bottleneck | None:
     """The client's bottleneck, if one of the checks named in `unmet` is a symptom of one.
 
     None also where nothing but requests that a lost worker or a refused connection left unsent is amiss.
     """
-    if not any(name.startswith(SYMPTOMS) for name in unmet):
+    if not fell_behind(unmet):
         return None
     return _by_worker_cpu(view) or _by_order(view) or _by_cap(view) or _by_node_cpu(view) or _by_stall(view)
 

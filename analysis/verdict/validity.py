@@ -28,7 +28,7 @@ from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.document import read_section, to_json
 from squall.analysis.tables.manifest import Manifest
 from squall.analysis.tables.sealed import SealedVerdict
-from squall.analysis.verdict.bottleneck import Bottleneck, ClientView, find_bottleneck
+from squall.analysis.verdict.bottleneck import Bottleneck, ClientView, fell_behind, find_bottleneck
 from squall.analysis.verdict.causes import Cause, causes_of
 from squall.analysis.verdict.check import Check, held_to
 from squall.analysis.verdict.completeness import completeness, losses, lost_records
@@ -184,7 +184,7 @@ def judge(
     checks += cpu_checks(starved, limits)
     of_gpus = gpu_checks(run_gpus(everything, samples, manifest) if gpus is None else gpus, limits)
     checks += of_gpus
-    bottleneck = None
+    bottleneck, of_clients = None, ""
     is_locust = is_locust_load(manifest)
     if is_locust and spans:
         checks += locust_checks(samples.locust, manifest, spans, limits)
@@ -210,7 +210,9 @@ def judge(
         waited = waited_texts(users, samples.locust_users, manifest, spans, unmet) if is_locust else ()
         if manifest.driver_ended_ns is None:  # else nobody was left to send
             bottleneck = _bottleneck(measured, own, manifest, unmet, allowed.p50_ns, limits, inside, waited)
-    of_clients = starved_clients(shares, limits) if bottleneck is not None else ""
+            # workers that others leave no CPU at all take no samples, and have no bottleneck of their own
+            if bottleneck is not None or (fell_behind(unmet) and not manifest.losses):
+                of_clients = starved_clients(shares, limits)
     shared_gpu = next((check.reason for check in of_gpus), "")
     killed = _driver_ended(manifest)
     causes = causes_of(failures, worst(starved), of_clients, bottleneck, killed, shared_gpu)

@@ -379,6 +379,15 @@ def test_others_that_took_the_cpu_of_the_client_alone_are_named_before_it(synthe
     assert [cause.kind for cause in verdict.causes] == ["others took the CPU", "client"]
 
 
+def test_others_that_left_the_client_no_time_to_be_sampled_are_named_too(synthetic: SyntheticRun) -> None:
+    cpu_of_the_node(synthetic, server=0.0, clients=0.1, others=1.8, wait=0.0, clients_wait=0.9)
+    synthetic.tables["worker_samples"]["phase"] = ["drain"] * len(synthetic.tables["worker_samples"]["phase"])
+    send_late(synthetic)
+    verdict = verdict_of(synthetic)
+    assert verdict.client_bottleneck is None
+    assert verdict.reasons[0].startswith("Others took the CPU from the load generator")
+
+
 def test_limits_can_be_set_and_are_stated_with_the_figure(synthetic: SyntheticRun) -> None:
     strict = Limits(timer_ns=1, lag_of_latency_ratio=0.0)
     verdict = verdict_of(synthetic, strict)
