@@ -290,11 +290,11 @@ def _kinds(union: Any) -> set[str]:
 
 def _used(scenario: Scenario) -> Iterator[str]:
     yield f"deal {scenario.clients.deal}"
-    if scenario.servers is not None:
+    if scenario.stated_servers is not None:
         yield f"routing {scenario.clients.routing.kind}"
     for phase in scenario.phases:
         if phase.arrivals is not None:
-            yield f"rows {scenario.rows_of(phase).kind}"
+            yield f"rows {(phase.rows or scenario.clients.rows).kind}"
             yield from _used_by(phase.arrivals)
 
 

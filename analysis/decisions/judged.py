@@ -25,7 +25,7 @@ from squall.analysis.requests.requests import Labels, Requests
 from squall.analysis.requests.streams import ResponseTimes
 from squall.analysis.statistics.latency import Quantile, quantiles
 from squall.analysis.wording import count_text, rate_text
-from squall.scenarios.promises.promise import OF_RESPONSES, Promise
+from squall.scenarios.promises import OF_RESPONSES, Promise
 from squall.scenarios.units import NS_PER_S
 
 WINDOW_NS = NS_PER_S

@@ -23,8 +23,7 @@ from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest
 from squall.analysis.wording import share_text
 from squall.scenarios.errors import AnalysisError
-from squall.scenarios.promises.grammar import parse_promises
-from squall.scenarios.promises.promise import OF_RESPONSES, Promise
+from squall.scenarios.promises import OF_RESPONSES, Promise, parse_promises
 
 
 def promises_of(manifest: Manifest) -> tuple[Promise, ...]:

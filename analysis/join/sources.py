@@ -34,8 +34,8 @@ from squall.analysis.join.server_parts import (
 )
 from squall.analysis.recorded import add_windows
 from squall.analysis.steps.children import find_children
-from squall.analysis.storage.places.duckdb_files import read_parquet
-from squall.analysis.storage.query import connect, literal
+from squall.analysis.storage.parquet import literal, read_parquet
+from squall.analysis.storage.query import connect
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.columns import NO_DEVICE
 from squall.analysis.tables.deployed import NodeFacts, ServerFacts

@@ -95,7 +95,7 @@ def find_children(
 def _asked(manifest: Manifest, server: str) -> set[str | None]:
     """The models under load there, of several."""
     facts = manifest.servers.get(server)
-    return {one.model for one in facts.models} if facts is not None and facts.others else set()
+    return {one.model for one in facts.models} if facts is not None and len(facts.models) > 1 else set()
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from squall.analysis.clocks.timeline import RunPhase, measure_spans, phase_spans, planned_measure_spans
 from squall.analysis.compare.overhead_file import find_overhead
@@ -21,6 +22,7 @@ from squall.analysis.locust.figures import LocustFigures, locust_figures
 from squall.analysis.locust.users import is_locust_load, users_of_run
 from squall.analysis.metrics.model_statistics import executed_models, model_figures, of_executed, of_models
 from squall.analysis.metrics.run import run_metrics
+from squall.analysis.record import to_json
 from squall.analysis.recorded import library_windows
 from squall.analysis.requests import streams
 from squall.analysis.requests import workers as workers_of
@@ -37,7 +39,6 @@ from squall.analysis.requests.rejections import Rejections, rejection_figures
 from squall.analysis.requests.requests import Requests, is_open_load, rows_in
 from squall.analysis.requests.sequences import run_sequences
 from squall.analysis.requests.stimulus import Stimulus
-from squall.analysis.storage.places.place import metadata_of
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.accounting import accounting
@@ -48,7 +49,6 @@ from squall.analysis.summary.sampled import gpu_figures, host_figures, worker_fi
 from squall.analysis.summary.step_figures import step_figures
 from squall.analysis.summary.stragglers import stragglers
 from squall.analysis.summary.summary_file import Summary
-from squall.analysis.tables.document import to_json
 from squall.analysis.tables.manifest import Manifest
 from squall.analysis.verdict.cpu_shares import CpuShares, cpu_lines
 from squall.analysis.verdict.figures import phase_figures
@@ -273,4 +273,4 @@ def _read(store: RunStore, table: str, columns: list[str] | None = None) -> pa.T
 
 
 def _n_rows(store: RunStore, table: str) -> list[int]:
-    return [metadata_of(part).num_rows for part in store.parts(table)]
+    return [pq.read_metadata(part).num_rows for part in store.parts(table)]

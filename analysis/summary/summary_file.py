@@ -15,7 +15,7 @@ from squall.analysis.findings.self_checks.self_check import SelfCheck
 from squall.analysis.join.join import JoinReport
 from squall.analysis.locust.figures import LocustFigures
 from squall.analysis.metrics.records import RunMetrics
-from squall.analysis.record import from_json
+from squall.analysis.record import from_json, to_json
 from squall.analysis.requests.burst_latency import BurstLatency
 from squall.analysis.requests.cold import ColdFigures
 from squall.analysis.requests.recording_cost import RecordingCosts
@@ -29,7 +29,6 @@ from squall.analysis.summary.sampled import GpuFigures, HostFigures, WorkerFigur
 from squall.analysis.summary.step_figures import StepsFigures
 from squall.analysis.summary.stragglers import Straggler
 from squall.analysis.tables.collected import CollectorState, ValueChecks
-from squall.analysis.tables.document import to_json
 from squall.analysis.tables.manifest import DecidedFacts
 from squall.analysis.verdict.bottleneck import Bottleneck
 from squall.analysis.verdict.cpu_shares import CpuShares

@@ -19,13 +19,13 @@ from squall.analysis.clocks.timeline import measure_spans
 from squall.analysis.limits import LIMITS, Limits
 from squall.analysis.locust.named_rows import rows_by_name
 from squall.analysis.locust.users import is_locust_load, users_of_run
+from squall.analysis.record import from_json, to_json
 from squall.analysis.requests import workers as workers_of
 from squall.analysis.requests.failures import Failures, failures_of, is_cut, is_lost, is_unreached
 from squall.analysis.requests.requests import Requests, rows_in
 from squall.analysis.requests.stimulus import Stimulus, sends_of, verify
 from squall.analysis.statistics.order_statistics import rank_value
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.document import read_section, to_json
 from squall.analysis.tables.manifest import Manifest
 from squall.analysis.tables.sealed import SealedVerdict
 from squall.analysis.verdict.bottleneck import Bottleneck, ClientView, find_bottleneck
@@ -87,7 +87,7 @@ class Verdict:
 
     def sealed(self) -> SealedVerdict:
         """As `RunStore.seal` takes it."""
-        return read_section(SealedVerdict, to_json(self.figures()), "verdict")
+        return from_json(SealedVerdict, to_json(self.figures()), "verdict")
 
 
 @dataclass(frozen=True, eq=False)

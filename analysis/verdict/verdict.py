@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from squall.analysis.record import from_json
+from squall.analysis.record import from_json, to_json
 from squall.analysis.requests.failures import FailureFigures
-from squall.analysis.tables.document import to_json
 from squall.analysis.verdict.bottleneck import Bottleneck
 from squall.analysis.verdict.causes import Cause
 from squall.analysis.verdict.check import Check

@@ -34,12 +34,12 @@ from squall.analysis.tables.manifest import OPEN, Manifest
 from squall.analysis.tables.sealed import SealedVerdict, Unfinished
 from squall.analysis.verdict.validity import judge_run
 from squall.cluster.control.controlled import told_by_watches
-from squall.cluster.driver.collectors.server_libraries import kernels_together
 from squall.cluster.driver.nodes import label_of
 from squall.cluster.driver.records.copies import copied_sites, is_whole, remove_copies
 from squall.cluster.driver.records.ingest import Ledger, add_missing, ingest_file, model_names
 from squall.cluster.driver.records.node_files import FilesHere, pieces_of
 from squall.cluster.driver.run import LOAD_STOPS, RunResult
+from squall.cluster.driver.server_libraries import kernels_together
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.node.agent import FIRST_SERVER
 from squall.cluster.node.injected.inside import LibrariesInside
@@ -210,7 +210,7 @@ class _Resuming:
         scenario = scenario_of_run(self._before.scenario or {}, str(self._store.run_dir))
         n_servers = len(self._before.servers)
         try:
-            plan = plan_run(scenario, scenario.server_entries() or scenario.entries_for(n_servers))
+            plan = plan_run(scenario, scenario.servers or scenario.entries_for(n_servers))
         except ScenarioError as error:  # its text may show what stands in a file that the run names
             raise ClusterError(
                 "the plan of this run cannot be made again: a file that its scenario names is not there, or is another;"

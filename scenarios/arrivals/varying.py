@@ -18,7 +18,6 @@ from pydantic import AfterValidator, Field, model_validator
 from squall.scenarios.arrivals.curve import Curve, FixedPath, curve_of, piecewise, steps
 from squall.scenarios.arrivals.presets import PresetName
 from squall.scenarios.arrivals.process import (
-    MOST_DRAWN,
     Fitted,
     Floats,
     Instants,
@@ -636,14 +635,8 @@ class TraceShape(Shape, TraceArrivals):
         """The counts of the replayed trace per bin; what its scaling draws is drawn from seed 0."""
         n_bins = -(-whole_ns // self.bin_ns)
         refuse_pieces(n_bins, "bins of the shape", _LARGEST_FIXED)
-        counts = np.zeros(n_bins, np.int64)
-        for part in self.replay().parts(np.random.default_rng(0), whole_ns):
-            bins = part.offset_ns // self.bin_ns
-            first = int(bins[0])
-            found = np.bincount(bins - first)
-            counts[first : first + found.size] += found
-            if counts.sum() > MOST_DRAWN:
-                raise ValueError(f"the shape's trace has more than {MOST_DRAWN:,} arrivals in the phase")
+        offsets = self.draw(np.random.default_rng(0), whole_ns)
+        counts = np.bincount(offsets // self.bin_ns, minlength=n_bins)
         rates = counts.astype(np.float64)
         # the last bin may end with the phase
         rates[-1] *= self.bin_ns / (whole_ns - (n_bins - 1) * self.bin_ns)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from squall.scenarios.config.clients.data import DataConfig, DataFormat
-from squall.scenarios.config.scenario import Scenario
+from squall.scenarios.config.models import ModelScenario
 from squall.scenarios.data.arrays import ArraySource
 from squall.scenarios.data.columnar import ColumnarSource
 from squall.scenarios.data.folders import IMAGE_SUFFIXES, FolderSource, ImageSource, files_in
@@ -180,14 +180,12 @@ def _file_sha256(path: Path) -> str:
 
 
 @contextmanager
-def faults_at(scenario: Scenario) -> Iterator[None]:
-    """Of one of several models, faults of its data begin with where this stands."""
+def faults_at(one: ModelScenario) -> Iterator[None]:
+    """Faults of the data of a model begin with where this stands."""
     try:
         yield
     except ScenarioError as error:
-        if scenario.entry is None:
-            raise
-        raise ScenarioError(f"{scenario.key_of('data')}: {error}") from error
+        raise ScenarioError(f"{one.place_of('data')}: {error}") from error
 
 
 @contextmanager

@@ -169,9 +169,9 @@ def _in_model(old_text: str, new_text: str) -> Callable[[Module], None]:
     """Changes the code of the model that Triton runs, where it is written to the repository."""
 
     def plant(module: Module) -> None:
-        def write(old: Any, folder: Any, name: str, version: str, *rest: Any) -> Any:
-            spec = old(folder, name, version, *rest)
-            path = folder / name / version / "model.py"
+        def write(old: Any, folder: Any, model: Any, *rest: Any) -> Any:
+            spec = old(folder, model, *rest)
+            path = folder / spec.name / spec.version / "model.py"
             text = path.read_text()
             assert old_text in text
             path.write_text(text.replace(old_text, new_text))

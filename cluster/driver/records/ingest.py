@@ -19,9 +19,9 @@ from squall.analysis.tables.manifest import Manifest
 from squall.cluster.driver.records.node_files import NodeFiles, arrow_file
 from squall.cluster.node.agent import FIRST_SERVER
 from squall.cluster.node.spills import NodeFile
+from squall.scenarios.model_shares import models_of
 from squall.scenarios.plan.deal import workers_of
 from squall.scenarios.plan.plan import Plan
-from squall.scenarios.shares.ranges import models_of
 
 _MISSING_ROWS = 2**18
 _NEVER_NS = np.iinfo(np.int64).max

@@ -11,7 +11,7 @@ belongs to the instance whose batches hold nearly all of its operations, if no o
 
 An operation of an owned lane belongs to the batch of that instance that holds it whole. Batches of one instance may
 overlap (TensorRT begins one while another computes): what several hold belongs to the one that the events of its stream
-tell (`squall.cluster.node.injected.executions`), else it is ambiguous, and belongs to none.
+tell (`squall.cluster.node.injected.execution_matching`), else it is ambiguous, and belongs to none.
 """
 
 from __future__ import annotations

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pytest
 
 import squall
+from squall.analysis.record import to_json
 from squall.analysis.run import Run, open_run
 from squall.analysis.schema import TABLES
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary import summarise
-from squall.analysis.tables.document import to_json
 from squall.analysis.tables.manifest import Manifest
 from squall.analysis.tables.sealed import SealedVerdict
 from squall.scenarios.errors import AnalysisError, MissingTable, StoreError

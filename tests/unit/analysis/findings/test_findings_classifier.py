@@ -17,7 +17,7 @@ from squall.analysis.findings.rules.facts import facts, wall_partition
 from squall.analysis.findings.rules.rule import Condition, at_least, at_most, below, is_share
 from squall.analysis.findings.rules.window_rules import CLIENT, WINDOW_RULES
 from squall.analysis.metrics.measures import NAMES
-from squall.analysis.tables.document import to_json
+from squall.analysis.record import to_json
 
 LEVELS = {"window": WINDOW_RULES, "body": BODY_RULES}
 FACTS = sorted(

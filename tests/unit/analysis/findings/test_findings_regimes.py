@@ -17,9 +17,9 @@ from squall.analysis.findings.self_checks.self_checks import self_checks, unmet
 from squall.analysis.join.join import write_joined
 from squall.analysis.metrics.records import RunMetrics
 from squall.analysis.metrics.run import run_metrics
+from squall.analysis.record import to_json
 from squall.analysis.requests.failures import Failures
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.document import to_json
 from squall.analysis.verdict.bottleneck import Bottleneck
 from squall.analysis.verdict.verdict import VerdictFigures
 from tests.regime_runs import Op, Phase, diagnose, write_regime_run

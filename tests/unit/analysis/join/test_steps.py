@@ -334,7 +334,7 @@ def test_slices_make_the_same_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(join, "_MOST_ROWS", 17)
     monkeypatch.setattr("squall.analysis.join.executions._PAIRS_AT_A_TIME", 13)
     store = nested_run(tmp_path / "parts", nested())
-    assert len(store.path("steps")) > 5
+    assert len(store.parts("steps")) > 5
     assert steps(store) == [{**row, "run": store.run} for row in whole]
 
 

@@ -16,7 +16,7 @@ from scipy.stats import ks_2samp, poisson
 from squall.analysis.arrays import Int64s
 from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.limits import LIMITS
-from squall.analysis.record import from_json
+from squall.analysis.record import from_json, to_json
 from squall.analysis.render.figure_lines import intended_lines, stimulus_lines
 from squall.analysis.requests.bursts import Burst, compare_bursts
 from squall.analysis.requests.requests import Requests
@@ -31,7 +31,6 @@ from squall.analysis.requests.stimulus import (
     sends_of,
     verify,
 )
-from squall.analysis.tables.document import to_json
 from squall.analysis.verdict.check import Check
 from squall.analysis.verdict.figures import series_figures
 from squall.analysis.verdict.stimulus_checks import AllowedLag, stimulus_checks

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from squall.analysis.record import to_json
 from squall.analysis.requests.requests import Requests
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary import summary as summary_module
 from squall.analysis.summary.summary import summarise
 from squall.analysis.summary.summary_file import Summary
-from squall.analysis.tables.document import to_json
 from squall.analysis.tables.sealed import SealedVerdict
 from squall.analysis.verdict.measured import MOST_DETAILS, RunTables, outcome_figures
 from squall.analysis.verdict.phase_figures import SeriesFigures

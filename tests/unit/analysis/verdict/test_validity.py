@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from squall.analysis.limits import LIMITS, Limits
+from squall.analysis.record import to_json
 from squall.analysis.requests.requests import Requests
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.document import to_json
 from squall.analysis.verdict.check import Check
 from squall.analysis.verdict.measured import latency_figures, outcome_figures
 from squall.analysis.verdict.validity import Samples, Verdict, judge, judge_run

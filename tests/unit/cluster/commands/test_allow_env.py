@@ -15,7 +15,7 @@ from squall.cluster.cli import app
 from squall.scenarios.config.loader import load_scenario
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
-from squall.scenarios.experiments.experiment import load_experiment
+from squall.scenarios.experiment import load_experiment
 from squall.scenarios.published.experiment import load_published
 from squall.scenarios.strict_yaml import parse_yaml
 

@@ -20,7 +20,7 @@ from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError, TargetError
 from tests.unit.analysis.decisions.test_over_seeds import run_of
-from tests.unit.scenarios.promises.test_grammar import scenario
+from tests.unit.scenarios.test_promises import scenario
 
 
 class Runs:

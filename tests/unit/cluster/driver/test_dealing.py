@@ -14,9 +14,9 @@ from squall.actors.load.worker import LoadWorker
 from squall.cluster.driver.client_workers import Sending
 from squall.cluster.driver.records.ingest import RECORD_GONE, WORKER_GONE, Ledger
 from squall.cluster.remote.spawn import Handle
+from squall.scenarios.model_shares import ranges_of
 from squall.scenarios.plan.deal import DealRule, affinity_of
 from squall.scenarios.plan.plan import PhaseSpan, Plan, deal
-from squall.scenarios.shares.ranges import ranges_of
 
 LABELS = {"run": "r", "target": "server-0", "request_kind": "m"}
 
