@@ -3,7 +3,7 @@
 
 The fields are the keys of the JSON object, in that order; `squall.scenarios.records.Record` may leave some out. What
 follows from its fields and stands in the JSON too is a property that the class names in `STATED`: written behind the
-fields, not read.
+fields, not read. Records in the fields that a class names in `WHOLE` are written with what they leave out elsewhere.
 """
 
 from __future__ import annotations
@@ -69,32 +69,36 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def to_json(value: Any) -> Any:
-    """`value` as JSON has it, new at every depth: dataclasses and named tuples as dicts, other sequences as lists."""
+def to_json(value: Any, is_whole: bool = False) -> Any:
+    """`value` as JSON has it, new at every depth: dataclasses and named tuples as dicts, other sequences as lists.
+
+    `is_whole`: with the fields that records leave out.
+    """
     if isinstance(value, Record):
-        return dict(_written(value))
+        return dict(_written(value, is_whole))
     if is_dataclass(value) and not isinstance(value, type):
         names = [*(one.name for one in fields(value)), *getattr(value, "STATED", ())]
-        return {name: to_json(getattr(value, name)) for name in names}
+        whole = getattr(value, "WHOLE", ())
+        return {name: to_json(getattr(value, name), is_whole or name in whole) for name in names}
     if isinstance(value, Mapping):
-        return {str(key): to_json(one) for key, one in value.items()}
+        return {str(key): to_json(one, is_whole) for key, one in value.items()}
     if isinstance(value, list | tuple):
         named = getattr(value, "_asdict", None)
-        return [to_json(one) for one in value] if named is None else to_json(named())
+        return [to_json(one, is_whole) for one in value] if named is None else to_json(named(), is_whole)
     return value
 
 
-def _written(record: Record) -> Iterator[tuple[str, Any]]:
+def _written(record: Record, is_whole: bool) -> Iterator[tuple[str, Any]]:
     """The keys of a record that are written, with their values as JSON."""
     kind: Any = type(record)
     absent = {name for name, default in _may_be_absent(kind) if getattr(record, name) == default}
-    if record.LEAD and record.LEAD not in absent:
+    if is_whole or (record.LEAD and record.LEAD not in absent):
         absent.clear()
     for name, value in vars(record).items():
         if name == record.REST:
-            yield from to_json(value).items()
+            yield from to_json(value, is_whole).items()
         elif name not in absent:
-            yield name, to_json(value)
+            yield name, to_json(value, is_whole)
 
 
 @cache

@@ -20,7 +20,7 @@ from squall.analysis.decisions.figures import (
 )
 from squall.analysis.limits import LIMITS
 from squall.analysis.requests.burst_spans import find_bursts
-from squall.analysis.requests.failures import failures_of
+from squall.analysis.requests.failures import failure_words, failures_of
 from squall.analysis.requests.requests import Labels, Requests
 from squall.analysis.requests.streams import ResponseTimes
 from squall.analysis.statistics.latency import Quantile, quantiles
@@ -397,7 +397,5 @@ def _failure(late: Requests) -> str:
     """The commonest way in which late requests failed, in the server's words; empty of none."""
     failures = failures_of(late)
     return (
-        f"{count_text(failures.groups[0].n)} x {failures.words(failures.groups[0])}"
-        if failures.groups
-        else ""
+        f"{count_text(failures.groups[0].n)} x {failure_words(failures.groups[0])}" if failures.groups else ""
     )

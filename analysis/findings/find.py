@@ -49,11 +49,10 @@ from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.deployed import ModelFacts, ServerFacts
 from squall.analysis.tables.manifest import Manifest
 from squall.analysis.tables.nsys import OPERATIONS
-from squall.analysis.tables.sealed import SealedVerdict
+from squall.analysis.tables.sealed import Verdict
 from squall.analysis.verdict.cpu_shares import CpuShares
 from squall.analysis.verdict.gpu_shares import GpuShares
-from squall.analysis.verdict.validity import Samples, run_gpus, run_shares
-from squall.analysis.verdict.verdict import VerdictFigures
+from squall.analysis.verdict.run_view import Samples, run_gpus, run_shares
 from squall.analysis.wording import count_text, share_text
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ _TABLES = ("batch_costs", "joined", "requests", *OPERATIONS)
 def find(
     store: RunStore,
     metrics: RunMetrics | None,
-    verdict: VerdictFigures | None = None,
+    verdict: Verdict | None = None,
     unmet_checks: Sequence[str] = (),
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
     cpus: Sequence[CpuShares] | None = None,
@@ -177,7 +176,7 @@ class _Client:
     advice: str
 
 
-def _client(store: RunStore, verdict: VerdictFigures | SealedVerdict | None) -> _Client:
+def _client(store: RunStore, verdict: Verdict | None) -> _Client:
     """`verdict`: without checks it never looked at the load generator, as that of an aborted run."""
     found = verdict.client_bottleneck if verdict is not None else None
     if found is not None:

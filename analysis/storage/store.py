@@ -54,7 +54,7 @@ from squall.analysis.storage.object_folder import ObjectFolder, place_at
 from squall.analysis.storage.parquet import rows_of
 from squall.analysis.storage.part import NewParts, OpenPart, conform, disk_errors, error_reason
 from squall.analysis.tables.manifest import OPEN, SEALED, Manifest, is_sealed_whole
-from squall.analysis.tables.sealed import SealedFile, SealedTable, SealedVerdict, Unfinished
+from squall.analysis.tables.sealed import SealedFile, SealedTable, Unfinished, Verdict
 from squall.scenarios.errors import MissingTable, Sealed, StoreError
 from squall.scenarios.foreign_text import escaped, is_beneath
 
@@ -361,7 +361,7 @@ class RunStore:
         return path
 
     def seal(
-        self, verdict: SealedVerdict, unfinished: Unfinished | None = None, is_broken_off: bool = False
+        self, verdict: Verdict, unfinished: Unfinished | None = None, is_broken_off: bool = False
     ) -> None:
         """Closes all parts and states `verdict`.
 

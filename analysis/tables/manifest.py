@@ -24,7 +24,7 @@ from squall.analysis.tables.collected import (
 from squall.analysis.tables.columns import SCHEMA_VERSION
 from squall.analysis.tables.deployed import NodeFacts, ServerFacts, WorkerFacts
 from squall.analysis.tables.locust import LocustFacts
-from squall.analysis.tables.sealed import SealedTable, SealedVerdict, Unfinished
+from squall.analysis.tables.sealed import SealedTable, Unfinished, Verdict
 from squall.scenarios.errors import StoreError
 from squall.scenarios.foreign_text import escaped, is_beneath, is_component
 from squall.scenarios.records import Float, Int, LeftOut, Listed, Record
@@ -190,7 +190,7 @@ class Manifest(Record):
     """all else that did not go as it should"""
     tables: LeftOut[Mapping[str, SealedTable] | None] = None
     """of a sealed run, the tables"""
-    verdict: LeftOut[SealedVerdict | None] = None
+    verdict: LeftOut[Verdict | None] = None
     """of a sealed run"""
     disk_losses: LeftOut[Listed[str]] = ()
     """of `losses` those that the disk did not take"""

@@ -30,11 +30,11 @@ class SealedTable(Record):
     """its parts, in order"""
 
 
-class SealedCheck(Record):
-    """A figure against its limit."""
+class CheckResult(Record):
+    """A figure of a run against its limit."""
 
     name: str
-    """its name in docs/checks.md"""
+    """of `python -m squall.analysis.verdict.checks`"""
     value: Float | None = None
     """the figure; null: not known"""
     limit: Float | None = None
@@ -50,8 +50,13 @@ class SealedCheck(Record):
     not_assessed: str = ""
     """why it decides nothing; empty where it does"""
 
+    @property
+    def is_unmet(self) -> bool:
+        """It makes the run INVALID."""
+        return not self.is_met and not self.not_assessed
 
-class SealedCause(Record):
+
+class Cause(Record):
     """One cause of an INVALID run."""
 
     kind: str
@@ -73,8 +78,8 @@ class FailureGroup(Record):
     """how many"""
 
 
-class SealedFailures(Record):
-    """The measured requests that failed."""
+class Failures(Record):
+    """The measured requests that failed. What was not sent for the client's sake says nothing of the server."""
 
     n: Int = 0
     """measured requests"""
@@ -82,14 +87,14 @@ class SealedFailures(Record):
     """of these, failed"""
     n_unreached: Int = 0
     """failed before they could be sent: no connection"""
-    failed_ratio: Float | None = None
+    failed_ratio: Float = 0.0
     """share of those sent, or without a connection, that failed"""
-    allowed_ratio: Float | None = None
+    allowed_ratio: Float = 0.0
     """`expect.failures`"""
     is_beyond: bool = False
-    """more than that"""
+    """more than that, or nothing ended ok"""
     kind: str = ""
-    """kind of the most frequent group"""
+    """kind of most failures"""
     sentence: str = ""
     """what a reader is told; empty where nothing failed"""
     groups: Listed[FailureGroup] = ()
@@ -100,11 +105,11 @@ class SealedFailures(Record):
     """of the measured ones, never sent or without a record"""
 
 
-class ClientBottleneck(Record):
+class Bottleneck(Record):
     """Why the client was the limit."""
 
     cause: str = ""
-    """worker cpu, max_in_flight, sequence order, node cpu or stall"""
+    """worker cpu, max_in_flight, sequence order, node cpu, slow path or stall"""
     sentence: str
     """what a reader is told"""
     evidence: str = ""
@@ -113,11 +118,11 @@ class ClientBottleneck(Record):
     """what helps"""
 
 
-class SealedStarvation(Record):
-    """Who took the server's CPU."""
+class Starvation(Record):
+    """What starved the server on a node in a phase."""
 
     starved_by: str
-    """others, clients, quota, none or not assessed"""
+    """others, clients (other parts of the run included), quota, none or not assessed"""
     ratio: Float | None = None
     """share that was taken; of a quota, of periods in which it was used up"""
     sentence: str = ""
@@ -130,8 +135,11 @@ class SealedStarvation(Record):
     """in which measured phase"""
 
 
-class SealedVerdict(Record):
-    """Whether the run measured what it was to measure. Of an aborted run, status and reasons alone."""
+class Verdict(Record):
+    """Whether the run measured what it was to measure: VALID where no check is unmet, else INVALID with a sentence for
+    each that is. Sentences of the causes lead the reasons; a VALID run has one where its server failed more than is
+    expected. Of an aborted run, status and reasons alone.
+    """
 
     LEAD = "checks"
 
@@ -139,16 +147,16 @@ class SealedVerdict(Record):
     """VALID, INVALID or ABORTED"""
     reasons: Listed[str] = ()
     """the first one is the verdict's first line"""
-    causes: Led[Listed[SealedCause]] = ()
+    causes: Led[Listed[Cause]] = ()
     """what lies behind the reasons"""
-    failures: Led[SealedFailures | None] = None
+    failures: Led[Failures | None] = None
     """of measured requests"""
-    checks: LeftOut[Listed[SealedCheck]] = ()
+    checks: LeftOut[Listed[CheckResult]] = ()
     """all that was held to a limit"""
-    client_bottleneck: Led[ClientBottleneck | None] = None
+    client_bottleneck: Led[Bottleneck | None] = None
     """null: the client was not the limit"""
-    starvation: Led[SealedStarvation | None] = None
-    """null: not looked at"""
+    starvation: Led[Starvation | None] = None
+    """null: not looked at, or none"""
 
 
 class Unfinished(Record):

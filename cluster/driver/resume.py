@@ -31,7 +31,7 @@ from squall.analysis.summary.summary_file import Summary
 from squall.analysis.tables.collected import KernelRecordingFacts
 from squall.analysis.tables.deployed import ServerFacts
 from squall.analysis.tables.manifest import OPEN, Manifest
-from squall.analysis.tables.sealed import SealedVerdict, Unfinished
+from squall.analysis.tables.sealed import Unfinished, Verdict
 from squall.analysis.verdict.validity import judge_run
 from squall.cluster.control.controlled import told_by_watches
 from squall.cluster.driver.nodes import label_of
@@ -167,7 +167,7 @@ class _Resuming:
         """Brings all into the store and seals it; the verdict's status. Raises StoreError."""
         if not self._phases:
             self._store.reopen((), lambda _, rows: rows)
-            self._store.seal(SealedVerdict(status="ABORTED", reasons=(_NO_LOAD,)))
+            self._store.seal(Verdict(status="ABORTED", reasons=(_NO_LOAD,)))
             return "ABORTED"
         self._require_clocks()
         plan = self._plan()
@@ -338,9 +338,9 @@ class _Resuming:
             )
         )
         if self._is_aborted:
-            verdict = SealedVerdict(status="ABORTED", reasons=self._before.reasons)
+            verdict = Verdict(status="ABORTED", reasons=self._before.reasons)
         else:
-            verdict = judge_run(self._store).sealed()
+            verdict = judge_run(self._store)
         unfinished = Unfinished(
             folders=self._elsewhere,
             why=dict.fromkeys(self._elsewhere, "not on the machine that resumed it"),
@@ -384,7 +384,7 @@ class _Resuming:
             SquallError
         ):  # a disk without any room: the run stays open, and can be resumed all the same
             if not self._store.is_sealed:
-                verdict = SealedVerdict(status="ABORTED", reasons=reasons)
+                verdict = Verdict(status="ABORTED", reasons=reasons)
                 self._store.seal(verdict, unfinished, is_broken_off=True)
         raise StoreError(told) from error
 

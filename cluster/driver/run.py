@@ -35,7 +35,7 @@ from squall.analysis.storage.object_folder import ObjectFolder, place_at
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary_file import Summary
 from squall.analysis.tables.manifest import DecidedFacts, Manifest, PhaseFacts, PlanFacts
-from squall.analysis.tables.sealed import SealedVerdict, Unfinished
+from squall.analysis.tables.sealed import Unfinished, Verdict
 from squall.analysis.verdict.validity import judge_run
 from squall.analysis.wording import names_text
 from squall.cluster.driver.deciding import MARGIN_NS, clipped
@@ -343,7 +343,7 @@ class _Run:
         self._note_troubles()
         if self._store.manifest.decided is not None:
             self._store.amend(with_certain_request(self._store))
-        verdict = judge_run(self._store).sealed()
+        verdict = judge_run(self._store)
         self._store.seal(verdict, self._unfinished(is_aborted=False))
         self._is_collected = True
         if self._unfetched:
@@ -388,7 +388,7 @@ class _Run:
                 self._note_troubles()
             except StoreError:  # a full disk: the seal frees the store's reserve
                 reasons += self._losses
-            verdict = SealedVerdict(status="ABORTED", reasons=tuple(reasons))
+            verdict = Verdict(status="ABORTED", reasons=tuple(reasons))
             self._store.seal(verdict, self._unfinished(is_aborted=not is_full))
             if self._store.has("requests") and not is_full:
                 derive(self._store)

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from squall.scenarios.arrivals.process import OpenProcess, refuse_many
 from squall.scenarios.arrivals.scaling import (
@@ -29,12 +29,13 @@ from squall.scenarios.arrivals.scaling import (
 )
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.fields import Duration, PositiveDuration, Text
-from squall.scenarios.traces.formats import TraceFormat
 from squall.scenarios.traces.parts.options import Repair, TraceOptions, TraceUnit
 from squall.scenarios.traces.parts.part import TracePart, join_parts
 from squall.scenarios.traces.reading import open_trace
-from squall.scenarios.traces.stamps import Reading
 from squall.scenarios.units import format_duration
+
+if TYPE_CHECKING:
+    from squall.scenarios.traces.stamps import Reading
 
 _LARGEST_NS = 2**62
 
@@ -87,6 +88,14 @@ def changed(path: Path) -> ScenarioError:
     return ScenarioError(f"{path}: the trace changed while it was read; run again once it is complete")
 
 
+def _known_format(name: str) -> str:
+    from squall.scenarios.traces.formats import FORMATS  # a scenario without one starts without the readers
+
+    if name not in FORMATS:
+        raise ValueError(f"{name!r} must be one of {', '.join(FORMATS)}")
+    return name
+
+
 class TraceArrivals(OpenProcess):
     """Arrivals replayed from a file; `squall.scenarios.traces` has the formats.
 
@@ -106,7 +115,7 @@ class TraceArrivals(OpenProcess):
     example = "{kind: trace, file: service.csv, time_scale: 1/10, loop: true}"
     kind: Literal["trace"]
     file: Text
-    format: TraceFormat | None = None
+    format: Annotated[Text, AfterValidator(_known_format)] | None = None
     column: Text | None = None
     unit: TraceUnit | None = None
     stamp_at: Literal["begin", "end"] | None = None

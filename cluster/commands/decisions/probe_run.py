@@ -22,7 +22,7 @@ from squall.analysis.probes.verdict import judge_probe
 from squall.analysis.schema import arrow_schema
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest, PhaseFacts
-from squall.analysis.tables.sealed import SealedVerdict
+from squall.analysis.tables.sealed import Verdict
 from squall.cluster.commands.decisions.gpu_watch import GpuWatch
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.node.node_facts import node_facts
@@ -164,7 +164,7 @@ class _ProbeRun:
         except (SquallError, OSError, ValueError) as error:
             reasons.append(f"not all that had come is here: {error}")
         try:
-            self._store.seal(SealedVerdict(status="ABORTED", reasons=tuple(reasons)))
+            self._store.seal(Verdict(status="ABORTED", reasons=tuple(reasons)))
         except StoreError as error:
             raise StoreError(f"{reason}; {error}") from error
 

@@ -18,10 +18,8 @@ from squall.analysis.join.join import write_joined
 from squall.analysis.metrics.records import RunMetrics
 from squall.analysis.metrics.run import run_metrics
 from squall.analysis.record import to_json
-from squall.analysis.requests.failures import Failures
 from squall.analysis.storage.store import RunStore
-from squall.analysis.verdict.bottleneck import Bottleneck
-from squall.analysis.verdict.verdict import VerdictFigures
+from squall.analysis.tables.sealed import Bottleneck, Failures, Verdict
 from tests.regime_runs import Op, Phase, diagnose, write_regime_run
 
 BUSY = (Op(50.0),) * 12
@@ -157,13 +155,15 @@ def test_findings_are_json(diagnosed: tuple[Found, dict[str, SelfCheck]]) -> Non
     assert json.loads(text)
 
 
-INVALID = VerdictFigures(
+INVALID = Verdict(
     status="INVALID",
     reasons=(),
     causes=(),
-    failures=Failures(n=40, n_ok=40, n_unreached=0, groups=()).figures(),
+    failures=Failures(n=40),
     checks=(),
-    client_bottleneck=Bottleneck("worker cpu", "The client was it.", "", "use more workers"),
+    client_bottleneck=Bottleneck(
+        cause="worker cpu", sentence="The client was it.", advice="use more workers"
+    ),
     starvation=None,
 )
 

@@ -20,7 +20,7 @@ from squall.analysis.storage.beneath import new_file
 from squall.analysis.storage.part import NewParts, conform
 from squall.analysis.storage.store import RESERVE_BYTES, RunStore
 from squall.analysis.tables.manifest import OWN_FIELDS, Manifest
-from squall.analysis.tables.sealed import SealedTable, SealedVerdict, Unfinished
+from squall.analysis.tables.sealed import SealedTable, Unfinished, Verdict
 from squall.scenarios.errors import AnalysisError, MissingTable, SchemaMismatch, Sealed, StoreError
 
 NOW_NS = 1_795_250_252_713_561_538
@@ -31,8 +31,8 @@ def sealed(manifest: Manifest) -> Mapping[str, SealedTable]:
     return manifest.tables
 
 
-VALID = SealedVerdict(status="VALID")
-ABORTED = SealedVerdict(status="ABORTED", reasons=("a reason",))
+VALID = Verdict(status="VALID")
+ABORTED = Verdict(status="ABORTED", reasons=("a reason",))
 
 
 def osrt(starts_ns: list[int], name: str = "poll") -> pa.Table:
@@ -255,7 +255,7 @@ def test_a_seal_drops_a_part_that_cannot_be_closed_and_is_invalid(tmp_path: Path
     store.append("osrt", osrt([1]))
     store.append("nvtx", nvtx_rows())
     disk.room_bytes = 0
-    store.seal(SealedVerdict(status="VALID"))
+    store.seal(Verdict(status="VALID"))
     assert store.manifest.status == "INVALID"
     assert [loss.split(":")[0] for loss in store.manifest.losses] == ["osrt", "nvtx"]
     assert store.tables() == []

@@ -11,28 +11,24 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from squall.analysis.requests.requests import Requests, is_open_load
 from squall.analysis.requests.workers import busy_ratios, needed_cpu, peak_total, saturation
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary import summarise
-from squall.analysis.verdict.bottleneck import Bottleneck
-from squall.analysis.verdict.validity import Samples, Verdict, judge
+from squall.analysis.tables.sealed import Bottleneck
 from squall.scenarios.sequences import CUT, IN_TURN
-from tests.synthetic_runs import MS, START_NS, S, SyntheticRun, as_table, synthesise, synthesise_closed
+from tests.synthetic_runs import (
+    MS,
+    START_NS,
+    S,
+    SyntheticRun,
+    as_table,
+    synthesise,
+    synthesise_closed,
+    verdict_of,
+)
 from tests.unit.analysis.render.test_screen import screen_lines
 
 MakeRun = Callable[..., RunStore]
-
-
-def verdict_of(run: SyntheticRun) -> Verdict:
-    tables = {
-        name: as_table(name, {**columns, "run": ["r"] * len(columns["phase"])})
-        for name, columns in run.tables.items()
-        if name not in run.omit
-    }
-    workers, hosts = tables.get("worker_samples"), tables.get("host_samples")
-    requests = Requests.from_table(tables["requests"], is_open_load(run.stated))
-    return judge(requests, Samples(workers, hosts), run.stated)
 
 
 def found(run: SyntheticRun) -> Bottleneck:
@@ -70,7 +66,6 @@ def node_full(run: SyntheticRun, n_cores: int = 2) -> None:
 def test_a_run_that_kept_up_has_no_bottleneck(make: Callable[[], SyntheticRun]) -> None:
     verdict = verdict_of(make())
     assert (verdict.status, verdict.client_bottleneck, verdict.reasons) == ("VALID", None, ())
-    assert verdict.figures().client_bottleneck is None
 
 
 def test_full_workers_with_idle_cores_beside_them_want_more_workers(synthetic: SyntheticRun) -> None:

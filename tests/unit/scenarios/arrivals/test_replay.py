@@ -262,7 +262,6 @@ class _Reader:
     """Rows in parts of any size, as a reader gives them."""
 
     size_names = ("tokens", "replies")
-    has_sessions = True
     reading = None
     unit = "ms"
 
