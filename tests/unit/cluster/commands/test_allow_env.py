@@ -51,7 +51,7 @@ def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for place in (
         "driver.run.run_scenario", "dry_run.dry_run", "commands.overhead.measure_overhead", "api.run_apart",
         "commands.decisions.seeds.run_seeds", "commands.decisions.compared_runs.run_pairs",
-        "commands.decisions.sweeps.rehearsal.rehearse", "commands.decisions.capacity.settings_of",
+        "commands.decisions.sweep_rehearsal.rehearse", "commands.decisions.capacity.settings_of",
     ):  # fmt: skip
         monkeypatch.setattr(f"squall.cluster.{place}", loaded)
     (tmp_path / "theirs.yaml").write_text(json.dumps(SCENARIO))
