@@ -197,6 +197,8 @@ def cpu_shares(
     """
     if samples is None:
         return []
+    for group in ("server", "clients"):
+        samples = _with_waits_when_they_passed(samples, group)
     names, nodes = (np.array(samples.column(name).to_pylist(), dtype=object) for name in ("phase", "node"))
     return [
         _shares(
@@ -208,6 +210,34 @@ def cpu_shares(
         for phase in phases
         for node in sorted(set(nodes[names == phase]))
     ]
+
+
+def _with_waits_when_they_passed(samples: pa.Table, group: str) -> pa.Table:
+    """The samples with what a group waited counted in those in which it did so.
+
+    The kernel counts a wait when the thread gets its core: one that began before the sample (of waits longer than the
+    sample on average at least one did) is told too late. What is beyond the sample's length a run of its threads moves
+    back, at most the length of a sample to each.
+    """
+    name, runs = f"{group}_wait_ns", _numbers(samples, f"{group}_runs")
+    interval, waits = _numbers(samples, "interval_ns"), _numbers(samples, name).copy()
+    nodes = np.array(samples.column("node").to_pylist(), dtype=object)
+    order = np.lexsort((_bounds(samples)[1], nodes))
+    too_long = np.where(runs > 0, np.maximum(0.0, waits - runs * interval), 0.0)
+    if not too_long.any():
+        return samples
+    before = dict(zip(order[1:], order, strict=False))
+    for at in order[too_long[order] > 0]:
+        left, back = too_long[at], before.get(at)
+        while left > 0 and back is not None and nodes[back] == nodes[at]:
+            moved = min(left, max(0.0, interval[back] - waits[back]))
+            waits[back], waits[at], left = waits[back] + moved, waits[at] - moved, left - moved
+            back = before.get(back)
+    index = samples.schema.get_field_index(name)
+    moved_waits = pa.array(waits, mask=_is_null(samples, name)).cast(
+        samples.schema.field(index).type, safe=False
+    )
+    return samples.set_column(index, samples.schema.field(index), moved_waits)
 
 
 def cpu_line(shares: CpuShares, has_server: bool = True) -> str:

@@ -16,7 +16,7 @@ from squall.analysis.requests.requests import Requests
 from squall.analysis.requests.stimulus import Stimulus
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest
-from squall.analysis.tables.sealed import Bottleneck, Verdict
+from squall.analysis.tables.sealed import Verdict
 from squall.analysis.verdict.bottleneck import find_bottleneck
 from squall.analysis.verdict.causes import causes_of
 from squall.analysis.verdict.check import CLIENT, SENDS
@@ -59,12 +59,16 @@ def judge(
     for check in CHECKS:
         if check.where(view) and (figure := check.figure(view)) is not None:
             view.results.append((check, check.held(figure)))
-    bottleneck, killed = _bottleneck(view), _driver_ended(manifest)
+    killed = _driver_ended(manifest)  # then nobody was left to send
+    fell_behind = not killed and has_measured(view) and bool(view.unmet(SENDS, CLIENT))
+    bottleneck = find_bottleneck(view) if fell_behind else None
+    # workers that others leave no CPU at all take no samples, and have no bottleneck of their own
+    may_starve = bottleneck is not None or (fell_behind and not manifest.losses)
     starvation = worst([judge_starvation(one) for one in view.cpus])
     causes = causes_of(
         view.failures,
         starvation,
-        starved_clients(view.cpus) if bottleneck is not None else "",
+        starved_clients(view.cpus) if may_starve else "",
         bottleneck,
         killed,
         next((result.reason for check, result in view.results if check is GPU_CHECK), ""),
@@ -84,13 +88,6 @@ def judge(
         client_bottleneck=bottleneck,
         starvation=starvation,
     )
-
-
-def _bottleneck(view: RunView) -> Bottleneck | None:
-    """The client's, where a check shows one and its workers were sampled; None where nobody was left to send."""
-    if not view.unmet(SENDS, CLIENT) or not has_measured(view) or view.manifest.driver_ended_ns is not None:
-        return None
-    return find_bottleneck(view)
 
 
 def _driver_ended(manifest: Manifest) -> str:

@@ -234,6 +234,18 @@ def test_load_workers_that_starve_are_told_from_a_client_that_is_too_small() -> 
     assert starved_clients([shares({"clients": 1.9, "others": 0.05, "clients_wait": 3.0})]) == ""
 
 
+def test_a_wait_that_ends_after_its_phase_counts_in_the_seconds_in_which_it_passed() -> None:
+    """Three seconds without a core, told by the kernel in the fourth, which is of another phase."""
+    silent = {"others": 2.0}
+    told = {"clients": 0.2, "others": 1.7, "clients_wait": 3.4, "clients_runs": 2, "phase": "drain"}
+    table = samples({"clients": 0.5, "clients_wait": 0.01, "clients_runs": 40}, silent, silent, told)
+    (burst,) = cpu_shares(table, ["burst"])
+    assert burst.taken_from_clients is not None
+    assert burst.taken_from_clients["others"] == pytest.approx(1.4 / 1.9, abs=0.01)
+    (drain,) = cpu_shares(table, ["drain"])
+    assert drain.clients_wait_ratio == pytest.approx(2.0 / 2.2)
+
+
 def _up_to(most: float) -> st.SearchStrategy[float]:
     """Whole microseconds: what is recorded in ns is just what is drawn, and a share can be turned back into it."""
     return st.integers(0, round(most * 1e6)).map(lambda us: us / 1e6)

@@ -372,6 +372,15 @@ def test_others_that_took_the_cpu_of_the_client_alone_are_named_before_it(synthe
     assert [cause.kind for cause in verdict.causes] == ["others took the CPU", "client"]
 
 
+def test_others_that_left_the_client_no_time_to_be_sampled_are_named_too(synthetic: SyntheticRun) -> None:
+    cpu_of_the_node(synthetic, server=0.0, clients=0.1, others=1.8, wait=0.0, clients_wait=0.9)
+    synthetic.tables["worker_samples"]["phase"] = ["drain"] * len(synthetic.tables["worker_samples"]["phase"])
+    send_late(synthetic)
+    verdict = verdict_of(synthetic)
+    assert verdict.client_bottleneck is None
+    assert verdict.reasons[0].startswith("Others took the CPU from the load generator")
+
+
 def test_the_verdict_of_a_store_is_that_of_its_tables(whole_run: RunStore) -> None:
     judged = judge_run(whole_run)
     assert judged == whole_run.manifest.verdict
