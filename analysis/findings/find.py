@@ -18,21 +18,28 @@ from squall.analysis.findings.rows import link, scope_filter
 from squall.analysis.findings.rules.body_rules import BODY_RULES
 from squall.analysis.findings.rules.classifier import Classification, classify
 from squall.analysis.findings.rules.confidence import Confidence, RunState
-from squall.analysis.findings.rules.cpu_rules import STARVED, cpu_measures
 from squall.analysis.findings.rules.facts import facts, wall_partition
-from squall.analysis.findings.rules.gpu_rules import gpu_measures
 from squall.analysis.findings.rules.rule import Measures
 from squall.analysis.findings.rules.shares import (
     BODY_PARTS,
     Key,
     Sums,
     batch_sums,
+    cpu_measures,
     device_shares,
+    gpu_measures,
     is_cpu,
     response_shares,
 )
-from squall.analysis.findings.rules.tried import rules_of
-from squall.analysis.findings.rules.window_rules import CLIENT, CLIENT_LAG_RATIO, QUEUE, REFUSED, UNSERVED
+from squall.analysis.findings.rules.tried import RULES, rules_of
+from squall.analysis.findings.rules.window_rules import (
+    CLIENT,
+    CLIENT_LAG_RATIO,
+    QUEUE,
+    REFUSED,
+    STARVED,
+    UNSERVED,
+)
 from squall.analysis.findings.sent import SentRequests
 from squall.analysis.findings.statistics import statistics_finding
 from squall.analysis.findings.tail import Tail, tail_finding, tails
@@ -134,7 +141,8 @@ def find(
         return _behind_their_beginnings(view, found, cold or {})
 
 
-_BY_OTHERS = ("shared GPU", "starved by others", "starved by the client", "throttled by a CPU quota")
+_BY_OTHERS = frozenset(rule.name for rule in RULES if rule.asked_where)
+"""What others took of the server's CPU or GPU, or a quota held back."""
 
 
 def _behind_their_beginnings(

@@ -10,8 +10,7 @@ import pytest
 
 from squall.analysis.findings.find import find
 from squall.analysis.findings.finding import Finding
-from squall.analysis.findings.rules.body_rules import BODY_RULES
-from squall.analysis.findings.rules.window_rules import WINDOW_RULES
+from squall.analysis.findings.rules.tried import rules_of
 from squall.analysis.findings.self_checks.self_check import SelfCheck
 from squall.analysis.findings.self_checks.self_checks import self_checks, unmet
 from squall.analysis.join.join import write_joined
@@ -125,7 +124,7 @@ def test_its_near_miss_does_not(one: Case, diagnosed: tuple[Found, dict[str, Sel
 
 
 def test_every_rule_and_closer_name_is_planted() -> None:
-    rules = [*WINDOW_RULES, *BODY_RULES]
+    rules = [*rules_of("window", {}), *rules_of("body", {})]
     assert {one.rule for one in CASES} == {rule.name for rule in rules}
     details = {(rule.name, detail.name) for rule in rules for detail in rule.details}
     delayed = {(rule, "queue delay") for rule, _ in DELAYED.values()}  # of servers with a batcher

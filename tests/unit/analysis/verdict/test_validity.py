@@ -292,15 +292,11 @@ def test_a_run_without_measured_requests_is_invalid(synthetic: SyntheticRun) -> 
     assert any("there is no latency of this server" in reason for reason in verdict.reasons)
 
 
-def test_both_bounds_add_up_between_two_nodes() -> None:
-    run = synthesise(n_nodes=2)
+@pytest.mark.parametrize(("n_nodes", "bound_ns"), [(1, 0), (2, 50_000)])
+def test_bounds_of_two_nodes_add_up_and_one_node_has_one_clock(n_nodes: int, bound_ns: int) -> None:
+    run = synthesise(n_nodes=n_nodes)
     run.manifest["nodes"]["node-0"]["clock_error_ns"] = 30_000
-    assert check_of(verdict_of(run), "clock bound").value == 50_000
-
-
-def test_two_processes_of_one_node_share_a_clock_whatever_its_bound(synthetic: SyntheticRun) -> None:
-    synthetic.manifest["nodes"]["node-0"]["clock_error_ns"] = 30_000
-    assert check_of(verdict_of(synthetic), "clock bound").value == 0
+    assert check_of(verdict_of(run), "clock bound").value == bound_ns
 
 
 def test_a_run_whose_server_lost_its_cpu_to_others_is_invalid_and_they_come_before_the_client(
