@@ -16,7 +16,7 @@ floor(K c / R) - floor(K b / R): the parts of a whole batch add up to K. Request
 request id that stands in several rows, each has the batch, and the first in time has the part.
 
 Table `steps` has all executions that such a request passed, and those of other models within them that name nobody
-(`squall.analysis.steps`). A run in which no request passed several has no such table.
+(`squall.analysis.join.critical_path`). A run in which no request passed several has no such table.
 """
 
 from __future__ import annotations

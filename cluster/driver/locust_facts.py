@@ -18,7 +18,7 @@ from squall.actors.locust.settings import LocustSettings
 from squall.analysis.clocks.track import ClockTrack
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.locust import LocustFacts, LocustWorkerFacts
-from squall.cluster.driver.records.issued import Issued
+from squall.cluster.driver.issued import Issued
 from squall.cluster.remote.spawn import Handle
 from squall.scenarios.errors import SquallError
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from squall.cluster.driver.node_files import FilesHere
 from squall.cluster.driver.nodes import Nodes
-from squall.cluster.driver.records.node_files import FilesHere
 from squall.cluster.node.agent import NodeAgent
 from squall.cluster.node.scratch import Scratch
 from squall.cluster.node.spills import Piece

@@ -34,10 +34,10 @@ from squall.analysis.tables.manifest import OPEN, Manifest
 from squall.analysis.tables.sealed import Unfinished, Verdict
 from squall.analysis.verdict.validity import judge_run
 from squall.cluster.control.controlled import told_by_watches
+from squall.cluster.driver.copies import copied_sites, is_whole, remove_copies
+from squall.cluster.driver.ingest import Ledger, add_missing, ingest_file, model_names
+from squall.cluster.driver.node_files import FilesHere, pieces_of
 from squall.cluster.driver.nodes import label_of
-from squall.cluster.driver.records.copies import copied_sites, is_whole, remove_copies
-from squall.cluster.driver.records.ingest import Ledger, add_missing, ingest_file, model_names
-from squall.cluster.driver.records.node_files import FilesHere, pieces_of
 from squall.cluster.driver.run import LOAD_STOPS, RunResult
 from squall.cluster.driver.server_libraries import kernels_together
 from squall.cluster.interrupts import Interrupts

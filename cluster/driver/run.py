@@ -38,10 +38,12 @@ from squall.analysis.tables.manifest import DecidedFacts, Manifest, PhaseFacts, 
 from squall.analysis.tables.sealed import Unfinished, Verdict
 from squall.analysis.verdict.validity import judge_run
 from squall.analysis.wording import names_text
+from squall.cluster.driver.copies import remove_copies
 from squall.cluster.driver.deciding import MARGIN_NS, clipped
 from squall.cluster.driver.deciding import deciding as decided_by
 from squall.cluster.driver.deployment import Deployment
 from squall.cluster.driver.failing import FailingWatch
+from squall.cluster.driver.fetching import Fetching
 from squall.cluster.driver.gather import Collection
 from squall.cluster.driver.intent import (
     announce,
@@ -53,11 +55,9 @@ from squall.cluster.driver.intent import (
 )
 from squall.cluster.driver.locust_crew import Crew
 from squall.cluster.driver.locust_master_watch import MasterWatch
+from squall.cluster.driver.pace import Span
 from squall.cluster.driver.phase_profiler import PhaseProfiler
 from squall.cluster.driver.preflight import check_before_ray, server_addresses
-from squall.cluster.driver.records.copies import remove_copies
-from squall.cluster.driver.records.fetching import Fetching
-from squall.cluster.driver.records.pace import Span
 from squall.cluster.driver.worker_watch import OVERRUN_NS, WorkerWatch
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.node.endpoint import Endpoint

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from squall.analysis.storage.store import RunStore
-from squall.cluster.driver.records.ingest import RECORD_GONE, WORKER_GONE
+from squall.cluster.driver.ingest import RECORD_GONE, WORKER_GONE
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.plan.deal import workers_of
 from squall.scenarios.plan.plan import Plan

@@ -27,7 +27,7 @@ from squall.analysis.schema import TABLES
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest
 from squall.analysis.tables.sealed import Verdict
-from squall.cluster.driver.records.ingest import ingest_table
+from squall.cluster.driver.ingest import ingest_table
 from squall.cluster.node.agent import FIRST_SERVER
 from squall.cluster.node.batches import read_batches
 from squall.scenarios.config.loader import scenario_from_mapping

@@ -29,7 +29,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.analysis.steps.holders import LEAST_HELD, stand_apart
+from squall.analysis.join.holders import LEAST_HELD, stand_apart
 from squall.cluster.node.injected.execution_segments import ALWAYS, NEVER, NOWHERE, Segments, Stretch
 from squall.cluster.node.injected.kernel_owners import Instance, Int64s
 

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from squall.analysis.join import join
+from squall.analysis.join.children import ChildModel, find_children
 from squall.analysis.join.join import write_joined
-from squall.analysis.steps.children import ChildModel, find_children
 from squall.analysis.storage.query import connect
 from squall.analysis.storage.store import RunStore
 from tests.plain_runs import plain_run

@@ -11,9 +11,9 @@ from typing import Any, cast
 import pytest
 
 from squall.cluster.driver import payload_bringing as bringing
+from squall.cluster.driver.node_files import FilesHere
 from squall.cluster.driver.nodes import Nodes
 from squall.cluster.driver.payload_bringing import bring, packing_place
-from squall.cluster.driver.records.node_files import FilesHere
 from squall.cluster.node.spills import Piece, Spills
 from squall.scenarios.errors import ClusterError
 

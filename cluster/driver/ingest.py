@@ -16,7 +16,7 @@ from squall.analysis.schema import TABLES, arrow_schema
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.columns import PhaseAt
 from squall.analysis.tables.manifest import Manifest
-from squall.cluster.driver.records.node_files import NodeFiles, arrow_file
+from squall.cluster.driver.node_files import NodeFiles, arrow_file
 from squall.cluster.node.agent import FIRST_SERVER
 from squall.cluster.node.spills import NodeFile
 from squall.scenarios.model_shares import models_of

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from squall.analysis.steps.critical_path import critical_paths, waited_from
+from squall.analysis.join.critical_path import critical_paths, waited_from
 from squall.analysis.storage.row_groups import NULL
 
 Step = tuple[int, int, int, int]

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from squall.analysis.tables.collected import FetchFacts
-from squall.cluster.driver.records.copies import LARGE_PIECE_BYTES
-from squall.cluster.driver.records.node_files import FilesThere, NodeFiles
-from squall.cluster.driver.records.pace import PIECE_BYTES, Pace, Span
+from squall.cluster.driver.copies import LARGE_PIECE_BYTES
+from squall.cluster.driver.node_files import FilesThere, NodeFiles
+from squall.cluster.driver.pace import PIECE_BYTES, Pace, Span
 from squall.cluster.node.spills import NodeFile
 from squall.cluster.remote.patience import PATIENCE
 from squall.scenarios.config.records import RecordsConfig

@@ -11,7 +11,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from squall.analysis.schema import TABLES
-from squall.cluster.driver.records.copies import Copies, PieceBytes, at_once
+from squall.cluster.driver.copies import Copies, PieceBytes, at_once
 from squall.cluster.node.agent import NodeAgent
 from squall.cluster.node.scratch import Owner, owner_of
 from squall.cluster.node.spills import NodeFile, Spills

@@ -5,7 +5,7 @@ id on: by which model's executions they are held, and by which one of them.
     of the child, nameless     [───] [──]       [────]
 
 A child's batches belong to the model whose batches hold nearly all of them whole, if no other model's do
-(`squall.analysis.steps.holders`) nor chance does: the same batches, had they come a little sooner or later. Requests of
+(`squall.analysis.join.holders`) nor chance does: the same batches, had they come a little sooner or later. Requests of
 somebody else's that bear no id come whenever they like, and so are held by nobody nearly always. Of a known parent a
 batch belongs to the one that holds it; what several hold, as of two instances, belongs to none.
 
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from squall.analysis.arrays import Bools, Int64s
-from squall.analysis.steps.holders import AMBIGUOUS, UNHELD, Stretches, holder_of
+from squall.analysis.join.holders import AMBIGUOUS, UNHELD, Stretches, holder_of
 from squall.analysis.tables.manifest import Manifest
 
 if TYPE_CHECKING:

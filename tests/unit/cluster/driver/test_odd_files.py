@@ -14,8 +14,8 @@ import pytest
 from squall.actors.spill import SpillFile
 from squall.analysis.clocks.track import ClockTrack
 from squall.analysis.schema import arrow_schema
-from squall.cluster.driver.records.ingest import Ledger, add_missing, ingest_file
-from squall.cluster.driver.records.node_files import FilesHere, FilesThere
+from squall.cluster.driver.ingest import Ledger, add_missing, ingest_file
+from squall.cluster.driver.node_files import FilesHere, FilesThere
 from squall.cluster.node.spills import NodeFile
 from squall.scenarios.errors import ClusterError
 from tests.unit.cluster.driver.test_dealing import LABELS, plan_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from squall.cluster.driver.records.issued import Issued
+from squall.cluster.driver.issued import Issued
 
 
 def rows(*ids: int) -> pa.Table:
