@@ -345,7 +345,7 @@ FAULTS = {
         "squall.actors.load.worker", "the sending thread sleeps for 1.2 s every other second",
         _each_second(lambda n: _sleep(1.2) if n % 2 else None),
         ("delivered load per second", "delivered load in bursts", "dispersion 0.1 s", "dispersion 1 s",
-         "send lag of the worst worker", "lag in p95", "lag in p99"), seconds=12,
+         "send lag of the worst worker", "lag in p95"), seconds=12,
     ),
     "long stalls": Fault(
         "squall.actors.load.worker", "the sending thread sleeps for 9 s every 20 s",
