@@ -85,7 +85,8 @@ def test_a_killed_observer_ends_its_samples_and_nothing_else(joined: Bench) -> N
 def test_a_killed_agent_takes_the_server_along_and_all_that_was_recorded_is_kept(joined: Bench) -> None:
     live = joined.start_run(_two_phases(6, 12))
     joined.wait_for_phase("second", 0.5)
-    wait_until(lambda: any(joined.tmp.rglob("*.nsys-rep")), 60, "the report of the first phase")
+    ray_tmp = joined.ray_tmp or joined.tmp
+    wait_until(lambda: any(ray_tmp.rglob("first.nsys-rep")), 60, "the report of the first phase")
     _one(
         joined, "squall.cluster.remote.served NodeAgent"
     ).kill()  # who had that command line earlier only started it
