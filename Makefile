@@ -129,6 +129,8 @@ docs: $(READY)
 	@mkdir -p build/docs
 	$(BIN)/python -m squall.analysis.schema >build/docs/schema.md
 	$(BIN)/python -m squall.analysis.summary.keys >build/docs/summary.md
+	$(BIN)/python -m squall.analysis.findings.rules.tried >build/docs/rules.md
+	$(BIN)/python -m tests.planted_faults.page >build/docs/checks.md
 	$(BIN)/python -m docs.make.pictures
 	$(BIN)/python -m docs.make.experiments
 

@@ -9,10 +9,9 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from squall.actors.counting.lateness import LateCounts
+from squall.actors.lateness import LateCounts
 from squall.actors.messages.value_check import Tally
-from squall.actors.net.spread import AddressUse
-from squall.actors.process.priority import Scheduling
+from squall.scenarios.records import AddressFacts, SenderScheduling
 
 
 @dataclass(frozen=True)
@@ -37,11 +36,11 @@ class Account:
     ready to send (negative: it came too late; None: it never ran, or is Locust's, whose users its master starts);
     what it had of each address of its servers."""
 
-    scheduling: Scheduling
+    scheduling: SenderScheduling
     n_demotions: int
     demoted_ns: int
     ready_before_ns: int | None
-    addresses: tuple[AddressUse, ...] = ()
+    addresses: tuple[AddressFacts, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -71,10 +70,10 @@ class ClientWorker(Protocol):
     def no_lane(self) -> str:
         """Why the common case of its requests does not run in C; empty where it does."""
 
-    def addresses(self) -> tuple[AddressUse, ...]:
+    def addresses(self) -> tuple[AddressFacts, ...]:
         """What it had of each address of its servers, once prepared; none of Locust's."""
 
-    def scheduling(self) -> Scheduling:
+    def scheduling(self) -> SenderScheduling:
         """Of the thread that sends, once prepared."""
 
     def account(self) -> Account:

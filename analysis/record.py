@@ -1,41 +1,65 @@
-"""Figures are frozen dataclasses inside and plain JSON at the border: `squall.analysis.tables.document.to_json` turns
-them to it, `from_json` back, and nothing else does.
+"""Records and figures are frozen dataclasses inside and plain JSON at the border: `to_json` turns them to it,
+`from_json` back, and nothing else does.
 
-A record is a frozen dataclass whose fields are the keys of its JSON object, in that order. What follows from its fields
-and stands in the JSON too is a property that the class names in `STATED`: written behind the fields, not read.
+The fields are the keys of the JSON object, in that order; `squall.scenarios.records.Record` may leave some out. What
+follows from its fields and stands in the JSON too is a property that the class names in `STATED`: written behind the
+fields, not read. Records in the fields that a class names in `WHOLE` are written with what they leave out elsewhere.
 """
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
-from squall.scenarios.errors import AnalysisError
+from squall.scenarios.errors import AnalysisError, SquallError
+from squall.scenarios.foreign_text import escaped
+from squall.scenarios.records import LED, LEFT_OUT, Record
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-Record = TypeVar("Record")
+Kind = TypeVar("Kind")
 Number = int | float
 """A figure of any unit: what is whole stays whole in the JSON."""
 
+_MOST_FAULTS = 1_000
+"""Of which the first is looked for: each takes a kilobyte then."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
+"""Half of a character, as a server may send it: no UTF-8 has it, so it is read as its escape."""
 
-def from_json(kind: type[Record], found: object) -> Record:
+
+def from_json(
+    kind: type[Kind], found: object, where: str = "", error: type[SquallError] = AnalysisError
+) -> Kind:
     """The record of that kind that `to_json` turned into `found`; keys that it does not know are passed over.
 
-    Raises AnalysisError, in one line, where a key is missing or has a value of another type.
+    Raises `error`, in one line that begins with the place below `where`, for a key that is missing or of another type.
     """
     from pydantic import ValidationError
 
     hashable: Any = kind
+    whole = where or kind.__name__
     try:
-        record: Record = _adapter(hashable).validate_python(found)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        where = ".".join(map(str, first["loc"])) or kind.__name__
-        what = "is not there" if first["type"] == "missing" else first["msg"]
-        raise AnalysisError(f"{where}: {what}") from error
+        text = _SURROGATE.sub(_escape, json.dumps(found, ensure_ascii=False))
+        record: Kind = _adapter(hashable).validate_json(text)
+    except RecursionError:
+        raise error(f"{whole}: it is nested too deeply") from None
+    except ValidationError as wrong:
+        if wrong.error_count() > _MOST_FAULTS:
+            raise error(f"{whole}: {wrong.error_count()} values are of another type") from None
+        first = wrong.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(map(str, (*filter(None, [where]), *first["loc"]))) or whole
+        what = "is not there" if first["type"] == "missing" else first["msg"].removeprefix("Value error, ")
+        raise error(escaped(f"{place}: {what}")) from wrong
     return record
+
+
+def _escape(surrogate: re.Match[str]) -> str:
+    return "\\" + escaped(surrogate[0])
 
 
 @cache
@@ -43,3 +67,46 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)
+
+
+def to_json(value: Any, is_whole: bool = False) -> Any:
+    """`value` as JSON has it, new at every depth: dataclasses and named tuples as dicts, other sequences as lists.
+
+    `is_whole`: with the fields that records leave out.
+    """
+    if isinstance(value, Record):
+        return dict(_written(value, is_whole))
+    if is_dataclass(value) and not isinstance(value, type):
+        names = [*(one.name for one in fields(value)), *getattr(value, "STATED", ())]
+        whole = getattr(value, "WHOLE", ())
+        return {name: to_json(getattr(value, name), is_whole or name in whole) for name in names}
+    if isinstance(value, Mapping):
+        return {str(key): to_json(one, is_whole) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        named = getattr(value, "_asdict", None)
+        return [to_json(one, is_whole) for one in value] if named is None else to_json(named(), is_whole)
+    return value
+
+
+def _written(record: Record, is_whole: bool) -> Iterator[tuple[str, Any]]:
+    """The keys of a record that are written, with their values as JSON."""
+    kind: Any = type(record)
+    absent = {name for name, default in _may_be_absent(kind) if getattr(record, name) == default}
+    if is_whole or (record.LEAD and record.LEAD not in absent):
+        absent.clear()
+    for name, value in vars(record).items():
+        if name == record.REST:
+            yield from to_json(value, is_whole).items()
+        elif name not in absent:
+            yield name, to_json(value, is_whole)
+
+
+@cache
+def _may_be_absent(kind: Any) -> list[tuple[str, Any]]:
+    """Fields of a kind of record that may be left out, with their defaults."""
+    hints = get_type_hints(kind, include_extras=True)
+    return [
+        (one.name, one.default if one.default_factory is MISSING else one.default_factory())
+        for one in fields(kind)
+        if {LED, LEFT_OUT}.intersection(getattr(hints[one.name], "__metadata__", ()))
+    ]

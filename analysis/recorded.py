@@ -21,7 +21,8 @@ import numpy as np
 
 from squall.analysis.arrays import Bools, Int64s
 from squall.analysis.clocks.timeline import phase_spans
-from squall.analysis.storage.query import attach, literal
+from squall.analysis.storage.parquet import literal
+from squall.analysis.storage.query import attach
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.collected import ProfiledPhase
 

@@ -17,7 +17,7 @@ from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, open_connection
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary_file import Summary
 from squall.analysis.tables.manifest import Manifest
-from squall.analysis.tables.sealed import SealedVerdict
+from squall.analysis.tables.sealed import Verdict
 from squall.scenarios.errors import AnalysisError, MissingTable
 
 if TYPE_CHECKING:
@@ -55,9 +55,9 @@ class Run:
         return self._store.manifest
 
     @property
-    def verdict(self) -> SealedVerdict:
+    def verdict(self) -> Verdict:
         """What the run was sealed with; status `OPEN` while it is not. Neither that nor an aborted one has checks."""
-        return self._store.manifest.verdict or SealedVerdict(status=OPEN)
+        return self._store.manifest.verdict or Verdict(status=OPEN)
 
     @property
     def summary(self) -> Summary:

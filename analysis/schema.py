@@ -6,11 +6,13 @@ Instants are int64 ns on the run clock (UTC ns of the driver); spans are int64 n
 
 from __future__ import annotations
 
+import ast
+import inspect
 from collections.abc import Iterator
-from dataclasses import is_dataclass
 from functools import cache
+from itertools import pairwise
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 
@@ -24,9 +26,8 @@ from squall.analysis.tables.columns import (
     PhaseFrom,
     Table,
 )
-from squall.analysis.tables.document import KINDS, LEFT_OUT, Entry, With, entries
 from squall.analysis.tables.load import HUNG_UP, OUTCOME_CODE, OUTCOMES
-from squall.analysis.tables.manifest import Manifest
+from squall.scenarios.records import LED, LEFT_OUT, Record
 
 __all__ = [
     "HUNG_UP",
@@ -98,6 +99,8 @@ def _phase_rule(phase: PhaseAt | PhaseFrom) -> str:
 
 def _manifest_lines() -> list[str]:
     """A table for each section, the manifest's own first, each where it is first met."""
+    from squall.analysis.tables.manifest import Manifest
+
     lines = [
         "",
         "# manifest.json",
@@ -109,44 +112,62 @@ def _manifest_lines() -> list[str]:
         title = "manifest.json" if section is Manifest else section.__name__
         lines += ["", f"## {title}", "", str(section.__doc__).strip(), ""]
         lines += ["| key | what | meaning |", "|---|---|---|"]
-        lines += [f"| {_key(one)} | {_kind(one.stated)} | {one.meaning} |" for one in entries(section)]
+        texts = meanings(section)
+        for name, hint in get_type_hints(section, include_extras=True).items():
+            if name in texts:
+                lines.append(f"| {_key(section, name, hint)} | {_kind(hint)} | {texts[name]} |")
     return lines
 
 
-def sections(root: type) -> list[type]:
+def sections(root: type[Record]) -> list[type[Record]]:
     """`root` and every section within it, once, in the order of the fields."""
     found = [root]
     for section in found:
-        for one in (one for entry in entries(section) for one in _within(entry.type)):
-            if one not in found:
-                found.append(one)
+        for hint in get_type_hints(section).values():
+            found += [one for one in _within(hint) if one not in found]
     return found
 
 
-def _within(type_: Any) -> Iterator[type]:
-    if isinstance(type_, type) and is_dataclass(type_):
-        yield type_
-    for one in get_args(type_):
+def _within(hint: Any) -> Iterator[type[Record]]:
+    if isinstance(hint, type) and issubclass(hint, Record):
+        yield hint
+    for one in get_args(hint):
         yield from _within(one)
 
 
-def _key(one: Entry) -> str:
-    may_be_absent = LEFT_OUT in one.marks or any(isinstance(mark, With) for mark in one.marks)
-    return "others" if one.is_rest else f"`{one.name}`{'?' if may_be_absent else ''}"
+def meanings(section: type) -> dict[str, str]:
+    """What each field of a record means: the text below it in the source."""
+    (definition,) = ast.parse(inspect.getsource(section)).body
+    assert isinstance(definition, ast.ClassDef)
+    return {
+        field.target.id: " ".join(text.value.value.split())
+        for field, text in pairwise(definition.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+    }
 
 
-def _kind(type_: Any) -> str:
-    arguments = get_args(type_)
-    if get_origin(type_) in (Union, UnionType):
-        (inner,) = (one for one in arguments if one is not NoneType)
-        return f"{_kind(inner)}, or null"
-    if get_origin(type_) is tuple:
+def _key(section: type[Record], name: str, hint: Any) -> str:
+    may_be_absent = {LED, LEFT_OUT}.intersection(getattr(hint, "__metadata__", ()))
+    return "others" if name == section.REST else f"`{name}`{'?' if may_be_absent else ''}"
+
+
+_KINDS = {int: "whole number", float: "number", str: "text", bool: "truth value", Any: "any"}
+
+
+def _kind(hint: Any) -> str:
+    """What JSON has of a type, in words. One that is left out while it has its default is never null."""
+    inner, *marks = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    arguments = [one for one in get_args(inner) if one is not NoneType]
+    if get_origin(inner) in (Union, UnionType):
+        return _kind(arguments[0]) + ("" if LEFT_OUT in marks else ", or null")
+    if get_origin(inner) is tuple:
         return f"list of {_kind(arguments[0])}"
     if arguments:
         return f"by name: {_kind(arguments[1])}"
-    if type_ is Any:
-        return "any"
-    return KINDS[type_][0].removeprefix("a ") if type_ in KINDS else str(type_.__name__)
+    return _KINDS.get(inner) or str(inner.__name__)
 
 
 if __name__ == "__main__":

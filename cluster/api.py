@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from squall.analysis.run import Run, open_run
-from squall.analysis.storage.places.place import is_address
+from squall.analysis.storage.object_folder import is_address
 from squall.cluster.apart import run_apart
 from squall.cluster.commands.headers import variables_allowed
 from squall.scenarios.config.loader import make_scenario

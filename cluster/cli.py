@@ -7,21 +7,21 @@ from typing import Annotated
 import typer
 
 from squall.cluster.commands.analyze import analyze
+from squall.cluster.commands.bundle import bundle
 from squall.cluster.commands.decisions.capacity import capacity
 from squall.cluster.commands.decisions.check import check
 from squall.cluster.commands.decisions.compare import compare
+from squall.cluster.commands.decisions.reproduce import reproduce
 from squall.cluster.commands.decisions.sweep import sweep
 from squall.cluster.commands.demo import demo
+from squall.cluster.commands.deploy import deploy
 from squall.cluster.commands.doctor import doctor
-from squall.cluster.commands.drafting.init import init
 from squall.cluster.commands.ending import fail
+from squall.cluster.commands.init import init
 from squall.cluster.commands.inject import inject
 from squall.cluster.commands.models import models_app
-from squall.cluster.commands.nodes.bundle import bundle
-from squall.cluster.commands.nodes.deploy import deploy
 from squall.cluster.commands.perf.perf import UNREAD, perf
 from squall.cluster.commands.report import report
-from squall.cluster.commands.reproduce.command import reproduce
 from squall.cluster.commands.resume import resume
 from squall.cluster.commands.run import run
 from squall.cluster.commands.selftest import selftest

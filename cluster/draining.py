@@ -79,7 +79,7 @@ def drain(
     is waited as the unanswered ones take at the run's throughput. A server that squall started ended with its run.
     `read`: what the run left, read only where a server runs on.
     """
-    entries = [one for one in scenario.server_entries() or () if one.url is not None]
+    entries = [one for one in scenario.servers or () if one.url is not None]
     left = read() if entries else None
     if left is None or not left.n:
         return

@@ -10,20 +10,20 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from squall.analysis.record import to_json
 from squall.analysis.schema import arrow_schema
-from squall.analysis.tables.document import to_json
 from squall.analysis.tables.manifest import DataFacts, PlanFacts
 from squall.analysis.wording import count_text, share_text
 from squall.cluster.driver.client_workers import seats_of
 from squall.cluster.driver.intent import describe_plan, refuse_empty, trace_notes, users_text
-from squall.cluster.driver.payloads.packing import (
+from squall.cluster.driver.payload_packing import (
     Codes,
     GivenRequests,
     check_without_spec,
     one_spec,
     sendable,
 )
-from squall.cluster.driver.payloads.wires import asked_of
+from squall.cluster.driver.payload_wires import asked_of
 from squall.cluster.driver.preflight import (
     may_be_asked,
     refuse_asked,
@@ -36,15 +36,16 @@ from squall.cluster.node.endpoint import Endpoint, access_of, attach
 from squall.cluster.placement import Node, Placement, place
 from squall.cluster.remote.session import Session
 from squall.models.spec import ModelSpec, TensorSpec, head_of, head_spec
+from squall.scenarios.config.models import ModelConfig, ModelScenario
 from squall.scenarios.config.scenario import Scenario
-from squall.scenarios.locust.plan import LocustPlan
+from squall.scenarios.locust_plan import LocustPlan
+from squall.scenarios.model_shares import models_of
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.deal import workers_of
 from squall.scenarios.plan.growing import pieces
 from squall.scenarios.plan.plan import Plan
 from squall.scenarios.plan.route import planned_by_server
 from squall.scenarios.run_plan import RunPlan, plan_run, routed
-from squall.scenarios.shares.ranges import models_of
 
 _PLAN_BYTES = 23
 """An arrival in a worker's memory: the columns of `Plan`, with its server."""
@@ -54,26 +55,26 @@ _PLAN_BYTES = 23
 class DryRun:
     """See `dry_run`. `n_planned`: arrivals, or users of a closed loop; None where workers choose the server, and of
     Locust, which says itself whom users ask. `models`: of several, the share of each and its arrivals, None of a closed
-    loop, by phase; `data_by_model`: of those that have some."""
+    loop, by phase; `data`: of those models that have some, by name."""
 
     plan: dict[str, Any]
     servers: tuple[dict[str, Any], ...]
     clients: tuple[dict[str, Any], ...]
     note: str
-    data: DataFacts | None = None
+    data: Mapping[str, DataFacts] = field(default_factory=dict)
     models: tuple[dict[str, Any], ...] = ()
-    data_by_model: Mapping[str, DataFacts] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """For `--json`."""
+        data = {name: to_json(facts) for name, facts in self.data.items()}
         return {
             "plan": self.plan,
             "servers": list(self.servers),
             "clients": list(self.clients),
             "note": self.note,
-            **({} if self.data is None else {"data": to_json(self.data)}),
             **({"models": list(self.models)} if self.models else {}),
-            **({"data_by_model": to_json(self.data_by_model)} if self.data_by_model else {}),
+            **({"data_by_model": data} if self.models and data else {}),
+            **({"data": next(iter(data.values()))} if data and not self.models else {}),
         }
 
     def lines(self) -> list[str]:
@@ -85,14 +86,11 @@ class DryRun:
         if load == "locust":
             whose = f"Locust: {users_text(n, self.plan['file'], self.plan['spawn_rate_hz'])},"
         found = [f"plan      {whose} in {self.plan['seconds']:g} s; sha256 {self.plan['sha256'][:12]}"]
-        if self.data is not None:
-            found.append(f"data      {_data_text(self.data)}")
         for one in self.models:
             told = [f"{_share_text(own)} of {name}" for name, own in one["phases"].items()]
             served = "" if one["servers"] is None else f"; on {', '.join(one['servers'])}"
             found.append(f"model     {one['name']}: {'; '.join(told)}{served}")
-            if one["name"] in self.data_by_model:
-                found.append(f"data      of {one['name']}: {_data_text(self.data_by_model[one['name']])}")
+        found += [f"data      of {model}: {_data_text(facts)}" for model, facts in self.data.items()]
         for one in self.servers:
             gpus = "" if one["gpus"] is None else f", GPU {', '.join(map(str, one['gpus']))}"
             origin = one["url"] or f"started by squall, answers on {one['listens']}"
@@ -119,7 +117,7 @@ def dry_run(scenario: Scenario, ray_address: str | None, interrupts: Interrupts)
 
     Raises what a run raises by then: ScenarioError, TargetError for a server that is not ready, ClusterError.
     """
-    entries = scenario.server_entries()
+    entries = scenario.servers
     plan = plan_run(scenario, entries)
     facts = describe_plan(plan)
     refuse_empty(facts)
@@ -139,7 +137,7 @@ def dry_run(scenario: Scenario, ray_address: str | None, interrupts: Interrupts)
         by_model = sendable(scenario, plan)
         for endpoint in endpoints:
             refuse_payloads(scenario, by_model, endpoint)
-    specs = [_spec(one, endpoints, is_elsewhere=bool(addresses)) for one in scenario.each_model()]
+    specs = [_spec(one, endpoints, is_elsewhere=bool(addresses)) for one in scenario.models]
     with interrupts.allowed(), Session(ray_address) as session:
         nodes = session.nodes()
     placement = place(nodes, scenario, addresses)
@@ -152,15 +150,14 @@ def dry_run(scenario: Scenario, ray_address: str | None, interrupts: Interrupts)
         servers=_servers(plan, placement),
         clients=_clients(scenario, plan, placement, specs),
         note="; ".join(filter(None, [placement.note, *trace_notes(scenario), *_code_notes(scenario)])),
-        data=None if scenario.several is not None else data.get(scenario.model.name),
-        data_by_model=data if scenario.several is not None else {},
+        data=data,
         models=_models(scenario, plan, [seat.name for seat in placement.servers]),
     )
 
 
 def _code_notes(scenario: Scenario) -> list[str]:
     """Of all code of others that a run would run, and of models that it would unload."""
-    servers, models = scenario.server_entries() or (scenario.server,), scenario.each_model()
+    servers, models = scenario.servers or (scenario.server,), scenario.models
     named = [] if scenario.load is None else [scenario.load.locust.file]
     checks = [one.clients.check for one in models]
     named += [check.function for check in checks if check is not None and check.function is not None]
@@ -183,19 +180,19 @@ def _code_notes(scenario: Scenario) -> list[str]:
     return list(dict.fromkeys(notes))
 
 
-def _spec(one: Scenario, endpoints: Sequence[Endpoint], is_elsewhere: bool) -> ModelSpec | None:
-    """Of the one model of a scenario, as a server that runs has it, else as a head of the zoo where squall starts the
+def _spec(one: ModelScenario, endpoints: Sequence[Endpoint], is_elsewhere: bool) -> ModelSpec | None:
+    """Of a model, as a server that runs has it, else as a head of the zoo where squall starts the
     servers; None: not known yet."""
     for endpoint in endpoints:
         spec = endpoint.spec_of(one.model.name)
         if spec is not None:
             return asked_of(one, spec)
-    return None if is_elsewhere else _head(one)
+    return None if is_elsewhere else _head(one.model)
 
 
 def _models(scenario: Scenario, plan: RunPlan, servers: Sequence[str]) -> tuple[dict[str, Any], ...]:
     """Of several models; see `DryRun`."""
-    if scenario.several is None or isinstance(plan, LocustPlan):  # the locustfile says what is asked
+    if len(scenario.models) == 1 or isinstance(plan, LocustPlan):  # the locustfile says what is asked
         return ()
     names, served = scenario.model_names, scenario.served_at(len(servers))
     found: list[dict[str, Any]] = [
@@ -243,7 +240,7 @@ def _checked_data(
     if not scenario.has_data:
         return {}
     found = {}
-    for one, codes, head in zip(scenario.each_model(), by_model, heads, strict=True):
+    for one, codes, head in zip(scenario.models, by_model, heads, strict=True):
         if one.clients.data is None:
             continue
         served = [endpoint.spec_of(one.model.name) for endpoint in endpoints]
@@ -259,9 +256,8 @@ def _data_text(data: DataFacts) -> str:
     return f"{data.path}: {data.format}, {count_text(data.n_entries)} entries; sha256 {data.sha256[:12]}"
 
 
-def _head(scenario: Scenario) -> ModelSpec | None:
+def _head(model: ModelConfig) -> ModelSpec | None:
     """Of a head of the zoo; another model is known when its server is there."""
-    model = scenario.model
     if model.repository is not None:
         return None
     return head_spec(
@@ -300,7 +296,7 @@ def _clients(
     if isinstance(plan, LocustPlan):
         return _locust_clients(seats)
     n_of, rows_of = _shares(plan, len(seats))
-    per_row = [_row_bytes(one, spec) for one, spec in zip(scenario.each_model(), specs, strict=True)]
+    per_row = [_row_bytes(one, spec) for one, spec in zip(scenario.models, specs, strict=True)]
     is_open = isinstance(plan, Plan)
     found = []
     for node in dict.fromkeys(seats):
@@ -328,8 +324,8 @@ def _locust_clients(seats: Sequence[Node]) -> tuple[dict[str, Any], ...]:
     )  # fmt: skip
 
 
-def _row_bytes(one: Scenario, spec: ModelSpec | None) -> float | None:
-    """Of all inputs of a row to the one model of a scenario; None where that is not fixed, or not known."""
+def _row_bytes(one: ModelScenario, spec: ModelSpec | None) -> float | None:
+    """Of all inputs of a row to a model; None where that is not fixed, or not known."""
     request = one.clients.request
     if spec is None or (request is not None and not request.binary):
         return None
@@ -337,16 +333,16 @@ def _row_bytes(one: Scenario, spec: ModelSpec | None) -> float | None:
     return None if None in sizes else sum(size or 0 for size in sizes)
 
 
-def _mean_bytes(scenario: Scenario, tensor: TensorSpec) -> float | None:
+def _mean_bytes(one: ModelScenario, tensor: TensorSpec) -> float | None:
     """Of an input for each row, over the requests that carry it and those that do not."""
-    how, n_bytes = (scenario.clients.inputs or {}).get(tensor.name), tensor.n_bytes(1)
+    how, n_bytes = (one.clients.inputs or {}).get(tensor.name), tensor.n_bytes(1)
     share = 1.0 if how is None or how.present is None else how.present
     return None if n_bytes is None else share * n_bytes
 
 
 def _shares(plan: Plan | ClosedPlan, n_workers: int) -> tuple[Sequence[int], NDArray[np.int64]]:
     """Arrivals (or users) of each worker, and the rows of their requests by model, (workers, models)."""
-    n_models = max(len(plan.models), 1)
+    n_models = len(plan.models)
     n_of, rows_of = np.zeros(n_workers, np.int64), np.zeros((n_workers, n_models), np.int64)
     if isinstance(plan, ClosedPlan):
         n_of += np.bincount(plan.users % n_workers, minlength=n_workers)

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from squall.analysis.storage.beneath import new_file
+from squall.analysis.storage.beneath import write_atomically
 from squall.analysis.storage.held_folder import sole_holder
-from squall.analysis.storage.home import refuse_address
 from squall.analysis.storage.intact import content_errors_of
-from squall.analysis.storage.part import error_reason, write_atomically
+from squall.analysis.storage.object_folder import refuse_address
+from squall.analysis.storage.part import error_reason
 from squall.analysis.storage.store import RunStore
 from squall.cluster.draining import Draining
 from squall.cluster.driver.run import RunResult
@@ -134,6 +134,6 @@ def write_text(path: Path, text: str) -> None:
 def write_bytes(path: Path, content: bytes) -> None:
     """The whole file or none. Raises StoreError."""
     try:
-        write_atomically(path, content, new_file)
+        write_atomically(path, [content])
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error_reason(error)}") from error

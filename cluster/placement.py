@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from squall.scenarios.config.scenario import Scenario
-from squall.scenarios.config.servers import ServerEntry
+from squall.scenarios.config.servers import ServerEntry, ServersCount
 from squall.scenarios.errors import ClusterError
 from squall.scenarios.sizes import LARGEST_SERVER_COUNT
 
@@ -70,8 +70,8 @@ def place(nodes: Sequence[Node], scenario: Scenario, addresses: Sequence[str] = 
         raise ClusterError("the Ray cluster has no node that is alive")
     driver = max(nodes, key=lambda node: node.is_driver)
     if addresses:
-        return _around(nodes, driver, _named(scenario.server_entries() or ()), addresses)
-    entries = scenario.server_entries()
+        return _around(nodes, driver, _named(scenario.servers or ()), addresses)
+    entries = scenario.servers
     listens = {one.listen for one in entries} if entries is not None else {scenario.server.listen}
     if listens == {"loopback"}:
         host = max(nodes, key=lambda node: (node.n_gpus, node.is_driver))
@@ -116,7 +116,7 @@ def node_at(nodes: Sequence[Node], address: str) -> Node | None:
 
 def _seats(scenario: Scenario, hosts: Sequence[Node]) -> tuple[Seat, ...]:
     """The servers to be started, on `hosts` in turn; one for each host or GPU where the scenario says so."""
-    entries = scenario.server_entries()
+    entries = scenario.servers
     if entries is not None:
         named = _named(entries).items()
         seats = tuple(Seat(name, one, hosts[i % len(hosts)]) for i, (name, one) in enumerate(named))
@@ -124,9 +124,7 @@ def _seats(scenario: Scenario, hosts: Sequence[Node]) -> tuple[Seat, ...]:
             if seat.entry.gpus is not None and not seat.node.n_gpus:
                 raise ClusterError(f"{seat.name}: gpus, but Ray knows of no GPU on {seat.node.label}")
         return seats
-    assert scenario.servers is not None
-    assert not isinstance(scenario.servers, tuple)
-    is_by_gpu = scenario.servers.per == "gpu"
+    is_by_gpu = isinstance(scenario.stated_servers, ServersCount) and scenario.stated_servers.per == "gpu"
     places = [(host, gpu) for host in hosts for gpu in (range(host.n_gpus) if is_by_gpu else (None,))]
     if not places:
         raise ClusterError("servers.per: gpu, but Ray knows of no GPU on any node")

@@ -7,9 +7,9 @@ import hashlib
 import importlib
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from squall.models.payload import NUMPY, read_tensor, write_tensor
-from squall.models.reference import Kind, Request, comparable
+from squall.models.reference import Answers, Kind, Outputs, Request, comparable
 from squall.models.spec import ModelSpec, TensorSpec
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.foreign_text import printable
@@ -123,39 +123,16 @@ def _names(node: ast.AST, name: str) -> bool:
 
 
 def function_answers(
-    function: AnswerFunction, spec: ModelSpec, requests: Iterable[Request]
-) -> dict[Kind, dict[str, NDArray[Any]]]:
+    function: AnswerFunction, spec: ModelSpec, requests: Iterable[Request], is_streamed: bool = False
+) -> Answers:
     """Outputs by name for each (rows, variant or entry), as the function gives them to the inputs of these requests.
 
-    BF16 goes in and comes out as FP32, BYTES as an array of
-    bytes objects; integers become those of the output's datatype. Outputs that it leaves out are not compared. Raises
+    `is_streamed`: requests are answered response by response: the function gives a list of the outputs of each, of any
+    number of rows, or those of the one response. BF16 goes in and comes out as FP32, BYTES as an array of bytes
+    objects; integers become those of the output's datatype. Outputs that it leaves out are not compared. Raises
     ScenarioError of one line where it raises, and for an output that the model has not, or not in this shape or kind.
     """
-    return {
-        (rows, variant): _fitting_outputs(given, spec, rows, of)
-        for rows, variant, given, of in _given(function, spec, requests)
-    }
-
-
-def function_responses(
-    function: AnswerFunction, spec: ModelSpec, requests: Iterable[Request]
-) -> dict[Kind, tuple[dict[str, NDArray[Any]], ...]]:
-    """As `function_answers`, of a function that gives a list: the outputs of each response, in their order; what gives
-    no list gives the one response. A response may have any number of rows."""
-    answers = {}
-    for rows, variant, given, of in _given(function, spec, requests):
-        responses = given if isinstance(given, list | tuple) else [given]
-        answers[rows, variant] = tuple(
-            _fitting_outputs(one, spec, -1, f"{of}, as response {number},")
-            for number, one in enumerate(responses, 1)
-        )
-    return answers
-
-
-def _given(
-    function: AnswerFunction, spec: ModelSpec, requests: Iterable[Request]
-) -> Iterator[tuple[int, int, Any, str]]:
-    """Rows, variant, what the function gives to them, and what an error about it begins with."""
+    answers: dict[Kind, Outputs | Sequence[Outputs]] = {}
     for rows, variant, arrays in requests:
         inputs = dict(arrays)
         for tensor in spec.carried(inputs):
@@ -168,7 +145,14 @@ def _given(
                 given = function.call(inputs)
         except (Exception, SystemExit) as error:  # whatever the user's code does
             raise ScenarioError(f"{of} raised {_said(error)}") from error
-        yield rows, variant, given, of
+        if is_streamed:
+            answers[rows, variant] = tuple(
+                _fitting_outputs(one, spec, -1, f"{of}, as response {number},")
+                for number, one in enumerate(given if isinstance(given, list | tuple) else [given], 1)
+            )
+        else:
+            answers[rows, variant] = _fitting_outputs(given, spec, rows, of)
+    return answers
 
 
 def _fitting_outputs(outputs: Any, spec: ModelSpec, rows: int, of: str) -> dict[str, NDArray[Any]]:
@@ -198,15 +182,12 @@ def _fitting(name: object, array: Any, spec: ModelSpec, rows: int, of: str) -> N
     if not isinstance(array, np.ndarray | np.generic):
         raise ScenarioError(f"{of} gave a {type(array).__name__} as output {name}, it must be a numpy array")
     found = np.asarray(array)
-    dims = (rows, *tensor.dims) if spec.is_batched else tensor.dims
-    fits = len(dims) == found.ndim and all(
-        dim in (-1, size) for dim, size in zip(dims, found.shape, strict=True)
-    )
-    why = "" if fits else f"shape {list(found.shape)}"
-    if not why and not _holds(found, tensor):
-        why = f"values of {found.dtype}"
-    if why:
-        raise ScenarioError(f"{of} gave output {name} {why}, the model's is {tensor.datatype} {list(dims)}")
+    asked = replace(tensor, dims=(rows, *tensor.dims)) if spec.is_batched else tensor
+    if not asked.takes(found.shape) or not _holds(found, tensor):
+        why = f"values of {found.dtype}" if asked.takes(found.shape) else f"shape {list(found.shape)}"
+        raise ScenarioError(
+            f"{of} gave output {name} {why}, the model's is {tensor.datatype} {list(asked.dims)}"
+        )
     is_whole = tensor.datatype in NUMPY and np.dtype(NUMPY[tensor.datatype]).kind in "iu"
     return found.astype(NUMPY[tensor.datatype]) if is_whole else comparable(found, tensor)
 

@@ -57,13 +57,8 @@ class Fitting:
         """Raises ScenarioError where an input has no column and is not made."""
         self._spec, self._data, self._seed, self._inputs_key = spec, data, seed, inputs_key
         self._made, self._shapes = made or {}, shapes or {}
-        names = [tensor.name for tensor in spec.inputs]
-        for name in (*columns, *self._made):
-            if name not in names:
-                key = f"{data_key}.columns" if name in columns else inputs_key
-                raise ScenarioError(
-                    f"{key}.{name}: model {spec.name} has no such input, it has {', '.join(names)}"
-                )
+        spec.validate_input_names(f"{data_key}.columns", columns)
+        spec.validate_input_names(inputs_key, self._made)
         for name in columns:
             if name in self._made:
                 raise ScenarioError(
@@ -88,26 +83,57 @@ class Fitting:
                 )
         self._of_name = {tensor.name: tensor for tensor in spec.inputs}
 
-    def refuse_large(self) -> None:
-        """Raises ScenarioError for a column that states a large shape which the model does not take."""
-        for name, column in self._columns.items():
-            if prod(self._data.shapes.get(column, ())) > _MOST_UNSEEN:
-                try:
-                    _shape_as(self._of_name[name], self._data.shapes[column], self._shapes.get(name))
-                except ValueError as error:
-                    raise self._data.fault(0, f"{_named(name, column)} {error}") from error
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Those that are read."""
-        return tuple(dict.fromkeys(self._columns.values()))
-
     @property
     def left_out(self) -> tuple[str, ...]:
         """Optional inputs that no request has: neither the data nor `made` knows them."""
         return tuple(name for name in self._of_name if name not in self._columns and name not in self._made)
 
-    def fitted(self, number: int, entry: Entry) -> Inputs:
+    def requests(self, codes: NDArray[np.int64]) -> Iterator[tuple[int, int, Inputs]]:
+        """(rows, entry, inputs) of each of the sorted kinds `codes` (`squall.scenarios.plan.plan.kind_code`), by
+        entries.
+
+        A request of several rows has the entries from its own on, and after the last the first again. Holds as many
+        entries at a time as a request has rows, and those at the begin of the data that its last requests need. Raises
+        ScenarioError, with file and row, for what the model does not take.
+        """
+        for name, column in self._columns.items():
+            shape = self._data.shapes.get(column, ())
+            if prod(shape) > _MOST_UNSEEN:  # before an entry is read
+                try:
+                    _shape_as(self._of_name[name], shape, self._shapes.get(name))
+                except ValueError as error:
+                    raise self._data.fault(0, f"{_named(name, column)} {error}") from error
+        rows, firsts = kinds_of(codes)
+        n = self._data.n_entries
+        order = np.lexsort((rows, firsts))
+        rows, firsts = rows[order], firsts[order]
+        used = np.zeros(n, np.bool_)
+        for count in np.unique(rows).tolist():
+            of_count = firsts[rows == count]
+            for more in range(min(count, n)):
+                used[(of_count + more) % n] = True
+        wrapped = min(int(rows.max(initial=1)) - 1, n)
+        held: dict[int, Inputs] = {}
+        at = 0
+
+        def ready(last: int) -> Iterator[tuple[int, int, Inputs]]:
+            """Those whose entries have been read up to `last`."""
+            nonlocal at
+            while at < firsts.size and (last == n - 1 or firsts[at] + rows[at] - 1 <= last):
+                count, number = int(rows[at]), int(firsts[at])
+                parts = [held[(number + more) % n] for more in range(count)]
+                yield count, number, self._request(count, number, parts)
+                at += 1
+
+        numbers = np.flatnonzero(used)
+        for number, entry in self._data.read(numbers, tuple(dict.fromkeys(self._columns.values()))):
+            held[number] = self._fitted(number, entry)
+            yield from ready(n - 1 if number == numbers[-1] else number)
+            next_first = int(firsts[at]) if at < firsts.size else n
+            for old in [one for one in held if wrapped <= one < next_first]:
+                del held[old]
+
+    def _fitted(self, number: int, entry: Entry) -> Inputs:
         """The inputs that the entry has, without a batch dimension. Raises ScenarioError with its row."""
         found = {}
         for name, column in self._columns.items():
@@ -122,7 +148,7 @@ class Fitting:
                 raise self._data.fault(number, f"{_named(name, column)} {error}") from error
         return found
 
-    def request(self, rows: int, number: int, parts: list[Inputs]) -> Inputs:
+    def _request(self, rows: int, number: int, parts: list[Inputs]) -> Inputs:
         """Of `rows` rows, whose first is the entry `number`. Raises ScenarioError where shapes differ."""
         inputs = {}
         for tensor in self._spec.inputs:
@@ -171,54 +197,6 @@ class Fitting:
         rng = np.random.default_rng(np.random.SeedSequence([self._seed, rows, number]))
         fixed = replace(tensor, dims=dims)
         return make_input(fixed, rows if self._spec.is_batched else None, rng, how)
-
-
-def requests(data: Data, fitting: Fitting, codes: NDArray[np.int64]) -> Iterator[tuple[int, int, Inputs]]:
-    """(rows, entry, inputs) of each of the sorted kinds `codes` (`squall.scenarios.plan.plan.kind_code`), by entries.
-
-    A request of several rows has the entries from its own on, and after the last the first again. Holds as many entries
-    at a time as a request has rows, and those at the begin of the data that its last requests need.
-    """
-    fitting.refuse_large()  # before an entry is read
-    rows, firsts = kinds_of(codes)
-    n = data.n_entries
-    order = np.lexsort((rows, firsts))
-    rows, firsts = rows[order], firsts[order]
-    used = np.zeros(n, np.bool_)
-    for count in np.unique(rows).tolist():
-        of_count = firsts[rows == count]
-        for more in range(min(count, n)):
-            used[(of_count + more) % n] = True
-    most = int(rows.max(initial=1))
-    wrapped = min(most - 1, n)
-    held: dict[int, Inputs] = {}
-    at = 0
-
-    def ready(last: int) -> Iterator[tuple[int, int, Inputs]]:
-        """Those whose entries have been read up to `last`."""
-        nonlocal at
-        while at < firsts.size and (last == n - 1 or firsts[at] + rows[at] - 1 <= last):
-            count, number = int(rows[at]), int(firsts[at])
-            parts = [held[(number + more) % n] for more in range(count)]
-            yield count, number, fitting.request(count, number, parts)
-            at += 1
-
-    last_used = int(np.flatnonzero(used)[-1]) if firsts.size else -1
-    for number, entry in data.read(np.flatnonzero(used), fitting.columns):
-        held[number] = fitting.fitted(number, entry)
-        yield from ready(n - 1 if number == last_used else number)
-        next_first = int(firsts[at]) if at < firsts.size else n
-        for old in [one for one in held if wrapped <= one < next_first]:
-            del held[old]
-
-
-def refuse_rows(spec: ModelSpec, most_rows: int) -> None:
-    """Raises ScenarioError where a request has more rows than the model takes."""
-    most = spec.max_batch_size if spec.is_batched else 1
-    if most_rows > most:
-        raise ScenarioError(
-            f"clients.rows: {most_rows} rows, but model {spec.name} takes at most {most} a request"
-        )
 
 
 def fit(tensor: TensorSpec, cell: Cell, shape: tuple[int, ...] | None = None) -> Array:
@@ -299,12 +277,11 @@ def _shaped(array: Array, tensor: TensorSpec, stated: tuple[int, ...] | None) ->
 
 def _shape_as(tensor: TensorSpec, shape: tuple[int, ...], stated: tuple[int, ...] | None) -> tuple[int, ...]:
     """That an array of `shape` has as this input. Raises ValueError where it has not the dims."""
-    dims = tensor.dims
-    if len(shape) == len(dims) and all(dim in (-1, size) for dim, size in zip(dims, shape, strict=True)):
+    if tensor.takes(shape):
         return shape
     if len(shape) > 1:
-        raise ValueError(f"has the shape {list(shape)}, and its dims are {list(dims)}")
-    return _filled(dims, stated, prod(shape))
+        raise ValueError(f"has the shape {list(shape)}, and its dims are {list(tensor.dims)}")
+    return _filled(tensor.dims, stated, prod(shape))
 
 
 def _filled(dims: tuple[int, ...], stated: tuple[int, ...] | None, n_elements: int) -> tuple[int, ...]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from difflib import get_close_matches
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -105,14 +104,10 @@ def make_inputs(
     that `made` does not name is left out, unless the model has no other. Raises ScenarioError where a dim is not
     stated, where `rows` is more than the model takes, and where `made` does not suit the model.
     """
-    most = spec.max_batch_size if spec.is_batched else 1
-    if rows > most:
-        raise ScenarioError(
-            f"clients.rows: {rows} rows, but model {spec.name} takes at most {most} a request"
-        )
+    spec.validate_rows(rows)
     shapes, made = shapes or {}, made or {}
-    _refuse_strangers(spec, "clients.inputs", made)
-    _refuse_strangers(spec, "model.shapes", shapes)
+    spec.validate_input_names("clients.inputs", made)
+    spec.validate_input_names("model.shapes", shapes)
     refuse_needed(spec, made)
     rng = np.random.default_rng(np.random.SeedSequence([seed, rows, variant]))
     inputs = {}
@@ -165,9 +160,7 @@ def dims_of(
     """The dims of an input in that variant. Raises ScenarioError where one is open and nothing says it, and where what
     is said is not the model's."""
     dims = tuple(shapes.get(tensor.name, tensor.dims))
-    if len(dims) != len(tensor.dims) or any(
-        dim not in (-1, size) for dim, size in zip(tensor.dims, dims, strict=True)
-    ):
+    if not tensor.takes(dims):
         raise ScenarioError(
             f"model.shapes.{tensor.name}: {list(dims)}, but model {spec.name} takes {list(tensor.dims)}"
         )
@@ -196,16 +189,6 @@ def _drawn(law: Law, rng: np.random.Generator, count: int) -> list[int]:
 
     drawn: list[int] = draw_rows(law, rng, count).tolist()
     return drawn
-
-
-def _refuse_strangers(spec: ModelSpec, where: str, stated: Collection[str]) -> None:
-    """Raises ScenarioError for an input that the model has not."""
-    names = [tensor.name for tensor in spec.inputs]
-    for name in stated:
-        if name not in names:
-            near = get_close_matches(name, names, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(names)}"
-            raise ScenarioError(f"{where}.{name}: model {spec.name} has no such input, {hint}")
 
 
 def _made_floats(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -26,9 +27,8 @@ def measure_pace(head: str, settings: Mapping[str, int], batch_rows: int) -> flo
     Raises ScenarioError for an unknown head or size, ClusterError where the process fails.
     """
     sizes = head_of(head).sizes(settings)
-    arguments = [head, str(batch_rows), *(f"{key}={value}" for key, value in sizes.items())]
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "squall.models.pace", *arguments],
+        [sys.executable, "-P", "-m", "squall.models.pace", json.dumps([head, sizes, batch_rows])],
         env={**os.environ, **_ONE_THREAD}, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False,
     )  # fmt: skip
     if done.returncode:
@@ -37,7 +37,7 @@ def measure_pace(head: str, settings: Mapping[str, int], batch_rows: int) -> flo
     return float(done.stdout)
 
 
-def _median_batch_s(head: str, sizes: Mapping[str, int], batch_rows: int) -> float:
+def _rows_hz(head: str, sizes: Mapping[str, int], batch_rows: int) -> float:
     weights = make_weights(head, sizes)
     x = np.ones((batch_rows, sizes["width"]), np.float32)
     durations_s: list[float] = []
@@ -46,10 +46,8 @@ def _median_batch_s(head: str, sizes: Mapping[str, int], batch_rows: int) -> flo
         start_s = time.perf_counter()
         forward(head, weights, x)
         durations_s.append(time.perf_counter() - start_s)
-    return float(np.median(durations_s))
+    return batch_rows / float(np.median(durations_s))
 
 
 if __name__ == "__main__":
-    _head, _rows = sys.argv[1], int(sys.argv[2])
-    _sizes = {key: int(value) for key, _, value in (item.partition("=") for item in sys.argv[3:])}
-    print(_rows / _median_batch_s(_head, _sizes, _rows))
+    print(_rows_hz(*json.loads(sys.argv[1])))

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.models.spec import ModelSpec
+from squall.models.spec import DATATYPE_BYTES, ModelSpec
 from squall.scenarios.errors import ScenarioError
 
 ID_DIGITS = 12
@@ -32,10 +32,8 @@ GZIP = "gzip"
 """As the headers Content-Encoding and grpc-encoding name it (RFC 9110, 8.4.1.3)."""
 
 NUMPY = {
-    "BOOL": np.bool_, "UINT8": np.uint8, "UINT16": np.uint16, "UINT32": np.uint32, "UINT64": np.uint64,
-    "INT8": np.int8, "INT16": np.int16, "INT32": np.int32, "INT64": np.int64,
-    "FP16": np.float16, "FP32": np.float32, "FP64": np.float64,
-}  # fmt: skip
+    name: np.dtype(name.lower().replace("fp", "float")).type for name in DATATYPE_BYTES if name != "BF16"
+}
 """What holds each datatype of a fixed size but BF16."""
 _PREFIX = struct.Struct("<I")
 """In front of each element of a BYTES tensor: its length (Triton's extension_binary_data.md)."""

@@ -8,6 +8,7 @@ import hashlib
 import io
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ Kind = tuple[int, int]
 """Rows and payload variant, or entry of the data: what tells one template from another."""
 Outputs = Mapping[str, NDArray[np.generic]]
 """By name."""
+Answers = Mapping[Kind, Outputs | Sequence[Outputs]]
+"""Right outputs; where requests are answered response by response, of each."""
 Request = tuple[int, int, Mapping[str, NDArray[np.generic]]]
 """These two, and inputs by name."""
 
@@ -64,11 +67,10 @@ def answers_to(
         outputs = compute(
             *(np.concatenate([arrays[one.name] for _, _, arrays in chunk]) for one in spec.inputs)
         )
-        ends = np.cumsum([rows for rows, _, _ in chunk])[:-1]
-        parts = _split(outputs, ends)
-        answers |= {
-            (rows, number): {"OUTPUT": part} for (rows, number, _), part in zip(chunk, parts, strict=True)
-        }
+        first = 0
+        for rows, number, _ in chunk:
+            answers[rows, number] = {"OUTPUT": outputs[first : first + rows].copy()}
+            first += rows
     return answers
 
 
@@ -96,54 +98,19 @@ def _network_of(spec: ModelSpec, sizes: Mapping[str, int], checkpoint: str | Non
 
 
 def read_answers(
-    path: Path, spec: ModelSpec, kinds: Iterable[Kind]
-) -> tuple[dict[Kind, dict[str, NDArray[np.generic]]], str]:
+    path: Path, spec: ModelSpec, kinds: Iterable[Kind], is_streamed: bool = False
+) -> tuple[Answers, str]:
     """The same from an .npz file with an array `OUTPUT/ROWS/VARIANT` each, and the file's sha256 in hex.
 
-    Outputs that it does not name are not compared. Raises ScenarioError for a file that cannot be read, names an
-    output that the model has not, or lacks an array.
+    `is_streamed`: requests are answered response by response, and an array `OUTPUT/ROWS/VARIANT/RESPONSE` is there for
+    each, from 0 on; a request without any has no response. Outputs that the file does not name are not compared. Raises
+    ScenarioError for a file that cannot be read, names an output that the model has not, or lacks an array.
     """
-    arrays, names, tensors, sha256 = _read_arrays(path, spec)
-    answers: dict[Kind, dict[str, NDArray[np.generic]]] = {}
-    for rows, variant in set(kinds):
-        for name in names:
-            key = f"{name}/{rows}/{variant}"
-            answers.setdefault((rows, variant), {})[name] = _usable(path, arrays, key, tensors[name])
-    return answers, sha256
-
-
-def read_responses(
-    path: Path, spec: ModelSpec, kinds: Iterable[Kind]
-) -> tuple[dict[Kind, tuple[dict[str, NDArray[np.generic]], ...]], str]:
-    """As `read_answers`, of requests that are answered response by response: an array `OUTPUT/ROWS/VARIANT/RESPONSE`
-    for each, from 0 on; a request without any has no response."""
-    arrays, names, tensors, sha256 = _read_arrays(path, spec)
-    n_responses: dict[Kind, int] = {}
-    for key in arrays:
-        numbers = key.split("/")[1:]
-        if len(numbers) != 3 or not all(map(str.isdecimal, numbers)):
-            raise ScenarioError(f"clients.check.reference: {path}: {key} is no OUTPUT/ROWS/VARIANT/RESPONSE")
-        rows, variant, index = map(int, numbers)
-        n_responses[rows, variant] = max(n_responses.get((rows, variant), 0), index + 1)
-
-    def response(kind: Kind, index: int) -> dict[str, NDArray[np.generic]]:
-        keys = {name: f"{name}/{kind[0]}/{kind[1]}/{index}" for name in names}
-        return {name: _usable(path, arrays, key, tensors[name]) for name, key in keys.items()}
-
-    return {
-        kind: tuple(response(kind, index) for index in range(n_responses.get(kind, 0))) for kind in set(kinds)
-    }, sha256
-
-
-def _read_arrays(
-    path: Path, spec: ModelSpec
-) -> tuple[dict[str, NDArray[Any]], list[str], dict[str, TensorSpec], str]:
-    """All arrays of the file, the outputs that they are of, these outputs' specs, and its sha256."""
     where = f"clients.check.reference: {path}"
     try:
         content = path.read_bytes()
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
-            arrays = dict(file)
+            arrays: dict[str, NDArray[Any]] = dict(file)
     except OSError as error:
         raise ScenarioError(f"{where}: cannot be read: {error.strerror or error}") from error
     except (ValueError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
@@ -154,16 +121,31 @@ def _read_arrays(
         raise ScenarioError(
             f"{where}: has {names}, the model's outputs that can be compared are {sorted(tensors)}"
         )
-    return arrays, names, tensors, hashlib.sha256(content).hexdigest()
 
+    def outputs(key: str) -> Outputs:
+        found = {}
+        for name in names:
+            array = arrays.get(f"{name}/{key}")
+            if array is None or array.dtype.kind not in _COMPARABLE_KINDS:
+                raise ScenarioError(f"{where}: has no array of numbers {name}/{key}")
+            found[name] = comparable(array, tensors[name])
+        return found
 
-def _usable(
-    path: Path, arrays: Mapping[str, NDArray[Any]], key: str, tensor: TensorSpec
-) -> NDArray[np.generic]:
-    array = arrays.get(key)
-    if array is None or array.dtype.kind not in _COMPARABLE_KINDS:
-        raise ScenarioError(f"clients.check.reference: {path}: has no array of numbers {key}")
-    return comparable(array, tensor)
+    answers: dict[Kind, Outputs | Sequence[Outputs]] = {}
+    n_responses: Counter[Kind] = Counter()
+    for key in arrays if is_streamed else ():
+        numbers = key.split("/")[1:]
+        if len(numbers) != 3 or not all(map(str.isdecimal, numbers)):
+            raise ScenarioError(f"{where}: {key} is no OUTPUT/ROWS/VARIANT/RESPONSE")
+        rows, variant, index = map(int, numbers)
+        n_responses[rows, variant] = max(n_responses[rows, variant], index + 1)
+    for rows, variant in set(kinds):
+        key = f"{rows}/{variant}"
+        responses = range(n_responses[rows, variant])
+        answers[rows, variant] = (
+            tuple(outputs(f"{key}/{index}") for index in responses) if is_streamed else outputs(key)
+        )
+    return answers, hashlib.sha256(content).hexdigest()
 
 
 def comparable(array: NDArray[Any], tensor: TensorSpec) -> NDArray[Any]:
@@ -172,9 +154,7 @@ def comparable(array: NDArray[Any], tensor: TensorSpec) -> NDArray[Any]:
     return array.astype(np.float64) if is_float and array.dtype.kind != "f" else array
 
 
-def of_asked(
-    answers: Mapping[Kind, Outputs | Sequence[Outputs]], asked: ModelSpec
-) -> dict[Kind, Outputs | Sequence[Outputs]]:
+def of_asked(answers: Answers, asked: ModelSpec) -> Answers:
     """Right outputs, or those of each response, without outputs that requests do not ask for.
 
     Raises ScenarioError where none of an answer is left.
@@ -194,10 +174,6 @@ def of_asked(
         kind: left(one) if isinstance(one, Mapping) else tuple(map(left, one))
         for kind, one in answers.items()
     }
-
-
-def _split(outputs: Array, ends: NDArray[np.int64]) -> list[Array]:
-    return [part.copy() for part in np.split(outputs, ends)]
 
 
 def _chunks(requests: Iterable[Request]) -> Iterator[list[Request]]:

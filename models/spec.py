@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -17,7 +18,7 @@ DATATYPE_BYTES = {
 """Bytes an element of each fixed-size datatype of the KServe v2 protocol; BYTES has no fixed size."""
 FIRST_TOKEN = 5
 """Of those that squall makes for encoders: smaller ones are special (of XLM-RoBERTa: begin, padding, end, unknown)."""
-_MOST_DIGITS = 20  # of 64 bits
+_RANGE = re.compile(r"(\d{1,19}) (\d{1,19})")
 _DRAWN = "drawn."
 """Before the name of an input in a parameter of its model's configuration: `drawn.input_ids`, "5 30521"."""
 
@@ -33,6 +34,12 @@ class TensorSpec:
     dims: tuple[int, ...]
     is_optional: bool = False
     drawn: tuple[int, int] | None = field(default=None, compare=False)  # the tensor is the same
+
+    def takes(self, dims: Sequence[int]) -> bool:
+        """Whether a tensor of `dims`, without the batch dimension, may be this one."""
+        return len(dims) == len(self.dims) and all(
+            own in (-1, size) for own, size in zip(self.dims, dims, strict=True)
+        )
 
     def n_bytes(self, rows: int) -> int | None:
         """Size in bytes of a batch of `rows`; None where the datatype or a dimension is not fixed."""
@@ -84,12 +91,25 @@ class ModelSpec:
         of_name = {tensor.name: tensor for tensor in self.outputs}
         for index, name in enumerate(outputs):
             if name not in of_name:
-                near = get_close_matches(name, list(of_name), 1)
-                hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(of_name)}"
                 raise ScenarioError(
-                    f"clients.request.outputs[{index}]: model {self.name} has no output {name!r}, {hint}"
+                    f"clients.request.outputs[{index}]: model {self.name} has no output {name!r}, {hint(name, of_name)}"
                 )
         return replace(self, outputs=tuple(of_name[name] for name in outputs))
+
+    def validate_rows(self, rows: int) -> None:
+        """Raises ScenarioError where a request has more rows than the model takes."""
+        most = self.max_batch_size or 1
+        if rows > most:
+            raise ScenarioError(
+                f"clients.rows: {rows} rows, but model {self.name} takes at most {most} a request"
+            )
+
+    def validate_input_names(self, where: str, names: Collection[str]) -> None:
+        """Raises ScenarioError for an input that the model has not; `where`: key path of what names it."""
+        own = [tensor.name for tensor in self.inputs]
+        for name in names:
+            if name not in own:
+                raise ScenarioError(f"{where}.{name}: model {self.name} has no such input, {hint(name, own)}")
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], version: str) -> ModelSpec:
@@ -118,6 +138,12 @@ class ModelSpec:
         )
 
 
+def hint(name: str, known: Collection[str]) -> str:
+    """What to say of a name that is none of those known: the nearest of them, or all."""
+    near = get_close_matches(name, list(known), 1)
+    return f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}"
+
+
 def is_decoupled(config: Mapping[str, Any]) -> bool:
     """Whether the model of that configuration may answer a request never, or more than once."""
     policy = config.get("model_transaction_policy")
@@ -144,11 +170,10 @@ def drawn_parameters(spec: ModelSpec) -> tuple[tuple[str, str], ...]:
 def _as_drawn(tensor: TensorSpec, config: Mapping[str, Any]) -> TensorSpec:
     """With what the configuration says of it; what is no range is another's parameter."""
     said = (config.get("parameters") or {}).get(f"{_DRAWN}{tensor.name}") or {}
-    ends = str(said.get("string_value", "")).split()
-    is_range = len(ends) == 2 and all(one.isdecimal() and len(one) < _MOST_DIGITS for one in ends)
-    if not is_range or int(ends[0]) > int(ends[1]):
+    ends = _RANGE.fullmatch(str(said.get("string_value", "")))
+    if ends is None or int(ends[1]) > int(ends[2]):
         return tensor
-    return replace(tensor, drawn=(int(ends[0]), int(ends[1])))
+    return replace(tensor, drawn=(int(ends[1]), int(ends[2])))
 
 
 @dataclass(frozen=True)
@@ -173,23 +198,17 @@ class HeadSpec:
         path of the model."""
         for key, value in settings.items():
             if key not in self.defaults:
-                near = get_close_matches(key, list(self.defaults), 1)
-                hint = (
-                    f", did you mean {near[0]!r}?"
-                    if near
-                    else f"; {self.name} has {', '.join(self.defaults)}"
-                )
-                raise ScenarioError(f"{where}.settings.{key}: unknown key{hint}")
+                raise ScenarioError(f"{where}.settings.{key}: unknown key, {hint(key, self.defaults)}")
             if value < 1 and key != "weights_seed":
                 raise ScenarioError(f"{where}.settings.{key}: {value} is not a size, it must be 1 or more")
             if value < 0:
                 raise ScenarioError(f"{where}.settings.{key}: {value} is not a seed, it must be 0 or more")
         sizes = {**self.defaults, **settings}
         if self.is_encoder:
-            self._refuse_odd(sizes, f"{where}.settings")
+            self._validate_encoder(sizes, f"{where}.settings")
         return sizes
 
-    def _refuse_odd(self, sizes: Mapping[str, int], where: str) -> None:
+    def _validate_encoder(self, sizes: Mapping[str, int], where: str) -> None:
         """Raises ScenarioError for sizes that make no encoder."""
         if sizes["hidden"] % sizes["heads"]:
             raise ScenarioError(
@@ -259,9 +278,7 @@ def head_of(name: str, where: str = "model") -> HeadSpec:
     """The zoo's model of that name. Raises ScenarioError that lists the names there are; `where`: key path of the
     model."""
     if name not in ZOO:
-        near = get_close_matches(name, list(ZOO), 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"the zoo has {', '.join(ZOO)}"
-        raise ScenarioError(f"{where}.name: unknown model {name!r}: {hint}")
+        raise ScenarioError(f"{where}.name: unknown model {name!r}: {hint(name, ZOO)}")
     return ZOO[name]
 
 

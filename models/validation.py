@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.models.entries import Fitting, requests
+from squall.models.entries import Fitting
 from squall.models.reference import Kind, comparable
 from squall.models.spec import ModelSpec
-from squall.scenarios.data.opening import Data, open_validation
+from squall.scenarios.data.opening import open_validation
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.plan import kind_code
 
@@ -29,26 +29,21 @@ def read_validation(
     Outputs that the file does not name are not compared. Raises ScenarioError for a file that cannot be read, lacks an
     entry, or names what is no output of the model.
     """
+    tensors = {tensor.name: tensor for tensor in spec.outputs}
+    codes = np.unique([kind_code(*kind) for kind in kinds])
     try:
-        return _answers(open_validation(path), spec, kinds)
+        data = open_validation(path)
+        strange = [name for name in data.names if name not in tensors]
+        if strange or not data.names:
+            named = repr(strange[0]) if strange else "no output"
+            raise ScenarioError(
+                f"{path}: validation_data has {named}, the model's outputs are {sorted(tensors)}"
+            )
+        as_inputs = replace(spec, inputs=tuple(tensors[name] for name in data.names), outputs=())
+        answers = {
+            (rows, entry): {name: comparable(array, tensors[name]) for name, array in outputs.items()}
+            for rows, entry, outputs in Fitting(as_inputs, data, {}).requests(codes)
+        }
     except ScenarioError as error:
         raise ScenarioError(f"clients.check.reference: {error}") from error
-
-
-def _answers(
-    data: Data, spec: ModelSpec, kinds: Collection[Kind]
-) -> tuple[dict[Kind, dict[str, NDArray[np.generic]]], str]:
-    tensors = {tensor.name: tensor for tensor in spec.outputs}
-    strange = [name for name in data.names if name not in tensors]
-    if strange or not data.names:
-        named = repr(strange[0]) if strange else "no output"
-        raise ScenarioError(
-            f"{data.path}: validation_data has {named}, the model's outputs are {sorted(tensors)}"
-        )
-    as_inputs = replace(spec, inputs=tuple(tensors[name] for name in data.names), outputs=())
-    codes = np.unique([kind_code(*kind) for kind in kinds])
-    answers = {
-        (rows, entry): {name: comparable(array, tensors[name]) for name, array in outputs.items()}
-        for rows, entry, outputs in requests(data, Fitting(as_inputs, data, {}), codes)
-    }
     return answers, data.sha256()

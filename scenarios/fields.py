@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, ClassVar, Self
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
@@ -17,6 +18,24 @@ class Section(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def refuse(reasons: Mapping[str, object]) -> None:
+    """Raises ValueError with the first of these sentences that holds."""
+    for why, holds in reasons.items():
+        if holds:
+            raise ValueError(why)
+
+
+def repeated(values: Sequence[Any]) -> Any:
+    """The first value that was there before; None where each is there once."""
+    return next((one for index, one in enumerate(values) if one in values[:index]), None)
+
+
+def stated_keys(section: Section) -> set[str]:
+    """Keys of the file that are given there."""
+    fields = type(section).model_fields
+    return {fields[name].alias or name for name in section.model_fields_set}
 
 
 class OneForm(Section):
@@ -39,11 +58,6 @@ class OneForm(Section):
 def _listed(names: list[str]) -> str:
     """`a, b and c`."""
     return " and ".join([", ".join(names[:-1])] * (len(names) > 1) + names[-1:])
-
-
-def _triton_version(value: object) -> object:
-    """YAML reads `version: 1` as a number; Triton's version folders are names."""
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 Duration = Annotated[
@@ -72,7 +86,8 @@ Cv = Annotated[PositiveNumber, Field(le=LARGEST_CV)]
 """Coefficient of variation: standard deviation over mean."""
 Text = Annotated[str, Field(strict=True, min_length=1)]
 Slug = Annotated[str, Field(strict=True, pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=64)]
-Version = Annotated[str, BeforeValidator(_triton_version), Field(strict=True, pattern=r"^[1-9][0-9]*$")]
+Version = Annotated[str, Field(coerce_numbers_to_str=True, pattern=r"^[1-9][0-9]*$")]
+"""A version of a model in Triton: its folders are names, and YAML reads `version: 1` as a number."""
 Port = Annotated[int, Field(strict=True, ge=1, le=65535)]
 
 

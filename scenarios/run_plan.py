@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.config.servers import ServerEntry
-from squall.scenarios.locust.files import read_locust_files
-from squall.scenarios.locust.plan import LocustPlan
+from squall.scenarios.locust_plan import LocustPlan, read_locust_files
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.drafting import is_closed, lay_out, plan_closed, plan_scenario
 from squall.scenarios.plan.plan import Plan

@@ -22,7 +22,7 @@ from squall.analysis.nsys.tables import EventLabels, event_tables
 from squall.analysis.schema import arrow_schema
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import read_manifest
-from squall.analysis.tables.sealed import SealedVerdict
+from squall.analysis.tables.sealed import Verdict
 
 START_NS = 1_795_250_252_000_000_000
 """Start of the collection on the run clock: what the report counts from."""
@@ -56,7 +56,7 @@ def write_h200_run(parent: Path, report: NsysReport, models: dict[str, str] | No
         for rows in pieces:
             store.append(name, assign_phase(name, rows, spans))
     shutil.copytree(report._folder, store.run_dir / "nsys" / "server-0" / spans[0].name)
-    store.seal(SealedVerdict(status="VALID"))
+    store.seal(Verdict(status="VALID"))
     return store
 
 

@@ -233,7 +233,7 @@ def looks(where: str) -> None:
 
     store = RunStore.open(where)
     for table in TABLES:
-        store.sizes(table)
+        store.parts(table)
         if store.has(table):
             store.read(table)
     store.folder("nsys")
@@ -364,7 +364,7 @@ class Fuzz:
                 self.call(action, str(self.run_dir), f"{all_bases[number].name}: {told}")
 
     def keys(self, n: int) -> None:
-        from squall.analysis.storage.places import object_folder
+        from squall.analysis.storage import object_folder
 
         bucket = Bucket()
         object_folder._file_system = lambda: pafs.PyFileSystem(bucket)  # type: ignore[assignment]  # once a process

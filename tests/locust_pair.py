@@ -9,9 +9,9 @@ from pathlib import Path
 from squall.actors.locust.locust_master import LocustMaster
 from squall.actors.locust.locust_worker import LocustWorker
 from squall.actors.locust.settings import MASTER, LocustSettings
-from squall.scenarios.config.locust.load import LocustConfig
+from squall.scenarios.config.locust import LocustConfig
 from squall.scenarios.errors import LostActor
-from squall.scenarios.locust.files import LocustFiles
+from squall.scenarios.locust_plan import LocustFiles
 from squall.scenarios.plan.plan import PhaseSpan
 from squall.scenarios.units import NS_PER_S
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Self
 
-from squall.cluster.proof.local_workers import Child
+from squall.cluster.commands.local_workers import Child
 from squall.models.spec import ModelSpec, head_spec
 from squall.scenarios.errors import ClusterError
 

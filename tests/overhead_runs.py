@@ -14,7 +14,7 @@ from squall.analysis.compare.overhead_file import OVERHEAD_FILE, Overhead
 from squall.analysis.schema import arrow_schema
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import read_manifest
-from squall.analysis.tables.sealed import SealedVerdict
+from squall.analysis.tables.sealed import Verdict
 
 START_NS = 1_795_250_252_000_000_000
 MS, S = 1_000_000, 1_000_000_000
@@ -82,7 +82,7 @@ def write_run(
     store.flush()
     if status is not None:
         reasons = () if status == "VALID" else ("it was made so",)
-        store.seal(SealedVerdict(status=status, reasons=reasons))
+        store.seal(Verdict(status=status, reasons=reasons))
     return store
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from squall.actors.inject.kernel_ring import KERNEL, SYNC
 from squall.analysis.recorded import Windows
-from squall.cluster.node.injected.executions.lanes import ExecutionLanes
+from squall.cluster.node.injected.execution_lanes import ExecutionLanes
 from squall.cluster.node.injected.kernel_owners import Held, Instance, Int64s, Tally, by_lane, held_by
 
 Window = tuple[int, int]

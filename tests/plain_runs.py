@@ -10,7 +10,7 @@ import pyarrow as pa
 from squall.analysis.schema import NO_DEVICE, TABLES, arrow_schema
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import read_manifest
-from squall.analysis.tables.sealed import SealedVerdict
+from squall.analysis.tables.sealed import Verdict
 
 Row = dict[str, Any]
 START_NS = 1_795_250_252_000_000_000
@@ -27,7 +27,7 @@ def plain_run(parent: Path, tables: dict[str, list[Row]], **manifest: Any) -> Ru
     for table, data in made.items():
         add = store.replace_derived if TABLES[table].is_derived else store.append
         add(table, data)
-    store.seal(SealedVerdict(status="VALID"))
+    store.seal(Verdict(status="VALID"))
     return store
 
 

@@ -24,7 +24,7 @@ from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.plan.deal import DealRule
 from squall.scenarios.strict_yaml import parse_yaml
-from squall.scenarios.traces.formats import TraceFormat
+from squall.scenarios.traces.formats import FORMATS
 
 Mapped = dict[str, Any]
 
@@ -274,7 +274,7 @@ def _known() -> dict[str, set[str]]:
         "deal": set(get_args(DealRule)),
         "routing": set(_planned_routing()),
         # the others are read into whole numbers and drawn in no way of their own
-        "format": {name for name in get_args(TraceFormat) if name in ("servegen", "counts")},
+        "format": {name for name in FORMATS if name in ("servegen", "counts")},
     }
     for model in get_args(OpenArrivals):
         if "preset" in model.model_fields:
@@ -290,11 +290,11 @@ def _kinds(union: Any) -> set[str]:
 
 def _used(scenario: Scenario) -> Iterator[str]:
     yield f"deal {scenario.clients.deal}"
-    if scenario.servers is not None:
+    if scenario.stated_servers is not None:
         yield f"routing {scenario.clients.routing.kind}"
     for phase in scenario.phases:
         if phase.arrivals is not None:
-            yield f"rows {scenario.rows_of(phase).kind}"
+            yield f"rows {(phase.rows or scenario.clients.rows).kind}"
             yield from _used_by(phase.arrivals)
 
 

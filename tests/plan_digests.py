@@ -62,7 +62,7 @@ def digests() -> dict[str, str]:
     found = {}
     with tempfile.TemporaryDirectory(prefix="squall-plans-") as folder:
         for name, scenario in cases(Path(folder)).items():
-            weights = [entry.weight for entry in scenario.server_entries() or ()]
+            weights = [entry.weight for entry in scenario.servers or ()]
             how = (scenario.clients.routing, weights, scenario.seed)
             plan = (
                 route_closed(plan_closed(scenario), *how)

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from squall.analysis.schema import NO_DEVICE, TABLES, arrow_schema
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import read_manifest
-from squall.analysis.tables.sealed import SealedVerdict
+from squall.analysis.tables.sealed import Verdict
 from tests.planted_batch import KERNELS, Call, Op, Work, draw_work
 
 START_NS = 1_795_250_252_000_000_000
@@ -176,7 +176,7 @@ class Planted:
         for name, rows in {"requests": [], **self.rows}.items():
             if rows or name == "requests":
                 store.append(name, as_table(name, [{**row, "run": store.run} for row in rows]))
-        store.seal(SealedVerdict(status="VALID"))
+        store.seal(Verdict(status="VALID"))
         return store
 
     def phase_at(self, t_ns: int) -> str:

@@ -29,12 +29,12 @@ from squall.analysis.schema import TABLES
 from squall.analysis.summary.summary_file import Summary
 from squall.cluster.cli import app
 from squall.cluster.commands.decisions.seeds import run_seeds
-from squall.cluster.commands.decisions.sweeps.journal import read_state
-from squall.cluster.commands.decisions.sweeps.results import found_by, sweep_json
+from squall.cluster.commands.decisions.sweep_journal import read_state
+from squall.cluster.commands.decisions.sweep_results import found_by, sweep_json
 from squall.cluster.driver.run import RunResult
 from squall.cluster.interrupts import Interrupts
 from squall.scenarios.config.loader import load_scenario
-from squall.scenarios.experiments.experiment import load_experiment
+from squall.scenarios.experiment import load_experiment
 from squall.scenarios.published.experiment import bundled_names, load_published
 from tests.plan_catalogue import cases
 

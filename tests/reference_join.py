@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from squall.analysis.record import to_json
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.document import to_json
 
 Row = dict[str, Any]
 Key = tuple[str, str, str, int, int]

@@ -31,8 +31,7 @@ from squall.analysis.metrics.run import run_metrics
 from squall.analysis.schema import NO_DEVICE, TABLES, arrow_schema
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import read_manifest
-from squall.analysis.tables.sealed import SealedCheck, SealedVerdict
-from squall.analysis.verdict.verdict import VerdictFigures
+from squall.analysis.tables.sealed import CheckResult, Verdict
 
 START_NS = 1_795_250_252_000_000_000
 US, MS, S = 1_000, 1_000_000, 1_000_000_000
@@ -166,7 +165,7 @@ def write_batched_run(
     }))  # fmt: skip
     for table, rows in tables.items():
         store.append(table, _as_table(table, ({"run": store.run, **row} for row in rows)))
-    store.seal(SealedVerdict(status="VALID", checks=(SealedCheck(name="made", is_met=True),)))
+    store.seal(Verdict(status="VALID", checks=(CheckResult(name="made", is_met=True),)))
     return store
 
 
@@ -236,14 +235,12 @@ def write_regime_run(parent: Path, phases: Sequence[Phase], **manifest: Any) -> 
     pq.write_table(pa.Table.from_pylist([H200]), limits)
     for table, rows in tables.items():
         store.append(table, _as_table(table, ({"run": store.run, **row} for row in rows)))
-    held = SealedCheck(name="made", is_met=True)  # all was looked at, and the client was not the limit
-    store.seal(SealedVerdict(status="VALID", checks=(held,)))
+    held = CheckResult(name="made", is_met=True)  # all was looked at, and the client was not the limit
+    store.seal(Verdict(status="VALID", checks=(held,)))
     return store
 
 
-def diagnose(
-    store: RunStore, verdict: VerdictFigures | None = None
-) -> tuple[list[Finding], dict[str, SelfCheck]]:
+def diagnose(store: RunStore, verdict: Verdict | None = None) -> tuple[list[Finding], dict[str, SelfCheck]]:
     """Findings, and self-checks by name, of a run: made from its raw tables as `squall.analysis.derive` does."""
     write_batch_costs(store)
     if store.has("requests"):

@@ -31,7 +31,8 @@ TESTS = (
     "tests/golden/test_lane.py", "tests/golden/test_closed_loop.py",
     "tests/golden/test_fuzz.py", "tests/golden/test_several_servers.py", "tests/unit/actors/load/test_choice.py",
     "tests/unit/actors/messages/test_packed.py", "tests/golden/test_long_requests.py",
-    "tests/unit/actors/sequences", "tests/golden/test_sequence_turns.py",
+    "tests/unit/actors/load/test_lane_turns.py", "tests/unit/actors/load/test_pins.py",
+    "tests/unit/actors/load/test_turns.py", "tests/golden/test_sequence_turns.py",
 )  # fmt: skip
 FLAGS = (
     "-shared", "-fPIC", "-std=c11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-Wno-cast-function-type",

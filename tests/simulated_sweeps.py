@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
 from squall.analysis.experiments.result import Design, Sweep, evaluate
 from squall.analysis.experiments.rows import CELL, DONE, Figures, RunRow
-from squall.scenarios.experiments.file import Order
-from squall.scenarios.experiments.order import PlannedRun, cell_runs, with_reference
+from squall.scenarios.config.scenario import Scenario
+from squall.scenarios.experiment import Cell, Experiment, ExperimentFile, Order, PlannedRun
 from tests.simulated_servers import fifo_response, gamma_arrivals
 
 MEAN_S = 0.010
@@ -50,14 +51,25 @@ class Machine:
         return Figures(self.n, 0, p50, p95, p99, self.n / last_s, self.load / MEAN_S)
 
 
+def experiment_of(
+    digests: Sequence[str], seed: int, repeats: int, order: Order, reference_every: int | None = None
+) -> Experiment:
+    """One of cells that have no scenario; the first is run again after every so many."""
+    cells = tuple(Cell(digest, {}, cast("Scenario", None), digest) for digest in digests)
+    reference = None if reference_every is None else {"cell": {"number": 0}, "every": reference_every}
+    file = ExperimentFile.model_validate(
+        {"scenario": "none.yaml", "repeats": repeats, "order": order, "reference": reference}
+    )
+    return Experiment("simulated", cells, seed, file, 0)
+
+
 def simulated_sweep(
     machine: Machine, n_cells: int, repeats: int, order: Order, trial: int, reference_every: int | None = None
 ) -> Sweep:
     """What a sweep of that machine finds."""
     names = tuple(f"cell {number}" for number in range(n_cells))
-    runs = cell_runs(names, 1_000 * trial, repeats, order)
-    if reference_every is not None:
-        runs = with_reference(runs, 0, 1_000 * trial, reference_every)
+    experiment = experiment_of(names, 1_000 * trial, repeats, order, reference_every)
+    runs = experiment.with_reference(experiment.cell_runs())
     rows = [
         RunRow(
             key=str(position), position=position, block=run.block, role=run.role, cell=run.cell, label=names[run.cell],

@@ -11,12 +11,12 @@ import yaml
 
 from squall.analysis.experiments.result import Sweep
 from squall.analysis.experiments.rows import Figures
-from squall.cluster.commands.decisions.sweeps.site import Site
-from squall.cluster.commands.decisions.sweeps.sweeper import Asked, Surroundings, run_sweep
+from squall.cluster.commands.decisions.site import Site
+from squall.cluster.commands.decisions.sweeper import Asked, Surroundings, run_sweep
 from squall.cluster.driver.run import RunResult
 from squall.cluster.interrupts import Interrupts
 from squall.scenarios.config.scenario import Scenario
-from squall.scenarios.experiments.experiment import Experiment, load_experiment
+from squall.scenarios.experiment import Experiment, load_experiment
 
 POISSON = {"kind": "poisson", "rate": "60/s"}
 SCENARIO: dict[str, Any] = {
@@ -61,7 +61,7 @@ def figures(p95_ns: float = 5e6, throughput_hz: float = 60.0, **changes: Any) ->
 
 def by_batch(scenario: Scenario, _: int) -> Figures:
     """A seed adds its tenth; a larger batch is slower, and lets more through."""
-    batch, delay_ms = scenario.model.max_batch_size, scenario.model.queue_delay_ns / 1e6
+    batch, delay_ms = scenario.models[0].model.max_batch_size, scenario.models[0].model.queue_delay_ns / 1e6
     p95_ms = (4.0 + 0.5 * batch + 0.1 * delay_ms) * (1.0 + 0.1 * (scenario.seed % 7))
     wobble = 1.0 + 0.002 * ((13 * scenario.seed + 5 * batch + int(delay_ms)) % 11)
     return figures(1e6 * p95_ms * wobble, 50.0 + batch)

@@ -19,10 +19,13 @@ import pyarrow as pa
 
 from squall.analysis.join.join import write_joined
 from squall.analysis.metrics.windows import write_windows
+from squall.analysis.requests.requests import Requests, is_open_load
 from squall.analysis.schema import NO_DEVICE, arrow_schema
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest, read_manifest
-from squall.analysis.verdict.validity import judge_run
+from squall.analysis.tables.sealed import CheckResult, Verdict
+from squall.analysis.verdict.run_view import Samples
+from squall.analysis.verdict.validity import judge, judge_run
 
 START_NS = 1_795_250_252_000_000_000
 S = 1_000_000_000
@@ -57,7 +60,7 @@ class SyntheticRun:
             write_joined(store)
             write_windows(store)
         if self.seal:
-            store.seal(judge_run(store).sealed())
+            store.seal(judge_run(store))
         return store
 
 
@@ -426,3 +429,20 @@ def _manifest(scheduled: np.ndarray, n_nodes: int) -> dict[str, Any]:
             "nvml": {"status": "missing", "reason": "no NVIDIA driver", "mend": "run on a GPU node"},
         },
     }
+
+
+def verdict_of(run: SyntheticRun) -> Verdict:
+    """What is said of its tables, without a run directory."""
+    tables = {
+        name: as_table(name, {**columns, "run": ["r"] * len(columns["phase"])})
+        for name, columns in run.tables.items()
+        if name not in run.omit
+    }
+    workers, hosts, cpus = (tables.get(name) for name in ("worker_samples", "host_samples", "cpu_samples"))
+    samples = Samples(workers, hosts, cpus)
+    return judge(Requests.from_table(tables["requests"], is_open_load(run.stated)), samples, run.stated)
+
+
+def check_of(verdict: Verdict, name: str) -> CheckResult:
+    """The result of a check that the run has."""
+    return next(check for check in verdict.checks if check.name == name)

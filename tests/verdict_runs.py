@@ -28,9 +28,9 @@ from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary import summarise
 from squall.analysis.summary.summary_file import Summary
 from squall.analysis.tables.manifest import read_manifest
+from squall.analysis.tables.sealed import Verdict
 from squall.analysis.verdict.validity import judge_run
-from squall.analysis.verdict.verdict import VerdictFigures
-from squall.cluster.proof.local_workers import Child
+from squall.cluster.commands.local_workers import Child
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.plan.drafting import plan_scenario
 from tests.null_process import NullProcess, null_spec
@@ -48,7 +48,7 @@ class VerdictRun:
     screen: list[str]
 
     @property
-    def verdict(self) -> VerdictFigures:
+    def verdict(self) -> Verdict:
         return self.summary.verdict
 
     @property
@@ -106,7 +106,7 @@ def run_planted(
         settings = WorkerSettings(
             run="r", node="node-0", worker=0, seed=1,
             targets=(TargetSettings("server-0", "127.0.0.1", null.ports[protocol], (null_spec(),)),),
-            shapes={}, rules=Rules(timeout_ns=scenario.clients.timeout_ns),
+            rules=Rules(timeout_ns=scenario.clients.timeout_ns),
             n_connections=4, spill_dir=str(spill), protocol=protocol,
         )  # fmt: skip
         probe = stack.enter_context(Child("squall.actors.load.worker_process"))
@@ -133,7 +133,7 @@ def run_planted(
     for path in sorted(spill.glob("*.arrows")):
         _append(store, path, spans)
     store.flush()
-    store.seal(judge_run(store).sealed())
+    store.seal(judge_run(store))
     summary = summarise(store)
     return VerdictRun(summary, _screen(summary))
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from squall.actors.doctor.checkup import Finding, Host
-from squall.actors.process.priority import MEND, Scheduling, Settled
+from squall.actors.process.priority import MEND
+from squall.scenarios.records import RayPriority, SenderScheduling
 
 _WATCHDOG_OFF = "0"
 _LEAST_PATIENCE_S = 60.0
 _RAY = "before `ray start` on each node"
 
 
-def sending(got: Scheduling) -> Finding:
+def sending(got: SenderScheduling) -> Finding:
     """What a worker's sending thread gets here with `clients.priority: auto`."""
     if got.policy == "fifo":
         return Finding("sending", "ok", f"in real time (SCHED_FIFO {got.realtime_priority})")
@@ -18,7 +19,7 @@ def sending(got: Scheduling) -> Finding:
     return Finding("sending", "limited", what, MEND)
 
 
-def ray_niceness(settled: Settled) -> Finding:
+def ray_niceness(settled: RayPriority) -> Finding:
     """What Ray gives its processes, and whether they could undo it."""
     given, left = settled.niceness_given, settled.niceness
     if given <= 0:

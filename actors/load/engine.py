@@ -19,17 +19,17 @@ from squall.actors.clock import Clock
 from squall.actors.load.choice import Chooser
 from squall.actors.load.client import TOO_LARGE, Client, Exchange
 from squall.actors.load.lane import Flight, Lane
+from squall.actors.load.lane_turns import LaneTurns
 from squall.actors.load.pacing import NEVER_NS, Due, Pacing
 from squall.actors.load.recorder import NEVER, Recorder
+from squall.actors.load.sequence_turns import Turns
 from squall.actors.load.streams import Streams
 from squall.actors.messages.template import Template
 from squall.actors.net.loop import Loop
-from squall.actors.sequences.lane_turns import LaneTurns
-from squall.actors.sequences.turns import Turns
 from squall.analysis.schema import OUTCOME_CODE
 from squall.models.payload import encode_id
 from squall.scenarios.plan.plan import Plan, kinds_of
-from squall.scenarios.promises.promise import DECIDED
+from squall.scenarios.promises import DECIDED
 from squall.scenarios.sequences import IN_TURN
 from squall.scenarios.sizes import LARGEST_PHASE_COUNT
 

@@ -11,12 +11,12 @@ from squall.actors.clock import Clock
 from squall.actors.load.client import OnFailure, OnResponse
 from squall.actors.load.grpc_connection import GrpcConnection, GrpcExchange
 from squall.actors.load.lane import Lane
+from squall.actors.load.sequence_pins import Pins
 from squall.actors.messages.grpc_headers import call_headers
 from squall.actors.messages.grpc_wire import PATH, STREAM_PATH
 from squall.actors.net.loop import Loop
 from squall.actors.net.spread import PATIENCE_NS, Spread, is_own
 from squall.actors.net.stream import Route, SocketStream, words
-from squall.actors.sequences.pins import Pins
 from squall.models.payload import LARGEST_OPEN_REPLY_BYTES
 
 LentCall = tuple[int, int, int, int, int]

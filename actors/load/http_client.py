@@ -11,12 +11,12 @@ import httptools
 from squall.actors.clock import Clock
 from squall.actors.load.client import LARGEST_HEAD_BYTES, OnFailure, OnResponse, too_large
 from squall.actors.load.lane import Flight, Lane, Stray
+from squall.actors.load.sequence_pins import Pins
 from squall.actors.messages.http_stream import EVENT_END
 from squall.actors.messages.http_wire import json_length
 from squall.actors.net.loop import Loop
 from squall.actors.net.spread import PATIENCE_NS, Spread, is_own
 from squall.actors.net.stream import CLOSED, LARGEST_JOINED_BYTES, Route, SocketStream, appended, words
-from squall.actors.sequences.pins import Pins
 from squall.models.payload import LARGEST_OPEN_REPLY_BYTES
 
 _OK = 200

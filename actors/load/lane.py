@@ -13,18 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from squall.actors.load.choice import RULES, Choice
+from squall.actors.load.handed_sequences import HandedSequences
 from squall.actors.load.pacing import NEVER_NS, Due, begin_of
 from squall.actors.load.recorder import BUFFER_ROWS, NEVER, RECORD_FIELDS, ROW_BYTES, Recorder
 from squall.actors.messages.gzip_wire import Settling
 from squall.actors.messages.packed_templates import PackedTemplates
 from squall.actors.messages.template import Template, TemplateKey
 from squall.actors.net.loop import Loop
-from squall.actors.sequences.handed import HandedSequences
 from squall.analysis.schema import OUTCOME_CODE
+from squall.scenarios.model_shares import models_of
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan
 from squall.scenarios.sequences import IN_TURN
-from squall.scenarios.shares.ranges import models_of
 
 try:
     from squall.actors import _lane as core

@@ -13,9 +13,9 @@ import numpy as np
 from squall.actors.load.recorder import NEVER
 from squall.actors.messages.packed_templates import ByKey, PackedTemplates
 from squall.actors.messages.template import Template, TemplateKey
+from squall.scenarios.model_shares import models_of
 from squall.scenarios.plan.closed import ClosedPlan, Step, request_id
 from squall.scenarios.plan.plan import Plan
-from squall.scenarios.shares.ranges import models_of
 
 NEVER_NS = 2**63 - 1
 """Later than any instant: nothing is due."""
@@ -200,7 +200,7 @@ class ClosedLoop:
         user.step = step
         self._n_taken += 1
         models = self._plan.models
-        target = user.targets[int(models_of(step.variant, models)) if models else 0]
+        target = user.targets[int(models_of(step.variant, models))]
         return Due(at_ns, NEVER, token, user.phase, self._templates[target, step.rows, step.variant])
 
     def n_due_by(self, at_ns: int) -> int:

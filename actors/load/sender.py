@@ -18,7 +18,6 @@ from squall.actors.process.priority import (
     REALTIME_PRIORITY,
     Powers,
     Priority,
-    Scheduling,
     System,
     as_near_as_may_be,
     choose,
@@ -26,6 +25,7 @@ from squall.actors.process.priority import (
     powers,
 )
 from squall.scenarios.errors import ClusterError
+from squall.scenarios.records import SenderScheduling
 from squall.scenarios.units import NS_PER_S
 
 WINDOW_NS = NS_PER_S // 10
@@ -52,9 +52,9 @@ class Sender:
         self._system = system
         self._core = core
         self._cores_before: set[int] | None = None
-        self.scheduling = Scheduling("other", 0, 0)
+        self.scheduling = SenderScheduling(policy="other", realtime_priority=0, niceness=0)
 
-    def rehearse(self) -> Scheduling:
+    def rehearse(self) -> SenderScheduling:
         """Whether the kernel gives what was chosen; the other threads of the process get their niceness for good.
 
         Raises ClusterError where `realtime` is asked for and not to be had.
@@ -66,7 +66,7 @@ class Sender:
             raise ClusterError(f"clients.priority: realtime may not be had: {found.why_less}; {MEND}")
         return found
 
-    def tried(self) -> Scheduling:
+    def tried(self) -> SenderScheduling:
         """What the kernel gives; the thread is as any other afterwards."""
         self.raise_thread()
         self.restore()
@@ -79,7 +79,13 @@ class Sender:
         policy, priority = self._system.policy(0)
         cores = tuple(sorted(self._system.cores(0))) if self._cores_before is not None else ()
         name = POLICY_NAMES.get(policy, str(policy))
-        self.scheduling = Scheduling(name, priority, self._system.niceness(0), cores, why)
+        self.scheduling = SenderScheduling(
+            policy=name,
+            realtime_priority=priority,
+            niceness=self._system.niceness(0),
+            cores=cores,
+            why_less=why,
+        )
 
     def _take_core(self) -> str:
         """Empty, or why the thread cannot have its core."""

@@ -56,9 +56,9 @@ from squall.models.payload import (
 )
 from squall.models.spec import ModelSpec
 from squall.scenarios.errors import ClusterError, TargetError
+from squall.scenarios.model_shares import models_of
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan
-from squall.scenarios.shares.ranges import models_of
 
 LARGEST_TARGET_COUNT = 64
 Inputs = Mapping[Kind, Mapping[str, NDArray[np.generic]]]

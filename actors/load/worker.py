@@ -16,15 +16,17 @@ import pyarrow as pa
 
 from squall.actors.client_worker import Account, Progress, Standing
 from squall.actors.clock import Clock
-from squall.actors.counting.lateness import Lateness
-from squall.actors.counting.usage import GcWatch, Usage, cpu_ns, gc_count, sample_table
+from squall.actors.lateness import Lateness
 from squall.actors.load.choice import Choice, Chooser
 from squall.actors.load.client import Client
 from squall.actors.load.engine import Between, Engine, Rules
+from squall.actors.load.handed_sequences import HandedSequences
 from squall.actors.load.lane import IS_BUILT, LEAST_CHECK_EVERY, NOT_BUILT, Lane, lane_pacing
+from squall.actors.load.lane_turns import LaneTurns
 from squall.actors.load.pacing import Due, plain_pacing
 from squall.actors.load.recorder import Recorder
 from squall.actors.load.sender import WINDOW_NS, Governor, Sender
+from squall.actors.load.sequence_turns import Turns
 from squall.actors.load.shared_memory import Kind, Region, region_name
 from squall.actors.load.streams import StreamRule, Streams
 from squall.actors.load.targets import (
@@ -44,24 +46,22 @@ from squall.actors.messages.sequence_wire import SequenceBytes, n_bytes_of, plac
 from squall.actors.messages.template import Template, TemplateKey
 from squall.actors.messages.value_check import Check, StreamCheck, Tally, ValueCheck, ValueRule
 from squall.actors.net.loop import Loop
-from squall.actors.net.spread import AddressUse
 from squall.actors.net.stream import allow_many_files, words
-from squall.actors.process.priority import Priority, Scheduling
+from squall.actors.process.priority import Priority
 from squall.actors.process.sweep import share
-from squall.actors.sequences.handed import HandedSequences
-from squall.actors.sequences.lane_turns import LaneTurns
-from squall.actors.sequences.turns import Turns
 from squall.actors.spill import SpillFile
+from squall.actors.worker_usage import GcWatch, Usage, cpu_ns, gc_count, sample_table
 from squall.models.made import Made, make_inputs
 from squall.models.payload import PLAIN, RequestOptions
 from squall.models.spec import ModelSpec
 from squall.scenarios.errors import ClusterError, SquallError, TargetError
 from squall.scenarios.foreign_text import secrets_of, without_secrets
+from squall.scenarios.model_shares import models_of
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan
-from squall.scenarios.promises.promise import LateLimit
+from squall.scenarios.promises import LateLimit
+from squall.scenarios.records import AddressFacts, SenderScheduling
 from squall.scenarios.sequences import SequenceRule, Sequences
-from squall.scenarios.shares.ranges import models_of
 from squall.scenarios.units import NS_PER_S
 
 _SAMPLE_NS = NS_PER_S
@@ -78,7 +78,7 @@ response."""
 class ModelRequests:
     """How requests to one model are made, what they say beside their inputs, and how their replies are compared."""
 
-    shapes: dict[str, tuple[int, ...]]
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     made: Made | None = None
     options: RequestOptions = PLAIN
     check: ValueRule | None = None
@@ -89,12 +89,11 @@ class WorkerSettings:
     """What one worker needs to know beside its plan; plain values, so that it travels cheaply.
 
     `targets`: the servers that it loads, each over `n_connections`, all over one protocol; `choice`: who says which
-    request goes to which. `seed` is that of the payloads; `spill_dir` is on the worker's node. `core`: the sender's own
-    on that node. `late_limits`: what is counted of an open loop's requests while they are sent. `made`: how inputs are
-    made; `packed`: paths on the worker's node of requests that are encoded already, a file for each model: none is made
-    then. `options`: what each request says beside its inputs. `sequences`: requests are of sequences. `streams`: they
-    are answered response by response. `largest_reply_bytes`: see `Wire`. `shapes`, `made`, `options` and `check` are
-    those of the first model of the plan, `others` of the next.
+    request goes to which. `seed` is that of the payloads; `models`: by their numbers in the plan; `spill_dir` is on the
+    worker's node. `core`: the sender's own on that node. `late_limits`: what is counted of an open loop's requests
+    while they are sent. `packed`: paths on the worker's node of requests that are encoded already, a file for each
+    model: none is made then. `sequences`: requests are of sequences. `streams`: they are answered response by response.
+    `largest_reply_bytes`: see `Wire`.
     """
 
     run: str
@@ -102,7 +101,6 @@ class WorkerSettings:
     worker: int
     targets: tuple[TargetSettings, ...]
     seed: int
-    shapes: dict[str, tuple[int, ...]]
     rules: Rules
     n_connections: int
     spill_dir: str
@@ -110,23 +108,20 @@ class WorkerSettings:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     spin_ns: int = 0
     lane: bool = True
-    check: ValueRule | None = None
+    models: tuple[ModelRequests, ...] = (ModelRequests(),)
     priority: Priority = "normal"
     core: int | None = None
     choice: Choice = "planned"
     late_limits: tuple[LateLimit, ...] = ()
-    made: Made | None = None
     packed: tuple[str, ...] = ()
-    options: RequestOptions = PLAIN
     streams: StreamRule | None = None
     sequences: SequenceRule | None = None
-    others: tuple[ModelRequests, ...] = ()
     largest_reply_bytes: int | None = None
 
     @property
-    def models(self) -> tuple[ModelRequests, ...]:
-        """By the number of the model."""
-        return (ModelRequests(self.shapes, self.made, self.options, self.check), *self.others)
+    def options(self) -> RequestOptions:
+        """Of all models, as far as these cannot differ: compression, and parameters where requests are of sequences."""
+        return self.models[0].options
 
     @property
     def model_names(self) -> list[str]:
@@ -285,7 +280,7 @@ class LoadWorker:
             spec = next(spec for target in settings.targets if (spec := target.specs[number]) is not None)
             check = None if own.check is None else partial(checked, rule=own.check)
             wire = replace(self._wire, options=own.options)
-            first = plan.models[number].first if plan.models else 0
+            first = plan.models[number].first
             kind = settings.model_names.index(spec.name)
             found.append(packed(Path(path), settings.targets, wire, check, number, first, kind))
         return PackedTemplates(found)
@@ -302,7 +297,7 @@ class LoadWorker:
         templates: dict[TemplateKey, Template] = {}
         for (number, model), of_model in kinds.items():
             target, own = settings.targets[number], settings.models[model]
-            spec, first = target.specs[model], plan.models[model].first if plan.models else 0
+            spec, first = target.specs[model], plan.models[model].first
             if spec is None:
                 raise ClusterError(
                     f"the plan sends requests to {target.name} for a model that it does not serve"
@@ -497,13 +492,13 @@ class LoadWorker:
         """Why the common case of its requests does not run in C; empty where it does."""
         return self._no_lane
 
-    def addresses(self) -> tuple[AddressUse, ...]:
+    def addresses(self) -> tuple[AddressFacts, ...]:
         """Connections to each address of its servers' names, once prepared."""
         targets = self._settings.targets
         pairs = zip(targets, self._clients, strict=False)
         return tuple(one for target, client in pairs for one in client.spread.used(target.name))
 
-    def scheduling(self) -> Scheduling:
+    def scheduling(self) -> SenderScheduling:
         """Of the thread that sends, once prepared."""
         return self._sender.scheduling
 

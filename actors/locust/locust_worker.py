@@ -19,18 +19,17 @@ import numpy as np
 import pyarrow as pa
 
 from squall.actors.client_worker import Account, Progress, Standing
-from squall.actors.counting.usage import sample_table
 from squall.actors.load.engine import FAILED_NS
 from squall.actors.locust.child import LocustChild
 from squall.actors.locust.row_ring import NEVER, RowReader, Rows, open_ring_file
 from squall.actors.locust.row_table import RowTable
 from squall.actors.locust.settings import LocustSettings
 from squall.actors.messages.value_check import Tally
-from squall.actors.net.spread import AddressUse
-from squall.actors.process.priority import Scheduling
 from squall.actors.spill import SpillFile
+from squall.actors.worker_usage import sample_table
 from squall.analysis.schema import OUTCOME_CODE, arrow_schema
 from squall.scenarios.errors import ClusterError, LostActor, ScenarioError
+from squall.scenarios.records import AddressFacts, SenderScheduling
 from squall.scenarios.units import NS_PER_S
 
 _TAKE_S = 0.25
@@ -233,13 +232,13 @@ class LocustWorker:
         """The common case does not run in C."""
         return _NO_LANE
 
-    def addresses(self) -> tuple[AddressUse, ...]:
+    def addresses(self) -> tuple[AddressFacts, ...]:
         """Locust's users connect as they like."""
         return ()
 
-    def scheduling(self) -> Scheduling:
+    def scheduling(self) -> SenderScheduling:
         """Of an ordinary process."""
-        return Scheduling("other", 0, 0)
+        return SenderScheduling(policy="other", realtime_priority=0, niceness=0)
 
     def account(self) -> Account:
         """What it had while it ran; after `run`."""

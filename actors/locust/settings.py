@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from squall.actors.triton_user.handed import UserModel, UserTarget
-from squall.scenarios.config.locust.load import LocustConfig
-from squall.scenarios.locust.files import LocustFiles
+from squall.scenarios.config.locust import LocustConfig
+from squall.scenarios.locust_plan import LocustFiles
 from squall.scenarios.plan.plan import PhaseSpan
 from squall.scenarios.units import NS_PER_S
 

@@ -17,13 +17,13 @@ from locust.stats import StatsError
 from locust.user.task import TaskSet
 from locust.user.users import User
 
-from squall.actors.counting.usage import GcWatch, Usage, cpu_ns, gc_count
 from squall.actors.locust.locustfile import Loaded, fire_init
 from squall.actors.locust.request_rows import RequestRows
 from squall.actors.locust.row_ring import RowWriter
 from squall.actors.locust.settings import LocustSettings
 from squall.actors.locust.user_watch import UserCounts, UserWatch
 from squall.actors.triton_user.handed import Handed
+from squall.actors.worker_usage import GcWatch, Usage, cpu_ns, gc_count
 from squall.scenarios.units import NS_PER_S
 
 ENDED, NOTED = "squall_ended", "squall_noted"

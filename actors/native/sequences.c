@@ -1,4 +1,4 @@
-/* Requests of sequences: whose turn it is, as squall.actors.sequences.turns says it, and what each says of its own.
+/* Requests of sequences: whose turn it is, as squall.actors.load.sequence_turns says it, and what each says of its own.
 
    open loop    a0 ──────┤ a1 ────┤           a1 was due here ▼, and is released when a0 has ended
                 ▲   ▼        ▲

@@ -9,26 +9,15 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 from squall.actors.net.stream import Address
+from squall.scenarios.records import AddressFacts
 from squall.scenarios.units import NS_PER_S
 
 SILENT = "it takes no connections"
 PATIENCE_NS = 5 * NS_PER_S
 """For the connections that went to silent addresses first."""
 _OWN = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL)
-
-
-@dataclass(frozen=True)
-class AddressUse:
-    """What one worker had of an address of a server: connections that came about, and why it was left out, empty where
-    it was not."""
-
-    server: str
-    address: str
-    n_connections: int
-    why_left_out: str = ""
 
 
 def is_own(error: OSError) -> bool:
@@ -85,12 +74,17 @@ class Spread:
             self.leave_out(number, SILENT)
         return True
 
-    def used(self, server: str) -> tuple[AddressUse, ...]:
+    def used(self, server: str) -> tuple[AddressFacts, ...]:
         """Of each address, in the order of their text."""
         return tuple(
             sorted(
                 (
-                    AddressUse(server, str(address), n_made, why if is_out else "")
+                    AddressFacts(
+                        server=server,
+                        address=str(address),
+                        n_connections=n_made,
+                        why_left_out=why if is_out else "",
+                    )
                     for address, n_made, why, is_out in zip(
                         self.addresses, self._n_made, self._why, self._is_out, strict=True
                     )

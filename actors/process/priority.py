@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+from squall.scenarios.records import RayPriority
+
 Priority = Literal["auto", "realtime", "normal"]
 POLICY_NAMES = {0: "other", 1: "fifo", 2: "rr", 3: "batch", 5: "idle", 6: "deadline", 7: "ext"}
 REALTIME_PRIORITY = 1
@@ -54,18 +56,6 @@ class Choice:
     is_realtime: bool
     niceness: int
     why_not: str = ""
-
-
-@dataclass(frozen=True)
-class Scheduling:
-    """What a sending thread got; `cores` it may run on, empty: all of the process. `why_less`: empty where it got
-    what was asked for."""
-
-    policy: str
-    realtime_priority: int
-    niceness: int
-    cores: tuple[int, ...] = ()
-    why_less: str = ""
 
 
 class System(Protocol):
@@ -200,17 +190,7 @@ def own_session_niceness(niceness: int, path: Path = Path("/proc/self/autogroup"
             path.write_text(str(niceness))
 
 
-@dataclass(frozen=True)
-class Settled:
-    """Niceness and oom_score_adj of a process as it was started, and as it made them."""
-
-    niceness_given: int
-    niceness: int
-    oom_score_adj_given: int
-    oom_score_adj: int
-
-
-def settle_process(system: System = LINUX, oom: Path = Path("/proc/self/oom_score_adj")) -> Settled:
+def settle_process(system: System = LINUX, oom: Path = Path("/proc/self/oom_score_adj")) -> RayPriority:
     """Undoes what Ray gives to what it starts, where the system allows: niceness 15, and the first place among the
     kernel's victims. For a process that starts."""
     given = max((now for _, now in _nicenesses(system)), default=0)
@@ -219,7 +199,12 @@ def settle_process(system: System = LINUX, oom: Path = Path("/proc/self/oom_scor
     if oom_given > 0:
         with suppress(OSError):
             oom.write_text("0")
-    return Settled(given, niceness, oom_given, _oom(oom))
+    return RayPriority(
+        niceness_given=given,
+        niceness=niceness,
+        oom_score_adj_given=oom_given,
+        oom_score_adj=_oom(oom),
+    )
 
 
 def _oom(path: Path) -> int:

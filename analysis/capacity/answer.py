@@ -12,7 +12,7 @@ from squall.analysis.capacity.probe import BRACKET, LOW, Probe
 from squall.analysis.capacity.rows import Row
 from squall.analysis.capacity.search import CONFIDENCE, LEVEL, SHARE, Found, Interval, Safe, SeedEdge
 from squall.analysis.decisions.figures import BROKEN, INVALID, KEPT
-from squall.analysis.tables.document import to_json
+from squall.analysis.record import to_json
 from squall.scenarios.plan.rates import Scale
 
 SCHEMA_VERSION = 1

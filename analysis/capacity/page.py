@@ -13,7 +13,7 @@ from squall.analysis.render.decision_page import DecisionPage, DecisionTable
 from squall.analysis.render.plots_data import Plot, Points, Series
 from squall.analysis.render.trace_plots import Band, Styled
 from squall.analysis.wording import count_text, duration_text, rate_text, share_text
-from squall.scenarios.promises.promise import TIMES
+from squall.scenarios.promises import TIMES
 from squall.scenarios.units import NS_PER_MS
 
 RATE = "offered rate, requests per s"

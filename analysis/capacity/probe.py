@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from squall.analysis.decisions.figures import BROKEN, INVALID, KEPT, UNDECIDED, PromiseFigures, worst_verdict
-from squall.scenarios.promises.promise import Promise
+from squall.scenarios.promises import Promise
 
 BRACKET, LOW, CONFIRM = "bracket", "low", "confirm"
 """What a probe is for: a seed's edge, whether it is monotone, whether the safe load is kept."""

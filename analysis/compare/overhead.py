@@ -18,7 +18,7 @@ from squall.analysis.compare.run_figures import METRICS, Reading, RunFigures, ru
 from squall.analysis.statistics.paired import LEAST_PAIRS, paired_ratio
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest
-from squall.analysis.tables.sealed import SealedVerdict
+from squall.analysis.tables.sealed import Verdict
 from squall.analysis.wording import share_text
 from squall.scenarios.errors import AnalysisError, SquallError
 
@@ -93,7 +93,7 @@ def _judge(folder: Path, plan: PairRun) -> _Judged:
         return _Judged(plan, Manifest(), None, f"made no run: {plan.error}")
     try:
         store = RunStore.open(folder / plan.run)
-        verdict = store.manifest.verdict or SealedVerdict(status="not sealed")
+        verdict = store.manifest.verdict or Verdict(status="not sealed")
         if verdict.status != "VALID":
             why = "; ".join(verdict.reasons[:1]) or plan.error
             return _Judged(plan, store.manifest, None, f"is {verdict.status}{f': {why}' if why else ''}")

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from squall.analysis.compare.run_figures import Reading
-from squall.analysis.record import from_json
+from squall.analysis.record import from_json, to_json
 from squall.analysis.storage.beneath import read_plain
-from squall.analysis.tables.document import to_json
 from squall.scenarios.errors import AnalysisError
 from squall.scenarios.foreign_text import is_component, json_of
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from squall.analysis.decisions.figures import BROKEN, KEPT
-from squall.scenarios.promises.promise import Promise
+from squall.scenarios.promises import Promise
 
 
 @dataclass(frozen=True)

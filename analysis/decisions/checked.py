@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 
 from squall.analysis.decisions.figures import BROKEN, INVALID, KEPT, UNDECIDED, PromiseFigures, worst_verdict
 from squall.analysis.decisions.over_seeds import PromiseDecision, SeedPromise, decide
+from squall.analysis.record import to_json
 from squall.analysis.shown import escaped_lines, markdown_row, markdown_text
-from squall.analysis.tables.document import to_json
 from squall.analysis.wording import share_text
 
 SCHEMA_VERSION = 1

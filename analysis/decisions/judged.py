@@ -20,12 +20,12 @@ from squall.analysis.decisions.figures import (
 )
 from squall.analysis.limits import LIMITS
 from squall.analysis.requests.burst_spans import find_bursts
-from squall.analysis.requests.failures import failures_of
+from squall.analysis.requests.failures import failure_words, failures_of
 from squall.analysis.requests.requests import Labels, Requests
 from squall.analysis.requests.streams import ResponseTimes
 from squall.analysis.statistics.latency import Quantile, quantiles
 from squall.analysis.wording import count_text, rate_text
-from squall.scenarios.promises.promise import OF_RESPONSES, Promise
+from squall.scenarios.promises import OF_RESPONSES, Promise
 from squall.scenarios.units import NS_PER_S
 
 WINDOW_NS = NS_PER_S
@@ -397,7 +397,5 @@ def _failure(late: Requests) -> str:
     """The commonest way in which late requests failed, in the server's words; empty of none."""
     failures = failures_of(late)
     return (
-        f"{count_text(failures.groups[0].n)} x {failures.words(failures.groups[0])}"
-        if failures.groups
-        else ""
+        f"{count_text(failures.groups[0].n)} x {failure_words(failures.groups[0])}" if failures.groups else ""
     )

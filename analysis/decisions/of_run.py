@@ -15,16 +15,15 @@ from squall.analysis.decisions.late_parts import late_parts
 from squall.analysis.locust.figures import LocustFigures
 from squall.analysis.requests.cold import ColdFigures, LateFrom, is_much, is_within
 from squall.analysis.requests.cold_words import advice_text, stretches_text
-from squall.analysis.requests.failures import FailureFigures
 from squall.analysis.requests.requests import Labels, Requests
 from squall.analysis.requests.streams import ResponseTimes, response_times
 from squall.analysis.storage.query import connect
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest
+from squall.analysis.tables.sealed import Failures
 from squall.analysis.wording import share_text
 from squall.scenarios.errors import AnalysisError
-from squall.scenarios.promises.grammar import parse_promises
-from squall.scenarios.promises.promise import OF_RESPONSES, Promise
+from squall.scenarios.promises import OF_RESPONSES, Promise, parse_promises
 
 
 def promises_of(manifest: Manifest) -> tuple[Promise, ...]:
@@ -36,7 +35,7 @@ def promises_of(manifest: Manifest) -> tuple[Promise, ...]:
 
 
 def unexpected_failures(
-    failures: FailureFigures, promises: Sequence[PromiseFigures] | None, locust: LocustFigures | None = None
+    failures: Failures, promises: Sequence[PromiseFigures] | None, locust: LocustFigures | None = None
 ) -> str:
     """Why a run failed: what the locustfile says of it by an exit code, and that more requests failed than
     `expect.failures` allows; empty if neither is so. A promise about failures takes the place of the latter."""

@@ -12,7 +12,7 @@ from squall.analysis.experiments.cell_figures import CellFigures, MeanFigure, ce
 from squall.analysis.experiments.drift import Drift, drift_of
 from squall.analysis.experiments.rivals import Ranking, apart, is_low_better, rank, values_of
 from squall.analysis.experiments.rows import CELL, CONFIRM, REFERENCE, RunRow
-from squall.analysis.tables.document import to_json
+from squall.analysis.record import to_json
 
 SCHEMA_VERSION = 1
 FRONT, PERHAPS = "front", "perhaps"

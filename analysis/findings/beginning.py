@@ -12,7 +12,7 @@ from squall.analysis.findings.rules.rule import RowLink
 from squall.analysis.findings.rules.shares import LATENCY
 from squall.analysis.requests.cold import BATCHES, DRIFT, RESPONSES, ColdFigures
 from squall.analysis.requests.cold_words import advice_text, cold_text
-from squall.analysis.storage.query import literal
+from squall.analysis.storage.parquet import literal
 from squall.analysis.wording import count_text, duration_text, share_text
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from squall.analysis.findings.rules.shares import Key
 from squall.analysis.metrics.measures import instance_key
-from squall.analysis.storage.query import literal
+from squall.analysis.storage.parquet import literal
 from squall.analysis.tables.manifest import Manifest
 from squall.analysis.wording import count_text, duration_text, rate_text
 

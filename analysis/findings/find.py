@@ -18,21 +18,28 @@ from squall.analysis.findings.rows import link, scope_filter
 from squall.analysis.findings.rules.body_rules import BODY_RULES
 from squall.analysis.findings.rules.classifier import Classification, classify
 from squall.analysis.findings.rules.confidence import Confidence, RunState
-from squall.analysis.findings.rules.cpu_rules import STARVED, cpu_measures
 from squall.analysis.findings.rules.facts import facts, wall_partition
-from squall.analysis.findings.rules.gpu_rules import gpu_measures
 from squall.analysis.findings.rules.rule import Measures
 from squall.analysis.findings.rules.shares import (
     BODY_PARTS,
     Key,
     Sums,
     batch_sums,
+    cpu_measures,
     device_shares,
+    gpu_measures,
     is_cpu,
     response_shares,
 )
-from squall.analysis.findings.rules.tried import rules_of
-from squall.analysis.findings.rules.window_rules import CLIENT, CLIENT_LAG_RATIO, QUEUE, REFUSED, UNSERVED
+from squall.analysis.findings.rules.tried import RULES, rules_of
+from squall.analysis.findings.rules.window_rules import (
+    CLIENT,
+    CLIENT_LAG_RATIO,
+    QUEUE,
+    REFUSED,
+    STARVED,
+    UNSERVED,
+)
 from squall.analysis.findings.sent import SentRequests
 from squall.analysis.findings.statistics import statistics_finding
 from squall.analysis.findings.tail import Tail, tail_finding, tails
@@ -49,11 +56,10 @@ from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.deployed import ModelFacts, ServerFacts
 from squall.analysis.tables.manifest import Manifest
 from squall.analysis.tables.nsys import OPERATIONS
-from squall.analysis.tables.sealed import SealedVerdict
+from squall.analysis.tables.sealed import Verdict
 from squall.analysis.verdict.cpu_shares import CpuShares
 from squall.analysis.verdict.gpu_shares import GpuShares
-from squall.analysis.verdict.validity import Samples, run_gpus, run_shares
-from squall.analysis.verdict.verdict import VerdictFigures
+from squall.analysis.verdict.run_view import Samples, run_gpus, run_shares
 from squall.analysis.wording import count_text, share_text
 
 if TYPE_CHECKING:
@@ -69,7 +75,7 @@ _TABLES = ("batch_costs", "joined", "requests", *OPERATIONS)
 def find(
     store: RunStore,
     metrics: RunMetrics | None,
-    verdict: VerdictFigures | None = None,
+    verdict: Verdict | None = None,
     unmet_checks: Sequence[str] = (),
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
     cpus: Sequence[CpuShares] | None = None,
@@ -135,7 +141,8 @@ def find(
         return _behind_their_beginnings(view, found, cold or {})
 
 
-_BY_OTHERS = ("shared GPU", "starved by others", "starved by the client", "throttled by a CPU quota")
+_BY_OTHERS = frozenset(rule.name for rule in RULES if rule.asked_where)
+"""What others took of the server's CPU or GPU, or a quota held back."""
 
 
 def _behind_their_beginnings(
@@ -177,7 +184,7 @@ class _Client:
     advice: str
 
 
-def _client(store: RunStore, verdict: VerdictFigures | SealedVerdict | None) -> _Client:
+def _client(store: RunStore, verdict: Verdict | None) -> _Client:
     """`verdict`: without checks it never looked at the load generator, as that of an aborted run."""
     found = verdict.client_bottleneck if verdict is not None else None
     if found is not None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from squall.analysis.findings.finding import Rows, Scope
 from squall.analysis.findings.rules.rule import RowLink
-from squall.analysis.storage.query import literal
+from squall.analysis.storage.parquet import literal
 
 if TYPE_CHECKING:
     import duckdb

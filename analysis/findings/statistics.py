@@ -43,7 +43,7 @@ def statistics_finding(
     """The finding of the window level; None where no request of the phase succeeded at the model under load.
 
     `found`: the models of the phase and server but those of other loads; `under_load`: the manifest's entry, with
-    `model` and, of an ensemble, `steps`; `length_ns`: of the phase; `cpu`: `cpu_rules.cpu_measures` of it;
+    `model` and, of an ensemble, `steps`; `length_ns`: of the phase; `cpu`: `shares.cpu_measures` of it;
     `serving`: how the server serves its models, by name.
     """
     named = next((one for one in found if one.model == under_load.model), None)

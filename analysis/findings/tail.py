@@ -25,7 +25,7 @@ from squall.analysis.findings.rules.confidence import Confidence, RunState, weig
 from squall.analysis.findings.rules.shares import BODY_PARTS, LATENCY
 from squall.analysis.findings.sent import Sent
 from squall.analysis.statistics.latency import smallest_n
-from squall.analysis.storage.query import literal
+from squall.analysis.storage.parquet import literal
 from squall.analysis.wording import count_text, duration_text, share_text
 
 if TYPE_CHECKING:

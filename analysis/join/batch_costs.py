@@ -57,7 +57,7 @@ def write_batch_costs(
     """
     with (
         store.replacing("batch_costs") as new,
-        held_folder(".spill-", store.run_dir) as folder,
+        held_folder(store.run_dir) as folder,
     ):
         with connect(store, [], memory_limit_bytes) as connection:
             slices = plan_slices(connection, store, folder / "executions.parquet", memory_limit_bytes)

@@ -27,8 +27,8 @@ import numpy as np
 from squall.analysis.clocks.timeline import phase_spans
 from squall.analysis.join.executions import TRACE, add_executions
 from squall.analysis.recorded import add_windows
-from squall.analysis.storage.places.duckdb_files import read_parquet
-from squall.analysis.storage.query import attach, literal
+from squall.analysis.storage.parquet import literal, read_parquet
+from squall.analysis.storage.query import attach
 from squall.analysis.storage.row_groups import RowGroup, read_columns, row_groups
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.collected import ProfiledPhase

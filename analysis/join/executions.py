@@ -9,7 +9,7 @@
 A server has its executions from rows of `batches`, if it has any, else from its trace.
 
 A request that passes several models of a server, as the steps of an ensemble, is named by a batch of each. It belongs
-to the longest step on its critical path (`squall.analysis.steps.critical_path`). Where a server executed one model
+to the longest step on its critical path (`squall.analysis.join.critical_path`). Where a server executed one model
 only, to the batch that starts first.
 
 A model that is decoupled (`ServerFacts.decoupled`) works on after its executions: what the GPU did within one is not
@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from squall.analysis.join.critical_path import critical_paths
 from squall.analysis.join.named_ids import id_spans
-from squall.analysis.steps.critical_path import critical_paths
 from squall.analysis.storage.query import attach
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.columns import NO_DEVICE

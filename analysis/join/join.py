@@ -16,7 +16,7 @@ floor(K c / R) - floor(K b / R): the parts of a whole batch add up to K. Request
 request id that stands in several rows, each has the batch, and the first in time has the part.
 
 Table `steps` has all executions that such a request passed, and those of other models within them that name nobody
-(`squall.analysis.steps`). A run in which no request passed several has no such table.
+(`squall.analysis.join.critical_path`). A run in which no request passed several has no such table.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from squall.analysis.join.server_parts import PARTS
 from squall.analysis.join.slices import JoinSlice, join_slice
 from squall.analysis.join.sources import Sources, write_sources
 from squall.analysis.join.step_rows import step_slice
-from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, Spread, connect, in_turn, scratch_folder
+from squall.analysis.storage.held_folder import held_folder
+from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, Spread, connect, in_turn
 from squall.analysis.storage.store import RunStore
 from squall.scenarios.errors import MissingTable
 
@@ -96,7 +97,7 @@ def write_joined(
     if not store.has("batch_costs"):
         write_batch_costs(store, memory_limit_bytes=memory_limit_bytes, spread=spread)
     rows_per_slice = min(_MOST_ROWS, max(_LEAST_ROWS, memory_limit_bytes // _ROW_BYTES))
-    with scratch_folder(store.run_dir) as folder:
+    with held_folder(store.run_dir) as folder:
         sources = write_sources(store, folder, rows_per_slice, memory_limit_bytes)
         _write(store, "joined", sources, spread)
         if sources.step_spans:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,6 @@ from squall.analysis.join.server_parts import server_parts, share_of
 from squall.analysis.join.sources import FIRST, Sources
 from squall.analysis.schema import arrow_schema
 from squall.analysis.storage.part import NewParts
-from squall.analysis.storage.places.place import Part
 from squall.analysis.storage.row_groups import read_span
 from squall.analysis.tables.deployed import NodeFacts
 from squall.analysis.tables.derived import DEVICE_COSTS
@@ -43,7 +43,7 @@ class JoinSlice:
     """Part `number` of `joined`, or of `steps`. Pickles."""
 
     run: str
-    requests: tuple[Part, ...]
+    requests: tuple[Path, ...]
     nodes: Mapping[str, NodeFacts]
     sources: Sources
     number: int

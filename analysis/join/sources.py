@@ -20,6 +20,7 @@ import duckdb
 import pyarrow as pa
 
 from squall.analysis.clocks.errors import ClockErrors
+from squall.analysis.join.children import find_children
 from squall.analysis.join.executions import add_executions, add_named
 from squall.analysis.join.meanwhile import GPU_STATE, GPU_STATES, NO_GPU_STATES, NOT_THERE, add_while_there
 from squall.analysis.join.named_ids import id_spans, n_repeated
@@ -33,9 +34,8 @@ from squall.analysis.join.server_parts import (
     TRITON_SUMS,
 )
 from squall.analysis.recorded import add_windows
-from squall.analysis.steps.children import find_children
-from squall.analysis.storage.places.duckdb_files import read_parquet
-from squall.analysis.storage.query import connect, literal
+from squall.analysis.storage.parquet import literal, read_parquet
+from squall.analysis.storage.query import connect
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.columns import NO_DEVICE
 from squall.analysis.tables.deployed import NodeFacts, ServerFacts

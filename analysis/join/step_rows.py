@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from squall.analysis.join.critical_path import waited_from
 from squall.analysis.join.slices import JoinSlice, found_rows, places, sorted_requests
 from squall.analysis.schema import arrow_schema
-from squall.analysis.steps.critical_path import waited_from
 from squall.analysis.storage.row_groups import NULL, read_span
 
 BY_ID, BY_TIME = "id", "time"

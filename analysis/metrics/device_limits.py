@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from squall.analysis.nsys.allowed import UUID
 from squall.analysis.nsys.report import NsysReport
 from squall.analysis.occupancy import DeviceLimits, limits_of
-from squall.analysis.storage.places.place import metadata_of
 from squall.analysis.storage.store import RunStore
 from squall.scenarios.errors import AnalysisError
 
@@ -37,7 +37,7 @@ def _by_nsys(store: RunStore) -> dict[str, DeviceLimits]:
     found: dict[str, DeviceLimits] = {}
     for path in sorted(store.folder("nsys").glob("**/TARGET_INFO_GPU.parquet")):
         try:
-            if metadata_of(path).num_rows > _MOST_ROWS:
+            if pq.read_metadata(path).num_rows > _MOST_ROWS:
                 continue
             with NsysReport(path.parent).connect() as connection:
                 rows = connection.execute(_GPUS, {"uuid": UUID.pattern}).fetchall()

@@ -29,7 +29,7 @@ from squall.analysis.nsys.queries import CALLS, GPUS, LAUNCHES, RANGES, TIED, TI
 from squall.analysis.nsys.ranges import BatchRanges, batch_ranges
 from squall.analysis.nsys.report import ROWS_AT_A_TIME, NsysReport
 from squall.analysis.nsys.scrub import parquet_options
-from squall.analysis.storage.places.duckdb_files import read_parquet
+from squall.analysis.storage.parquet import read_parquet
 
 if TYPE_CHECKING:
     import duckdb

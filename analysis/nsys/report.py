@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from squall.analysis.nsys.allowed import ALLOWED, KERNEL, META, STRINGS, AllowedTable
-from squall.analysis.storage.places.duckdb_files import read_parquet
+from squall.analysis.storage.parquet import read_parquet
 from squall.scenarios.errors import AnalysisError
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class NsysReport:
         """
         import duckdb
 
-        from squall.analysis.storage.databases import database
+        from squall.analysis.storage.query import database
 
         try:
             spill = TemporaryDirectory(prefix=".spill-", dir=self._folder.parent)

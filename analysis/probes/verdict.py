@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from squall.analysis.tables.sealed import SealedCheck, SealedVerdict
+from squall.analysis.tables.sealed import CheckResult, Verdict
 
 MOST_SPREAD = 0.25
 """Of the medians of the repeats, from the least to the most, by the middle one: published gains are of about 0.3, and
@@ -28,7 +28,7 @@ Facts = Mapping[str, Any]
 
 def judge_probe(
     kind: str, device: str, rows: pa.Table, facts: Facts, gpu_samples: Sequence[Facts], before: Facts
-) -> SealedVerdict:
+) -> Verdict:
     """`rows`: table `probe_calls` or `probe_stages`. `gpu_samples`: rows of that table during the probe. `before`:
     `util`, the busiest of the probe's GPU as a ratio, and `n_processes` on it, each None where NVML does not tell."""
     checks = [_spread(kind, rows), _queued(facts["host_share"])]
@@ -37,21 +37,21 @@ def judge_probe(
     if kind == "pipeline":
         checks.append(_outputs(facts["differing"]))
     reasons = tuple(one.reason for one in checks if one.reason)
-    return SealedVerdict(status="INVALID" if reasons else "VALID", reasons=reasons, checks=tuple(checks))
+    return Verdict(status="INVALID" if reasons else "VALID", reasons=reasons, checks=tuple(checks))
 
 
 def _check(
     name: str, value: float | None, limit: float, unit: str, meaning: str, reason: str, why_not: str = ""
-) -> SealedCheck:
+) -> CheckResult:
     """`reason` counts where the value is above the limit; `why_not` where there is no value."""
     is_met = value is None or value <= limit
-    return SealedCheck(
+    return CheckResult(
         name=name, value=value, limit=limit, unit=unit, is_met=is_met, meaning=meaning,
         reason="" if is_met else reason, not_assessed=why_not if value is None else "",
     )  # fmt: skip
 
 
-def _spread(kind: str, rows: pa.Table) -> SealedCheck:
+def _spread(kind: str, rows: pa.Table) -> CheckResult:
     found = spreads(kind, rows)
     worst = max(found, key=lambda name: found[name], default="")
     value = found.get(worst)
@@ -92,7 +92,7 @@ def spreads(kind: str, rows: pa.Table) -> dict[str, float]:
     return found
 
 
-def _queued(share: Facts) -> SealedCheck:
+def _queued(share: Facts) -> CheckResult:
     """Of the thread that makes the calls, while nothing else was recorded."""
     queued_ns, cpu_ns = share.get("queued_ns"), share.get("cpu_ns")
     value = None
@@ -106,7 +106,7 @@ def _queued(share: Facts) -> SealedCheck:
     )  # fmt: skip
 
 
-def _alone(before: Facts) -> tuple[SealedCheck, SealedCheck]:
+def _alone(before: Facts) -> tuple[CheckResult, CheckResult]:
     util, n_processes = before.get("util"), before.get("n_processes")
     return (
         _check(
@@ -122,7 +122,7 @@ def _alone(before: Facts) -> tuple[SealedCheck, SealedCheck]:
     )  # fmt: skip
 
 
-def _held_down(samples: Sequence[Facts]) -> SealedCheck:
+def _held_down(samples: Sequence[Facts]) -> CheckResult:
     told = [one["throttle_reasons"] for one in samples if one.get("throttle_reasons") is not None]
     n_held = sum(1 for reasons in told if reasons & HELD_DOWN)
     return _check(
@@ -133,7 +133,7 @@ def _held_down(samples: Sequence[Facts]) -> SealedCheck:
     )  # fmt: skip
 
 
-def _outputs(differing: Mapping[str, str]) -> SealedCheck:
+def _outputs(differing: Mapping[str, str]) -> CheckResult:
     told = "; ".join(f"{name}: {why}" for name, why in differing.items())
     return _check(
         "outputs alike", len(differing), 0, "count", "variants whose outputs are not those of the modules alone",

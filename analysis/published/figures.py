@@ -20,8 +20,8 @@ from squall.analysis.requests.closed_loop import UserFigures
 from squall.analysis.storage.intact import require_intact
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary_file import Summary
+from squall.analysis.tables.sealed import Verdict
 from squall.analysis.verdict.user_checks import LATE_CHECK, USERS_CHECK
-from squall.analysis.verdict.verdict import VerdictFigures
 from squall.scenarios.errors import MissingTable
 from squall.scenarios.units import NS_PER_S
 
@@ -128,11 +128,11 @@ def _mean(
     return sum(length * value for length, value in known) / total if total else None
 
 
-def is_client_bound(verdict: VerdictFigures) -> bool:
+def is_client_bound(verdict: Verdict) -> bool:
     """Whether the run's own verdict says that its load generator was the limit: it names a bottleneck of the client, or
     users were not accounted for, or were late."""
     unmet = {check.name for check in verdict.checks if check.reason}
-    return verdict.client_bottleneck is not None or bool(unmet & {USERS_CHECK, LATE_CHECK})
+    return verdict.client_bottleneck is not None or bool(unmet & {USERS_CHECK.name, LATE_CHECK.name})
 
 
 def regime_figures(findings: Sequence[Finding], is_client: bool = False) -> Figures:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from squall.analysis.join.children import ChildModel
 from squall.analysis.limits import LIMITS
 from squall.analysis.requests.by_server import ServerLoad, ServersFigures
 from squall.analysis.requests.closed_loop import UserFigures
@@ -12,7 +13,6 @@ from squall.analysis.requests.sequences import SequenceFigures
 from squall.analysis.requests.stimulus import Stimulus
 from squall.analysis.requests.streams import StreamFigures
 from squall.analysis.statistics.latency import Quantile
-from squall.analysis.steps.children import ChildModel
 from squall.analysis.summary.step_figures import StepFigures
 from squall.analysis.summary.stragglers import Straggler
 from squall.analysis.verdict.phase_figures import LoadFigures, ModelLoad, RateFigures, SeriesFigures

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from squall.analysis.locust.lines import locust_notes
+from squall.analysis.record import to_json
 from squall.analysis.render.diagnosis_lines import finding_lines, instance_text
 from squall.analysis.render.figure_lines import (
     burstiness,
@@ -36,7 +37,6 @@ from squall.analysis.storage.intact import refuse_probe
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary import summarise
 from squall.analysis.summary.summary_file import Summary
-from squall.analysis.tables.document import to_json
 from squall.analysis.tables.manifest import Manifest
 from squall.analysis.wording import (
     LATENCY_LABELS,

@@ -51,6 +51,7 @@ from squall.analysis.requests.stimulus import Stimulus
 from squall.analysis.summary.identities import Identity
 from squall.analysis.summary.summary_file import Summary
 from squall.analysis.tables.collected import BY_HOOK, BY_LIBRARY, CollectorState
+from squall.analysis.tables.sealed import Verdict
 from squall.analysis.verdict.lag_parts import LagPart
 from squall.analysis.verdict.phase_figures import (
     BatchFigures,
@@ -58,7 +59,6 @@ from squall.analysis.verdict.phase_figures import (
     OutcomeFigures,
     TritonFigures,
 )
-from squall.analysis.verdict.verdict import VerdictFigures
 from squall.analysis.wording import LATENCY_LABELS, count_text, duration_text, rate_text, share_text
 
 WIDTH = 80
@@ -418,7 +418,7 @@ def _missing_lines(collectors: Mapping[str, CollectorState]) -> list[str]:
     return [f"{', '.join(missing)}: why, and the mend, stand in report.html"] if missing else []
 
 
-def _verdict(verdict: VerdictFigures) -> RenderableType:
+def _verdict(verdict: Verdict) -> RenderableType:
     """The status with the first cause beside it, the other reasons, and how many checks are met."""
     met = [check for check in verdict.checks if check.is_met]
     n_left = sum(bool(check.not_assessed) for check in verdict.checks)

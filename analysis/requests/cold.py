@@ -34,7 +34,8 @@ from squall.analysis.arrays import Bools, Floats, Int64s
 from squall.analysis.clocks.timeline import RunPhase, phase_spans
 from squall.analysis.requests.requests import Requests
 from squall.analysis.statistics.latency import Quantile, quantiles
-from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect, literal
+from squall.analysis.storage.parquet import literal
+from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest
 from squall.scenarios.units import NS_PER_S

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from squall.analysis.arrays import Bools, Int64s, Integers
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest
-from squall.scenarios.promises.promise import DECIDED
+from squall.scenarios.promises import DECIDED
 
 Arrange = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
 
@@ -246,7 +246,7 @@ def model_names(requests: Requests, manifest: Manifest) -> list[str]:
     of their names; of a run of one model that of its requests."""
     stated, kinds = list(manifest.stated_models), sorted(requests.request_kind.counts().keys() - {""})
     servers = manifest.servers.values()
-    if len(stated) < 2 and len(kinds) < 2 and not any(server.others for server in servers):
+    if len(stated) < 2 and len(kinds) < 2 and not any(len(server.models) > 1 for server in servers):
         return kinds
     served = [one.model for server in servers for one in server.models]
     return list(dict.fromkeys(name for name in (*stated, *served, *kinds) if name))

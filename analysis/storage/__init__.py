@@ -1,1 +1,1 @@
-"""The run directory: parts of tables, the manifest, the seal, DuckDB over them."""
+"""The run directory: parts of tables, the manifest, the seal, its copy in object storage, DuckDB over it."""

@@ -6,12 +6,16 @@ import errno
 import os
 import secrets
 import stat
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import BinaryIO
 
 from squall.scenarios.errors import StoreError
 from squall.scenarios.foreign_file import plain_opener
 
+FileOpener = Callable[[Path], BinaryIO]
+"""Makes the file at a path, where nothing may lie yet, for binary writing. Handed in so that a test can fill the
+disk."""
 MOST_SMALL_BYTES = 256 * 1024**2
 """No document of a run, its log among them, is larger: it is held in memory."""
 _LEAVINGS = {
@@ -68,3 +72,19 @@ def new_file(path: Path) -> BinaryIO:
 def passing_name(path: Path, ending: str) -> Path:
     """A name beside `path` that nobody can foresee, for a file that takes its place when it is whole."""
     return path.with_name(f"{secrets.token_hex(8)}-{path.name}{ending}")
+
+
+def write_atomically(path: Path, pieces: Iterable[bytes], open_file: FileOpener = new_file) -> None:
+    """Puts `pieces`, one after another, at `path`: the old file or the whole new one, at every instant. Raises
+    OSError, and what the pieces raise."""
+    temporary = passing_name(path, ".new")
+    try:
+        with open_file(temporary) as file:
+            for piece in pieces:
+                file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -8,14 +8,14 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from squall.analysis.storage.part import error_reason
-from squall.scenarios.errors import SquallError, StoreError
+from squall.analysis.storage.part import disk_errors
+from squall.scenarios.errors import SquallError
 
-PREFIXES = (".scratch-", ".spill-")
+_PREFIX = ".spill-"
 _LOOK_EVERY_S = 0.2
 
 
@@ -28,35 +28,38 @@ def sole_holder(
     Raises `refused` where another holds it still after `within_s`, StoreError where it cannot be opened. A file system
     without such locks (NFS has none of folders) refuses nobody.
     """
-    try:
+    with disk_errors(f"cannot open {folder}"):
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise StoreError(f"cannot open {folder}: {error_reason(error)}") from error
     until_s = time.monotonic() + within_s
     try:
-        while True:
-            try:
-                fcntl.flock(lock, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-            except BlockingIOError as error:
+        with suppress(OSError):
+            while not _is_locked(lock, fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX):
                 if time.monotonic() >= until_s:
-                    raise refused from error
-            except OSError:
-                break
-            else:
-                break
-            time.sleep(_LOOK_EVERY_S)
+                    raise refused
+                time.sleep(_LOOK_EVERY_S)
         yield
     finally:
         os.close(lock)
 
 
+def _is_locked(lock: int, how: int) -> bool:
+    """Whether the open folder is locked so from now on, not as another process has it. Raises OSError where the file
+    system has no such locks."""
+    try:
+        fcntl.flock(lock, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 @contextmanager
-def held_folder(prefix: str, parent: Path) -> Iterator[Path]:
-    """A new folder in `parent`, gone at the end; `prefix` is one of `PREFIXES`. Raises OSError where none can be."""
-    assert prefix in PREFIXES
-    # before it is locked a sweep may take it: only that of another process that analyses the same run
-    directory = TemporaryDirectory(prefix=prefix, dir=parent, ignore_cleanup_errors=True)
-    lock = os.open(directory.name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def held_folder(parent: Path) -> Iterator[Path]:
+    """A new folder in `parent` for what a query spills or tasks share, gone at the end. Raises StoreError where none
+    can be made."""
+    with disk_errors(f"cannot write to {parent}"):
+        # before it is locked a sweep may take it: only that of another process that analyses the same run
+        directory = TemporaryDirectory(prefix=_PREFIX, dir=parent, ignore_cleanup_errors=True)
+        lock = os.open(directory.name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_SH)
         with directory as path:
@@ -67,15 +70,12 @@ def held_folder(prefix: str, parent: Path) -> Iterator[Path]:
 
 def sweep_folders(parent: Path) -> None:
     """Removes those in `parent` whose process is gone."""
-    for path in (path for prefix in PREFIXES for path in parent.glob(f"{prefix}*")):
+    for path in parent.glob(f"{_PREFIX}*"):
         try:
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:  # another process was faster
             continue
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(path, ignore_errors=True)
-        except OSError:  # its owner lives
-            continue
-        finally:
-            os.close(lock)
+        with suppress(OSError):
+            if _is_locked(lock, fcntl.LOCK_EX):  # not by its owner, who lives
+                shutil.rmtree(path, ignore_errors=True)
+        os.close(lock)

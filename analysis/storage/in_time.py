@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from squall.analysis.arrays import Int64s
-from squall.analysis.storage.places.place import parquet_file
+from squall.analysis.storage.parquet import parquet_file
 from squall.analysis.storage.row_groups import NULL, Columns, RowGroup, row_groups
 from squall.analysis.storage.store import RunStore
 from squall.scenarios.errors import AnalysisError

@@ -7,7 +7,7 @@ tables are no fault: what needs them says so.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any
@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from squall.analysis.schema import TABLES, arrow_schema
-from squall.analysis.storage.part import error_reason
-from squall.analysis.storage.places.place import Part, name_of, parquet_file
+from squall.analysis.storage.parquet import parquet_file
+from squall.analysis.storage.part import disk_errors, plain
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.manifest import Manifest, PhaseFacts
+from squall.analysis.tables.manifest import SEALED, Manifest, PhaseFacts
 from squall.analysis.tables.sealed import SealedTable
 from squall.scenarios.errors import AnalysisError, StoreError
 
@@ -55,20 +55,12 @@ def require_intact(store: RunStore, derived_too: bool = False) -> None:
     there; a table may not state more rows than its bytes can hold, nor have a text of more than `LONGEST_TEXT_BYTES`.
     Derived tables are looked at only if asked for: whoever makes them again does not read them.
     """
-    for fault in (*_too_many(store.manifest), *_faults(store.manifest.phases)):
+    for fault in _manifest_faults(store.manifest):
         raise StoreError(f"{store.where} has a manifest that squall did not write: {fault}")
-    if store.is_sealed:
-        _require_as_sealed(store)
-    start_ns = _start_ns(store.manifest)
-    tables = [table for table in store.tables() if derived_too or not TABLES[table].is_derived]
-    for table in tables:
-        sizes = store.sizes(table)
-        n_rows = sum(_require_part(table, part, store, sizes, start_ns) for part in store.parts(table))
-        n_bytes = sum(sizes.values())
-        if n_rows > max(FEW_ROWS, MOST_ROWS_A_BYTE * n_bytes):
-            raise StoreError(
-                f"{store.where}: {table} states {n_rows:,} rows in {n_bytes:,} bytes, which cannot be"
-            )
+    for table, spec in TABLES.items():
+        if derived_too or not spec.is_derived:
+            for fault in _table_faults(table, store):
+                raise StoreError(f"{store.where}: {fault}")
 
 
 @contextmanager
@@ -92,17 +84,16 @@ _SHOWN = 200
 """Characters of what a library says."""
 
 
-def _too_many(manifest: Manifest) -> Iterator[str]:
+def _manifest_faults(manifest: Manifest) -> Iterator[str]:
+    """What in the manifest cannot be, the first of it first."""
     for name, value in {**vars(manifest), "verdict.reasons": manifest.reasons}.items():
         if isinstance(value, tuple | Mapping) and len(value) > MOST_ENTRIES:
             yield f"{name} has {len(value):,} entries, and {MOST_ENTRIES:,} at most are read"
-
-
-def _faults(stated: Iterable[PhaseFacts]) -> Iterator[str]:
-    """Why phases cannot be those of one timeline, the first of it first."""
+    if manifest.state == SEALED and manifest.tables is None:
+        yield "it has no tables"
     names = set[str]()
     last: PhaseFacts | None = None  # of those before, the one that ends last
-    for phase in sorted(stated, key=lambda phase: phase.start_ns):
+    for phase in sorted(manifest.phases, key=lambda phase: phase.start_ns):
         if phase.end_ns < phase.start_ns:
             yield f"phase {phase.name} ends before it starts"
         if last is not None and phase.start_ns < last.end_ns:
@@ -114,122 +105,89 @@ def _faults(stated: Iterable[PhaseFacts]) -> Iterator[str]:
             last = phase
 
 
-def _require_as_sealed(store: RunStore) -> None:
-    stated = store.manifest.tables
-    if stated is None:
-        raise StoreError(f"{store.where} has a manifest that squall did not write: it has no tables")
-    raw = [table for table in TABLES if not TABLES[table].is_derived]
-    for table in raw:
-        sealed = {file.path: file for file in stated.get(table, SealedTable()).files}
-        found = store.sizes(table)
-        for name in sorted({*sealed, *found}):
-            if name not in found:
-                raise StoreError(f"{store.where}: {name} is missing, which the run was sealed with")
-            if name not in sealed:
-                raise StoreError(f"{store.where}: {name} is not of this run: it was not there at the seal")
-            if found[name] != sealed[name].bytes:
-                raise StoreError(f"{store.where}: {name} has changed since the seal")
-
-
-def _start_ns(manifest: Manifest) -> int | None:
-    """When the run started, as far as the manifest says."""
-    if manifest.start_ns is not None:
-        return manifest.start_ns
-    return min((phase.start_ns for phase in manifest.phases), default=None)
-
-
-def _require_part(
-    table: str, part: Part, store: RunStore, sizes: Mapping[str, int], start_ns: int | None
-) -> int:
-    """Its rows."""
-    where, name = store.where, name_of(part, store.run_dir)
-    try:
-        with parquet_file(part) as file:
-            metadata = file.metadata
-            for fault in _part_faults(table, file, sizes.get(name, 0), start_ns):
-                raise StoreError(f"{where}: {name}{fault}")
-    except (OSError, pa.ArrowException) as error:
-        raise StoreError(f"{where}: cannot read {name}: {error_reason(error)}") from error
-    return int(metadata.num_rows)
+def _table_faults(table: str, store: RunStore) -> Iterator[str]:
+    """Why the parts of a table are not those that squall wrote, the first of it first."""
+    manifest = store.manifest
+    parts = {part.relative_to(store.run_dir).as_posix(): part for part in store.parts(table)}
+    sizes = {name: part.stat().st_size for name, part in parts.items()}
+    if store.is_sealed and not TABLES[table].is_derived:
+        sealed = {file.path: file.bytes for file in (manifest.tables or {}).get(table, SealedTable()).files}
+        for name in sorted({*sealed, *sizes}):
+            if name not in sizes:
+                yield f"{name} is missing, which the run was sealed with"
+            elif name not in sealed:
+                yield f"{name} is not of this run: it was not there at the seal"
+            elif sizes[name] != sealed[name]:
+                yield f"{name} has changed since the seal"
+    start_ns = manifest.start_ns
+    if start_ns is None:
+        start_ns = min((phase.start_ns for phase in manifest.phases), default=None)
+    n_rows, n_bytes = 0, sum(sizes.values())
+    for name, part in parts.items():
+        with disk_errors(f"{store.where}: cannot read {name}"), parquet_file(part) as file:
+            for fault in _part_faults(table, file, sizes[name], start_ns):
+                yield f"{name}{fault}"
+            n_rows += file.metadata.num_rows
+    if n_rows > max(FEW_ROWS, MOST_ROWS_A_BYTE * n_bytes):
+        yield f"{table} states {n_rows:,} rows in {n_bytes:,} bytes, which cannot be"
 
 
 def _part_faults(table: str, file: pq.ParquetFile, n_bytes: int, start_ns: int | None) -> Iterator[str]:
     """Why a part of `n_bytes` is none of `table`, as what follows its name, the first of it first."""
     schema, metadata = file.schema_arrow, file.metadata
-    if not _has_own_rows(metadata):
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    counts = [group.num_rows for group in groups]
+    # the same bytes told again and again would be any number of rows
+    starts = [group.column(0).data_page_offset for group in groups if group.num_rows and group.num_columns]
+    is_own = (
+        min(counts, default=0) >= 0 and sum(counts) == metadata.num_rows and len({*starts}) == len(starts)
+    )
+    if not is_own:
         yield " states rows that it has not: it is damaged"
-    for wanted in arrow_schema(table):
-        position = schema.get_field_index(wanted.name)
+    for field in arrow_schema(table):
+        position = schema.get_field_index(field.name)
         if position < 0:
-            yield f" has no column {wanted.name}: it is not of table {table}"
-        found, own = _plain(schema.field(position).type), _plain(wanted.type)
-        if not found.equals(own):
-            yield f": column {wanted.name} is {found}, not {own}"
-    for instant, t_ns in _extremes(metadata, TABLES[table].instants):
-        if t_ns is None:
-            yield f" has no statistics of {instant}, which squall writes: it is damaged"
-        elif start_ns is not None and abs(t_ns - start_ns) > LONGEST_NS:
-            days = (t_ns - start_ns) / (24 * 3600 * 10**9)
-            yield f" has a {instant} that is {days:+.0f} days from the start of the run"
-    yield from _text_faults(table, file, n_bytes)
+            yield f" has no column {field.name}: it is not of table {table}"
+        type_, own = plain(schema.field(position).type), plain(field.type)
+        if not type_.equals(own):
+            yield f": column {field.name} is {type_}, not {own}"
+    places = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
+    for group in groups:
+        for name in TABLES[table].instants:
+            chunk = group.column(places[name])
+            statistics = chunk.statistics
+            has_bounds = statistics is not None and statistics.has_min_max
+            n_nulls = 0 if statistics is None else statistics.null_count
+            if not has_bounds and chunk.num_values not in (0, n_nulls):
+                yield f" has no statistics of {name}, which squall writes: it is damaged"
+            for t_ns in (statistics.min, statistics.max) if has_bounds else ():
+                if start_ns is not None and abs(t_ns - start_ns) > LONGEST_NS:
+                    days = (t_ns - start_ns) / (24 * 3600 * 10**9)
+                    yield f" has a {name} that is {days:+.0f} days from the start of the run"
+    texts = [field.name for field in arrow_schema(table) if pa.types.is_dictionary(field.type)]
+    chunks = [{name: group.column(places[name]) for name in texts} for group in groups]
+    yield from _text_faults(file, chunks, n_bytes)
 
 
-def _text_faults(table: str, file: pq.ParquetFile, n_bytes: int) -> Iterator[str]:
-    """What of its texts is too long. Dictionaries are read where a row group has more text than a value may have: each
-    comes with the first row."""
-    names = [field.name for field in arrow_schema(table) if pa.types.is_dictionary(field.type)]
-    places = _places(file.metadata)
-    groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
-    chunks = [{name: group.column(places[name]) for name in names} for group in groups]
-    for name in names:
-        if any(not _TEXT_ENCODINGS.issuperset(own[name].encodings) for own in chunks):
+def _text_faults(
+    file: pq.ParquetFile, groups: Sequence[Mapping[str, pq.ColumnChunkMetaData]], n_bytes: int
+) -> Iterator[str]:
+    """What is too long of the texts in the row groups. Dictionaries are read where a row group has more text than a
+    value may have: each comes with the first row."""
+    chunks = [(name, chunk) for group in groups for name, chunk in group.items()]
+    for name, chunk in chunks:
+        if not _TEXT_ENCODINGS.issuperset(chunk.encodings):
             yield f": the text of {name} is encoded as squall encodes none"
-    n_text_bytes = sum(chunk.total_uncompressed_size for own in chunks for chunk in own.values())
+    n_text_bytes = sum(chunk.total_uncompressed_size for _, chunk in chunks)
     if n_text_bytes > max(FEW_TEXT_BYTES, MOST_TEXT_A_BYTE * n_bytes):
         yield f" has {n_text_bytes:,} bytes of text in {n_bytes:,} bytes, which squall does not write"
-    for number, own in enumerate(chunks):
-        large = [name for name, chunk in own.items() if chunk.total_uncompressed_size > LONGEST_TEXT_BYTES]
+    for number, group in enumerate(groups):
+        large = [name for name, chunk in group.items() if chunk.total_uncompressed_size > LONGEST_TEXT_BYTES]
         for rows in islice(file.iter_batches(1, row_groups=[number], columns=large), 1 if large else 0):
             for name in large:
                 longest = pc.max(pc.binary_length(rows.column(name).dictionary)).as_py() or 0
                 if longest > LONGEST_TEXT_BYTES:
                     yield f" has a {name} of {longest:,} bytes: no text of a run is that long"
-
-
-def _places(metadata: pq.FileMetaData) -> dict[str, int]:
-    """Where each column is in a row group."""
-    return {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
-
-
-def _has_own_rows(metadata: pq.FileMetaData) -> bool:
-    """Whether a footer counts its rows right, and each row group has bytes of its own: the same bytes told again and
-    again would be any number of rows."""
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    counts = [group.num_rows for group in groups]
-    starts = [group.column(0).data_page_offset for group in groups if group.num_rows and group.num_columns]
-    return (
-        min(counts, default=0) >= 0 and sum(counts) == metadata.num_rows and len(set(starts)) == len(starts)
-    )
-
-
-def _plain(type_: pa.DataType) -> pa.DataType:
-    """What a query reads: text may stand plain or by dictionary."""
-    return type_.value_type if pa.types.is_dictionary(type_) else type_
-
-
-def _extremes(metadata: pq.FileMetaData, columns: tuple[str, ...]) -> Iterator[tuple[str, int | None]]:
-    """Least and greatest value of each of `columns`, by the statistics of each row group; None where these are not
-    there, although it has values."""
-    places = _places(metadata)
-    for group in range(metadata.num_row_groups):
-        for column in columns:
-            chunk = metadata.row_group(group).column(places[column])
-            statistics = chunk.statistics
-            if statistics is not None and statistics.has_min_max:
-                yield column, statistics.min
-                yield column, statistics.max
-            elif chunk.num_values and (statistics is None or statistics.null_count != chunk.num_values):
-                yield column, None
 
 
 def finite(figures: Any, where: str = "") -> tuple[Any, list[str]]:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from squall.analysis.record import to_json
 from squall.analysis.schema import SCHEMA_VERSION
 from squall.analysis.storage.beneath import read_plain
+from squall.analysis.storage.object_folder import ObjectFolder
 from squall.analysis.storage.part import error_reason
-from squall.analysis.storage.places.local_folder import LocalFolder
-from squall.analysis.storage.places.place import Place, read_bytes
-from squall.analysis.tables.document import to_json
 from squall.analysis.tables.manifest import OWN_FIELDS, Manifest, read_manifest
-from squall.analysis.tables.sealed import SealedVerdict
 from squall.scenarios.errors import StoreError
 from squall.scenarios.foreign_text import escaped, json_of
 
@@ -23,23 +21,21 @@ _MOST_BYTES = 64 * 1024**2
 """2,500 times that of a small run: large ones have thousands of workers and clock tracks."""
 
 
-def read_document(lies: Path | Place) -> tuple[Manifest, Mapping[str, Any]]:
+def read_document(lies: Path | ObjectFolder) -> tuple[Manifest, Mapping[str, Any]]:
     """The manifest of the run directory `lies`, and its file with what this version does not know of.
 
     Raises `StoreError` where there is none, or one that cannot be read here.
     """
-    place = LocalFolder(lies) if isinstance(lies, Path) else lies
+    path = lies.address if isinstance(lies, ObjectFolder) else lies
     try:
-        content = (
-            read_plain(lies / MANIFEST, _MOST_BYTES)
-            if isinstance(lies, Path)
-            else read_bytes(place, MANIFEST, _MOST_BYTES)
+        document = json_of(
+            lies.read(MANIFEST, _MOST_BYTES)
+            if isinstance(lies, ObjectFolder)
+            else read_plain(lies / MANIFEST, _MOST_BYTES)
         )
-        document = json_of(content)
     except (OSError, ValueError) as error:
         reason = error_reason(error) if isinstance(error, OSError) else f"{MANIFEST} is not JSON"
-        raise StoreError(f"{place.address} is not a run directory: {reason}") from error
-    path = place.address
+        raise StoreError(f"{path} is not a run directory: {reason}") from error
     if not isinstance(document, dict) or "state" not in document or "run" not in document:
         raise StoreError(f"{path} is not a run directory: {MANIFEST} states no run and state")
     version = document.get("schema_version")
@@ -48,7 +44,7 @@ def read_document(lies: Path | Place) -> tuple[Manifest, Mapping[str, Any]]:
             f"{path} has tables of schema version {escaped(str(version))}; this squall reads version {SCHEMA_VERSION}: "
             "analyze it with the squall that wrote it, or run again"
         )
-    if _is_on_nodes(document):
+    if document.get("kept"):
         raise StoreError(
             f"{path}: rows of this run are not in it, but on the nodes that recorded them: bring them with squall"
             " resume of the squall that recorded it, or run again"
@@ -59,16 +55,8 @@ def read_document(lies: Path | Place) -> tuple[Manifest, Mapping[str, Any]]:
         raise StoreError(f"{path} has a manifest that squall did not write: {error}") from error
 
 
-def _is_on_nodes(document: Mapping[str, Any]) -> bool:
-    """Whether rows of the run lie on nodes, as an earlier squall could leave them there."""
-    tables = document.get("tables")
-    entries = tables.values() if isinstance(tables, dict) else ()
-    listed = [entry.get("files") for entry in entries if isinstance(entry, dict)]
-    files = [file for one in listed if isinstance(one, list) for file in one]
-    return bool(document.get("kept")) or any(isinstance(file, dict) and file.get("node") for file in files)
-
-
 def refuse_own(manifest: Manifest, known: Manifest) -> None:
+    """Raises StoreError where a field that only the store writes differs."""
     if own := [name for name in OWN_FIELDS if getattr(manifest, name) != getattr(known, name)]:
         raise StoreError(f"the manifest field {own[0]} is written by the store alone")
 
@@ -81,10 +69,3 @@ def changed(document: Mapping[str, Any], before: Manifest, after: Manifest) -> d
         for name, value in to_json(after).items()
     }
     return {**stated, **{name: value for name, value in document.items() if name not in known}}
-
-
-def with_losses(verdict: SealedVerdict, losses: tuple[str, ...]) -> SealedVerdict:
-    """`verdict`, or INVALID with the losses as reasons where it was VALID in spite of any."""
-    if not losses or verdict.status != "VALID":
-        return verdict
-    return replace(verdict, status="INVALID", reasons=(*verdict.reasons, *losses))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
@@ -14,17 +15,14 @@ from typing import Protocol, TypeVar
 
 import duckdb
 
-from squall.analysis.storage.databases import database
 from squall.analysis.storage.held_folder import held_folder
-from squall.analysis.storage.places.duckdb_files import read_parquet, register_places
+from squall.analysis.storage.parquet import read_parquet
 from squall.analysis.storage.store import RunStore
 from squall.scenarios.errors import AnalysisError, MissingTable, StoreError
 
 MEMORY_LIMIT_BYTES = 2 * 1024**3
 """What a query may hold in memory before it spills; runs are analysed on laptops."""
-
-
-THREAD_BYTES = 128 * 1024**2
+_THREAD_BYTES = 128 * 1024**2
 """Memory that a thread of a query should have: its buffers are not spilled."""
 
 Partition = TypeVar("Partition")
@@ -40,11 +38,6 @@ class Spread(Protocol):
     def __call__(
         self, function: Callable[[Partition], Answer], partitions: Sequence[Partition], /
     ) -> list[Answer]: ...
-
-
-def literal(text: str) -> str:
-    """`text` as an SQL string."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 def in_turn(function: Callable[[Partition], Answer], partitions: Sequence[Partition], /) -> list[Answer]:
@@ -70,19 +63,71 @@ def in_threads(n_threads: int) -> Spread:
     return call
 
 
+_idle: dict[int, list[duckdb.DuckDBPyConnection]] = {}
+"""Databases in memory that wait to be used again, by process: a fork has its parent's without their threads and must
+not touch them. One costs 20 ms of CPU to open, most of it for the 3,000 functions that it registers, and a summary asks
+for some twenty (DuckDB 2.0.0, a host of 2 cores, 2026-11-23)."""
+
+
+@contextmanager
+def database(temp_directory: str) -> Iterator[duckdb.DuckDBPyConnection]:
+    """An empty database of the caller's own that spills into `temp_directory`, for any thread.
+
+    Its other settings are those of its last use: set all that you need. One that an error left, or that has spilled, is
+    not used again.
+    """
+    try:
+        whole = _idle.get(os.getpid(), []).pop()
+    except IndexError:
+        whole = duckdb.connect()
+    try:
+        whole.execute("SET temp_directory = $path", {"path": temp_directory})
+        whole.execute("SET enable_external_file_cache = true")
+        with whole.cursor() as connection:
+            connection.execute("ATTACH ':memory:' AS own")
+            connection.execute("USE own")
+            yield connection
+        # with all its tables and views; temporary ones went with their connection
+        whole.execute("DETACH own")
+        whole.execute("SET enable_external_file_cache = false")  # which lets go of what it held of files
+    except BaseException:
+        whole.close()
+        raise
+    try:
+        whole.execute("SET temp_directory = ''")
+    except duckdb.NotImplementedException:  # it has spilled and would go on doing so in the same place
+        whole.close()
+        return
+    if os.getpid() not in _idle:
+        _idle[os.getpid()] = []
+        atexit.register(_close_idle)  # later than that, DuckDB's binding would write of leaks to stderr
+    _idle[os.getpid()].append(whole)
+
+
+def _close_idle() -> None:
+    for one in _idle.pop(os.getpid(), []):
+        one.close()
+
+
 @contextmanager
 def connect(
     store: RunStore, tables: Sequence[str], memory_limit_bytes: int = MEMORY_LIMIT_BYTES
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection in which each of `tables` is a view of its closed parts. Raises `MissingTable`.
 
-    What does not fit in memory spills into the run directory, on the disk that holds the run anyway, and is
-    removed at the end. A query that fails raises `AnalysisError`.
+    What does not fit in memory spills into the run directory, on the disk that holds the run anyway, or the system's
+    temporary folder if that cannot be written, and is removed at the end. A query that fails raises `AnalysisError`.
     """
     for table in tables:
         if not store.has(table):
             raise MissingTable(f"{store.where} has no table {table}")
-    with _spill_directory(store.run_dir) as spill, _errors_of(store.where), database(spill) as connection:
+    with ExitStack() as stack:
+        try:
+            spill = str(stack.enter_context(held_folder(store.run_dir)))
+        except StoreError:
+            spill = stack.enter_context(TemporaryDirectory(prefix="squall-spill-"))
+        stack.enter_context(_errors_of(store.where))
+        connection = stack.enter_context(database(spill))
         _set_up(connection, store, tables, memory_limit_bytes)
         connection.execute("SET preserve_insertion_order = false")  # every query here orders; saves memory
         yield connection
@@ -95,11 +140,10 @@ def open_connection(
 
     What spills lies in a folder that DuckDB makes when it first needs it, and removes when the connection ends.
     """
-    connection = duckdb.connect()
     spill = Path(gettempdir()) / f"squall-spill-{secrets.token_hex(8)}"
+    connection = duckdb.connect(config={"temp_directory": str(spill)})
     try:
         with _errors_of(store.where):
-            connection.execute("SET temp_directory = $path", {"path": str(spill)})
             _set_up(connection, store, tables, memory_limit_bytes)
     except BaseException:
         connection.close()
@@ -113,28 +157,22 @@ def _set_up(
     tables: Sequence[str],
     memory_limit_bytes: int,
 ) -> None:
+    # cores, or as many as a task of Ray is told are its own; fewer where each would have too little memory
+    told = os.environ.get("OMP_NUM_THREADS", "")
+    n_cores = int(told) if told.isdigit() else os.cpu_count() or 1
+    n_threads = max(1, min(n_cores, memory_limit_bytes // _THREAD_BYTES))
     connection.execute("SET memory_limit = $limit", {"limit": f"{memory_limit_bytes // 1024} KiB"})
     connection.execute("SET enable_progress_bar = false")  # it would be written to stdout
-    connection.execute(f"SET threads = {_n_threads(memory_limit_bytes)}")
+    connection.execute(f"SET threads = {n_threads}")
     attach(connection, store, tables)
 
 
 def attach(connection: duckdb.DuckDBPyConnection, store: RunStore, tables: Sequence[str]) -> tuple[str, ...]:
     """Those of `tables` that the run has, in that order; each is a view of `connection` from now on."""
-    paths = {table: store.parts(table) for table in tables}
-    if store.is_far:
-        register_places(connection)
-    there = {table: parts for table, parts in paths.items() if parts}
-    for table, parts in there.items():
-        connection.execute(f"CREATE VIEW IF NOT EXISTS {table} AS FROM {read_parquet(parts)}")
-    return tuple(there)
-
-
-def _n_threads(memory_limit_bytes: int) -> int:
-    """Cores, or as many as a task of Ray is told are its own; fewer where each would have less than 128 MiB."""
-    told = os.environ.get("OMP_NUM_THREADS", "")
-    n_cores = int(told) if told.isdigit() else os.cpu_count() or 1
-    return max(1, min(n_cores, memory_limit_bytes // THREAD_BYTES))
+    there = tuple(table for table in tables if store.has(table))
+    for table in there:
+        connection.execute(f"CREATE VIEW IF NOT EXISTS {table} AS FROM {read_parquet(store.parts(table))}")
+    return there
 
 
 @contextmanager
@@ -144,7 +182,7 @@ def _errors_of(where: str) -> Iterator[None]:
     try:
         yield
     except duckdb.Error as error:
-        if is_full_disk(str(error)):
+        if any(mark in str(error) for mark in ("No space left on device", "max_temp_directory_size")):
             raise StoreError(full_disk(where)) from error
         raise AnalysisError(f"{where}: {str(error).splitlines()[0]}") from error
     except RuntimeError as error:
@@ -153,34 +191,7 @@ def _errors_of(where: str) -> Iterator[None]:
         raise
 
 
-def is_full_disk(words: str) -> bool:
-    """Whether DuckDB or Arrow says, in whatever words, that the disk is full."""
-    return any(mark in words for mark in ("No space left on device", "max_temp_directory_size"))
-
-
 def full_disk(where: str) -> str:
     """What a full disk under the run directory ends an analysis with."""
     again = f"squall analyze {quote(where)}"
     return f"cannot write to {where}: no space left on device; with room, {again} makes it again"
-
-
-@contextmanager
-def scratch_folder(run_dir: Path) -> Iterator[Path]:
-    """A folder for what the parts of a spread query share, seen wherever the run directory is; gone at the end."""
-    with ExitStack() as stack:
-        try:
-            path = stack.enter_context(held_folder(".scratch-", run_dir))
-        except OSError as error:
-            raise StoreError(f"cannot write to {run_dir}: {error.strerror or error}") from error
-        yield path
-
-
-@contextmanager
-def _spill_directory(run_dir: Path) -> Iterator[str]:
-    """A directory for spilling: in the run directory, or the system's own if that cannot be written."""
-    with ExitStack() as stack:
-        try:
-            path = str(stack.enter_context(held_folder(".spill-", run_dir)))
-        except OSError:
-            path = stack.enter_context(TemporaryDirectory(prefix="squall-spill-"))
-        yield path

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from squall.analysis.storage.part import error_reason
-from squall.analysis.storage.places.place import Part, metadata_of, parquet_file
-from squall.scenarios.errors import StoreError
+from squall.analysis.storage.parquet import parquet_file, rows_of
+from squall.analysis.storage.part import disk_errors
 
 Columns = dict[str, NDArray[Any]]
 NULL = np.iinfo(np.int64).min
@@ -41,18 +41,18 @@ class Bounds(NamedTuple):
 class RowGroup(NamedTuple):
     """A row group of a file, with the bounds of the columns asked for. Pickles."""
 
-    path: Part
+    path: Path
     number: int
     n_rows: int
     bounds: dict[str, Bounds]
 
 
-def row_groups(paths: Iterable[Part], columns: Sequence[str]) -> list[RowGroup]:
+def row_groups(paths: Iterable[Path], columns: Sequence[str]) -> list[RowGroup]:
     """The row groups of the files, in order. Raises StoreError where one cannot be read."""
     found = []
     for path in paths:
-        with _errors_of(path):
-            metadata = metadata_of(path)
+        with disk_errors(f"cannot read {path}"):
+            metadata = pq.read_metadata(path)
         places = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
         for number in range(metadata.num_row_groups):
             group = metadata.row_group(number)
@@ -83,7 +83,7 @@ def read_columns(
         name: {word: place for place, word in reversed([*enumerate(words)])} for name, words in texts.items()
     }
     for path, own in groupby(groups, key=lambda group: group.path):
-        with _errors_of(path), parquet_file(path) as file:
+        with disk_errors(f"cannot read {path}"), parquet_file(path) as file:
             table = file.read_row_groups([group.number for group in own], columns=[*numbers, *texts])
         for name in numbers:
             pieces[name] += [_whole(chunk) for chunk in table.column(name).chunks]
@@ -92,22 +92,16 @@ def read_columns(
     return {name: np.concatenate(found) for name, found in pieces.items()}
 
 
-def read_span(
-    paths: Iterable[Part], key: str, first: int, last: int, columns: Sequence[str] | None = None
-) -> dict[str, pa.Array]:
+def read_span(paths: Iterable[Path], key: str, first: int, last: int) -> dict[str, pa.Array]:
     """The rows of Parquet files whose integer `key` is from `first` to `last`, in the order of the files; text by
     dictionary. Only row groups that may hold such a row are read. Raises StoreError where a file cannot be read."""
-    found = []
+    within = (pc.field(key) >= first) & (pc.field(key) <= last)
+    tables = []
     for path in paths:
-        groups = [
-            group.number for group in row_groups([path], [key]) if group.bounds[key].may_hold(first, last)
-        ]
-        with _errors_of(path), parquet_file(path) as file:
-            found.append(file.read_row_groups(groups, columns=columns))
-    table = pa.concat_tables(found).unify_dictionaries().combine_chunks()
-    keys = table[key].to_numpy()
-    kept = table.filter(pa.array((keys >= first) & (keys <= last)))
-    return {name: _in_one_piece(kept[name]) for name in kept.column_names}
+        with disk_errors(f"cannot read {path}"):
+            tables.append(rows_of(path, keeps=within))
+    table = pa.concat_tables(tables).unify_dictionaries()
+    return {name: _in_one_piece(table[name]) for name in table.column_names}
 
 
 def _in_one_piece(column: pa.ChunkedArray) -> pa.Array:
@@ -115,14 +109,6 @@ def _in_one_piece(column: pa.ChunkedArray) -> pa.Array:
     encoded = column.dictionary_encode() if pa.types.is_string(column.type) else column
     whole = encoded.combine_chunks()
     return whole if isinstance(whole, pa.Array) else pa.array([], encoded.type)
-
-
-@contextmanager
-def _errors_of(path: Part) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, pa.ArrowException) as error:
-        raise StoreError(f"cannot read {path}: {error_reason(error)}") from error
 
 
 def _whole(chunk: pa.Array) -> NDArray[np.int64]:

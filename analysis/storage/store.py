@@ -3,73 +3,58 @@
     <name>-<UTC>-<4 hex>/
         manifest.json                       what ran, where, when, and the verdict; `state` is open or sealed
         tables/<table>/part-00000.parquet   zstd; only closed parts bear this name
-        tables/<table>/part-00000.parquet.open   the part being written; has no footer yet, never read
+        tables/<table>/….parquet.open       the part being written; has no footer yet, never read
         nsys/ logs/ summary.json report.html
         .new-<table>/                       a derived table being made anew; takes the place of the old one when whole
+        .resumed/<table>/                   a table as it was before the run was taken up again, until it is sealed
         .reserve                            disk space given up at the seal, so that a full disk can be sealed
 
 A part is closed (footer, fsync, rename) after `PART_ROWS` rows or on `flush`. What a closed part holds
 survives any later failure; what an open part held is lost with a write error, and stands in `losses`.
 One process writes a run directory; every method may block on the disk.
+
+A run may lie in object storage instead. It has a temporary folder here then: a file is fetched into it when it is first
+asked for, and what is written goes there too, before the method returns.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
+import secrets
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property
 from pathlib import Path
 from shlex import quote
+from tempfile import mkdtemp
 from typing import Any
+from weakref import finalize
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from squall.analysis.schema import TABLES
-from squall.analysis.storage.aside import aside_of, drop_aside, put_back
-from squall.analysis.storage.beneath import new_file, refuse_ways_out
-from squall.analysis.storage.far_run import FarRun
-from squall.analysis.storage.manifest_file import (
-    MANIFEST,
-    changed,
-    read_document,
-    refuse_own,
-    with_losses,
-)
-from squall.analysis.storage.part import (
+from squall.analysis.storage.beneath import (
     FileOpener,
-    NewParts,
-    OpenPart,
-    conform,
-    differences,
-    error_reason,
-    make_unique,
-    restore_folder,
-    swap_folders,
-    table_entry,
+    new_file,
+    read_plain,
+    refuse_ways_out,
     write_atomically,
 )
-from squall.analysis.storage.places.local_folder import LocalFolder
-from squall.analysis.storage.places.mirror import Mirror, is_of_run
-from squall.analysis.storage.places.place import (
-    FarPart,
-    Part,
-    Place,
-    bytes_of,
-    name_of,
-    place_at,
-    read_bytes,
-    rows_of,
-    sha256_of,
-)
+from squall.analysis.storage.manifest_file import MANIFEST, changed, read_document, refuse_own
+from squall.analysis.storage.mirror import Mirror, is_of_run
+from squall.analysis.storage.object_folder import ObjectFolder, place_at
+from squall.analysis.storage.parquet import rows_of
+from squall.analysis.storage.part import NewParts, OpenPart, conform, disk_errors, error_reason
 from squall.analysis.tables.manifest import OPEN, SEALED, Manifest, is_sealed_whole
-from squall.analysis.tables.sealed import SealedTable, SealedVerdict, Unfinished
+from squall.analysis.tables.sealed import SealedFile, SealedTable, Unfinished, Verdict
 from squall.scenarios.errors import MissingTable, Sealed, StoreError
 from squall.scenarios.foreign_text import escaped, is_beneath
 
@@ -78,12 +63,11 @@ PART_ROWS = 1_000_000
 RESERVE_BYTES = 256 * 1024
 """Real bytes held back on the disk: several times the manifest of a large run."""
 RESERVE = ".reserve"
+_RESUMED, _RESUMED_DONE = ".resumed", ".done"
 _PASSING = re.compile(
-    r"\.(reserve|fetched)|\.(new|old|resumed|done|scratch|spill|brought)-.*|[0-9a-f]{16}-.*\.(new|open)"
+    r"\.(reserve|fetched|resumed|done|brought)|\.(new|old|spill)-.*|[0-9a-f]{16}-.*\.(new|open)"
 )
 """What squall leaves in a run directory beside the run when it is killed."""
-_DERIVED = ("summary.json", "report.html")
-"""Files that are made of the tables, beside the derived ones."""
 
 
 class RunStore:
@@ -95,12 +79,12 @@ class RunStore:
         manifest: Manifest,
         document: Mapping[str, Any],
         file_opener: FileOpener = new_file,
-        far: FarRun | None = None,
+        place: ObjectFolder | None = None,
     ) -> None:
-        """`document`: the manifest as it stands on the disk, with what this version does not know. `far`: where the
-        run lies, if not at `path`, which is a folder for what is passing then."""
+        """`document`: the manifest as it stands on the disk, with what this version does not know. `place`: where the
+        run lies, if not at `path`, which is a temporary folder then."""
         self.run_dir = path
-        self._far = far
+        self._place = place
         self._mirror: Mirror | None = None
         self._manifest = manifest
         self._document = document
@@ -125,12 +109,10 @@ class RunStore:
         if not name or not all(letter.isalnum() or letter in "-_." for letter in name) or name[0] == ".":
             raise StoreError(f"cannot create a run named {name!r}: use letters, digits, '-', '_' and '.'")
         stamp = datetime.fromtimestamp(now_utc_ns // 10**9, UTC).strftime("%Y%m%dT%H%M%SZ")
-        try:
-            run_dir = make_unique(Path(parent), f"{name}-{stamp}")
+        with disk_errors(f"cannot create the run directory {parent}"):
+            run_dir = _make_unique(Path(parent), f"{name}-{stamp}")
             store = cls(run_dir, Manifest(), {}, file_opener)
             store._reserve()
-        except OSError as error:
-            raise StoreError(f"cannot create the run directory {parent}: {error_reason(error)}") from error
         store._write_manifest(replace(manifest, run=run_dir.name))
         return store
 
@@ -141,21 +123,18 @@ class RunStore:
         place = place_at(str(path))
         if place is None:
             refuse_ways_out(Path(path))
-            manifest, document = read_document(Path(path))
-            return cls(Path(path), manifest, document, file_opener)
+            return cls(Path(path), *read_document(Path(path)), file_opener)
         manifest, document = read_document(place)
-        far = FarRun(place, manifest.run)
-        return cls(far.folder, manifest, document, file_opener, far)
+        passing = Path(mkdtemp(prefix="squall-run-"))
+        (passing / manifest.run / "tables").mkdir(parents=True)
+        store = cls(passing / manifest.run, manifest, document, file_opener, place)
+        finalize(store, shutil.rmtree, passing, ignore_errors=True)
+        return store
 
     @property
     def where(self) -> str:
         """Where the run lies, for people and for `open`: a folder here, or an address of object storage."""
-        return str(self.run_dir) if self._far is None else self._far.place.address
-
-    @property
-    def is_far(self) -> bool:
-        """Whether it lies elsewhere than in a folder here."""
-        return self._far is not None
+        return str(self.run_dir) if self._place is None else self._place.address
 
     @property
     def run(self) -> str:
@@ -179,57 +158,88 @@ class RunStore:
         error the rows of the open part are gone and counted in `losses`; closed parts stay.
         """
         self._refuse_if_sealed()
-        assert self._far is None, "a run is recorded in a folder here, and copied"
-        if TABLES.get(table) is not None and TABLES[table].is_derived:
+        assert self._place is None, "a run is recorded in a folder here, and copied"
+        if table in TABLES and TABLES[table].is_derived:
             raise StoreError(f"{table} is derived: write it with replace_derived")
         rows = conform(table, batch)
-        try:
-            part = self._parts.get(table) or self._open_part(table)
-            part.write(rows)
-        except (OSError, pa.ArrowException) as error:
-            raise StoreError(self._drop_part(table, error)) from error
-        if part.n_rows >= PART_ROWS:
+        with self._dropped_on_error(table):
+            if table not in self._parts:
+                path = self.run_dir / "tables" / table / f"part-{len(self.parts(table)):05d}.parquet"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._parts[table] = OpenPart(path, table, self._open_file)
+            self._parts[table].write(rows)
+        if self._parts[table].n_rows >= PART_ROWS:
             self.flush(table)
 
     def flush(self, table: str | None = None) -> None:
         """Closes the open part of `table` (or of all): its rows are on disk and readable from now on."""
         for name in [table] if table else list(self._parts):
-            if name not in self._parts:
-                continue
-            try:
-                self._parts[name].close()
-            except (OSError, pa.ArrowException) as error:
-                raise StoreError(self._drop_part(name, error)) from error
-            self._copy(name_of(self._parts.pop(name).path, self.run_dir))
+            if name in self._parts:
+                with self._dropped_on_error(name):
+                    self._parts[name].close()
+                self._copy(self._name(self._parts.pop(name).path))
+
+    @contextmanager
+    def _dropped_on_error(self, table: str) -> Iterator[None]:
+        """On an error of the disk removes the open part of `table`, notes the loss for the seal, and raises it as
+        StoreError."""
+        try:
+            yield
+        except (OSError, pa.ArrowException) as error:
+            part = self._parts.pop(table, None)
+            n_lost = part.drop() if part is not None else 0
+            loss = f"{table}: at least {n_lost} rows were lost: {error_reason(error)}"
+            self._lost.append(loss)
+            raise StoreError(f"cannot write to {self.run_dir}: {loss}") from error
 
     def has(self, table: str) -> bool:
         """Whether `table` has a closed part. A table whose source was not there is absent, not empty."""
-        return bool(self.parts(table))
+        return bool(self._part_names(table))
 
     def tables(self) -> list[str]:
         """Names of the tables that have a closed part, in the order of the schema."""
         return [name for name in TABLES if self.has(name)]
 
-    def parts(self, table: str) -> Sequence[Part]:
-        """The closed parts of `table`, wherever they lie, in the order written; empty if the table is absent."""
-        return self._far.parts(table, self._manifest) if self._far is not None else self.path(table)
+    def parts(self, table: str) -> list[Path]:
+        """The closed parts of `table`, in the order written; empty if the table is absent."""
+        names = self._part_names(table)
+        for name in names:
+            with disk_errors(f"cannot read {self.where}/{name}"):
+                self._fetch(name)
+        return [self.run_dir / name for name in names]
 
-    def path(self, table: str) -> list[Path]:
-        """The closed parts of `table` in the folder here, in the order written."""
-        _, current, old = (self.run_dir / name for name in _folders(table))
-        return sorted((current if current.is_dir() else old).glob("part-*.parquet"))
+    def _part_names(self, table: str) -> list[str]:
+        """Of a sealed run in object storage those of the manifest: a derived table changes at once, when that does."""
+        if self._place is None:
+            _, current, old = (self.run_dir / name for name in _folders(table))
+            folder = current if current.is_dir() else old
+            return [self._name(path) for path in sorted(folder.glob("part-*.parquet"))]
+        if self.is_sealed:
+            return [file.path for file in (self._manifest.tables or {}).get(table, SealedTable()).files]
+        begin = f"tables/{table}/part-"
+        return [name for name in self._there if name.startswith(begin) and name.endswith(".parquet")]
 
-    def sizes(self, table: str) -> dict[str, int]:
-        """The bytes of the closed parts of `table` that are there, by name from the run directory."""
-        if self._far is None:
-            return {name_of(part, self.run_dir): bytes_of(part) for part in self.path(table)}
-        return {name: size for name, size in self._far.sizes.items() if name.startswith(f"tables/{table}/")}
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self.run_dir).as_posix()
+
+    @cached_property
+    def _there(self) -> Mapping[str, int]:
+        """The bytes of the files that lay in object storage when first asked for, by name."""
+        if self._place is None:
+            return {}
+        with disk_errors(f"cannot read {self.where}"):
+            return self._place.sizes()
+
+    def _fetch(self, name: str) -> None:
+        """Brings a file of a run in object storage into the folder here, once. Raises OSError."""
+        if self._place is not None and not (self.run_dir / name).exists():
+            self._place.fetch(name, self.run_dir / name)
 
     def read_text(self, name: str) -> str:
         """A file such as `summary.json`. Raises `StoreError`."""
-        place = LocalFolder(self.run_dir) if self._far is None else self._far.place
         try:
-            return read_bytes(place, name).decode()
+            self._fetch(name)
+            return read_plain(self.run_dir / name).decode()
         except (OSError, UnicodeDecodeError) as error:
             raise StoreError(
                 f"{self.where}/{name} cannot be read: squall analyze {quote(self.where)}"
@@ -237,12 +247,14 @@ class RunStore:
 
     def has_file(self, name: str) -> bool:
         """Whether a file such as `report.html` is there."""
-        return (self.run_dir / name).exists() if self._far is None else name in self._far.sizes
+        return (self.run_dir / name).exists() or name in self._there
 
     def folder(self, name: str) -> Path:
-        """A folder of small files of another program's, such as `nsys`, to be read here: brought, where it lies far."""
-        if self._far is not None:
-            self._far.bring(name)
+        """A folder of small files of another program's, such as `nsys`."""
+        with disk_errors(f"cannot read {self.where}/{name}"):
+            for file in self._there:
+                if file.startswith(f"{name}/"):
+                    self._fetch(file)
         return self.run_dir / name
 
     def read(
@@ -255,11 +267,8 @@ class RunStore:
         parts = self.parts(table)
         if not parts:
             raise MissingTable(f"{self.where} has no table {table}")
-        try:
-            read = [rows_of(part, columns, keeps) for part in parts]
-        except (OSError, pa.ArrowException) as error:
-            raise StoreError(f"cannot read {table} of {self.where}: {error_reason(error)}") from error
-        return pa.concat_tables(read).unify_dictionaries()
+        with disk_errors(f"cannot read {table} of {self.where}"):
+            return pa.concat_tables([rows_of(part, columns, keeps) for part in parts]).unify_dictionaries()
 
     def replace_derived(self, table: str, data: pa.Table | pa.RecordBatchReader) -> int:
         """Writes derived `table` anew as one part, before or after the seal, and returns its rows: `replacing`."""
@@ -276,43 +285,53 @@ class RunStore:
         """
         if table not in TABLES or not TABLES[table].is_derived:
             raise StoreError(f"{table} is not a derived table: raw tables are never rewritten")
-        if self._far is not None and not self.is_sealed:
+        if self._place is not None and not self.is_sealed:
             raise StoreError(
                 f"{self.where} is not sealed: squall resume {quote(self.where)} finishes it first"
             )
         new, current, old = (self.run_dir / name for name in _folders(table))
-        try:
-            restore_folder(current, old)
+        cannot = f"cannot write {table} of {self.where}"
+        with disk_errors(cannot):
+            _restore(current, old)
             shutil.rmtree(new, ignore_errors=True)
             new.mkdir()
-        except OSError as error:
-            raise StoreError(f"cannot write {table} of {self.run_dir}: {error_reason(error)}") from error
+        # in object storage they get names of their own, and count from when the manifest names them
+        parts = NewParts(table, new, self._open_file, f"-{secrets.token_hex(4)}" if self._place else "")
+        before = self._part_names(table)
         try:
-            yield NewParts(table, new, self._open_file)
-            self._put_in_place(table)
+            yield parts
+            if not any(new.iterdir()):
+                parts.write(0, TABLES[table].arrow().empty_table())
+            with disk_errors(cannot):
+                _swap(new, current, old)
         finally:
             shutil.rmtree(new, ignore_errors=True)
-
-    def _put_in_place(self, table: str) -> None:
-        new, current, old = (self.run_dir / name for name in _folders(table))
-        if not any(new.iterdir()):
-            NewParts(table, new, self._open_file).write(0, TABLES[table].arrow().empty_table())
-        try:
-            swap_folders(new, current, old)
-        except OSError as error:
-            raise StoreError(f"cannot write {table} of {self.run_dir}: {error_reason(error)}") from error
-        if self._far is not None:
-            self._far.send_derived(
-                table, partial(self._state_table, table), self._far.parts(table, self._manifest)
-            )
-            return
-        for part in self.path(table):
-            self._copy(name_of(part, self.run_dir))
+        made = sorted(current.glob("part-*.parquet"))
+        for part in made:
+            self._copy(self._name(part))
         if self.is_sealed:
-            self._state_table(table, table_entry(self.run_dir, self.path(table)))
+            self._write_manifest(
+                replace(
+                    self._manifest, tables={**(self._manifest.tables or {}), table: self._sealed_table(made)}
+                )
+            )
+        if self._place is not None:
+            with disk_errors(cannot):
+                for name in before:
+                    self._place.remove(name)
 
-    def _state_table(self, table: str, entry: SealedTable) -> None:
-        self._write_manifest(replace(self._manifest, tables={**(self._manifest.tables or {}), table: entry}))
+    def _sealed_table(self, parts: list[Path]) -> SealedTable:
+        """What a sealed manifest states of a table."""
+        files = tuple(
+            SealedFile(
+                path=self._name(part),
+                rows=pq.read_metadata(part).num_rows,
+                bytes=part.stat().st_size,
+                sha256=_sha256(part),
+            )
+            for part in parts
+        )
+        return SealedTable(rows=sum(file.rows for file in files), files=files)
 
     def amend(self, manifest: Manifest) -> None:
         """Puts a changed manifest in the place of the old, on disk at once: `amend(replace(store.manifest, seed=7))`.
@@ -325,35 +344,24 @@ class RunStore:
 
     def write_text(self, name: str, text: str) -> Path:
         """Writes `summary.json`, `report.html` or another file that can be made again; whole or not."""
-        path = self._beneath(name)
-        try:
-            write_atomically(path, text.encode(), self._open_file)
-        except OSError as error:
-            raise StoreError(f"cannot write {path}: {error_reason(error)}") from error
-        if self._far is not None:
-            self._far.write(name, text.encode())
-        self._copy(name)
-        return path
+        return self.write_file(name, [text.encode()])
 
     def write_file(self, name: str, pieces: Iterable[bytes]) -> Path:
-        """Writes a file of another program's, `nsys/server-0/burst/….parquet`, from its pieces; whole or not."""
-        path = self._beneath(name)
-        try:
+        """Writes a file, such as `nsys/server-0/burst/….parquet` of another program's, from its pieces; whole or not.
+
+        Raises StoreError, also for a name, which others may have chosen, that leads out of the run directory.
+        """
+        if not is_beneath(name):
+            raise StoreError(f"{escaped(name)} is no name of a file in a run directory")
+        path = self.run_dir / name
+        with disk_errors(f"cannot write {path}"):
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, b"".join(pieces), self._open_file)
-        except OSError as error:
-            raise StoreError(f"cannot write {path}: {error_reason(error)}") from error
+            write_atomically(path, pieces, self._open_file)
         self._copy(name)
         return path
 
-    def _beneath(self, name: str) -> Path:
-        """Where a file of the run lies. Raises StoreError for a name, which others may have chosen, that leads away."""
-        if not is_beneath(name):
-            raise StoreError(f"{escaped(name)} is no name of a file in a run directory")
-        return self.run_dir / name
-
     def seal(
-        self, verdict: SealedVerdict, unfinished: Unfinished | None = None, is_broken_off: bool = False
+        self, verdict: Verdict, unfinished: Unfinished | None = None, is_broken_off: bool = False
     ) -> None:
         """Closes all parts and states `verdict`.
 
@@ -364,27 +372,31 @@ class RunStore:
         run then stays open, and `seal` may be called again.
         """
         self._refuse_if_sealed()
-        self._release_reserve()
+        with disk_errors(f"cannot seal {self.run_dir}"):
+            (self.run_dir / RESERVE).unlink(missing_ok=True)
         for table in list(self._parts):
-            try:
+            with suppress(StoreError):  # the loss is noted, and judged below
                 self.flush(table)
-            except StoreError:
-                continue  # the loss is noted by `_drop_part` and judged below
         self._remove_unfinished()
+        lost = tuple(self._lost)
+        if lost and verdict.status == "VALID":
+            verdict = replace(verdict, status="INVALID", reasons=(*verdict.reasons, *lost))
         manifest = replace(
             self._manifest,
             state=SEALED,
-            tables={table: table_entry(self.run_dir, self.path(table)) for table in self.tables()},
-            losses=(*self._manifest.losses, *self._lost),
-            verdict=with_losses(verdict, tuple(self._lost)),
-            disk_losses=tuple(self._lost),
+            tables={table: self._sealed_table(self.parts(table)) for table in self.tables()},
+            losses=(*self._manifest.losses, *lost),
+            verdict=verdict,
+            disk_losses=lost,
             unfinished=unfinished,
         )
-        if unfinished is None or not (is_broken_off or self._lost):
-            try:
-                drop_aside(self.run_dir, TABLES)
-            except OSError as error:
-                raise StoreError(f"cannot seal {self.run_dir}: {error_reason(error)}") from error
+        if unfinished is None or not (is_broken_off or lost):
+            aside, done = self.run_dir / _RESUMED, self.run_dir / _RESUMED_DONE
+            with disk_errors(f"cannot seal {self.run_dir}"):
+                shutil.rmtree(done, ignore_errors=True)
+                if aside.is_dir():
+                    aside.rename(done)  # half of it must never be put back
+                    shutil.rmtree(done, ignore_errors=True)
         self._write_manifest(manifest)
 
     def reopen(self, tables: Iterable[str], keeps: Callable[[str, pa.Table], pa.Table]) -> None:
@@ -394,58 +406,65 @@ class RunStore:
         The rows that were there lie beside the tables until the run is sealed; what is derived goes. Raises `Sealed`
         for a run that is finished, `StoreError` where the disk has no room.
         """
-        known = self._manifest
-        if self.is_sealed and known.unfinished is None:
+        if self.is_sealed and self._manifest.unfinished is None:
             raise Sealed(f"{self.run_dir} is sealed and whole")
-        self._release_reserve()
+        reserve, aside = self.run_dir / RESERVE, self.run_dir / _RESUMED
         try:
+            reserve.unlink(missing_ok=True)
             self._reserve()
-            self._write_manifest(_opened(known))
+            self._write_manifest(_opened(self._manifest))
             self._remove_unfinished()
-            put_back(self.run_dir, TABLES)
-            for name in self.tables():
+            aside.mkdir(exist_ok=True)
+            for name in TABLES:
+                current = self.run_dir / "tables" / name
+                if (aside / name).is_dir():  # of an attempt that was broken off
+                    shutil.rmtree(current, ignore_errors=True)
+                    (aside / name).rename(current)
                 if TABLES[name].is_derived:
-                    shutil.rmtree(self.run_dir / "tables" / name)
+                    shutil.rmtree(current, ignore_errors=True)
             for name in tables:
-                self._put_aside(name, keeps)
+                self._put_aside(name, aside / name, keeps)
         except OSError as error:
-            (self.run_dir / RESERVE).unlink(missing_ok=True)
+            reserve.unlink(missing_ok=True)
             raise StoreError(f"cannot write to {self.run_dir}: {error_reason(error)}") from error
 
-    def _put_aside(self, table: str, keeps: Callable[[str, pa.Table], pa.Table]) -> None:
-        aside, current = aside_of(self.run_dir, table), self.run_dir / "tables" / table
+    def _put_aside(self, table: str, aside: Path, keeps: Callable[[str, pa.Table], pa.Table]) -> None:
+        current = self.run_dir / "tables" / table
         if current.is_dir():
             current.rename(aside)
-        n_kept = 0
         for part in sorted(aside.glob("part-*.parquet")):
-            kept = keeps(table, rows_of(part))
-            n_kept += len(kept)
-            if len(kept):
-                self.append(table, kept)
+            rows = keeps(table, rows_of(part))
+            if len(rows):
+                self.append(table, rows)
         self.flush(table)
-        if not n_kept:  # its room is wanted
+        if not self.has(table):  # its room is wanted
             shutil.rmtree(aside, ignore_errors=True)
 
     def verify(self) -> list[str]:
         """What differs between a sealed run's files and its manifest, a line each; empty if nothing does."""
         if not self.is_sealed:
             raise StoreError(f"{self.run_dir} is not sealed: it has no checksums yet")
-        stated = self._manifest.tables or {}
-        names = sorted({*stated, *self.tables()})
+        entries = (self._manifest.tables or {}).items()
+        stated = {file.path: file.sha256 for _, entry in entries for file in entry.files}
+        found = {self._name(part): _sha256(part) for table in self.tables() for part in self.parts(table)}
         return [
-            line for name in names for line in differences(self.run_dir, self.parts(name), stated.get(name))
+            *(f"{name} is missing" for name in stated if name not in found),
+            *(f"{name} is not in the manifest" for name in found if name not in stated),
+            *(
+                f"{name} has changed since the seal"
+                for name in found
+                if stated.get(name, found[name]) != found[name]
+            ),
         ]
 
-    def copy_to(self, place: Place) -> None:
+    def copy_to(self, place: ObjectFolder) -> None:
         """From now on whatever is whole is copied to `place` too, in the background; `send` ends that.
 
         Raises `StoreError` where that does not take the manifest.
         """
         self._write_manifest(replace(self._manifest, copied_to=place.address))
-        try:
-            place.write(MANIFEST, (self.run_dir / MANIFEST).read_bytes())
-        except OSError as error:
-            raise StoreError(f"cannot write to {place.address}: {error_reason(error)}") from error
+        with disk_errors(f"cannot write to {place.address}"):
+            place.send(MANIFEST, self.run_dir / MANIFEST)
         self._mirror = Mirror(self.run_dir, place)
 
     def send(self, address: str) -> str:
@@ -458,27 +477,26 @@ class RunStore:
         place = place_at(address)
         assert place is not None, "it was looked at when it was given"
         refuse_ways_out(self.run_dir)
-        try:
+        with disk_errors(f"cannot write to {address}"):
             has_there = self._refuse_other(place)
             if self._manifest.copied_to != address:
                 self._write_manifest(replace(self._manifest, copied_to=address))
             if not has_there:
                 place.write(MANIFEST, self._as_written(_opened(self._manifest))[1])
             (self._mirror or Mirror(self.run_dir, place)).finish(MANIFEST)
-        except OSError as error:
-            raise StoreError(f"cannot write to {address}: {error_reason(error)}") from error
         (self.run_dir / MANIFEST).unlink(missing_ok=True)  # first: a folder that is half removed is no run
-        own = [one for one in self.run_dir.iterdir() if is_of_run(one.name) or _PASSING.fullmatch(one.name)]
-        for path in own:
+        for path in [*self.run_dir.iterdir()]:
+            if not is_of_run(path.name) and not _PASSING.fullmatch(path.name):
+                continue  # a file of a user's stays
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink(missing_ok=True)
-        with suppress(OSError):  # files of a user's stay
+        with suppress(OSError):
             self.run_dir.rmdir()
         return address
 
-    def _refuse_other(self, place: Place) -> bool:
+    def _refuse_other(self, place: ObjectFolder) -> bool:
         """Whether this run, or a part of it, lies there. Raises StoreError where something else does, OSError."""
         found = place.sizes()
         if not found:
@@ -496,58 +514,38 @@ class RunStore:
                 )
         raise StoreError(f"{place.address} {told}")
 
-    def _is_alike(self, there: Manifest, place: Place, found: Mapping[str, int]) -> bool:
+    def _is_alike(self, there: Manifest, place: ObjectFolder, found: Mapping[str, int]) -> bool:
         """Whether the sealed run in `place` is this one, file by file, but for what is derived: that can be made again
         of the rest, by each squall in its way. Raises OSError."""
 
-        def is_raw(name: str) -> bool:
-            """Of a table, or of a file or folder in the run directory."""
-            return name not in _DERIVED and not (name in TABLES and TABLES[name].is_derived)
-
-        def is_same(name: str, size: int) -> bool:
+        def is_same(name: str) -> bool:
             path = self.run_dir / name
-            return (
-                path.is_file()
-                and path.stat().st_size == size
-                and sha256_of(path) == sha256_of(FarPart(place, name))
-            )
+            if not path.is_file() or path.stat().st_size != found[name]:
+                return False
+            with place.open(name) as file:
+                return _sha256(path) == hashlib.file_digest(file, "sha256").hexdigest()
 
-        mine, theirs = (
-            replace(
-                one,
-                copied_to="",
-                tables={name: entry for name, entry in (one.tables or {}).items() if is_raw(name)},
-            )
-            for one in (self._manifest, there)
-        )
-        return mine == theirs and all(
-            is_same(name, size)
-            for name, size in found.items()
-            if is_of_run(name) and name != MANIFEST and is_raw(name.removeprefix("tables/").split("/")[0])
-        )
+        def raw_alone(manifest: Manifest) -> Manifest:
+            tables = {
+                name: entry for name, entry in (manifest.tables or {}).items() if _is_raw(f"tables/{name}/")
+            }
+            return replace(manifest, copied_to="", tables=tables)
+
+        raw = [name for name in found if is_of_run(name) and name != MANIFEST and _is_raw(name)]
+        return raw_alone(self._manifest) == raw_alone(there) and all(map(is_same, raw))
 
     def _copy(self, name: str, content: bytes | None = None) -> None:
+        """Has a file that is whole here, with this `content` if that is told, in object storage too. Raises
+        StoreError, but not for a copy in the background."""
         if self._mirror is not None:
             self._mirror.put(name, content)
+        elif self._place is not None:
+            with disk_errors(f"cannot write {self.where}/{name}"):
+                self._place.send(name, self.run_dir / name)
 
     def _refuse_if_sealed(self) -> None:
         if self.is_sealed:
             raise Sealed(f"{self.run_dir} is sealed")
-
-    def _open_part(self, table: str) -> OpenPart:
-        directory = self.run_dir / "tables" / table
-        directory.mkdir(parents=True, exist_ok=True)
-        part = OpenPart(directory / f"part-{len(self.path(table)):05d}.parquet", table, self._open_file)
-        self._parts[table] = part
-        return part
-
-    def _drop_part(self, table: str, error: Exception) -> str:
-        """Removes the open part of `table`, notes the loss for the seal, and returns it as a line."""
-        part = self._parts.pop(table, None)
-        n_lost = part.drop() if part is not None else 0
-        loss = f"{table}: at least {n_lost} rows were lost: {error_reason(error)}"
-        self._lost.append(loss)
-        return f"cannot write to {self.run_dir}: {loss}"
 
     def _remove_unfinished(self) -> None:
         """Removes parts without a footer that a process left behind when it died."""
@@ -555,13 +553,9 @@ class RunStore:
             leftover.unlink(missing_ok=True)
 
     def _write_manifest(self, manifest: Manifest) -> None:
-        path = self.run_dir / MANIFEST
         try:
             document, content = self._as_written(manifest)
-            if self._far is not None:
-                self._far.write(MANIFEST, content)
-            else:
-                write_atomically(path, content, self._open_file)
+            write_atomically(self.run_dir / MANIFEST, [content], self._open_file)
         except (OSError, TypeError, ValueError) as error:
             raise StoreError(f"cannot write {self.where}/{MANIFEST}: {error_reason(error)}") from error
         self._copy(MANIFEST, content)
@@ -579,12 +573,6 @@ class RunStore:
             file.flush()
             os.fsync(file.fileno())
 
-    def _release_reserve(self) -> None:
-        try:
-            (self.run_dir / RESERVE).unlink(missing_ok=True)
-        except OSError as error:
-            raise StoreError(f"cannot seal {self.run_dir}: {error_reason(error)}") from error
-
 
 def _opened(manifest: Manifest) -> Manifest:
     """It without what the seal stated."""
@@ -599,6 +587,56 @@ def _opened(manifest: Manifest) -> Manifest:
     )
 
 
+def _is_raw(name: str) -> bool:
+    """Whether a file of a run is not made of others: neither summary nor report, nor of a derived table."""
+    folder, _, rest = name.partition("/")
+    if folder == "tables":
+        table = TABLES.get(rest.partition("/")[0])
+        return table is None or not table.is_derived
+    return name not in ("summary.json", "report.html")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _make_unique(parent: Path, stem: str) -> Path:
+    """Makes `parent` if need be and a new directory `<stem>-<4 hex>` in it. Raises OSError."""
+    parent.mkdir(parents=True, exist_ok=True)
+    for _ in range(16):
+        run_dir = parent / f"{stem}-{secrets.token_hex(2)}"
+        with suppress(FileExistsError):
+            run_dir.mkdir()
+            for name in ("tables", "nsys", "logs"):
+                (run_dir / name).mkdir()
+            return run_dir
+    raise FileExistsError(f"{stem}: 16 names in a row are taken")
+
+
 def _folders(table: str) -> tuple[str, str, str]:
     """Where a derived table is made anew, where it lies, and where the old one lies while they change places."""
     return f".new-{table}", f"tables/{table}", f".old-{table}"
+
+
+def _swap(new: Path, current: Path, old: Path) -> None:
+    """Puts folder `new` in the place of `current`, if that is there, and removes what was there. Raises OSError.
+
+    Between the two renames `current` is missing and `old` is whole: a process that is killed there leaves that. Any
+    other failure puts the old folder back.
+    """
+    try:
+        if current.exists():
+            current.rename(old)
+        new.rename(current)
+    except BaseException:
+        _restore(current, old)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _restore(current: Path, old: Path) -> None:
+    """Ends a swap that was cut short: `old` becomes `current` again where that is missing, else it goes."""
+    if old.exists() and not current.exists():
+        old.rename(current)
+    shutil.rmtree(old, ignore_errors=True)

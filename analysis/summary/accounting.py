@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from squall.analysis.join.counts import Accounting, Part
-from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect, literal
+from squall.analysis.storage.parquet import literal
+from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
 from squall.analysis.storage.store import RunStore
 
 if TYPE_CHECKING:

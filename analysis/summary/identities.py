@@ -160,7 +160,8 @@ def _of_server(
         models = set(tables.batches.column("model").cast(pa.string()).unique().to_pylist())
         passed: Counter[str] = Counter()
         for facts in tables.manifest.servers.values():  # of one ensemble, or of others
-            passed |= Counter(facts.steps)
+            for one in facts.models:
+                passed |= Counter(one.steps)
         steps = sorted(passed) if models & passed.keys() else []  # else the ensemble stands for them
         for step in steps:
             batches, samples = _rows_of(tables.batches, "model", step), _rows_of(executed, "model", step)

@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 from squall.analysis.metrics.measures import NO_CLOCK_LIMIT
 from squall.analysis.requests.by_server import QUANTILES, ServerLoad, ServersFigures, served_models
 from squall.analysis.summary.sampled import HostFigures
-from squall.analysis.tables.deployed import GpuPlace
 from squall.analysis.tables.manifest import Manifest
 from squall.analysis.verdict.gpu_shares import GpuShares
 from squall.analysis.wording import share_text
+from squall.scenarios.records import GpuPlace
 from squall.scenarios.units import digits_text
 
 P95_BEYOND = 1.1

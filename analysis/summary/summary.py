@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from squall.analysis.clocks.timeline import RunPhase, measure_spans, phase_spans, planned_measure_spans
 from squall.analysis.compare.overhead_file import find_overhead
@@ -21,6 +22,7 @@ from squall.analysis.locust.figures import LocustFigures, locust_figures
 from squall.analysis.locust.users import is_locust_load, users_of_run
 from squall.analysis.metrics.model_statistics import executed_models, model_figures, of_executed, of_models
 from squall.analysis.metrics.run import run_metrics
+from squall.analysis.record import to_json
 from squall.analysis.recorded import library_windows
 from squall.analysis.requests import streams
 from squall.analysis.requests import workers as workers_of
@@ -37,7 +39,6 @@ from squall.analysis.requests.rejections import Rejections, rejection_figures
 from squall.analysis.requests.requests import Requests, is_open_load, rows_in
 from squall.analysis.requests.sequences import run_sequences
 from squall.analysis.requests.stimulus import Stimulus
-from squall.analysis.storage.places.place import metadata_of
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.accounting import accounting
@@ -48,15 +49,15 @@ from squall.analysis.summary.sampled import gpu_figures, host_figures, worker_fi
 from squall.analysis.summary.step_figures import step_figures
 from squall.analysis.summary.stragglers import stragglers
 from squall.analysis.summary.summary_file import Summary
-from squall.analysis.tables.document import to_json
 from squall.analysis.tables.manifest import Manifest
+from squall.analysis.tables.sealed import Verdict
 from squall.analysis.verdict.cpu_shares import CpuShares, cpu_lines
 from squall.analysis.verdict.figures import phase_figures
 from squall.analysis.verdict.gpu_shares import GpuShares, gpu_lines
 from squall.analysis.verdict.measured import BATCH_COLUMNS, QUANTILES, RunTables
 from squall.analysis.verdict.phase_figures import MeasureFigures, PhaseFigures
-from squall.analysis.verdict.validity import Samples, judge, run_gpus, run_shares, run_stimuli
-from squall.analysis.verdict.verdict import VerdictFigures, as_sealed
+from squall.analysis.verdict.run_view import Samples, run_gpus, run_shares, run_stimuli
+from squall.analysis.verdict.validity import judge
 
 FAILURES_RULE = (
     "A request that did not end ok counts as infinitely slow in every quantile of response and service time; "
@@ -83,7 +84,10 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
         store, _accounts(store, spans, memory_limit_bytes), sampled, memory_limit_bytes
     )
     pa.default_memory_pool().release_unused()
-    verdict = as_sealed(of_requests.verdict, to_json(manifest.verdict) or {})
+    sealed = manifest.verdict
+    verdict = of_requests.verdict
+    if sealed is not None:  # that of an aborted run has status and reasons alone
+        verdict = replace(verdict, **{name: getattr(sealed, name) for name in to_json(sealed)})
     cpus = of_requests.cpus
     hosts = host_figures(rows_in(sampled.hosts, names))
     gpus = rows_in(_read(store, "gpu_samples"), names)
@@ -178,7 +182,7 @@ def _accounts(store: RunStore, spans: Sequence[RunPhase], memory_limit_bytes: in
 class _RequestFigures:
     """What takes the requests themselves, all of it made while they are held once: they are gone before the rest."""
 
-    verdict: VerdictFigures
+    verdict: Verdict
     stimulus: dict[str, Stimulus] | None
     measure: MeasureFigures
     locust: LocustFigures | None
@@ -226,7 +230,7 @@ def _request_figures(
     own = {one.name: getattr(whole, one.name) for one in fields(whole)}
     measure = MeasureFigures(**own, models=tuple(model_figures(every_model, names, manifest)))
     return _RequestFigures(
-        verdict=judge(requests, sampled, manifest, stimuli=stimuli, shares=cpus, gpus=gpus).figures(),
+        verdict=judge(requests, sampled, manifest, stimuli, cpus, gpus),
         stimulus={one.phase: one for one in stimuli} if requests.is_open else None,
         measure=measure,
         locust=_locust(requests, sampled, manifest, spans),
@@ -273,4 +277,4 @@ def _read(store: RunStore, table: str, columns: list[str] | None = None) -> pa.T
 
 
 def _n_rows(store: RunStore, table: str) -> list[int]:
-    return [metadata_of(part).num_rows for part in store.parts(table)]
+    return [pq.read_metadata(part).num_rows for part in store.parts(table)]

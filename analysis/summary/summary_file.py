@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from shlex import quote
-from typing import Any
+from typing import Any, ClassVar
 
 from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.compare.repeats import RepeatFigures
@@ -15,7 +15,7 @@ from squall.analysis.findings.self_checks.self_check import SelfCheck
 from squall.analysis.join.join import JoinReport
 from squall.analysis.locust.figures import LocustFigures
 from squall.analysis.metrics.records import RunMetrics
-from squall.analysis.record import from_json
+from squall.analysis.record import from_json, to_json
 from squall.analysis.requests.burst_latency import BurstLatency
 from squall.analysis.requests.cold import ColdFigures
 from squall.analysis.requests.recording_cost import RecordingCosts
@@ -29,13 +29,11 @@ from squall.analysis.summary.sampled import GpuFigures, HostFigures, WorkerFigur
 from squall.analysis.summary.step_figures import StepsFigures
 from squall.analysis.summary.stragglers import Straggler
 from squall.analysis.tables.collected import CollectorState, ValueChecks
-from squall.analysis.tables.document import to_json
 from squall.analysis.tables.manifest import DecidedFacts
-from squall.analysis.verdict.bottleneck import Bottleneck
+from squall.analysis.tables.sealed import Bottleneck, Verdict
 from squall.analysis.verdict.cpu_shares import CpuShares
 from squall.analysis.verdict.gpu_shares import GpuShares
 from squall.analysis.verdict.phase_figures import MeasureFigures, PhaseFigures
-from squall.analysis.verdict.verdict import VerdictFigures
 from squall.scenarios.errors import AnalysisError, StoreError
 from squall.scenarios.foreign_text import json_of
 
@@ -54,6 +52,7 @@ class Summary:
     findings and costs) are part of what it states; all other wording is made of it where it is shown.
     """
 
+    WHOLE: ClassVar = ("verdict",)
     run: str
     scenario: str | None
     scenario_digest: str | None
@@ -63,7 +62,7 @@ class Summary:
     latency_name: str
     latency_under: LatencyUnder | None
     recording: RecordingCosts | None
-    verdict: VerdictFigures
+    verdict: Verdict
     promises: tuple[PromiseFigures, ...] | None
     decided: DecidedFacts | None
     client_bottleneck: Bottleneck | None

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from textwrap import dedent
 
 import pyarrow as pa
 
@@ -14,8 +17,8 @@ INSTANT = "instant"
 
 @dataclass(frozen=True)
 class Column:
-    """One column: `unit` is `instant` (ns on the run clock), ns, bytes, Hz, ratio, count, W, J, °C, cores, id, text,
-    claim."""
+    """One column: `unit` is `instant` (ns on the run clock), ns, bytes, bytes/s, Hz, ratio, count, W, J, °C, cores, id,
+    text, claim."""
 
     name: str
     type: pa.DataType
@@ -65,57 +68,44 @@ class Table:
 
 TEXT = pa.dictionary(pa.int32(), pa.string())
 INT = pa.int64()
-REAL = pa.float64()
+_TYPES = {
+    "text": TEXT,
+    "claim": pa.bool_(),
+    "list": pa.list_(INT),
+    **dict.fromkeys((INSTANT, "ns", "count", "id", "bytes"), INT),
+    **dict.fromkeys(("real", "ratio", "Hz", "W", "J", "°C", "cores", "bytes/s"), pa.float64()),
+}
 
 
-def text(name: str, meaning: str, nullable: bool = False) -> Column:
-    return Column(name, TEXT, "text", meaning, nullable)
+def columns(*parts: Column | str) -> tuple[Column, ...]:
+    """The columns of a table. A text has some: name, unit and meaning, a column a line; further lines of a meaning are
+    indented.
+
+    `?` behind the unit: the column may be null. The unit says the type, unless one stands before it: `list:id`.
+    """
+    return tuple(
+        column for part in parts for column in ([part] if isinstance(part, Column) else _columns_of(part))
+    )
 
 
-def at(name: str, meaning: str, nullable: bool = False) -> Column:
-    return Column(name, INT, INSTANT, meaning, nullable)
+def _columns_of(text: str) -> Iterator[Column]:
+    for line in re.sub(r"\n +", " ", dedent(text).strip()).splitlines():
+        name, kind, meaning = line.split(maxsplit=2)
+        type_name, _, unit = kind.removesuffix("?").rpartition(":")
+        yield Column(name, _TYPES[type_name or unit], unit, meaning, kind.endswith("?"))
 
 
-def ns(name: str, meaning: str, nullable: bool = False) -> Column:
-    return Column(name, INT, "ns", meaning, nullable)
-
-
-def count(name: str, meaning: str, nullable: bool = False) -> Column:
-    return Column(name, INT, "count", meaning, nullable)
-
-
-def id_(name: str, meaning: str, nullable: bool = False) -> Column:
-    return Column(name, INT, "id", meaning, nullable)
-
-
-def bytes_(name: str, meaning: str, nullable: bool = False) -> Column:
-    return Column(name, INT, "bytes", meaning, nullable)
-
-
-def ratio(name: str, meaning: str, nullable: bool = False) -> Column:
-    return Column(name, REAL, "ratio", meaning, nullable)
-
-
-def real(name: str, unit: str, meaning: str, nullable: bool = False) -> Column:
-    return Column(name, REAL, unit, meaning, nullable)
-
-
-def flag(name: str, meaning: str, nullable: bool = False) -> Column:
-    return Column(name, pa.bool_(), "claim", meaning, nullable)
-
-
-RUN = text("run", "name of the run")
-PHASE = text(
-    "phase", "phase of the scenario in which the row falls; empty before the first and after the last"
+RUN, PHASE, NODE, SERVER, INSTANCE_DEVICE, T, INTERVAL = columns(
+    """
+    run              text     name of the run
+    phase            text     phase of the scenario in which the row falls; empty before the first and after the last
+    node             text     node of the cluster, node-0 being the driver's
+    server           text     server under test: server-0, server-1, …
+    instance_device  id       GPU of that instance, as its server numbers it: Triton gives instances on several GPUs
+                              one name; -1: none, as on the CPU, or not known
+    t_ns             instant  end of the sampled interval
+    interval_ns      ns       length of the sampled interval
+    """
 )
-NODE = text("node", "node of the cluster, node-0 being the driver's")
-SERVER = text("server", "server under test: server-0, server-1, …")
 NO_DEVICE = -1
 """`instance_device` of an instance on the CPU, and of one that is not known."""
-INSTANCE_DEVICE = id_(
-    "instance_device",
-    "GPU of that instance, as its server numbers it: Triton gives instances on several GPUs one name; -1: none, as on "
-    "the CPU, or not known",
-)
-T = at("t_ns", "end of the sampled interval")
-INTERVAL = ns("interval_ns", "length of the sampled interval")

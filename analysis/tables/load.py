@@ -2,23 +2,7 @@
 
 from __future__ import annotations
 
-from squall.analysis.tables.columns import (
-    INTERVAL,
-    NODE,
-    PHASE,
-    RUN,
-    PhaseAt,
-    PhaseFrom,
-    T,
-    Table,
-    at,
-    bytes_,
-    count,
-    flag,
-    id_,
-    ns,
-    text,
-)
+from squall.analysis.tables.columns import INTERVAL, NODE, PHASE, RUN, PhaseAt, PhaseFrom, T, Table, columns
 
 OUTCOMES = (
     "ok",
@@ -42,51 +26,32 @@ OUTCOME_CODE = {name: code for code, name in enumerate(OUTCOMES)}
 HUNG_UP = "hung up after"
 """How `detail` begins of a request that ended ok, and that the client cut short as the scenario asks."""
 
-REQUEST = (
+REQUEST = columns(
     RUN,
-    text("phase", "phase in which the arrival was scheduled; closed loop: in which its user issued it"),
-    text("node", "node of the client worker"),
-    id_(
-        "request_id",
-        "also the request id that Triton sees. Position in the global schedule, 0..n-1; closed loop:"
-        " user + users of the run * count of the user's requests before it; Locust: worker + workers of the run *"
-        " count of the worker's requests before it",
-    ),
-    id_("worker", "client worker that was dealt the arrival; closed loop: its user"),
-    text(
-        "target",
-        "server that the request was for; empty where one was to be chosen at a send that never was",
-    ),
-    text(
-        "request_kind",
-        "kind of request: the name of the model that it asks; Locust: empty where it asks none",
-    ),
-    at(
-        "scheduled_ns",
-        "when the schedule says the request leaves; null in a closed-loop run and in one of Locust, which have none",
-        nullable=True,
-    ),
-    at(
-        "sent_ns",
-        "just before the first byte was written; null if never sent, or lost; Locust: done_ns less the response time",
-        nullable=True,
-    ),
-    at("first_byte_ns", "first byte of the reply arrived; null if none did", nullable=True),
-    at(
-        "done_ns",
-        "last byte of the reply arrived, or the request was given up; null if unsent or lost",
-        nullable=True,
-    ),
-    count("rows", "rows of the batch dimension in the request"),
-    bytes_("request_bytes", "bytes written: head and body; 0 if unsent or lost"),
-    bytes_("response_bytes", "body bytes received"),
-    text("outcome", "how it ended: " + ", ".join(OUTCOMES)),
-    text("method", "Locust: method, or type, of the request; null otherwise", nullable=True),
-    text("name", "Locust: name that it counts the request under; null otherwise", nullable=True),
-    text(
-        "detail",
-        "why it failed, in the server's or the transport's words; or that max_in_flight or its sequence held it back",
-    ),
+    f"""
+    phase           text      phase in which the arrival was scheduled; closed loop: in which its user issued it
+    node            text      node of the client worker
+    request_id      id        also the request id that Triton sees. Position in the global schedule, 0..n-1; closed
+                              loop: user + users of the run * count of the user's requests before it; Locust: worker +
+                              workers of the run * count of the worker's requests before it
+    worker          id        client worker that was dealt the arrival; closed loop: its user
+    target          text      server that the request was for; empty where one was to be chosen at a send that never was
+    request_kind    text      kind of request: the name of the model that it asks; Locust: empty where it asks none
+    scheduled_ns    instant?  when the schedule says the request leaves; null in a closed-loop run and in one of Locust,
+                              which have none
+    sent_ns         instant?  just before the first byte was written; null if never sent, or lost; Locust: done_ns less
+                              the response time
+    first_byte_ns   instant?  first byte of the reply arrived; null if none did
+    done_ns         instant?  last byte of the reply arrived, or the request was given up; null if unsent or lost
+    rows            count     rows of the batch dimension in the request
+    request_bytes   bytes     bytes written: head and body; 0 if unsent or lost
+    response_bytes  bytes     body bytes received
+    outcome         text      how it ended: {", ".join(OUTCOMES)}
+    method          text?     Locust: method, or type, of the request; null otherwise
+    name            text?     Locust: name that it counts the request under; null otherwise
+    detail          text      why it failed, in the server's or the transport's words; or that max_in_flight or its
+                              sequence held it back
+    """,
 )
 
 
@@ -101,56 +66,50 @@ TABLES = (
         "responses",
         "response to a request that is answered response by response (`clients.stream`, decoupled models)",
         PhaseFrom("its request"),
-        (
+        columns(
             RUN,
-            text("phase", "phase of its request"),
-            text("node", "node of the client worker"),
-            id_("worker", "client worker that received it"),
-            text("target", "server that sent it"),
-            id_("request_id", "the request that it answers, as in `requests`"),
-            count("index", "responses to that request before it"),
-            at("t_ns", "all of it had arrived"),
-            bytes_("response_bytes", "its length: gRPC the message, HTTP the event"),
-            count(
-                "tokens",
-                "elements of the output that `clients.stream.tokens` names; null where none is named",
-                nullable=True,
-            ),
-            flag(
-                "is_final", "the last one of a request that ended ok, and that the client did not cut short"
-            ),
+            """
+            phase           text     phase of its request
+            node            text     node of the client worker
+            worker          id       client worker that received it
+            target          text     server that sent it
+            request_id      id       the request that it answers, as in `requests`
+            index           count    responses to that request before it
+            t_ns            instant  all of it had arrived
+            response_bytes  bytes    its length: gRPC the message, HTTP the event
+            tokens          count?   elements of the output that `clients.stream.tokens` names; null where none is named
+            is_final        claim    the last one of a request that ended ok, and that the client did not cut short
+            """,
         ),
     ),
     Table(
         "worker_samples",
         "second of a client worker",
         PhaseAt("t_ns"),
-        (
+        columns(
             RUN,
             PHASE,
             NODE,
-            id_("worker", "client worker"),
+            "worker  id  client worker",
             T,
             INTERVAL,
-            count(
-                "n_due", "arrivals scheduled in the interval; closed loop: requests that users were ready for"
-            ),
-            count("n_sent", "requests sent in the interval"),
-            count("n_done", "requests that ended in the interval"),
-            count("n_backlog", "arrivals due but not yet sent at t_ns, those held back included"),
-            count("n_held", "arrivals held back at t_ns, by max_in_flight or the order of their sequence"),
-            count("n_in_flight", "requests in flight at t_ns"),
-            count("n_connections", "open connections at t_ns"),
-            count("n_socket_errors", "connections that failed or broke in the interval"),
-            count("n_write_pauses", "sends in the interval that found the socket full"),
-            ns(
-                "lag_max_ns", "largest send lag of the interval; closed loop: time beyond a user's think time"
-            ),
-            ns("loop_lag_ns", "how late the event loop ran this sample's own timer"),
-            ns("cpu_ns", "CPU time of the worker process in the interval, spin_ns included"),
-            ns("spin_ns", "CPU time spent waiting busily for the next instant: not counted as load"),
-            count("gc_count", "garbage collections in the interval"),
-            ns("gc_pause_ns", "time in garbage collections in the interval"),
+            """
+            n_due            count  arrivals scheduled in the interval; closed loop: requests that users were ready for
+            n_sent           count  requests sent in the interval
+            n_done           count  requests that ended in the interval
+            n_backlog        count  arrivals due but not yet sent at t_ns, those held back included
+            n_held           count  arrivals held back at t_ns, by max_in_flight or the order of their sequence
+            n_in_flight      count  requests in flight at t_ns
+            n_connections    count  open connections at t_ns
+            n_socket_errors  count  connections that failed or broke in the interval
+            n_write_pauses   count  sends in the interval that found the socket full
+            lag_max_ns       ns     largest send lag of the interval; closed loop: time beyond a user's think time
+            loop_lag_ns      ns     how late the event loop ran this sample's own timer
+            cpu_ns           ns     CPU time of the worker process in the interval, spin_ns included
+            spin_ns          ns     CPU time spent waiting busily for the next instant: not counted as load
+            gc_count         count  garbage collections in the interval
+            gc_pause_ns      ns     time in garbage collections in the interval
+            """,
         ),
     ),
 )

@@ -3,124 +3,168 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated
+from dataclasses import field
 
-from squall.analysis.tables.document import LEFT_OUT, With
+from squall.scenarios.records import Float, Int, Led, LeftOut, Listed, Record
 
 
-@dataclass(frozen=True, kw_only=True)
-class SealedFile:
+class SealedFile(Record):
     """A part of a table at the seal."""
 
-    path: Annotated[str, "from the run directory"]
-    rows: Annotated[int, "its rows"] = 0
-    bytes: Annotated[int, "its size"]
-    sha256: Annotated[str, "of its content"] = ""
+    path: str
+    """from the run directory"""
+    rows: Int = 0
+    """its rows"""
+    bytes: Int
+    """its size"""
+    sha256: str = ""
+    """of its content"""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SealedTable:
+class SealedTable(Record):
     """A table at the seal."""
 
-    rows: Annotated[int, "rows of all parts"] = 0
-    files: Annotated[tuple[SealedFile, ...], "its parts, in order"] = ()
+    rows: Int = 0
+    """rows of all parts"""
+    files: Listed[SealedFile] = ()
+    """its parts, in order"""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SealedCheck:
-    """A figure against its limit."""
+class CheckResult(Record):
+    """A figure of a run against its limit."""
 
-    name: Annotated[str, "its name in docs/checks.md"]
-    value: Annotated[float | None, "the figure; null: not known"] = None
-    limit: Annotated[float | None, "the most that it may be"] = None
-    unit: Annotated[str, "unit of both"] = ""
-    is_met: Annotated[bool, "within the limit"] = False
-    meaning: Annotated[str, "what the figure is"] = ""
-    reason: Annotated[str, "why it makes the run INVALID; empty where it does not"] = ""
-    not_assessed: Annotated[str, "why it decides nothing; empty where it does"] = ""
+    name: str
+    """of `python -m squall.analysis.verdict.checks`"""
+    value: Float | None = None
+    """the figure; null: not known"""
+    limit: Float | None = None
+    """the most that it may be"""
+    unit: str = ""
+    """unit of both"""
+    is_met: bool = False
+    """within the limit"""
+    meaning: str = ""
+    """what the figure is"""
+    reason: str = ""
+    """why it makes the run INVALID; empty where it does not"""
+    not_assessed: str = ""
+    """why it decides nothing; empty where it does"""
+
+    @property
+    def is_unmet(self) -> bool:
+        """It makes the run INVALID."""
+        return not self.is_met and not self.not_assessed
 
 
-@dataclass(frozen=True, kw_only=True)
-class SealedCause:
+class Cause(Record):
     """One cause of an INVALID run."""
 
-    kind: Annotated[str, "of `analysis/verdict/causes.py`"]
-    sentence: Annotated[str, "what a reader is told"]
+    kind: str
+    """of `analysis/verdict/causes.py`"""
+    sentence: str
+    """what a reader is told"""
 
 
-@dataclass(frozen=True, kw_only=True)
-class FailureGroup:
+class FailureGroup(Record):
     """Requests that failed alike."""
 
-    kind: Annotated[str, "who failed, and how: `analysis/requests/failures.py`"]
-    outcome: Annotated[str, "outcome of their rows"]
-    detail: Annotated[str, "detail of their rows"]
-    n: Annotated[int, "how many"]
+    kind: str
+    """who failed, and how: `analysis/requests/failures.py`"""
+    outcome: str
+    """outcome of their rows"""
+    detail: str
+    """detail of their rows"""
+    n: Int
+    """how many"""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SealedFailures:
-    """The measured requests that failed."""
+class Failures(Record):
+    """The measured requests that failed. What was not sent for the client's sake says nothing of the server."""
 
-    n: Annotated[int, "measured requests"] = 0
-    n_failed: Annotated[int, "of these, failed"] = 0
-    n_unreached: Annotated[int, "failed before they could be sent: no connection"] = 0
-    failed_ratio: Annotated[float | None, "share of those sent, or without a connection, that failed"] = None
-    allowed_ratio: Annotated[float | None, "`expect.failures`"] = None
-    is_beyond: Annotated[bool, "more than that"] = False
-    kind: Annotated[str, "kind of the most frequent group"] = ""
-    sentence: Annotated[str, "what a reader is told; empty where nothing failed"] = ""
-    groups: Annotated[tuple[FailureGroup, ...], "the most frequent first"] = ()
-    model: Annotated[str, LEFT_OUT, "of several models the one that nearly all of them ask"] = ""
-    n_never: Annotated[int, LEFT_OUT, "of the measured ones, never sent or without a record"] = 0
+    n: Int = 0
+    """measured requests"""
+    n_failed: Int = 0
+    """of these, failed"""
+    n_unreached: Int = 0
+    """failed before they could be sent: no connection"""
+    failed_ratio: Float = 0.0
+    """share of those sent, or without a connection, that failed"""
+    allowed_ratio: Float = 0.0
+    """`expect.failures`"""
+    is_beyond: bool = False
+    """more than that, or nothing ended ok"""
+    kind: str = ""
+    """kind of most failures"""
+    sentence: str = ""
+    """what a reader is told; empty where nothing failed"""
+    groups: Listed[FailureGroup] = ()
+    """the most frequent first"""
+    model: LeftOut[str] = ""
+    """of several models the one that nearly all of them ask"""
+    n_never: LeftOut[Int] = 0
+    """of the measured ones, never sent or without a record"""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ClientBottleneck:
+class Bottleneck(Record):
     """Why the client was the limit."""
 
-    cause: Annotated[str, "worker cpu, max_in_flight, sequence order, node cpu or stall"] = ""
-    sentence: Annotated[str, "what a reader is told"]
-    evidence: Annotated[str, "the figures that say so"] = ""
-    advice: Annotated[str, "what helps"]
+    cause: str = ""
+    """worker cpu, max_in_flight, sequence order, node cpu, slow path or stall"""
+    sentence: str
+    """what a reader is told"""
+    evidence: str = ""
+    """the figures that say so"""
+    advice: str
+    """what helps"""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SealedStarvation:
-    """Who took the server's CPU."""
+class Starvation(Record):
+    """What starved the server on a node in a phase."""
 
-    starved_by: Annotated[str, "others, clients, quota, none or not assessed"]
-    ratio: Annotated[float | None, "share that was taken; of a quota, of periods in which it was used up"] = (
-        None
-    )
-    sentence: Annotated[str, "what a reader is told"] = ""
-    advice: Annotated[str, "what helps"] = ""
-    node: Annotated[str, "where"] = ""
-    phase: Annotated[str, "in which measured phase"] = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SealedVerdict:
-    """Whether the run measured what it was to measure. Of an aborted run, status and reasons alone."""
-
-    status: Annotated[str, "VALID, INVALID or ABORTED"]
-    reasons: Annotated[tuple[str, ...], "the first one is the verdict's first line"] = ()
-    causes: Annotated[tuple[SealedCause, ...], With("checks"), "what lies behind the reasons"] = ()
-    failures: Annotated[SealedFailures | None, With("checks"), "of measured requests"] = None
-    checks: Annotated[tuple[SealedCheck, ...], LEFT_OUT, "all that was held to a limit"] = ()
-    client_bottleneck: Annotated[
-        ClientBottleneck | None, With("checks"), "null: the client was not the limit"
-    ] = None
-    starvation: Annotated[SealedStarvation | None, With("checks"), "null: not looked at"] = None
+    starved_by: str
+    """others, clients (other parts of the run included), quota, none or not assessed"""
+    ratio: Float | None = None
+    """share that was taken; of a quota, of periods in which it was used up"""
+    sentence: str = ""
+    """what a reader is told"""
+    advice: str = ""
+    """what helps"""
+    node: str = ""
+    """where"""
+    phase: str = ""
+    """in which measured phase"""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Unfinished:
+class Verdict(Record):
+    """Whether the run measured what it was to measure: VALID where no check is unmet, else INVALID with a sentence for
+    each that is. Sentences of the causes lead the reasons; a VALID run has one where its server failed more than is
+    expected. Of an aborted run, status and reasons alone.
+    """
+
+    LEAD = "checks"
+
+    status: str
+    """VALID, INVALID or ABORTED"""
+    reasons: Listed[str] = ()
+    """the first one is the verdict's first line"""
+    causes: Led[Listed[Cause]] = ()
+    """what lies behind the reasons"""
+    failures: Led[Failures | None] = None
+    """of measured requests"""
+    checks: LeftOut[Listed[CheckResult]] = ()
+    """all that was held to a limit"""
+    client_bottleneck: Led[Bottleneck | None] = None
+    """null: the client was not the limit"""
+    starvation: Led[Starvation | None] = None
+    """null: not looked at, or none"""
+
+
+class Unfinished(Record):
     """Rows that the sealed run has not: `squall resume` finishes it."""
 
-    folders: Annotated[Mapping[str, str], "scratch folders that hold them, by node"] = field(
-        default_factory=dict
-    )
-    why: Annotated[Mapping[str, str], "why each was not fetched"] = field(default_factory=dict)
-    is_aborted: Annotated[bool, "the run was aborted for another reason"] = False
+    folders: Mapping[str, str] = field(default_factory=dict)
+    """scratch folders that hold them, by node"""
+    why: Mapping[str, str] = field(default_factory=dict)
+    """why each was not fetched"""
+    is_aborted: bool = False
+    """the run was aborted for another reason"""

@@ -16,27 +16,17 @@ import numpy as np
 import pyarrow as pa
 
 from squall.analysis.arrays import Floats
-from squall.analysis.limits import Limits
 from squall.analysis.locust.users import is_locust_load
 from squall.analysis.requests import workers as workers_of
 from squall.analysis.requests.failures import is_cut
-from squall.analysis.requests.requests import Requests
+from squall.analysis.requests.requests import Requests, rows_in
 from squall.analysis.tables.manifest import Manifest
+from squall.analysis.tables.sealed import Bottleneck
+from squall.analysis.verdict.client_checks import SATURATED_RATIO, SATURATED_SHARE_RATIO
+from squall.analysis.verdict.run_view import RunView
+from squall.analysis.verdict.user_checks import USERS_CHECK, waited_texts
 from squall.analysis.wording import counted_text, duration_text, share_text
 from squall.scenarios.sequences import IN_TURN
-
-SYMPTOMS = (
-    "unsent",
-    "delivered load",
-    "dispersion",
-    "send lag",
-    "lag in",
-    "event-loop lag",
-    "worker saturation",
-    "users accounted for",
-    "late users",
-)
-"""How the names of the checks begin that say that the client was the limit."""
 
 ROOMY_RATIO = 0.60
 """CPU of a worker in its busiest second at which bursts within that second still find room: what is advised."""
@@ -45,17 +35,6 @@ STOLEN = "was stolen"
 CAP = "max_in_flight"
 """What the detail of a request says that the cap held back."""
 ORDER = "sequence order"
-
-
-@dataclass(frozen=True)
-class Bottleneck:
-    """Why the client was the limit. `cause`: worker cpu, max_in_flight, sequence order, node cpu, slow path or
-    stall."""
-
-    cause: str
-    sentence: str
-    evidence: str
-    advice: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,9 +50,26 @@ class ClientView:
     hosts: pa.Table | None
     manifest: Manifest
     allowed_lag_ns: int
-    limits: Limits
-    inside_ratio: float = 0.0
-    waited: tuple[str, ...] = ()
+    inside_ratio: float
+    waited: Sequence[str]
+
+    @classmethod
+    def of(cls, view: RunView, workers: pa.Table) -> ClientView:
+        """What the run shows to its checks, as far as it is of the client."""
+        hosts = rows_in(view.samples.hosts, [span.name for span in view.spans])
+        if hosts is not None:
+            nodes = pa.array(sorted(set(workers.column("node").to_pylist())), pa.string())
+            hosts = hosts.filter(pa.compute.is_in(hosts.column("node").cast(pa.string()), nodes))
+        is_inside = view.users is not None and USERS_CHECK.name in view.unmet()
+        return cls(
+            view.measured,
+            workers,
+            hosts if hosts is not None and hosts.num_rows else None,
+            view.manifest,
+            view.allowed.p50_ns,
+            view.users.gap_ratio if is_inside and view.users is not None else 0.0,
+            waited_texts(view) if is_locust_load(view.manifest) else (),
+        )
 
     @property
     def nodes(self) -> list[str]:
@@ -115,24 +111,20 @@ class ClientView:
         return sent if self.measured.is_open else np.zeros(0, dtype=np.int64)
 
 
-def fell_behind(unmet: Sequence[str]) -> bool:
-    """Whether one of these checks that are not met says that the client did not keep up."""
-    return any(name.startswith(SYMPTOMS) for name in unmet)
+def find_bottleneck(run: RunView) -> Bottleneck | None:
+    """The client's bottleneck, of a run of which a check shows that the client was the limit.
 
-
-def find_bottleneck(view: ClientView, unmet: Sequence[str]) -> Bottleneck | None:
-    """The client's bottleneck, if one of the checks named in `unmet` is a symptom of one.
-
-    None also where nothing but requests that a lost worker or a refused connection left unsent is amiss.
+    None without samples of its workers, and where nothing but requests that a lost worker or a refused connection left
+    unsent is amiss.
     """
-    if not fell_behind(unmet):
+    if run.workers is None:
         return None
+    view = ClientView.of(run, run.workers)
     return _by_worker_cpu(view) or _by_order(view) or _by_cap(view) or _by_node_cpu(view) or _by_stall(view)
 
 
 def _by_worker_cpu(view: ClientView) -> Bottleneck | None:
-    limits = view.limits
-    full = workers_of.saturation(view.workers, limits.saturated_ratio, limits.saturated_share_ratio)
+    full = workers_of.saturation(view.workers, SATURATED_RATIO, SATURATED_SHARE_RATIO)
     if not full.n_saturated:
         return None
     evidence = f"{full.n_saturated} of {counted_text(full.n_workers, 'worker')} "
@@ -215,10 +207,10 @@ def _by_node_cpu(view: ClientView) -> Bottleneck | None:
     if view.hosts is None:
         return None
     busy, names = _node_busy(view.hosts), np.array(view.hosts.column("node").to_pylist())
-    is_full = busy >= view.limits.saturated_ratio
+    is_full = busy >= SATURATED_RATIO
     shares = {str(one): float(is_full[names == one].mean()) for one in np.unique(names)}
     node, share = max(shares.items(), key=lambda item: item[1])
-    if share <= view.limits.saturated_share_ratio:
+    if share <= SATURATED_SHARE_RATIO:
         return None
     own = view.hosts.filter(pa.array(names == node))
     n_cores = int(workers_of.column(own, "n_cores").max())
@@ -311,4 +303,5 @@ def _mean_busy(view: ClientView) -> float:
 
 
 def _bottleneck(cause: str, claim: str, evidence: str, advice: str) -> Bottleneck:
-    return Bottleneck(cause, f"{claim}: {evidence}; {advice}.", evidence, advice)
+    sentence = f"{claim}: {evidence}; {advice}."
+    return Bottleneck(cause=cause, sentence=sentence, evidence=evidence, advice=advice)

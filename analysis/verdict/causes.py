@@ -15,27 +15,16 @@ CPU others have is the cause of timeouts and of a late client, and comes before 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
-from squall.analysis.requests.failures import ABSENT, CLIENT, REFUSES, SLOW, WRONG, Failures
-from squall.analysis.verdict.bottleneck import Bottleneck
-from squall.analysis.verdict.starvation import OTHERS as STARVED_BY_OTHERS
-from squall.analysis.verdict.starvation import Starvation
+from squall.analysis.requests.failures import ABSENT, CLIENT, REFUSES, SLOW, WRONG
+from squall.analysis.tables.sealed import Bottleneck, Cause, Failures, Starvation
+from squall.analysis.verdict.server_checks import OTHERS as STARVED_BY_OTHERS
+from squall.analysis.verdict.server_checks import makes_invalid
 
 OTHERS = "others took the CPU"
 DRIVER = "driver killed"
 OTHERS_GPU = "others took the GPU"
 ORDER = (DRIVER, ABSENT, REFUSES, WRONG, OTHERS, OTHERS_GPU, SLOW, CLIENT)
 """Kinds of causes, the first one first."""
-
-
-@dataclass(frozen=True)
-class Cause:
-    """One cause, in a sentence. `kind`: of `ORDER`."""
-
-    kind: str
-    sentence: str
 
 
 def causes_of(
@@ -52,21 +41,16 @@ def causes_of(
     clients; its quota is how it is deployed. `starved_clients`: that others took the CPU of a client that did not keep
     up; `shared_gpu`: that they took a GPU of a server.
     """
-    found = [Cause(DRIVER, driver_ended)] if driver_ended else []
+    found = [Cause(kind=DRIVER, sentence=driver_ended)] if driver_ended else []
     if failures.is_beyond:
-        found.append(Cause(failures.kind, failures.sentence))
-    if starvation is not None and starvation.makes_invalid:
+        found.append(Cause(kind=failures.kind, sentence=failures.sentence))
+    if starvation is not None and makes_invalid(starvation):
         kind = OTHERS if starvation.starved_by == STARVED_BY_OTHERS else CLIENT
-        found.append(Cause(kind, starvation.sentence))
+        found.append(Cause(kind=kind, sentence=starvation.sentence))
     elif starved_clients:
-        found.append(Cause(OTHERS, starved_clients))
+        found.append(Cause(kind=OTHERS, sentence=starved_clients))
     if shared_gpu:
-        found.append(Cause(OTHERS_GPU, shared_gpu))
+        found.append(Cause(kind=OTHERS_GPU, sentence=shared_gpu))
     if bottleneck is not None:
-        found.append(Cause(CLIENT, bottleneck.sentence))
-    return in_order(found)
-
-
-def in_order(causes: Sequence[Cause]) -> tuple[Cause, ...]:
-    """The causes by `ORDER`; those of one kind as they are."""
-    return tuple(sorted(causes, key=lambda one: ORDER.index(one.kind)))
+        found.append(Cause(kind=CLIENT, sentence=bottleneck.sentence))
+    return tuple(sorted(found, key=lambda one: ORDER.index(one.kind)))

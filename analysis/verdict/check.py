@@ -1,52 +1,86 @@
-"""A figure held to its limit, with a sentence where it is not met."""
+"""What a check is: a figure of a run, the limit that it is held to, and what a reader is told where it is not met.
+
+A check is one entry of the tuple of its module, joined in `squall.analysis.verdict.checks`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from squall.analysis.record import Number
+from squall.analysis.tables.sealed import CheckResult
 from squall.analysis.wording import figure_text
+
+if TYPE_CHECKING:
+    from squall.analysis.verdict.run_view import RunView
+
+SENDS, CLIENT = "sends", "client"
 
 
 @dataclass(frozen=True)
-class Check:
-    """One figure against its limit. `value` is None if it is not known; `reason` is set if it makes the run INVALID.
+class Figure:
+    """What a run shows of a check; `value` None where it was not recorded, which is not met.
 
-    `not_assessed` says why the figure decides nothing: too few samples, or no consequence. Such a check is neither
-    met nor unmet.
+    `limit`, `meaning` and `advice` stand in place of the check's own where they depend on the run. `sentence`: the
+    whole reason; a figure that has one is not met. `excuse`: why a figure beyond its limit decides nothing.
+    `not_assessed`: why it decides nothing, whatever it is.
+    """
+
+    value: Number | None
+    limit: Number | None = None
+    meaning: str = ""
+    advice: str = ""
+    sentence: str = ""
+    excuse: str = ""
+    not_assessed: str = ""
+
+
+def always(_: RunView) -> bool:
+    """Asked of every run."""
+    return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One check: its figure may be at most `limit`; `reason` says why the limit stands where it stands.
+
+    `figure` returns None where the run has nothing to hold to the limit. `where`: the runs that are asked.
+    `shows`: `SENDS` where an unmet figure was done to the sends, which is the client's too; `CLIENT` where it shows
+    that the client was the limit without saying so of the sends.
     """
 
     name: str
-    value: Number | None
+    figure: Callable[[RunView], Figure | None]
     limit: Number
     unit: str
-    is_met: bool
+    reason: str
     meaning: str
-    reason: str = ""
-    not_assessed: str = ""
+    advice: str = ""
+    where: Callable[[RunView], bool] = always
+    shows: str = ""
 
-    @property
-    def is_unmet(self) -> bool:
-        """It makes the run INVALID."""
-        return not self.is_met and not self.not_assessed
-
-    def unless(self, excuse: str) -> Check:
-        """The same, but not assessed with that excuse, if there is one and it is not met."""
-        return replace(self, reason="", not_assessed=excuse) if excuse and self.is_unmet else self
-
-
-def held_to(name: str, value: Number | None, limit: Number, unit: str, meaning: str, advice: str) -> Check:
-    """A check that holds while `value` is at most `limit`; None is not met."""
-    if value is not None and value <= limit:
-        return Check(name, value, limit, unit, True, meaning)
-    if value is None:
-        reason = f"{meaning} was not recorded, so that nobody knows whether the tool kept up."
-    else:
-        found = f"is {figure_text(value, unit)}, where {figure_text(limit, unit)} is the limit"
-        reason = f"{meaning} {found}: {advice}."
-    return Check(name, value, limit, unit, False, meaning, reason[0].upper() + reason[1:])
-
-
-def not_assessed(name: str, value: Number | None, limit: Number, unit: str, meaning: str, why: str) -> Check:
-    """A check of which `why` says that its figure decides nothing."""
-    return Check(name, value, limit, unit, False, meaning, not_assessed=why)
+    def held(self, figure: Figure) -> CheckResult:
+        """The figure held to the limit."""
+        value, limit = figure.value, self.limit if figure.limit is None else figure.limit
+        meaning = figure.meaning or self.meaning
+        is_within = value is not None and bool(value <= limit)  # of a number of numpy's too
+        is_met = is_within and not (figure.sentence or figure.not_assessed)
+        not_assessed = figure.not_assessed or ("" if is_met or figure.sentence else figure.excuse)
+        reason = figure.sentence
+        if not reason and value is None:
+            reason = f"{meaning} was not recorded, so that nobody knows whether the tool kept up."
+        elif not reason:
+            beyond = f"is {figure_text(value, self.unit)}, where {figure_text(limit, self.unit)} is the limit"
+            reason = f"{meaning} {beyond}: {figure.advice or self.advice}."
+        return CheckResult(
+            name=self.name,
+            value=value,
+            limit=limit,
+            unit=self.unit,
+            is_met=is_met,
+            meaning=meaning,
+            reason="" if is_met or not_assessed else reason[0].upper() + reason[1:],
+            not_assessed=not_assessed,
+        )

@@ -1,4 +1,5 @@
-"""Is every request there, just once? The checks of a run's rows against its plan, and of the losses that it noted."""
+"""Is every request there, just once, and was any answered? Checks of a run's rows against its plan, and of the losses
+that it noted."""
 
 from __future__ import annotations
 
@@ -7,33 +8,30 @@ import numpy as np
 from squall.analysis.arrays import Int64s
 from squall.analysis.locust.users import is_locust_load
 from squall.analysis.requests.failures import is_lost
-from squall.analysis.requests.requests import Requests, in_order, together
-from squall.analysis.tables.manifest import Manifest
-from squall.analysis.verdict.check import Check, held_to
+from squall.analysis.requests.requests import in_order, together
+from squall.analysis.verdict.check import Check, Figure
+from squall.analysis.verdict.run_view import RunView
 
 
-def completeness(everything: Requests, manifest: Manifest) -> Check:
-    """Every planned arrival has exactly one row: counts ids that are missing, doubled or not of the plan.
+def _completeness(view: RunView) -> Figure:
+    """Counts ids that are missing, doubled or not of the plan.
 
-    Closed loop: every request that a worker issued. Ids are user + users · index, so that a user's indexes have
+    Closed loop: of every request that a worker issued. Ids are user + users · index, so that a user's indexes have
     no holes. Users of Locust that were stopped within a request leave holes: there its rows are counted, and held to
     Locust's own counts beside this.
     """
-    plan = manifest.plan
+    plan, ids = view.manifest.plan, view.everything.request_id
     n_planned = plan.n_arrivals
-    ids = everything.request_id
-    if everything.is_open:
+    if view.everything.is_open:
         known = _distinct(ids[together((ids >= 0) & (ids < n_planned))])
         n_missing, what = n_planned - len(known), "planned arrivals"
     else:
         known = _distinct(ids[together(ids >= 0)])
         n_missing, what = abs(n_planned - len(known)), "requests issued"
-        if not is_locust_load(manifest):
+        if not is_locust_load(view.manifest):
             n_missing = max(n_missing, _holes(known, 1 if plan.n_users is None else plan.n_users))
     n_wrong = n_missing + (len(ids) - len(known))
-    advice = "look in logs/ for a worker that died, and run again"
-    meaning = f"number of {what} without exactly one row"
-    return held_to("completeness", n_wrong if n_planned else None, 0, "count", meaning, advice)
+    return Figure(n_wrong if n_planned else None, meaning=f"number of {what} without exactly one row")
 
 
 def _distinct(ids: Int64s) -> Int64s:
@@ -51,15 +49,57 @@ def _holes(ids: Int64s, n_users: int) -> int:
     return int((last + 1).sum()) - len(ids)
 
 
-def lost_records(everything: Requests) -> Check:
-    """Of the whole run: a record that is gone may have been of any answer, however slow."""
-    n_lost = int(is_lost(everything).sum())
-    advice = "what they took is not known; look in logs/ for a worker that died, and run again"
-    return held_to("lost records", n_lost, 0, "count", "number of arrivals whose record was lost", advice)
+def _losses(view: RunView) -> Figure:
+    """Requests, batch records, nodes: what the run itself noted as missing."""
+    noted = view.manifest.losses
+    return Figure(len(noted), advice="; ".join(loss.rstrip(".") for loss in noted))
 
 
-def losses(manifest: Manifest) -> Check:
-    """What the run itself noted as missing: requests, batch records, nodes."""
-    noted = manifest.losses
-    advice = "; ".join(loss.rstrip(".") for loss in noted)
-    return held_to("losses", len(noted), 0, "count", "number of losses noted during the run", advice)
+def _ok_share(view: RunView) -> Figure:
+    measured = view.measured
+    failed_ratio = 1.0 - int(measured.is_ok.sum()) / len(measured) if len(measured) else None
+    if failed_ratio is not None and failed_ratio < 1.0:
+        return Figure(failed_ratio)
+    return Figure(
+        failed_ratio,
+        sentence="No request of a measure phase ended ok, so that there is no latency of this server: see the outcomes"
+        " and its log.",
+    )
+
+
+RECORD_CHECKS = (
+    Check(
+        name="completeness",
+        figure=_completeness,
+        limit=0,
+        unit="count",
+        reason="a request without a row may have been of any answer, however slow, and one with two counts twice",
+        meaning="number of requests without exactly one row",
+        advice="look in logs/ for a worker that died, and run again",
+    ),
+    Check(
+        name="lost records",
+        figure=lambda view: Figure(int(is_lost(view.everything).sum())),
+        limit=0,
+        unit="count",
+        reason="of the whole run: a record that is gone may have been of any answer, however slow",
+        meaning="number of arrivals whose record was lost",
+        advice="what they took is not known; look in logs/ for a worker that died, and run again",
+    ),
+    Check(
+        name="losses",
+        figure=_losses,
+        limit=0,
+        unit="count",
+        reason="whatever the run itself noted as missing may have held what its figures are of",
+        meaning="number of losses noted during the run",
+    ),
+    Check(
+        name="ok share",
+        figure=_ok_share,
+        limit=1.0,
+        unit="ratio",
+        reason="one request that ended ok is enough for a latency; below that there is none",
+        meaning="share of measured requests that did not end ok",
+    ),
+)

@@ -54,7 +54,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from squall.analysis.arrays import Floats, Int64s
-from squall.analysis.limits import LIMITS, Limits
 from squall.analysis.requests.requests import Requests, in_order
 from squall.analysis.statistics.order_statistics import nearest_rank
 from squall.analysis.tables.manifest import Manifest
@@ -70,6 +69,9 @@ ms."""
 SLEEPING_WAKE_NS = 500_000
 """The same where a core sleeps, as an idle virtual one does: 64 to 280 us a wake-up were seen on idle virtual machines
 with 2 cores (2026-11-28); about twice that as room, still below the time slice of another thread (1.4 ms there)."""
+ROOM_RATIO = 0.5
+"""Idle share of a node's CPU in a second beyond which a server whose quota was used up in it was not held back by
+others: that second is left out."""
 LEAST_REQUESTS = 20
 """Requests of which a p5 is one of them."""
 STEAL = "steal"
@@ -188,7 +190,6 @@ def cpu_shares(
     samples: pa.Table | None,
     phases: Sequence[str],
     in_flight: Mapping[str, InFlight] | None = None,
-    limits: Limits = LIMITS,
 ) -> list[CpuShares]:
     """The shares of each node in each of `phases` that has samples (`cpu_samples`), by phase and node.
 
@@ -205,7 +206,6 @@ def cpu_shares(
             str(node),
             phase,
             (in_flight or {}).get(str(node)),
-            limits,
         )
         for phase in phases
         for node in sorted(set(nodes[names == phase]))
@@ -297,7 +297,7 @@ def cpu_lines(found: Sequence[CpuShares], manifest: Manifest) -> list[str]:
     return [f"{f'{one.phase}: ' if has_phases else ''}{cpu_line(one, one.node in nodes)}" for one in found]
 
 
-def _shares(rows: pa.Table, node: str, phase: str, in_flight: InFlight | None, limits: Limits) -> CpuShares:
+def _shares(rows: pa.Table, node: str, phase: str, in_flight: InFlight | None) -> CpuShares:
     wall_ns = _sum(rows, "interval_ns")
     had = {
         name: float(_steal(rows).sum()) if name == STEAL else _sum(rows, f"{name}_ns")
@@ -317,7 +317,7 @@ def _shares(rows: pa.Table, node: str, phase: str, in_flight: InFlight | None, l
     if reason:
         return replace(found, reason=reason)
     known = rows.filter(pa.array(~_is_null(rows, "server_ns") & ~_is_null(rows, "server_wait_ns")))
-    lack = _lack(known, limits)
+    lack = _lack(known)
     total = float(lack.wanted.sum())
     taken = {name: float(each.sum()) / total if total else 0.0 for name, each in lack.by_whom.items()}
     lacked = lack.wanted - lack.had
@@ -361,11 +361,11 @@ class _Lack:
     full: Floats
 
 
-def _lack(rows: pa.Table, limits: Limits) -> _Lack:
+def _lack(rows: pa.Table) -> _Lack:
     interval, had = (_numbers(rows, name) for name in ("interval_ns", "server_ns"))
     is_own_quota = (_numbers(rows, "server_throttled_periods") > 0) & _flags(rows, "is_quota_shared")
     full = np.where(is_own_quota, 1.0, _full(rows))  # where it is used up a free core is of no use
-    wait = _waits_for_others(rows, full, limits)
+    wait = _waits_for_others(rows, full)
     by_whom = {name: _numbers(rows, f"{name}_ns") for name in ("others", *OWN)}
     by_whom["others"] = np.where(is_own_quota, 0.0, by_whom["others"])
     foreign: Floats = np.sum(list(by_whom.values()), axis=0)
@@ -446,12 +446,12 @@ def _waits(rows: pa.Table, group: str, full: Floats) -> Floats:
     return np.maximum(0.0, _numbers(rows, f"{group}_wait_ns") - wake_ns * _numbers(rows, f"{group}_runs"))
 
 
-def _waits_for_others(rows: pa.Table, full: Floats, limits: Limits) -> Floats:
+def _waits_for_others(rows: pa.Table, full: Floats) -> Floats:
     """What the server's threads waited in each sample, less what a quota of its own made them wait."""
     waits = _waits(rows, "server", full)
     is_used_up = (_numbers(rows, "server_throttled_periods") > 0) & ~_flags(rows, "is_quota_shared")
     held_back = np.where(is_used_up, _numbers(rows, "server_throttled_ns"), 0.0)
-    room = limits.room_ratio * _numbers(rows, "interval_ns") * _numbers(rows, "n_cores")
+    room = ROOM_RATIO * _numbers(rows, "interval_ns") * _numbers(rows, "n_cores")
     is_room = is_used_up & (_numbers(rows, "idle_ns") > room)
     return np.where(is_room, 0.0, np.maximum(0.0, waits - held_back))
 

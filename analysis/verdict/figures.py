@@ -74,7 +74,7 @@ def phase_figures(
         latency=latency_figures(
             measured if tables.undisturbed is None else tables.undisturbed.in_phases(names)
         ),
-        failures=failures_of(measured, tables.manifest.scenario).figures(),
+        failures=failures_of(measured, tables.manifest.scenario),
         outcomes=outcome_figures(measured),
         batches=batch_figures(rows_in(tables.batches, names)),
         triton=triton_figures(rows_in(tables.triton_samples, names)),

@@ -43,9 +43,9 @@ from squall.analysis.arrays import Bools, Floats, Int64s
 from squall.analysis.clocks.timeline import measure_spans
 from squall.analysis.requests.requests import Requests, in_order
 from squall.analysis.tables.columns import NO_DEVICE
-from squall.analysis.tables.deployed import GpuUse
 from squall.analysis.tables.manifest import Manifest
 from squall.analysis.wording import count_text, duration_text, share_text
+from squall.scenarios.records import GpuUse
 from squall.scenarios.units import NS_PER_S
 
 BATCH_COLUMNS = (

@@ -13,17 +13,15 @@ server that is slow because late requests came at once has that in s: the part i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from squall.analysis.arrays import Bools, Int64s
-from squall.analysis.limits import Limits
+from squall.analysis.limits import LIMITS
 from squall.analysis.requests.requests import Requests
 from squall.analysis.statistics.order_statistics import nearest_rank, smallest_n
 from squall.analysis.statistics.stretches import INFINITE_NS
-from squall.analysis.verdict.check import Check, held_to, not_assessed
-from squall.analysis.wording import share_text
 
 JUDGED = (0.50, 0.95, 0.99)
 """Quantiles whose lag part the verdict holds to its limit; the screen marks any that it prints."""
@@ -51,7 +49,7 @@ class LagPart:
         return self.excess_ns > self.limit_ns
 
 
-def lag_parts(requests: Requests, qs: Sequence[float], limits: Limits) -> list[LagPart | None]:
+def lag_parts(requests: Requests, qs: Sequence[float]) -> list[LagPart | None]:
     """Of each of `qs`; None in a closed loop, where n rows cannot carry it, and where it falls on failures."""
     n = len(requests)
     carried = [q for q in qs if requests.is_open and n >= smallest_n(q)]
@@ -62,7 +60,7 @@ def lag_parts(requests: Requests, qs: Sequence[float], limits: Limits) -> list[L
     response = _at_ranks(requests.response_ns, is_failed, ranks)
     service = _at_ranks(requests.service_ns, is_failed, ranks)
     found = {
-        q: LagPart(q, whole, whole - part, allowed_ns(whole, limits))
+        q: LagPart(q, whole, whole - part, allowed_ns(whole))
         for q, whole, part in zip(carried, response, service, strict=True)
         if whole != INFINITE_NS
     }
@@ -76,26 +74,6 @@ def _at_ranks(values_ns: Int64s, is_failed: Bools, ranks: Sequence[int]) -> list
     return [int(values_ns[rank]) for rank in ranks]
 
 
-def allowed_ns(quantile_ns: int, limits: Limits) -> int:
+def allowed_ns(quantile_ns: int) -> int:
     """Lag that a quantile of that size may have in it: a share of it, and what a timer costs in any case."""
-    return max(limits.timer_ns, round(limits.lag_of_latency_ratio * quantile_ns))
-
-
-def lag_part_checks(phases: Mapping[str, Requests], limits: Limits) -> list[Check]:
-    """p50, p95 and p99 alike, each at the worst of the phases, and of all together where there are several."""
-    parts = [lag_parts(own, JUDGED, limits) for own in phases.values()]
-    return [
-        _check(q, [of_phase[i] for of_phase in parts if of_phase[i] is not None], limits)  # type: ignore[misc]
-        for i, q in enumerate(JUDGED)
-    ]
-
-
-def _check(q: float, parts: Sequence[LagPart], limits: Limits) -> Check:
-    name = f"lag in p{100 * q:g}"
-    meaning = f"part of the response time p{100 * q:g} that is send lag"
-    if not parts:
-        why = f"it takes {smallest_n(q)} requests, and a quantile that does not fall on failures"
-        return not_assessed(name, None, limits.timer_ns, "ns", meaning, why)
-    worst = max(parts, key=lambda one: one.excess_ns / one.limit_ns)
-    advice = f"{share_text(worst.ratio)} of that quantile is the client's, not the server's"
-    return held_to(name, worst.excess_ns, worst.limit_ns, "ns", meaning, advice)
+    return max(LIMITS.timer_ns, round(LIMITS.lag_of_latency_ratio * quantile_ns))

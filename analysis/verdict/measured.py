@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 
 from squall.analysis.arrays import Bools, Int64s
 from squall.analysis.join.counts import JoinCounts
-from squall.analysis.limits import LIMITS
 from squall.analysis.requests.failures import MOST_DETAIL
 from squall.analysis.requests.requests import Requests, together
 from squall.analysis.requests.sequences import RunSequences
@@ -79,7 +78,7 @@ def latency_figures(measured: Requests) -> OpenLatency | ClosedLatency:
         response=_spread(measured.response_ns, is_failed, parts),
         service=service,
         lag=_spread(measured.lag_ns, ~measured.is_sent, parts),
-        lag_parts=tuple(lag_parts(measured, QUANTILES, LIMITS)),
+        lag_parts=tuple(lag_parts(measured, QUANTILES)),
     )
 
 

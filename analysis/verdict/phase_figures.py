@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from squall.analysis.join.counts import JoinFigures
 from squall.analysis.metrics.model_statistics import ModelFigures
 from squall.analysis.requests.by_server import ServersFigures
 from squall.analysis.requests.closed_loop import UserFigures
-from squall.analysis.requests.failures import FailureFigures
 from squall.analysis.requests.load_share import LoadShare
 from squall.analysis.requests.sequences import SequenceFigures
 from squall.analysis.requests.streams import StreamFigures
 from squall.analysis.statistics.latency import Quantile
+from squall.analysis.tables.sealed import Failures
 from squall.analysis.verdict.lag_parts import LagPart
 
 
@@ -191,12 +192,13 @@ class PhaseFigures:
     sequences, `by_model` of several models under load, by name. `loaded_ns`: of `duration_ns`, in phases whose load
     ended before they did up to its last send; None of a closed loop."""
 
+    WHOLE: ClassVar = ("failures",)
     phases: tuple[str, ...]
     duration_ns: int
     load: LoadFigures
     users: UserFigures | None
     latency: OpenLatency | ClosedLatency
-    failures: FailureFigures
+    failures: Failures
     outcomes: OutcomeFigures
     batches: BatchFigures | None
     triton: TritonFigures | None

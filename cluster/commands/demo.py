@@ -37,7 +37,7 @@ def _rate(path: Path) -> list[str]:
     from squall.scenarios.plan.mix import draw_rows
 
     scenario = load_scenario(path)
-    model = scenario.model
+    model = scenario.models[0].model
     rows_per_s = measure_pace(model.name, model.settings, model.max_batch_size)
     mean_rows = draw_rows(scenario.clients.rows, np.random.default_rng(0), _MANY).mean()
     rate_hz = float(f"{_LOAD_RATIO * rows_per_s / mean_rows:.2g}")

@@ -11,7 +11,7 @@ from squall.cluster.commands.printed import print_result
 
 def doctor(ray: RayOption = None, as_json: JsonOption = False, server: ServerOption = None) -> None:
     """What each node has and lacks for a run, and the command that mends it; does a server record batches."""
-    from squall.cluster.proof.diagnosis import diagnose, render
+    from squall.cluster.commands.diagnosis import diagnose, render
 
     with interruptible() as interrupts:
         result = diagnose(ray, interrupts, server)

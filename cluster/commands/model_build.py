@@ -11,103 +11,103 @@ import pickle
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from squall.actors.process.own_python import own_command, own_environment
 from squall.models.encoders import weights_of
-from squall.models.export.module import Weights
-from squall.models.repository import (
-    ComputeConfig,
-    Optimization,
-    ServingConfig,
-    device_of,
-    refuse_unsuited,
-    write_repository,
-)
+from squall.models.onnx_export import DEFAULT_OPSET, OnnxFile, Weights, write_onnx_repository
+from squall.models.repository import Serving, device_of, graph_sizes, refuse_unsuited, write_repository
 from squall.models.spec import ModelSpec, head_of
+from squall.scenarios.config.loader import section_from_mapping
+from squall.scenarios.config.models import ModelConfig
 from squall.scenarios.errors import ScenarioError, SquallError, TargetError
 
 BACKENDS = ("python", "onnxruntime", "tensorrt")
 _ONLY_FOR = {
     "framework": ("python",),
+    "pageable": ("python",),
+    "compile": ("python",),
+    "cuda_graphs": ("python", "tensorrt"),
     "opset": ("onnxruntime", "tensorrt"),
     "threads": ("onnxruntime",),
+    "accelerator": ("onnxruntime",),
     "min_rows": ("tensorrt",),
     "opt_rows": ("tensorrt",),
-    "workspace_bytes": ("tensorrt",),
+    "workspace": ("tensorrt",),
     "timing_cache": ("tensorrt",),
+    "busy_wait": ("tensorrt",),
+    "output_copy_stream": ("tensorrt",),
 }
-_OPTIONS = {"workspace_bytes": "workspace"}
 
 
 @dataclass(frozen=True)
 class Build:
-    """Options of the command; `serving`: fields of ServingConfig. None: not given."""
+    """Options of the command. `keys`: of `ModelConfig`, as in a scenario. None: not given, as false and an empty text
+    are."""
 
-    name: str
     out: Path
-    sizes: dict[str, int]
+    keys: dict[str, Any]
     backend: str = "python"
     framework: str | None = None
     device: str | None = None
-    precision: str = "fp32"
     cuda_graphs: bool = False
-    is_pinned: bool = True
-    is_compiled: bool = False
-    weights: str | None = None
-    serving: dict[str, Any] = field(default_factory=dict)
-    optimization: Optimization = field(default_factory=Optimization)
+    pageable: bool = False
+    compile: bool = False
+    priority_levels: int = 0
     opset: int | None = None
     threads: int | None = None
+    accelerator: str | None = None
     min_rows: int | None = None
     opt_rows: int | None = None
-    workspace_bytes: int | None = None
+    workspace: int | None = None  # bytes
     timing_cache: Path | None = None
+    busy_wait: bool = False
+    output_copy_stream: bool = False
 
     def __post_init__(self) -> None:
         if self.backend not in BACKENDS:
             raise ScenarioError(f"--backend: {self.backend!r} is not one of {', '.join(BACKENDS)}")
         for name, backends in _ONLY_FOR.items():
-            if getattr(self, name) is not None and self.backend not in backends:
-                option = _OPTIONS.get(name, name).replace("_", "-")
+            if getattr(self, name) not in (None, False) and self.backend not in backends:
                 raise ScenarioError(
-                    f"--{option} is for --backend {' and '.join(backends)}, not {self.backend}"
+                    f"--{name.replace('_', '-')} is for --backend {' and '.join(backends)}, not {self.backend}"
                 )
-        if self.backend != "python" and (self.is_compiled or not self.is_pinned):
-            raise ScenarioError(f"--compile and --pageable are for --backend python, not {self.backend}")
-        if self.serving.get("on_timeout", "reject") not in ("reject", "delay"):
-            raise ScenarioError(f"--on-timeout: {self.serving['on_timeout']!r} is not one of reject, delay")
-        if self.optimization.accelerator not in ("", "tensorrt"):
-            raise ScenarioError(f"--accelerator: {self.optimization.accelerator!r} is not tensorrt")
+        if self.backend == "tensorrt" and self.device not in (None, "gpu"):
+            raise ScenarioError("--backend tensorrt computes on GPUs alone: leave --device out")
+        if self.accelerator not in (None, "tensorrt"):
+            raise ScenarioError(f"--accelerator: {self.accelerator!r} is not tensorrt")
+        if self.accelerator is not None and self.device != "gpu":
+            raise ScenarioError("--accelerator is for --device gpu")
         if self.threads is not None and self.device == "gpu":
             raise ScenarioError(
                 "--threads are those of an instance on the CPU: leave it out with --device gpu"
             )
 
+    @cached_property
+    def model(self) -> ModelConfig:
+        """Raises ScenarioError where a scenario could not have it."""
+        of_cpu = self.backend == "onnxruntime" and self.device is None
+        is_torch = self.backend != "python" or head_of(self.keys["name"]).is_encoder
+        keys = {
+            **self.keys,
+            "framework": self.framework or ("torch" if is_torch else "numpy"),
+            "device": "cpu" if of_cpu else self.device,
+            "cuda_graphs": self.cuda_graphs,
+            "pinned": not self.pageable,
+            "compile": self.compile,
+        }
+        return section_from_mapping(ModelConfig, keys, "squall models build")
+
 
 def build_repository(build: Build) -> str:
     """Writes it; returns what to tell of it. Raises ScenarioError, TargetError and StoreError, as those that write."""
-    if build.backend == "python":
-        return _python(build)
-    _serving(build)  # what does not fit needs no process to be told
-    return _apart(build)
-
-
-def _serving(build: Build) -> ServingConfig:
-    """Of another backend than python. Raises ScenarioError for what does not fit."""
-    device = build.device or ("gpu" if build.backend == "tensorrt" else "cpu")
-    if build.backend == "tensorrt" and device != "gpu":
-        raise ScenarioError("--backend tensorrt computes on GPUs alone: leave --device out")
-    if build.backend == "onnxruntime" and build.cuda_graphs:
-        raise ScenarioError(
-            "--cuda-graphs: Triton's ONNX Runtime backend makes none; leave it out, or use --backend tensorrt or python"
-        )
-    compute = ComputeConfig("torch", device, build.precision, build.cuda_graphs)
-    return ServingConfig(
-        **build.serving, compute=compute, backend=build.backend, optimization=build.optimization
-    )
+    model = build.model  # what does not fit needs no process to be told
+    if build.backend != "python":
+        return _apart(build)
+    return _described(build, write_repository(build.out, model, None, build.priority_levels))
 
 
 def _apart(build: Build) -> str:
@@ -126,7 +126,7 @@ def _apart(build: Build) -> str:
         return str(found)
     by = signal.Signals(-process.returncode).name if process.returncode < 0 else f"code {process.returncode}"
     hint = ": most often the host has too little memory for it" if by == "SIGKILL" else ", see above"
-    raise TargetError(f"the export of {build.name} ended with {by}{hint}")
+    raise TargetError(f"the export of {build.model.name} ended with {by}{hint}")
 
 
 def answer() -> None:
@@ -142,66 +142,54 @@ def answer() -> None:
 
 def export(build: Build) -> str:
     """The build for a backend other than python, in this process; see `build_repository`."""
-    serving = _serving(build)
-    return _onnxruntime(build, serving) if build.backend == "onnxruntime" else _tensorrt(build, serving)
+    model, opset = build.model, build.opset or DEFAULT_OPSET
+    if build.backend == "onnxruntime":
+        n_threads = 1 if build.threads is None else build.threads
+        serving = Serving(
+            build.backend,
+            (("intra_op_thread_count", str(n_threads)),) if device_of(model) == "cpu" else (),
+            build.priority_levels,
+            is_accelerated=build.accelerator is not None,
+        )
+        spec, onnx = write_onnx_repository(build.out, model, serving, opset, _weights(build))
+        return _described(build, spec, onnx)
 
+    from squall.cluster.node.plan_gpus import building_gpu
+    from squall.models.plan_export import PlanOptions, tensorrt, write_plan_repository
 
-def _python(build: Build) -> str:
-    framework = build.framework or ("torch" if head_of(build.name).is_encoder else "numpy")
-    compute = ComputeConfig(
-        framework,
-        device_of(framework, build.device),
-        build.precision,
-        build.cuda_graphs,
-        build.is_pinned,
-        build.is_compiled,
+    options = PlanOptions(build.min_rows or 1, build.opt_rows, build.workspace or 0, build.timing_cache)
+    serving = Serving(
+        build.backend,
+        priority_levels=build.priority_levels,
+        graph_sizes=graph_sizes(model.max_batch_size, model.preferred_batch_sizes)
+        if model.cuda_graphs
+        else (),
+        busy_wait_events=build.busy_wait,
+        output_copy_stream=build.output_copy_stream,
     )
-    serving = ServingConfig(**build.serving, compute=compute, optimization=build.optimization)
-    return _told(
-        build, write_repository(build.out, build.name, "1", build.sizes, serving, None, build.weights)
+    trt, gpu = tensorrt(), building_gpu()
+    spec, onnx, is_new = write_plan_repository(
+        build.out, model, serving, options, gpu, trt, opset, _weights(build)
     )
+    plan = "the plan is new" if is_new else "the plan that was there is what a build would make: kept"
+    return f"{_described(build, spec, onnx)}\nTensorRT {trt.__version__}, {gpu}: {plan}"
 
 
 def _weights(build: Build) -> Weights | None:
     """Those of the file that is named; None: seeded ones. Raises ScenarioError for a model that takes none."""
-    refuse_unsuited(build.name, "torch", build.weights)
-    if build.weights is None:
+    model = build.model
+    refuse_unsuited(model.name, "torch", model.weights)
+    if model.weights is None:
         return None
-    return weights_of(build.name, head_of(build.name).sizes(build.sizes), build.weights)
+    return weights_of(model.name, head_of(model.name).sizes(model.settings), model.weights)
 
 
-def _onnxruntime(build: Build, serving: ServingConfig) -> str:
-    from squall.models.export.onnx_file import DEFAULT_OPSET
-    from squall.models.export.repositories import write_onnx_repository
-
-    n_threads = 1 if build.threads is None else build.threads
-    opset = build.opset or DEFAULT_OPSET
-    done = write_onnx_repository(
-        build.out, build.name, build.sizes, serving, opset, n_threads, _weights(build)
-    )
-    return f"{_told(build, done.spec)}\n{done.onnx.told}"
-
-
-def _tensorrt(build: Build, serving: ServingConfig) -> str:
-    from squall.cluster.node.held.plan_gpus import building_gpu
-    from squall.models.export.onnx_file import DEFAULT_OPSET
-    from squall.models.export.plan import PlanOptions, tensorrt
-    from squall.models.export.repositories import write_plan_repository
-
-    options = PlanOptions(build.min_rows or 1, build.opt_rows, build.workspace_bytes or 0, build.timing_cache)
-    trt, gpu = tensorrt(), building_gpu()
-    opset = build.opset or DEFAULT_OPSET
-    done = write_plan_repository(
-        build.out, build.name, build.sizes, serving, options, gpu, trt, opset, _weights(build)
-    )
-    plan = "the plan that was there is what a build would make: kept" if done.is_kept else "the plan is new"
-    return f"{_told(build, done.spec)}\n{done.onnx.told}\nTensorRT {trt.__version__}, {gpu.kind}: {plan}"
-
-
-def _told(build: Build, spec: ModelSpec) -> str:
+def _described(build: Build, spec: ModelSpec, onnx: OnnxFile | None = None) -> str:
     inputs = ", ".join(f"{one.name} {one.datatype} {list(one.dims)}" for one in spec.inputs)
-    of_chance = "; seeded random weights" if head_of(build.name).is_encoder and build.weights is None else ""
-    return f"{build.out / spec.name}: {inputs} a row, at most {spec.max_batch_size} rows a batch{of_chance}"
+    is_seeded = head_of(spec.name).is_encoder and build.model.weights is None
+    of_chance = "; seeded random weights" if is_seeded else ""
+    on_file = "" if onnx is None else f"\n{onnx.description}"
+    return f"{build.out / spec.name}: {inputs} a row, at most {spec.max_batch_size} rows a batch{of_chance}{on_file}"
 
 
 if __name__ == "__main__":

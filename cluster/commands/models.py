@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +9,7 @@ import typer
 
 from squall.cluster.commands.options import on_disk
 from squall.scenarios.errors import ScenarioError
-from squall.scenarios.units import parse_duration, parse_size
+from squall.scenarios.units import parse_size
 
 models_app = typer.Typer(help="The model zoo.", no_args_is_help=True)
 
@@ -152,7 +151,6 @@ def models_build(
 ) -> None:
     """Writes a model of the zoo into a Triton model repository."""
     from squall.cluster.commands.model_build import Build, build_repository
-    from squall.models.repository import Optimization
 
     sizes = {}
     for item in settings or []:
@@ -161,41 +159,41 @@ def models_build(
             raise ScenarioError(f"--set {item}: write KEY=NUMBER, such as width=64")
         sizes[key] = int(value)
     build = Build(
-        name=name,
         out=out,
-        sizes=sizes,
-        backend=backend,
-        framework=framework,
-        device=device,
-        precision=precision,
-        cuda_graphs=cuda_graphs,
-        is_pinned=is_pinned,
-        is_compiled=is_compiled,
-        weights=weights,
-        serving={
+        keys={
+            "name": name,
+            "settings": sizes,
             "instances": instances,
             "max_batch_size": max_batch_size,
             "preferred_batch_sizes": tuple(sorted(set(preferred or ()))),
-            "queue_delay_ns": _parsed("--queue-delay", parse_duration, queue_delay),
-            "queue_size": queue_size,
-            "queue_timeout_ns": _parsed("--queue-timeout", parse_duration, queue_timeout),
-            "on_timeout": on_timeout,
+            "queue_delay": queue_delay,
+            "queue": {"max_size": queue_size, "timeout": queue_timeout, "on_timeout": on_timeout},
             "preserve_ordering": preserve_ordering,
-            "priority_levels": priority_levels,
+            "precision": precision,
+            "weights": weights,
         },
-        optimization=Optimization((), busy_wait, output_copy_stream, accelerator or ""),
+        backend=backend,
+        framework=framework,
+        device=device,
+        cuda_graphs=cuda_graphs,
+        pageable=not is_pinned,
+        compile=is_compiled,
+        priority_levels=priority_levels,
         opset=opset,
         threads=threads,
+        accelerator=accelerator,
         min_rows=min_rows,
         opt_rows=opt_rows,
-        workspace_bytes=None if workspace is None else _parsed("--workspace", parse_size, workspace),
+        workspace=None if workspace is None else _bytes(workspace),
         timing_cache=timing_cache,
+        busy_wait=busy_wait,
+        output_copy_stream=output_copy_stream,
     )
     typer.echo(build_repository(build))
 
 
-def _parsed(option: str, parse: Callable[[object], int], text: str) -> int:
+def _bytes(workspace: str) -> int:
     try:
-        return parse(text)
+        return parse_size(workspace)
     except ValueError as error:
-        raise ScenarioError(f"{option}: {error}") from error
+        raise ScenarioError(f"--workspace: {error}") from error

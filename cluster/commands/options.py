@@ -14,7 +14,7 @@ _Out = TypeVar("_Out")
 def _place(out: str) -> str:
     """`out`, which may be an address. Raises StoreError for one that cannot be, before anything is done."""
     if ":" in out:
-        from squall.analysis.storage.places.place import place_at
+        from squall.analysis.storage.object_folder import place_at
 
         place_at(out)
     return out
@@ -23,7 +23,7 @@ def _place(out: str) -> str:
 def on_disk(out: _Out) -> _Out:
     """`out`, a folder or file here or None. Raises ScenarioError for an address, before anything is done."""
     if ":" in str(out):
-        from squall.analysis.storage.home import refuse_address
+        from squall.analysis.storage.object_folder import refuse_address
 
         refuse_address(str(out))
     return out
@@ -83,6 +83,6 @@ RunArgument = Annotated[
 
 def absolute(run: str) -> str:
     """The run directory as a path that is true in any working directory; an address as it is."""
-    from squall.analysis.storage.places.place import is_address
+    from squall.analysis.storage.object_folder import is_address
 
     return run if is_address(run) else os.path.realpath(run)

@@ -33,7 +33,7 @@ def resume(
         sending_command,
         unsent_text,
     )
-    from squall.analysis.storage.places.place import place_at
+    from squall.analysis.storage.object_folder import place_at
     from squall.analysis.storage.store import RunStore
     from squall.cluster.driver.resume import resume_run
     from squall.cluster.progress import Screen

@@ -32,10 +32,10 @@ def selftest(
 ) -> None:
     """Proves the client of this host against a null server: highest rate, send lag, CPU, known answers."""
     from squall.analysis.proof.answers import UNMEASURABLE
+    from squall.cluster.commands.selftest_runs import options_of
+    from squall.cluster.commands.selftest_runs import selftest as prove
+    from squall.cluster.commands.selftest_screen import render
     from squall.cluster.progress import Screen
-    from squall.cluster.proof.selftest import options_of
-    from squall.cluster.proof.selftest import selftest as prove
-    from squall.cluster.proof.selftest_screen import render
 
     options = options_of(protocol, duration, check_duration, workers, full, seed)
     with interruptible() as interrupts, interrupts.allowed():

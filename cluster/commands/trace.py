@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +15,7 @@ from squall.scenarios.errors import ScenarioError
 
 if TYPE_CHECKING:
     from squall.analysis.fitting.fitted import Fitted
-    from squall.scenarios.arrivals.replay import TraceReplay
+    from squall.scenarios.arrivals.replay import Replay
     from squall.scenarios.traces.parts.part import TracePart
 
 LONGEST_NS = 2**61
@@ -289,7 +289,7 @@ def from_log(
         duration_columns=duration_column, duration_unit=duration_unit,
     )  # fmt: skip
     replay = _convert(out, to, settings, seed)
-    if settings.quantum != "spread" and replay.has_seconds:
+    if settings.quantum != "spread" and replay.reading is not None and replay.reading.has_seconds:
         _note("the log has whole seconds: add --spread 1s, or replay with quantum: spread")
 
 
@@ -314,34 +314,35 @@ def _settings(file: Path, spread: str | None, overrides: list[str] | None, **giv
     return settings
 
 
-def _convert(out: Path, to: str | None, settings: Any, seed: int) -> TraceReplay:
-    """Writes the replayed trace with stamps from the first arrival's, in bounded memory where replay is, and says how
-    it was read."""
-    replay, parts = _replayed(settings, seed)
-    _write(out, to, parts)
-    for note in replay.notes:
+def _convert(out: Path, to: str | None, settings: Any, seed: int) -> Replay:
+    """Writes the replayed trace with stamps from the first arrival's, and says how it was read."""
+    replay = _replayed(settings, seed)
+    _write(out, to, [_as_recorded(replay)])
+    for note in replay.told(settings.quantum == "spread"):
         _note(note)
     return replay
 
 
-def _replayed(settings: Any, seed: int) -> tuple[TraceReplay, Iterator[TracePart]]:
-    from squall.scenarios.arrivals.replay import TraceReplay
+def _replayed(settings: Any, seed: int) -> Replay:
     from squall.scenarios.plan.plan import stream
 
-    replay = TraceReplay(settings)
-    return replay, replay.trace_parts(stream(seed, "arrivals", 0), LONGEST_NS)
+    replay: Replay = settings.replay(stream(seed, "arrivals", 0), LONGEST_NS)
+    return replay
+
+
+def _as_recorded(replay: Replay) -> TracePart:
+    """The arrivals from the stamp on at which their window begins."""
+    return replace(replay.rows, stamp_ns=replay.rows.stamp_ns + replay.origin_ns)
 
 
 def _read(settings: Any, seed: int) -> tuple[TracePart, dict[str, Any], tuple[str, ...]]:
     """The whole of it, what was done to read it, and what is to be said of that."""
-    from squall.scenarios.traces.parts.part import join_parts
-
-    replay, parts = _replayed(settings, seed)
-    replay_parts = list(parts)
-    if not replay_parts:
+    replay = _replayed(settings, seed)
+    if not len(replay.rows):
         raise ScenarioError(f"{settings.file}: the trace has no arrivals in that window")
     reading = settings.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return join_parts(replay_parts), {"reading": reading, "stamps_from": replay.stamps_from}, replay.notes
+    source = {"reading": reading, "stamps_from": replay.stamps_from}
+    return _as_recorded(replay), source, replay.told(settings.quantum == "spread")
 
 
 def _if_ends(settings: Any, seed: int, summary: dict[str, Any]) -> list[str]:

@@ -1,1 +1,1 @@
-"""One run from start to seal: deployment, phases, clocks, gathering what the nodes hold."""
+"""One run from start to seal: deployment, phases, clocks, what the nodes hold made the tables of a run."""

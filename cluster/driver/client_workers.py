@@ -22,13 +22,11 @@ from squall.actors.load.worker import (
     WorkerSettings,
 )
 from squall.actors.messages.value_check import ValueRule
-from squall.actors.net.spread import AddressUse
-from squall.actors.process.priority import Scheduling
 from squall.analysis.tables.collected import ValueChecks
-from squall.analysis.tables.deployed import AddressFacts, SenderScheduling, WorkerFacts
+from squall.analysis.tables.deployed import WorkerFacts
 from squall.cluster.driver.deciding import late_limits
-from squall.cluster.driver.payloads.packing import Requests
-from squall.cluster.driver.payloads.wires import (
+from squall.cluster.driver.payload_packing import Requests
+from squall.cluster.driver.payload_wires import (
     asked_at,
     asked_of,
     request_options,
@@ -39,14 +37,15 @@ from squall.cluster.node.endpoint import Endpoint, headers_of, specs_of
 from squall.cluster.placement import Node, Placement
 from squall.cluster.progress import Screen
 from squall.cluster.remote.spawn import Handle, ask_all, spawn
-from squall.models.answer_function import function_answers, function_responses, load_function
-from squall.models.reference import Kind, answers_to, made_requests, of_asked, read_answers, read_responses
+from squall.models.answer_function import function_answers, load_function
+from squall.models.reference import Kind, answers_to, made_requests, of_asked, read_answers
 from squall.models.spec import ModelSpec
 from squall.models.validation import SUFFIX as VALIDATION_SUFFIX
 from squall.models.validation import read_validation
 from squall.scenarios.config.clients.check import ValueCheckConfig
 from squall.scenarios.config.clients.client import ClientConfig
 from squall.scenarios.config.clients.routing import CHOSEN_AT_SEND, RoutingConfig
+from squall.scenarios.config.models import ModelScenario
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ClusterError, ScenarioError
 from squall.scenarios.plan.closed import ClosedPlan, deal_closed
@@ -144,22 +143,20 @@ def expected_replies(
     rules: list[ValueRule | None] = []
     answers: dict[Kind, Outputs | Sequence[Outputs]] = {}
     sha256s = []
-    for number, (one, kinds) in enumerate(zip(scenario.each_model(), kinds_by_model(plan), strict=True)):
+    for number, (one, kinds) in enumerate(zip(scenario.models, kinds_by_model(plan), strict=True)):
         config = one.clients.check
         rules.append(None if config is None else ValueRule(config.every(n_parties), config.rtol, config.atol))
         if config is None:
             continue
-        spec = _spec_of(one.model.name, endpoints)
+        spec = next(spec for at in endpoints.values() if (spec := at.spec_of(one.model.name)) is not None)
         asked = asked_of(one, spec)
         own = encoded[number] if encoded else None
         try:
             found, sha256 = _answers(one, config, spec, kinds, screen, own, is_streamed)
         except ScenarioError as error:
-            if one.entry is None:
-                raise
-            raise ScenarioError(f"models.{one.entry.name}: {error}") from error
+            raise ScenarioError(f"models.{one.model.name}: {error}") from error
         found = of_asked(found, asked)
-        first = plan.models[number].first if plan.models else 0
+        first = plan.models[number].first
         answers |= {(rows, variant + first): outputs for (rows, variant), outputs in found.items()}
         sha256s.append(sha256)
     if not sha256s:
@@ -168,7 +165,7 @@ def expected_replies(
 
 
 def _answers(
-    one: Scenario,
+    one: ModelScenario,
     config: ValueCheckConfig,
     spec: ModelSpec,
     kinds: set[Kind],
@@ -176,11 +173,11 @@ def _answers(
     encoded: Requests | None,
     is_streamed: bool,
 ) -> tuple[Answers, str | None]:
-    """The right outputs of the one model of a scenario, and the sha256 of what they come from where that is a file."""
+    """The right outputs of a model, and the sha256 of what they come from where that is a file."""
     if config.reference is not None:
         path = Path(config.reference)
         if path.suffix != VALIDATION_SUFFIX:
-            return read_responses(path, spec, kinds) if is_streamed else read_answers(path, spec, kinds)
+            return read_answers(path, spec, kinds, is_streamed)
         found, sha256 = read_validation(path, spec, kinds)
         return (_as_responses(found) if is_streamed else found), sha256
     made = made_requests(spec, kinds, one.seed, one.model.shapes, one.clients.inputs)
@@ -188,9 +185,7 @@ def _answers(
     if config.function is not None:
         screen.step(f"asking {config.function} for the answers to {len(kinds)} payloads")
         function = load_function(config.function)
-        if is_streamed:
-            return function_responses(function, spec, requests), function.sha256
-        return function_answers(function, spec, requests), function.sha256
+        return function_answers(function, spec, requests, is_streamed), function.sha256
     screen.step(f"computing the answers to {len(kinds)} payloads of {spec.name}")
     answers = answers_to(spec, one.model.settings, requests, one.model.weights)
     return (_as_responses(answers) if is_streamed else answers), None
@@ -199,11 +194,6 @@ def _answers(
 def _as_responses(answers: Mapping[Kind, Outputs]) -> Answers:
     """Of streams of one response each."""
     return {kind: (outputs,) for kind, outputs in answers.items()}
-
-
-def _spec_of(model: str, endpoints: Mapping[str, Endpoint]) -> ModelSpec:
-    """As the first server has it that serves it."""
-    return next(spec for one in endpoints.values() if (spec := one.spec_of(model)) is not None)
 
 
 def kinds_by_model(plan: Plan | ClosedPlan) -> list[set[Kind]]:
@@ -260,19 +250,17 @@ def _settings(
     run: str, scenario: Scenario, endpoints: Mapping[str, Endpoint], expected: Expected | None
 ) -> WorkerSettings:
     """Those of the first worker, but for its node and the folder for its spill files."""
-    clients, models = scenario.clients, scenario.each_model()
+    clients, models = scenario.clients, scenario.models
     rules = (None,) * len(models) if expected is None else expected.rules
-    of_models = [
-        ModelRequests(dict(one.model.shapes), one.clients.inputs, request_options(one.clients), rule)
-        for one, rule in zip(models, rules, strict=True)
-    ]
-    first, *others = of_models
     targets = targets_of(scenario, endpoints)
     return WorkerSettings(
         run=run, node="", worker=0, targets=targets, choice=choice_of(clients.routing), protocol=clients.protocol,
         headers=headers_of(scenario), spin_ns=clients.spin_ns,
-        seed=scenario.seed, shapes=first.shapes, made=first.made, options=first.options, check=first.check,
-        others=tuple(others),
+        seed=scenario.seed,
+        models=tuple(
+            ModelRequests(dict(one.model.shapes), one.clients.inputs, request_options(one.clients), rule)
+            for one, rule in zip(models, rules, strict=True)
+        ),
         rules=Rules(clients.timeout_ns, clients.max_in_flight, phase_timeouts(scenario)),
         n_connections=clients.connections, priority=clients.priority,
         spill_dir="", late_limits=late_limits(scenario), largest_reply_bytes=clients.largest_reply_bytes,
@@ -281,7 +269,7 @@ def _settings(
 
 def targets_of(scenario: Scenario, endpoints: Mapping[str, Endpoint]) -> tuple[TargetSettings, ...]:
     """The servers as workers load them."""
-    clients, memory, models = scenario.clients, scenario.clients.shared_memory, scenario.each_model()
+    clients, memory, models = scenario.clients, scenario.clients.shared_memory, scenario.models
     is_plain = clients.protocol == "grpc" and clients.tls is None  # https says only what HTTP speaks
     return tuple(
         TargetSettings(
@@ -312,23 +300,10 @@ def worker_facts(workers: Sequence[Worker], plan: RunPlan) -> tuple[WorkerFacts,
             no_lane=reason,
             n_planned=worker.n_planned if isinstance(plan, Plan) else None,
             n_users=worker.n_planned if isinstance(plan, ClosedPlan) else None,
-            scheduling=sender_scheduling(scheduling[index]),
-            addresses=address_facts(addresses[index]),
+            scheduling=scheduling[index],
+            addresses=addresses[index],
         )
         for index, (worker, reason) in enumerate(zip(workers, reasons.values(), strict=True))
-    )
-
-
-def address_facts(used: Sequence[AddressUse]) -> tuple[AddressFacts, ...]:
-    """For the manifest."""
-    return tuple(
-        AddressFacts(
-            server=one.server,
-            address=one.address,
-            n_connections=one.n_connections,
-            why_left_out=one.why_left_out,
-        )
-        for one in used
     )
 
 
@@ -353,17 +328,6 @@ def told_of_addresses(facts: Sequence[WorkerFacts]) -> tuple[list[str], list[str
         f"{address} of {server} is left out by {n} worker{'s' * (n != 1)}: {why}"
         for (server, address, why), n in out.items()
     ]
-
-
-def sender_scheduling(got: Scheduling) -> SenderScheduling:
-    """For the manifest."""
-    return SenderScheduling(
-        policy=got.policy,
-        realtime_priority=got.realtime_priority,
-        niceness=got.niceness,
-        cores=got.cores,
-        why_less=got.why_less,
-    )
 
 
 def told_of_scheduling(facts: Sequence[WorkerFacts]) -> list[str]:

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.actors.counting.lateness import LateCounts
+from squall.actors.lateness import LateCounts
 from squall.analysis.clocks.timeline import MEASURE, RunPhase
 from squall.analysis.decisions.certainty import Count, Outcome, outcome
 from squall.analysis.limits import LIMITS
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.plan.growing import pieces
 from squall.scenarios.plan.plan import PhaseSpan, Plan
-from squall.scenarios.promises.promise import LateLimit, Promise
+from squall.scenarios.promises import LateLimit, Promise
 from squall.scenarios.run_plan import RunPlan
 from squall.scenarios.units import NS_PER_S
 

@@ -14,15 +14,15 @@ from squall.analysis.tables.deployed import ControlFacts, ModelFacts, ServerFact
 from squall.analysis.wording import names_text
 from squall.cluster.control.changes import told_loaded
 from squall.cluster.control.controlled import Controlled, log_of, where_of
-from squall.cluster.driver.collectors.observed import ELSEWHERE, Collectors
-from squall.cluster.driver.collectors.server_libraries import ServerLibraries
+from squall.cluster.driver.observed_collectors import ELSEWHERE, Collectors
+from squall.cluster.driver.server_libraries import ServerLibraries
 from squall.cluster.node.agent import NodeAgent
 from squall.cluster.node.endpoint import HEADERS_MEND, STATISTICS_API, Endpoint, access_of, attach
 from squall.cluster.node.server import LOOPBACK
 from squall.cluster.placement import Seat
 from squall.cluster.progress import Screen
 from squall.cluster.remote.spawn import Handle
-from squall.scenarios.config.models.model import ModelConfig
+from squall.scenarios.config.models import ModelConfig
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ClusterError, SquallError
 from squall.scenarios.plan.plan import PhaseSpan
@@ -50,7 +50,7 @@ class DeployedServer:
         self.label = seat.node.label
         self.site = site
         self.agent = agent
-        self.collectors = Collectors(screen, seat.name if scenario.servers is not None else "")
+        self.collectors = Collectors(screen, seat.name if scenario.has_named_servers else "")
         self._models = scenario.models_at(seat.name)
         self.libraries = ServerLibraries(self._models, scenario.profile, self.collectors)
         self.stopping: Future[list[str]] | None = None
@@ -126,7 +126,7 @@ class DeployedServer:
                 self.agent.call(NodeAgent.attach_profiler, scenario.profile)
             self.libraries.follow(self.agent, self.endpoint.port if self.is_here else None)
             return
-        what = self.name if scenario.servers is not None else "Triton"
+        what = self.name if scenario.has_named_servers else "Triton"
         self._screen.step(f"starting {what} with {names_text([model.name for model in self._models])}")
         address = self._seat.node.address if entry.listen == "cluster" else LOOPBACK
         self._starting = self.agent.begin(
@@ -151,7 +151,7 @@ class DeployedServer:
                 self._own_control = self.agent.call(NodeAgent.server_control) or ControlFacts()
                 for model, taken_ns in self._own_control.loading_ns.items():
                     self._screen.step(told_loaded(model, taken_ns))
-        found, name = self.endpoint, f"{self.name}: " if self._scenario.servers is not None else ""
+        found, name = self.endpoint, f"{self.name}: " if self._scenario.has_named_servers else ""
         served = names_text([one.spec.name for one in found.models])
         self._screen.step(f"{name}Triton {found.server_version} ({found.source}) serves {served}")
         for line in found.told_refused:
@@ -171,23 +171,24 @@ class DeployedServer:
     def describe(self) -> ServerFacts:
         """For the manifest."""
         endpoint = self.endpoint
+        first, *others = [
+            ModelFacts(
+                model=one.spec.name,
+                version=one.spec.version,
+                steps=one.steps,
+                batch_record=endpoint.has_records,
+            )
+            for one in endpoint.models
+        ]
         return ServerFacts(
             node=self.label,
-            model=endpoint.spec.name,
-            version=endpoint.spec.version,
+            model=first.model,
+            version=first.version,
             source=endpoint.source,
             server_version=endpoint.server_version,
-            batch_record=endpoint.has_records,
-            steps=tuple(endpoint.steps),
-            others=tuple(
-                ModelFacts(
-                    model=one.spec.name,
-                    version=one.spec.version,
-                    steps=one.steps,
-                    batch_record=endpoint.has_records,
-                )
-                for one in endpoint.others
-            ),
+            batch_record=first.batch_record,
+            steps=first.steps,
+            others=tuple(others),
             decoupled=tuple(endpoint.decoupled),
             scheduling=self._scheduling(),
             gpus=self._gpus(),

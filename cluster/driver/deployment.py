@@ -11,10 +11,9 @@ from dataclasses import replace
 from squall.actors.load.shared_memory import unregister_all
 from squall.actors.load.trial import Trial, TrialRequest
 from squall.actors.process.cores import Split
-from squall.actors.process.priority import Settled
 from squall.analysis.clocks.track import ClockTrack
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.deployed import NodeFacts, RayPriority
+from squall.analysis.tables.deployed import NodeFacts
 from squall.analysis.wording import names_text
 from squall.cluster.driver.client_workers import (
     Worker,
@@ -26,14 +25,14 @@ from squall.cluster.driver.client_workers import (
     told_of_scheduling,
     worker_facts,
 )
-from squall.cluster.driver.collectors.observed import together
 from squall.cluster.driver.deployed_server import DeployedServer
-from squall.cluster.driver.locust.crew import Crew, spawn_crew
-from squall.cluster.driver.locust.facts import first_facts
-from squall.cluster.driver.locust.settings import locust_settings
+from squall.cluster.driver.locust_crew import Crew, spawn_crew
+from squall.cluster.driver.locust_facts import first_facts
+from squall.cluster.driver.locust_settings import locust_settings
 from squall.cluster.driver.nodes import Nodes
-from squall.cluster.driver.payloads.bringing import bring, packing_place
-from squall.cluster.driver.payloads.packing import Requests, encoded_by_model, told_in_manifest
+from squall.cluster.driver.observed_collectors import together
+from squall.cluster.driver.payload_bringing import bring, packing_place
+from squall.cluster.driver.payload_packing import Requests, encoded_by_model, told_in_manifest
 from squall.cluster.driver.trials import Try, try_requests
 from squall.cluster.node.agent import NodeAgent
 from squall.cluster.node.endpoint import Endpoint, headers_of
@@ -42,7 +41,7 @@ from squall.cluster.progress import Screen
 from squall.cluster.remote.spawn import Handle, ask_all, end_all, wait_all
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ClusterError, SquallError, StoreError, TargetError
-from squall.scenarios.locust.plan import LocustPlan
+from squall.scenarios.locust_plan import LocustPlan
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import PhaseSpan, Plan
 from squall.scenarios.run_plan import RunPlan
@@ -187,7 +186,7 @@ class Deployment:
         described = ask_all(agents, NodeAgent.describe)
         folders, found = self.nodes.folders, {}
         for label in sorted(agents):
-            ray = _priority(agents[label].wait(asked[label]))
+            ray = agents[label].wait(asked[label])
             facts = replace(described[label], folder=folders[label], ray=ray)
             found[label] = with_clock(facts, clocks[label])
         return found
@@ -315,15 +314,6 @@ class Deployment:
             self._screen.step(line)
         for line in left_out:
             self._screen.step(line, "yellow")
-
-
-def _priority(settled: Settled) -> RayPriority:
-    return RayPriority(
-        niceness_given=settled.niceness_given,
-        niceness=settled.niceness,
-        oom_score_adj_given=settled.oom_score_adj_given,
-        oom_score_adj=settled.oom_score_adj,
-    )
 
 
 def with_clock(node: NodeFacts, clock: ClockTrack, load_ns: tuple[int, int] | None = None) -> NodeFacts:

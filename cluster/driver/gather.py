@@ -18,20 +18,20 @@ from squall.analysis.clocks.timeline import RunPhase, assign_phase
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.collected import KernelRecordingFacts, NsysFacts, ObserverCost
 from squall.cluster.driver.client_workers import Worker
-from squall.cluster.driver.collectors.observed import BATCHES_MEND
-from squall.cluster.driver.collectors.phase_profiler import TOO_LATE, PhaseProfiler
-from squall.cluster.driver.collectors.server_libraries import kernels_together
 from squall.cluster.driver.deployed_server import DeployedServer
 from squall.cluster.driver.deployment import Deployment, with_clock
-from squall.cluster.driver.locust.crew import Crew
-from squall.cluster.driver.locust.facts import ended_workers, last_facts, with_last_users
-from squall.cluster.driver.locust.outputs import kept_logs, kept_outputs
+from squall.cluster.driver.fetching import Fetching, in_order
+from squall.cluster.driver.ingest import Ledger, add_missing, ingest_file, ingest_table, model_names
+from squall.cluster.driver.issued import Issued
+from squall.cluster.driver.locust_crew import Crew
+from squall.cluster.driver.locust_facts import ended_workers, last_facts, with_last_users
+from squall.cluster.driver.locust_outputs import kept_logs, kept_outputs
+from squall.cluster.driver.node_files import pieces_of
 from squall.cluster.driver.nodes import Nodes, label_of
-from squall.cluster.driver.records.fetching import Fetching, in_order
-from squall.cluster.driver.records.ingest import Ledger, add_missing, ingest_file, ingest_table, model_names
-from squall.cluster.driver.records.issued import Issued
-from squall.cluster.driver.records.node_files import pieces_of
-from squall.cluster.driver.records.side_by_side import as_they_end, side_by_side
+from squall.cluster.driver.observed_collectors import BATCHES_MEND
+from squall.cluster.driver.phase_profiler import TOO_LATE, PhaseProfiler
+from squall.cluster.driver.server_libraries import kernels_together
+from squall.cluster.driver.side_by_side import as_they_end, side_by_side
 from squall.cluster.driver.worker_answers import answers_of, with_accounts
 from squall.cluster.node.agent import NodeAgent
 from squall.cluster.node.spills import NodeFile
@@ -168,7 +168,7 @@ class Collection:
         return server.agent.wait(server.agent.begin(method, *arguments, **named), _STOP_TIMEOUT_S)
 
     def _spill_server_tables(self, server: DeployedServer) -> None:
-        spec, from_ns = server.endpoint.spec, self._node_starts_ns[server.label]
+        spec, from_ns = server.endpoint.models[0].spec, self._node_starts_ns[server.label]
         losses, notes = self._server_call(
             server, NodeAgent.spill_server_tables, spec.name, spec.version, from_ns
         )

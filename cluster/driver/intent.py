@@ -8,9 +8,8 @@ from pathlib import Path, PurePath
 
 import numpy as np
 
-from squall.analysis.record import from_json
+from squall.analysis.record import from_json, to_json
 from squall.analysis.render.figure_lines import intended_lines
-from squall.analysis.tables.document import to_json
 from squall.analysis.tables.manifest import PlanFacts
 from squall.analysis.verdict.figures import series_figures
 from squall.analysis.verdict.phase_figures import SeriesFigures
@@ -19,11 +18,11 @@ from squall.models.reference import refuse_large
 from squall.models.repository import refuse_unsuited
 from squall.models.spec import ENCODERS, ZOO, head_of
 from squall.scenarios.arrivals.replay import TraceArrivals
-from squall.scenarios.config.locust.load import LoadConfig
+from squall.scenarios.config.locust import LoadConfig
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.fields import Section
-from squall.scenarios.locust.plan import LocustPlan
+from squall.scenarios.locust_plan import LocustPlan
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.run_plan import RunPlan
 from squall.scenarios.traces.reading import open_trace
@@ -64,11 +63,9 @@ def refuse_strange_head(scenario: Scenario) -> None:
     """Raises ScenarioError where squall needs a model of the zoo, to start or to know right answers, that is not there,
     or not with these settings, this framework or weights of its own; and where it is too large to know right answers.
     """
-    entries = scenario.server_entries()
-    is_started = entries is None or any(entry.url is None for entry in entries)
-    for where, one in zip(scenario.model_keys, scenario.each_model(), strict=True):
-        check, model = one.clients.check, one.model
-        is_of_zoo = is_started and model.repository is None
+    for one in scenario.models:
+        check, model, where = one.clients.check, one.model, one.key
+        is_of_zoo = scenario.is_started and model.repository is None
         if check is not None and check.is_of_zoo and not is_of_zoo and model.name not in ZOO:
             key = "clients" if check is scenario.clients.check else where
             raise ScenarioError(
@@ -88,13 +85,12 @@ def refuse_strange_head(scenario: Scenario) -> None:
 
 def seeded_notes(scenario: Scenario) -> list[str]:
     """Says of each encoder that squall starts without weights of its own what it is."""
-    entries = scenario.server_entries()
-    if entries is not None and all(entry.url is not None for entry in entries):
+    if not scenario.is_started:
         return []
     return [
         f"model {model.name}: seeded random weights of the exact architecture, not trained ones (model.weights names"
         " none): its answers mean nothing, its cost does"
-        for model in (one.model for one in scenario.each_model())
+        for model in (one.model for one in scenario.models)
         if model.name in ENCODERS and model.repository is None and model.weights is None
     ]
 

@@ -17,8 +17,8 @@ from squall.actors.net.stream import allow_many_files
 from squall.analysis.clocks.track import ClockTrack
 from squall.analysis.tables.collected import ClockCost
 from squall.cluster.driver.clocksync import ClockWatch
-from squall.cluster.driver.records.copies import folder_of
-from squall.cluster.driver.records.node_files import FilesHere, NodeFiles, files_seen
+from squall.cluster.driver.copies import folder_of
+from squall.cluster.driver.node_files import FilesHere, NodeFiles, files_seen
 from squall.cluster.node.agent import FIRST_SERVER, NodeAgent
 from squall.cluster.node.scratch import remove_free, sweep_scratch, this_place
 from squall.cluster.placement import Node

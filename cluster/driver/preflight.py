@@ -9,8 +9,8 @@ from pathlib import Path
 from squall.actors.net.stream import Address
 from squall.actors.net.triton_control import authority
 from squall.cluster.control.controlled import refuse_control
-from squall.cluster.driver.payloads.packing import Codes, GivenRequests, sendable
-from squall.cluster.driver.payloads.wires import asked_of, stream_rule
+from squall.cluster.driver.payload_packing import Codes, GivenRequests, sendable
+from squall.cluster.driver.payload_wires import asked_of, stream_rule
 from squall.cluster.node.endpoint import Endpoint, access_of, attach, headers_of
 from squall.cluster.node.server import free_ports, refuse_no_model
 from squall.models.answer_function import load_function, refuse_no_function
@@ -18,7 +18,7 @@ from squall.models.made import make_inputs
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.errors import ScenarioError, TargetError
-from squall.scenarios.locust.plan import LocustPlan
+from squall.scenarios.locust_plan import LocustPlan
 from squall.scenarios.plan.plan import kinds_of
 from squall.scenarios.run_plan import RunPlan
 
@@ -26,7 +26,7 @@ from squall.scenarios.run_plan import RunPlan
 def server_addresses(scenario: Scenario) -> list[str]:
     """IP addresses of the servers that run already, in their order; empty where squall starts them. Raises
     TargetError."""
-    return [_address(entry.url) for entry in scenario.server_entries() or () if entry.url is not None]
+    return [_address(entry.url) for entry in scenario.servers or () if entry.url is not None]
 
 
 def _address(url: str) -> str:
@@ -51,7 +51,7 @@ def check_before_ray(scenario: Scenario, plan: RunPlan, is_local: bool) -> dict[
     server_addresses(scenario)
     by_model: Sequence[Codes] | None = None
     found: dict[str, Endpoint] = {}
-    for number, entry in enumerate(scenario.server_entries() or ()):
+    for number, entry in enumerate(scenario.servers or ()):
         models = scenario.models_at(f"server-{number}")
         if entry.url is not None and may_be_asked(scenario, number, entry):
             endpoint = attach(models, entry, access_of(scenario, entry))
@@ -70,7 +70,7 @@ def check_before_ray(scenario: Scenario, plan: RunPlan, is_local: bool) -> dict[
 def refuse_no_answers(scenario: Scenario, is_rehearsed: bool = False) -> None:
     """Raises ScenarioError where the function or the file that knows right answers is not there. Of a run that is
     rehearsed, whose scenario may be another's, no code is run."""
-    for check in (one.clients.check for one in scenario.each_model()):
+    for check in (one.clients.check for one in scenario.models):
         if check is not None and check.function is not None:
             (refuse_no_function if is_rehearsed else load_function)(check.function)
         if check is not None and check.reference is not None and not Path(check.reference).is_file():
@@ -88,7 +88,7 @@ def may_be_asked(scenario: Scenario, number: int, server: ServerConfig) -> bool:
 
 def refuse_asked(scenario: Scenario, endpoint: Endpoint) -> None:
     """What users of Locust may ask, if they ask a model at all: raises ScenarioError as `asked_of`."""
-    for one in scenario.each_model():
+    for one in scenario.models:
         spec = endpoint.spec_of(one.model.name)
         if spec is not None:
             asked_of(one, spec)
@@ -101,7 +101,7 @@ def refuse_payloads(scenario: Scenario, by_model: Sequence[Codes], endpoint: End
     specs = [spec for name in scenario.model_names if (spec := endpoint.spec_of(name)) is not None]
     if len(specs) == len(scenario.model_names):  # else another server has the rest
         stream_rule(scenario, specs)
-    for one, codes in zip(scenario.each_model(), by_model, strict=True):
+    for one, codes in zip(scenario.models, by_model, strict=True):
         spec = endpoint.spec_of(one.model.name)
         if spec is None:  # not of this server
             continue

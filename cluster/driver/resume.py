@@ -31,15 +31,15 @@ from squall.analysis.summary.summary_file import Summary
 from squall.analysis.tables.collected import KernelRecordingFacts
 from squall.analysis.tables.deployed import ServerFacts
 from squall.analysis.tables.manifest import OPEN, Manifest
-from squall.analysis.tables.sealed import SealedVerdict, Unfinished
+from squall.analysis.tables.sealed import Unfinished, Verdict
 from squall.analysis.verdict.validity import judge_run
 from squall.cluster.control.controlled import told_by_watches
-from squall.cluster.driver.collectors.server_libraries import kernels_together
+from squall.cluster.driver.copies import copied_sites, is_whole, remove_copies
+from squall.cluster.driver.ingest import Ledger, add_missing, ingest_file, model_names
+from squall.cluster.driver.node_files import FilesHere, pieces_of
 from squall.cluster.driver.nodes import label_of
-from squall.cluster.driver.records.copies import copied_sites, is_whole, remove_copies
-from squall.cluster.driver.records.ingest import Ledger, add_missing, ingest_file, model_names
-from squall.cluster.driver.records.node_files import FilesHere, pieces_of
 from squall.cluster.driver.run import LOAD_STOPS, RunResult
+from squall.cluster.driver.server_libraries import kernels_together
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.node.agent import FIRST_SERVER
 from squall.cluster.node.injected.inside import LibrariesInside
@@ -167,7 +167,7 @@ class _Resuming:
         """Brings all into the store and seals it; the verdict's status. Raises StoreError."""
         if not self._phases:
             self._store.reopen((), lambda _, rows: rows)
-            self._store.seal(SealedVerdict(status="ABORTED", reasons=(_NO_LOAD,)))
+            self._store.seal(Verdict(status="ABORTED", reasons=(_NO_LOAD,)))
             return "ABORTED"
         self._require_clocks()
         plan = self._plan()
@@ -210,7 +210,7 @@ class _Resuming:
         scenario = scenario_of_run(self._before.scenario or {}, str(self._store.run_dir))
         n_servers = len(self._before.servers)
         try:
-            plan = plan_run(scenario, scenario.server_entries() or scenario.entries_for(n_servers))
+            plan = plan_run(scenario, scenario.servers or scenario.entries_for(n_servers))
         except ScenarioError as error:  # its text may show what stands in a file that the run names
             raise ClusterError(
                 "the plan of this run cannot be made again: a file that its scenario names is not there, or is another;"
@@ -338,9 +338,9 @@ class _Resuming:
             )
         )
         if self._is_aborted:
-            verdict = SealedVerdict(status="ABORTED", reasons=self._before.reasons)
+            verdict = Verdict(status="ABORTED", reasons=self._before.reasons)
         else:
-            verdict = judge_run(self._store).sealed()
+            verdict = judge_run(self._store)
         unfinished = Unfinished(
             folders=self._elsewhere,
             why=dict.fromkeys(self._elsewhere, "not on the machine that resumed it"),
@@ -384,7 +384,7 @@ class _Resuming:
             SquallError
         ):  # a disk without any room: the run stays open, and can be resumed all the same
             if not self._store.is_sealed:
-                verdict = SealedVerdict(status="ABORTED", reasons=reasons)
+                verdict = Verdict(status="ABORTED", reasons=reasons)
                 self._store.seal(verdict, unfinished, is_broken_off=True)
         raise StoreError(told) from error
 

@@ -31,19 +31,19 @@ from squall.analysis.decisions.figures import BROKEN
 from squall.analysis.decisions.of_run import with_certain_request
 from squall.analysis.derive import derive, is_derived
 from squall.analysis.storage.home import HERE, is_to_be_sent, send_away, sending_command, unsent_text
-from squall.analysis.storage.places.object_folder import ObjectFolder
-from squall.analysis.storage.places.place import place_at
+from squall.analysis.storage.object_folder import ObjectFolder, place_at
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary_file import Summary
 from squall.analysis.tables.manifest import DecidedFacts, Manifest, PhaseFacts, PlanFacts
-from squall.analysis.tables.sealed import SealedVerdict, Unfinished
+from squall.analysis.tables.sealed import Unfinished, Verdict
 from squall.analysis.verdict.validity import judge_run
 from squall.analysis.wording import names_text
-from squall.cluster.driver.collectors.phase_profiler import PhaseProfiler
+from squall.cluster.driver.copies import remove_copies
 from squall.cluster.driver.deciding import MARGIN_NS, clipped
 from squall.cluster.driver.deciding import deciding as decided_by
 from squall.cluster.driver.deployment import Deployment
 from squall.cluster.driver.failing import FailingWatch
+from squall.cluster.driver.fetching import Fetching
 from squall.cluster.driver.gather import Collection
 from squall.cluster.driver.intent import (
     announce,
@@ -53,12 +53,11 @@ from squall.cluster.driver.intent import (
     seeded_notes,
     trace_notes,
 )
-from squall.cluster.driver.locust.crew import Crew
-from squall.cluster.driver.locust.master_watch import MasterWatch
+from squall.cluster.driver.locust_crew import Crew
+from squall.cluster.driver.locust_master_watch import MasterWatch
+from squall.cluster.driver.pace import Span
+from squall.cluster.driver.phase_profiler import PhaseProfiler
 from squall.cluster.driver.preflight import check_before_ray, server_addresses
-from squall.cluster.driver.records.copies import remove_copies
-from squall.cluster.driver.records.fetching import Fetching
-from squall.cluster.driver.records.pace import Span
 from squall.cluster.driver.worker_watch import OVERRUN_NS, WorkerWatch
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.node.endpoint import Endpoint
@@ -112,7 +111,7 @@ def run_scenario(
     then, with all that was received. A bad scenario or trace raises before the directory is made.
     """
     refuse_strange_head(scenario)
-    plan = plan_run(scenario, scenario.server_entries())
+    plan = plan_run(scenario, scenario.servers)
     screen = Screen()
     described = describe_plan(plan)
     refuse_empty(described)
@@ -276,7 +275,7 @@ class _Run:
     def _place(self, nodes: Sequence[Node]) -> Placement:
         """Who is where; the plan is routed now where only the nodes say how many servers there are."""
         placement = place(nodes, self._scenario, server_addresses(self._scenario))
-        if self._scenario.server_entries() is None:
+        if self._scenario.servers is None:
             self._plan = routed(self._plan, self._scenario, [seat.entry for seat in placement.servers])
             described = describe_plan(self._plan)
             self._store.amend(replace(self._store.manifest, plan=described))
@@ -344,7 +343,7 @@ class _Run:
         self._note_troubles()
         if self._store.manifest.decided is not None:
             self._store.amend(with_certain_request(self._store))
-        verdict = judge_run(self._store).sealed()
+        verdict = judge_run(self._store)
         self._store.seal(verdict, self._unfinished(is_aborted=False))
         self._is_collected = True
         if self._unfetched:
@@ -389,7 +388,7 @@ class _Run:
                 self._note_troubles()
             except StoreError:  # a full disk: the seal frees the store's reserve
                 reasons += self._losses
-            verdict = SealedVerdict(status="ABORTED", reasons=tuple(reasons))
+            verdict = Verdict(status="ABORTED", reasons=tuple(reasons))
             self._store.seal(verdict, self._unfinished(is_aborted=not is_full))
             if self._store.has("requests") and not is_full:
                 derive(self._store)

@@ -15,8 +15,8 @@ from squall.actors.load.trial import Trial, TrialRequest, try_request
 from squall.analysis.tables.manifest import TriedFacts
 from squall.analysis.wording import duration_text
 from squall.cluster.driver.client_workers import targets_of
-from squall.cluster.driver.payloads.packing import GivenRequests, MadeRequests, sendable
-from squall.cluster.driver.payloads.wires import asked_of, refuse_no_sequences, stream_rule, wire_of
+from squall.cluster.driver.payload_packing import GivenRequests, MadeRequests, sendable
+from squall.cluster.driver.payload_wires import asked_of, refuse_no_sequences, stream_rule, wire_of
 from squall.cluster.node.endpoint import HEADERS_MEND, Endpoint, headers_of, specs_of
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import TargetError
@@ -94,7 +94,7 @@ def _requests(
     targets = {target.name: target for target in targets_of(scenario, endpoints)}
     headers = headers_of(scenario)
     found = []
-    for one, codes in zip(scenario.each_model(), sendable(scenario, plan), strict=True):
+    for one, codes in zip(scenario.models, sendable(scenario, plan), strict=True):
         for name, endpoint in endpoints.items():
             spec = endpoint.spec_of(one.model.name)
             if spec is None or not codes.size:

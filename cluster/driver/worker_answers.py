@@ -11,7 +11,7 @@ from typing import TypeVar
 from squall.actors.client_worker import Account, ClientWorker
 from squall.actors.process.priority import MOST_SHARE
 from squall.analysis.tables.deployed import WorkerFacts
-from squall.cluster.driver.client_workers import Worker, address_facts, sender_scheduling, told_of_addresses
+from squall.cluster.driver.client_workers import Worker, told_of_addresses
 from squall.scenarios.errors import LostActor, SquallError
 from squall.scenarios.units import NS_PER_S
 
@@ -50,11 +50,11 @@ def with_accounts(
         at = numbers[id(worker)]
         facts[at] = replace(
             facts[at],
-            scheduling=sender_scheduling(account.scheduling),
+            scheduling=account.scheduling,
             n_demotions=account.n_demotions,
             demoted_ns=account.demoted_ns,
             ready_before_ns=account.ready_before_ns,
-            addresses=address_facts(account.addresses),
+            addresses=account.addresses,
         )
         if account.n_demotions:
             told.append(

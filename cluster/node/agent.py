@@ -16,13 +16,13 @@ from squall.analysis.nsys.tables import EventLabels
 from squall.analysis.tables.collected import KernelRecordingFacts, NsysFacts, ObserverCost
 from squall.analysis.tables.deployed import ControlFacts, NodeFacts, ServerScheduling
 from squall.cluster.node.endpoint import Endpoint
-from squall.cluster.node.held.observed import NodeObserver
-from squall.cluster.node.held.own_server import OwnServer, server_gpus
-from squall.cluster.node.held.scratch_files import ScratchFiles
+from squall.cluster.node.held_observer import NodeObserver
 from squall.cluster.node.injected.batch_recording import missing_library
 from squall.cluster.node.injected.kernel_recording import missing_kernels
 from squall.cluster.node.node_facts import node_facts
+from squall.cluster.node.own_server import OwnServer, server_gpus
 from squall.cluster.node.scratch import Owner
+from squall.cluster.node.scratch_files import ScratchFiles
 from squall.cluster.node.server import LOOPBACK
 from squall.cluster.node.server_log import locust_logs
 from squall.cluster.node.spills import NodeFile, Piece, save_deleted

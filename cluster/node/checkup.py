@@ -24,7 +24,6 @@ from squall.actors.load.sender import Sender
 from squall.actors.nsys.proof import prove_nsys
 from squall.actors.nsys.tools import NsysTools, find_nsys
 from squall.actors.process.own_source import source_digest
-from squall.actors.process.priority import Settled
 from squall.actors.process.state import listening_pids
 from squall.actors.sampling.clock_responder import ClockResponder
 from squall.actors.sampling.gpu.source import GpuSource, missing_reason
@@ -34,6 +33,7 @@ from squall.cluster.node.injected.effect import Injected, injected
 from squall.cluster.node.injected.kernel_recording import NO_GPU, missing_kernels
 from squall.cluster.node.triton_home import WHEEL, TritonHome, cache_dir, find_triton, require_numpy
 from squall.scenarios.errors import AnalysisError, ClusterError, TargetError
+from squall.scenarios.records import RayPriority
 
 REQUIRED = (
     "squall",
@@ -103,7 +103,7 @@ class NodeCheckup:
             found.append(_in_server("kernel", "kernels", kernels))
         return found
 
-    def ray_findings(self, settled: Settled) -> list[Finding]:
+    def ray_findings(self, settled: RayPriority) -> list[Finding]:
         """What the Ray that started this process does to processes; `settled`: to this one."""
         checks: list[tuple[str, Checkup]] = [
             ("Ray niceness", lambda _: ray_niceness(settled)),

@@ -30,7 +30,7 @@ from squall.actors.net.triton_models import (
 from squall.analysis.tables.deployed import ServingFacts
 from squall.analysis.wording import names_text
 from squall.models.spec import ZOO, ModelSpec, head_of, head_spec, is_decoupled
-from squall.scenarios.config.models.model import ModelConfig
+from squall.scenarios.config.models import ModelConfig
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.errors import ScenarioError, TargetError
@@ -81,7 +81,7 @@ class ServedModel:
 @dataclass(frozen=True)
 class Endpoint:
     """Where a server answers and what it serves. `has_records`: its models write batch records that we
-    collect. `spec` and `steps` are those of its first model under load, see `ServedModel`; `others`: the next.
+    collect. `models`: those under load.
 
     `url`: of its HTTP port; `access`: how it is spoken to there. `source`: url, container, PATH or wheel.
     `refused`: the calls that it refuses who asks, each with why.
@@ -93,12 +93,10 @@ class Endpoint:
     metrics_url: str | None
     source: str
     server_version: str
-    spec: ModelSpec
+    models: tuple[ServedModel, ...]
     has_records: bool
-    steps: tuple[str, ...] = ()
     decoupled: tuple[str, ...] = ()
     """Those models of the server that are, by name."""
-    others: tuple[ServedModel, ...] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
     note: str = ""
     """What will go wrong with it, and the mend; of one that squall started."""
@@ -127,11 +125,6 @@ class Endpoint:
             f"{count} servers answer to the name in {self.url}: {names_text(self.servers)}; the load goes to all of"
             " them, and what one of them counts is left out: for figures of each, name each in servers"
         )
-
-    @property
-    def models(self) -> tuple[ServedModel, ...]:
-        """All that are under load."""
-        return (ServedModel(self.spec, self.steps), *self.others)
 
     def spec_of(self, model: str) -> ModelSpec | None:
         """Of the model of that name; None where it is not under load here."""
@@ -280,10 +273,9 @@ def inspect(
         raise TargetError(f"{url} does not answer like a Triton server: {error}") from error
     finally:
         control.close()
-    first, *others = (one.served for one in found)
     return Endpoint(
-        url, access, grpc_port, metrics_url, source, version, first.spec, has_records, first.steps, decoupled,
-        tuple(others), refused, serving=serving,
+        url, access, grpc_port, metrics_url, source, version, tuple(one.served for one in found), has_records,
+        decoupled, refused, serving=serving,
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import psutil
 from squall.actors.doctor.checkup import ThisHost
 from squall.actors.doctor.priority import watchdogs
 from squall.actors.sampling.gpu.source import GpuSource, gpu_places, gpu_uses, missing_reason
-from squall.analysis.tables.deployed import GpuPlace, GpuUse, NodeFacts
+from squall.analysis.tables.deployed import NodeFacts
 
 
 def node_facts() -> NodeFacts:
@@ -21,11 +21,8 @@ def node_facts() -> NodeFacts:
         memory_bytes=psutil.virtual_memory().total,
         kernel=platform.release(),
         gpus=tuple(_gpu_names()),
-        gpu_places=tuple(GpuPlace(**one._asdict()) for one in gpu_places()),
-        gpus_before=tuple(
-            GpuUse(uuid=one, util=util, memory_used_bytes=used, processes=pids)
-            for one, util, used, pids in gpu_uses()
-        ),
+        gpu_places=tuple(gpu_places()),
+        gpus_before=tuple(gpu_uses()),
         ray_watchdogs=tuple(watchdogs(ThisHost())),
     )
 

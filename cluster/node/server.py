@@ -32,9 +32,9 @@ from squall.cluster.node.server_environment import server_environment
 from squall.cluster.node.stub_watch import StubWatch, stubs_below
 from squall.cluster.node.triton_home import TritonHome, find_triton, numpy_for_models
 from squall.models.encoders import find_weights
-from squall.models.repository import ComputeConfig, ServingConfig, write_repository
+from squall.models.repository import write_repository
 from squall.models.spec import head_of
-from squall.scenarios.config.models.model import ModelConfig
+from squall.scenarios.config.models import ModelConfig
 from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.errors import TargetError
 from squall.scenarios.foreign_text import is_component
@@ -246,15 +246,7 @@ class TritonServer:
                 records / model.name / version
             )  # as `squall.cluster.node.batches.read_batches` reads them
             records.mkdir(parents=True, exist_ok=True)
-        serving = ServingConfig(
-            instances=model.instances, max_batch_size=model.max_batch_size,
-            preferred_batch_sizes=model.preferred_batch_sizes, queue_delay_ns=model.queue_delay_ns,
-            queue_size=model.queue.max_size, queue_timeout_ns=model.queue.timeout_ns,
-            on_timeout=model.queue.on_timeout, compute=ComputeConfig.of(model),
-            preserve_ordering=bool(model.preserve_ordering),
-        )  # fmt: skip
-        path, record_dir = self._folder / "models", records if self._has_records else None
-        write_repository(path, model.name, version, model.settings, serving, record_dir, model.weights)
+        write_repository(self._folder / "models", model, records if self._has_records else None)
 
     def _launch(self, ports: Ports) -> str:
         """Starts the server below a supervisor; returns its source."""

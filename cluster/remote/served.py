@@ -26,9 +26,10 @@ from functools import partial
 from typing import Any
 
 from squall.actors.process.own_python import leave_out_pandas
-from squall.actors.process.priority import Settled, settle_process
+from squall.actors.process.priority import settle_process
 from squall.cluster.remote.channel import Channel, listen, network
 from squall.scenarios.errors import SquallError
+from squall.scenarios.records import RayPriority
 
 DONE, OUR_ERROR, ERROR = "done", "our error", "error"
 """Kinds of answers; the value of an ERROR is a text."""
@@ -93,7 +94,7 @@ def _ask(link: socket.socket, token: bytes, proven: queue.SimpleQueue[Channel]) 
 
 
 class _Service:
-    def __init__(self, channel: Channel, settled: Settled) -> None:
+    def __init__(self, channel: Channel, settled: RayPriority) -> None:
         self._channel = channel
         self._of_the_process: dict[str, Callable[[], Any]] = {PID: os.getpid, SETTLED: lambda: settled}
         self._object: Any = None

@@ -24,7 +24,6 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 import psutil
 
 from squall.actors.process.own_source import OwnCode, own_code
-from squall.actors.process.priority import Settled
 from squall.actors.process.state import wait_until_gone
 from squall.cluster.placement import Node
 from squall.cluster.remote.channel import Channel, connect, packed
@@ -32,6 +31,7 @@ from squall.cluster.remote.launch import Contact, Launchers
 from squall.cluster.remote.patience import LOOK_EVERY_S, PATIENCE
 from squall.cluster.remote.served import DONE, LIVES, OUR_ERROR, PID, SETTLED, Making
 from squall.scenarios.errors import ClusterError, LostActor
+from squall.scenarios.records import RayPriority
 from squall.scenarios.units import digits_text
 
 CALL_TIMEOUT_S = 60.0
@@ -68,11 +68,11 @@ class Handle(Generic[Actor_co]):
         """Of the process, on its node. Raises what `wait` raises."""
         return self.wait(self.begin_pid())
 
-    def begin_settled(self) -> Future[Settled]:
+    def begin_settled(self) -> Future[RayPriority]:
         """As `begin`, of what the process was given at its start, and what it made of that."""
         return self._peer.begin(SETTLED)
 
-    def settled(self) -> Settled:
+    def settled(self) -> RayPriority:
         """As `begin_settled`, waited for. Raises what `wait` raises."""
         return self.wait(self.begin_settled())
 

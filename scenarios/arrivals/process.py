@@ -119,8 +119,8 @@ def refuse_many(count: float) -> None:
     """Raises ValueError for more arrivals than a plan takes."""
     if count > MOST_DRAWN:
         raise ValueError(
-            f"{digits_text(count)} arrivals are more than a plan takes; use a lower rate or a shorter phase, or a path"
-            " with less of a peak"
+            f"{digits_text(count)} arrivals are more than a plan takes; use a lower rate or scale, a shorter phase, or"
+            " a path with less of a peak"
         )
 
 

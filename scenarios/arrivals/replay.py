@@ -1,50 +1,99 @@
 """A recorded trace as arrivals: its window, de-quantised, scaled in time and in rate, with sizes and sessions.
 
 The order is that of the keys: window (with `overlap` several at once), loop, quantum, time_scale, and the
-other rate scales. What is drawn comes from the phase's generator, anew in every lap of a loop. All but `overlap` stream
-through in parts; what is held is the rows of one tick, of one jitter or of one bin of the envelope.
+other rate scales. What is drawn comes from the phase's generator, anew in every lap of a loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from squall.scenarios.arrivals.process import OpenProcess
+from squall.scenarios.arrivals.process import OpenProcess, refuse_many
 from squall.scenarios.arrivals.scaling import (
-    EnvelopeScale,
+    AS_IT_IS,
     OverlapScale,
     RateScaleConfig,
     Ratio,
-    Redraw,
-    ReplicateScale,
-    SessionScale,
-    ThinScale,
-    copy_delays,
-    delays,
-    kept_by_chance,
-    kept_sessions,
+    delayed,
     other_sessions,
     scaled,
 )
-from squall.scenarios.arrivals.window import Drawn, FileState, Window, cut, join
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.fields import Duration, PositiveDuration, Text
-from squall.scenarios.traces.formats import TraceFormat
 from squall.scenarios.traces.parts.options import Repair, TraceOptions, TraceUnit
-from squall.scenarios.traces.parts.part import TracePart
-from squall.scenarios.units import digits_text
+from squall.scenarios.traces.parts.part import TracePart, join_parts
+from squall.scenarios.traces.reading import open_trace
+from squall.scenarios.units import format_duration
 
-PIECE_ROWS = 2**20
-LARGEST_DRAW = 10**8
+if TYPE_CHECKING:
+    from squall.scenarios.traces.stamps import Reading
+
 _LARGEST_NS = 2**62
+
+FileState = tuple[int, int, int, int]
+"""Device, inode, bytes and time of the last change of a file."""
+
+
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """The arrivals of a trace and what is known of its file."""
+
+    rows: TracePart  # `stamp_ns` counts from the beginning of the window
+    end_ns: int | None  # of the window; None: it goes on behind what was asked for
+    origin_ns: int  # the stamp of the file at which the window begins
+    state: FileState
+    reading: Reading | None  # which columns the stamps come from; None: the format leaves no choice
+
+    def told(self, is_spread: bool) -> tuple[str, ...]:
+        """What is to be said of how the file was read; nothing where its stamps are plain begins."""
+        return () if self.reading is None else self.reading.told(is_spread)
+
+    @property
+    def stamps_from(self) -> dict[str, object] | None:
+        """Which columns the instants come from: column, side, and the durations taken off or, where the side is not
+        known, those that would be. None where the format leaves no choice."""
+        if self.reading is None:
+            return None
+        durations = self.reading.durations
+        return {
+            "column": self.reading.stamp,
+            "side": self.reading.side,
+            "less": [] if durations is None else list(durations.names),
+            "less_unit": None if durations is None else durations.unit,
+            "n_without": 0 if durations is None else durations.n_absent,
+            "maybe": list(self.reading.maybe),
+        }
+
+
+def file_state(path: Path) -> FileState:
+    """What tells a file from an earlier or later one of its name; zeros where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return 0, 0, 0, 0
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def changed(path: Path) -> ScenarioError:
+    """The error of a trace that is not the same at two reads."""
+    return ScenarioError(f"{path}: the trace changed while it was read; run again once it is complete")
+
+
+def _known_format(name: str) -> str:
+    from squall.scenarios.traces.formats import FORMATS  # a scenario without one starts without the readers
+
+    if name not in FORMATS:
+        raise ValueError(f"{name!r} must be one of {', '.join(FORMATS)}")
+    return name
 
 
 class TraceArrivals(OpenProcess):
@@ -66,7 +115,7 @@ class TraceArrivals(OpenProcess):
     example = "{kind: trace, file: service.csv, time_scale: 1/10, loop: true}"
     kind: Literal["trace"]
     file: Text
-    format: TraceFormat | None = None
+    format: Annotated[Text, AfterValidator(_known_format)] | None = None
     column: Text | None = None
     unit: TraceUnit | None = None
     stamp_at: Literal["begin", "end"] | None = None
@@ -99,291 +148,173 @@ class TraceArrivals(OpenProcess):
             duration_unit=self.duration_unit,
         )
 
-    def replay(self, sizes: tuple[str, ...] = (), session: str | None = None) -> TraceReplay:
-        """The replay of the file; it is opened when the first arrival is asked for."""
-        return TraceReplay(self, sizes, session)
-
-    def expected_count(self, t_ns: int, whole_ns: int) -> float:
+    def draw(
+        self, rng: np.random.Generator, horizon_ns: int, whole_ns: int | None = None
+    ) -> NDArray[np.int64]:
         del whole_ns
-        return self.replay().expected_count(t_ns)
+        return self.replay(rng, horizon_ns, sizes=()).rows.stamp_ns
 
     def stated_count(self, horizon_ns: int) -> float:
         del horizon_ns
         return 0.0
 
-    def draw(
-        self, rng: np.random.Generator, horizon_ns: int, whole_ns: int | None = None
-    ) -> NDArray[np.int64]:
+    def expected_count(self, t_ns: int, whole_ns: int) -> float:
+        """Recorded arrivals, each at its uniform place, times what the rate scale makes of it."""
         del whole_ns
-        return self.replay().offsets_ns(rng, horizon_ns)
+        scale = self.rate_scale or AS_IT_IS
+        with self._faults():
+            window = self._window(self._recorded_ns(scale.reach_ns(t_ns)), ())
+            rows = replace(window.rows, stamp_ns=scaled(window.rows.stamp_ns, self.time_scale))
+            return scale.expected(rows, t_ns, self._width_ns, self._end_ns(window, _LARGEST_NS))
 
+    def replay(
+        self,
+        rng: np.random.Generator,
+        horizon_ns: int,
+        sizes: Sequence[str] | None = None,
+        session: str | None = None,
+    ) -> Replay:
+        """Arrivals in [0, horizon_ns); of a trace that ends before and is not looped those that there are.
 
-class TraceReplay:
-    """The arrivals of a trace. `parts` gives them with what their requests carry; `offsets_ns` the instants alone.
-
-    `sizes` names the size columns that `parts` has beside the sessions; `trace_parts` has all of them. `session`: the
-    column of the sessions, where it is not found by its name.
-    """
-
-    def __init__(
-        self, config: TraceArrivals, sizes: tuple[str, ...] = (), session: str | None = None
-    ) -> None:
-        self.path = Path(config.file)
-        self._config = config
-        self._scale = config.rate_scale
-        self._width_ns = config.quantum_width_ns or 0
-        self._session = session
-        self._window = self._open(sizes)
-
-    @property
-    def state(self) -> FileState | None:
-        """Of the file, once it was read: it must be the same wherever one plan reads it."""
-        return self._window.state
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What is to be said of how the file was read, so far as it was; nothing where its stamps are plain begins."""
-        reading = self._window.reading
-        return () if reading is None else reading.told(self._config.quantum == "spread")
-
-    @property
-    def has_seconds(self) -> bool:
-        """Whether the file's stamps are whole seconds, as far as it was looked at."""
-        return self._window.reading is not None and self._window.reading.has_seconds
-
-    @property
-    def stamps_from(self) -> dict[str, object] | None:
-        """Which columns the instants come from: column, side, and the durations taken off or, where the side is not
-        known, those that would be. None where the format leaves no choice."""
-        reading = self._window.reading
-        if reading is None:
-            return None
-        durations = reading.durations
-        return {
-            "column": reading.stamp,
-            "side": reading.side,
-            "less": [] if durations is None else list(durations.names),
-            "less_unit": None if durations is None else durations.unit,
-            "n_without": 0 if durations is None else durations.n_absent,
-            "maybe": list(reading.maybe),
-        }
-
-    def offsets_ns(self, rng: np.random.Generator, horizon_ns: int) -> NDArray[np.int64]:
-        """Arrivals in [0, horizon_ns), (n,) int64, sorted. Raises ScenarioError as `parts` does."""
-        found: list[NDArray[np.int64]] = []
-        n_rows = 0
-        for part in self.parts(rng, horizon_ns):
-            found.append(part.offset_ns)
-            n_rows += len(part)
-            if n_rows > LARGEST_DRAW:
-                raise ScenarioError(
-                    f"{self.path}: replays more than {LARGEST_DRAW:,} arrivals; use a shorter phase or a smaller"
-                    " scale"
-                )
-        return np.concatenate(found) if found else np.empty(0, np.int64)
-
-    def parts(self, rng: np.random.Generator, horizon_ns: int) -> Iterator[Drawn]:
-        """Arrivals in [0, horizon_ns), sorted over all parts, of at most 2²⁰ rows each.
-
-        A trace that ends before the horizon and is not looped just ends. Raises ScenarioError for a file that cannot be
-        used or changes meanwhile, a window that is empty, and sessions that the trace does not have.
+        `sizes`: the size columns that are read; None: all. `session`: the column of the sessions, where it is not found
+        by its name. What is drawn comes from `rng`. Raises ScenarioError for a file that cannot be used or changes
+        meanwhile, a window that is empty, and sessions that the trace does not have.
         """
-        return self._replayed(self._window, rng, horizon_ns)
-
-    def trace_parts(self, rng: np.random.Generator, horizon_ns: int) -> Iterator[TracePart]:
-        """The same arrivals as rows of a trace, from the stamp at which its window begins, with every size column."""
-        self._window = window = self._open(None)
-        for part in self._replayed(window, rng, horizon_ns):
-            yield TracePart(part.offset_ns + window.origin_ns, part.sizes, part.session)
-
-    def _open(self, sizes: tuple[str, ...] | None) -> Window:
-        config, scale = self._config, self._scale
-        options = replace(config.options(), session=self._session)
-        return Window(
-            self.path, options, sizes, config.start_ns, config.length_ns, config.quantum_width_ns,
-            scale.copies if isinstance(scale, OverlapScale) else 1, config.loop,
-        )  # fmt: skip
-
-    def _replayed(self, window: Window, rng: np.random.Generator, horizon_ns: int) -> Iterator[Drawn]:
         quantum_rng, scale_rng = rng.spawn(2)
-        rows = window.rows(self._recorded_ns(horizon_ns))
-        if self._config.quantum == "spread":
-            width_ns = self._width_ns
-            rows = _displaced((part, delays(quantum_rng, len(part), width_ns)) for part in rows)
-        rows = self._rate_scaled(self._time_scaled(rows), scale_rng, horizon_ns, window)
-        for part in cut(rows, horizon_ns):
-            yield from part.pieces(PIECE_ROWS)
+        with self._faults():
+            window = self._window(self._recorded_ns(horizon_ns), sizes, session)
+            rows = window.rows
+            if self.quantum_width_ns is not None:
+                late = quantum_rng.integers(0, self.quantum_width_ns, len(rows), dtype=np.int64)
+                rows = delayed(rows, late)
+            rows = replace(rows, stamp_ns=scaled(rows.stamp_ns, self.time_scale))
+            end_ns = min(horizon_ns, self._end_ns(window, horizon_ns))
+            rows = (self.rate_scale or AS_IT_IS).applied(rows, scale_rng, end_ns)
+        return replace(window, rows=_before(rows, horizon_ns))
 
-    def expected_count(self, t_ns: int) -> float:
-        """Arrivals expected in [0, t_ns): recorded ones, each at its uniform place, times what the rate scale makes
-        of it. Where `spread` and `replicate` meet, the copies are counted from the middle of the tick."""
-        return float(self._expected(np.array([t_ns], np.int64))[0])
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        try:
+            yield
+        except ValueError as error:
+            raise ScenarioError(f"{self.file}: {error}") from error
+
+    @property
+    def _width_ns(self) -> int:
+        """The width, in time of the phase, in which an arrival's place is uniform."""
+        ratio = self.time_scale
+        return (self.quantum_width_ns or 0) * ratio.numerator // ratio.denominator
 
     def _recorded_ns(self, horizon_ns: int) -> int:
         """The instant of the looped window that time_scale maps to the horizon."""
-        ratio = self._config.time_scale
+        ratio = self.time_scale
         recorded_ns = -(-horizon_ns * ratio.denominator // ratio.numerator)
-        width_ns = self._width_ns * ratio.numerator // ratio.denominator
-        if (recorded_ns >= _LARGEST_NS and self._config.loop) or horizon_ns + width_ns >= _LARGEST_NS:
-            raise ScenarioError(
-                f"{self.path}: time_scale {ratio} takes times beyond the 146 years that replay computes with, or the"
-                " quantum_width does; use a scale nearer to 1 and a shorter tick"
+        if (recorded_ns >= _LARGEST_NS and self.loop) or horizon_ns + self._width_ns >= _LARGEST_NS:
+            raise ValueError(
+                f"time_scale {ratio} takes times beyond the 146 years that replay computes with, or the quantum_width"
+                " does; use a scale nearer to 1 and a shorter tick"
             )
         return min(recorded_ns, _LARGEST_NS)
 
-    def _time_scaled(self, rows: Iterable[Drawn]) -> Iterator[Drawn]:
-        ratio = self._config.time_scale
-        for part in rows:
-            yield part if ratio == 1 else replace(part, offset_ns=scaled(part.offset_ns, ratio))
-
-    def _rate_scaled(
-        self, rows: Iterator[Drawn], rng: np.random.Generator, horizon_ns: int, window: Window
-    ) -> Iterator[Drawn]:
-        match self._scale:
-            case ThinScale(keep=keep):
-                return (part.take(kept_by_chance(rng, len(part), keep)) for part in rows)
-            case SessionScale(keep=keep):
-                return self._thinned_by_session(rows, keep)
-            case ReplicateScale(copies=copies, jitter_ns=jitter_ns):
-                return _displaced(_copied(rows, copies, jitter_ns, rng))
-            case EnvelopeScale(factor=factor, bin_ns=bin_ns):
-                redraw = Redraw.seeded(rng, factor, bin_ns, _LARGEST_NS)
-                return self._redrawn(rows, redraw, lambda: min(horizon_ns, self._end_ns(window, horizon_ns)))
-            case OverlapScale() | None:
-                return rows
-
-    def _thinned_by_session(self, rows: Iterable[Drawn], keep: float) -> Iterator[Drawn]:
-        n_rows = 0
-        for part in rows:
-            if part.session is None:
-                raise ScenarioError(
-                    f"{self.path}: rate_scale thin-by-session needs a trace with sessions; use kind thin"
-                )
-            yield part.take(kept_sessions(part.session, keep, n_rows))
-            n_rows += len(part)
-
-    def _redrawn(self, rows: Iterable[Drawn], redraw: Redraw, end_ns: Callable[[], int]) -> Iterator[Drawn]:
-        """Bins that are complete; at the end the last one, up to `end_ns`, which is known by then."""
-        held: list[Drawn] = []
-        for part in (part for part in rows if len(part)):
-            held.append(part)
-            last_bin_ns = int(part.offset_ns[-1]) // redraw.bin_ns * redraw.bin_ns
-            if held[0].offset_ns[0] < last_bin_ns:
-                whole = join(held)
-                place = int(np.searchsorted(whole.offset_ns, last_bin_ns))
-                yield from self._redrawn_bins(whole.take(slice(0, place)), redraw)
-                held = [whole.take(slice(place, None))]
-        if held:
-            redraw = replace(redraw, end_ns=end_ns())
-            yield from self._redrawn_bins(join(held), redraw)
-
-    def _redrawn_bins(self, rows: Drawn, redraw: Redraw) -> Iterator[Drawn]:
-        for group in _bin_groups(rows.offset_ns, redraw.bin_ns, max(1, int(PIECE_ROWS / redraw.factor))):
-            bins = rows.take(group)
-            if len(bins) * redraw.factor > LARGEST_DRAW:
-                raise ScenarioError(
-                    f"{self.path}: rate_scale envelope: {len(bins)} arrivals of one bin times"
-                    f" {digits_text(redraw.factor)} are"
-                    f" more than {LARGEST_DRAW:,}; use a smaller factor"
-                )
-            placed, picked = redraw.bins(bins.offset_ns)
-            yield bins.take(picked, placed)
-
-    def _end_ns(self, window: Window, horizon_ns: int) -> int:
+    def _end_ns(self, window: Replay, horizon_ns: int) -> int:
         """Where the replay ends, in time of the phase."""
-        end_ns = window.end_ns
-        if self._config.loop or end_ns is None:
+        if self.loop or window.end_ns is None:
             return horizon_ns
-        ratio = self._config.time_scale
-        return max(1, end_ns * ratio.numerator // ratio.denominator)
+        return max(1, window.end_ns * self.time_scale.numerator // self.time_scale.denominator)
 
-    def _expected(self, edges_ns: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Arrivals expected before each edge, (n,)."""
-        match self._scale:
-            case ThinScale(keep=keep):
-                return keep * self._recorded(edges_ns, 0, self._spread_ns())
-            case ReplicateScale(copies=copies, jitter_ns=jitter_ns):
-                later = self._recorded(edges_ns, self._spread_ns() // 2, jitter_ns + 1)
-                return self._recorded(edges_ns, 0, self._spread_ns()) + (copies - 1) * later
-            case EnvelopeScale(factor=factor, bin_ns=bin_ns):
-                bins = edges_ns // bin_ns * bin_ns
-                before, after = self._recorded(
-                    np.concatenate([bins, bins + bin_ns]), 0, self._spread_ns()
-                ).reshape(2, -1)
-                widths = np.clip(self._end_ns(self._window, _LARGEST_NS) - bins, 1, bin_ns)
-                return factor * (before + (after - before) * np.minimum((edges_ns - bins) / widths, 1.0))
-            case _:
-                return self._recorded(edges_ns, 0, self._spread_ns())
+    def _window(self, limit_ns: int, sizes: Sequence[str] | None, session: str | None = None) -> Replay:
+        """The window as it was recorded, or its copies over one another, looped up to `limit_ns` if it is looped.
 
-    def _spread_ns(self) -> int:
-        """The width, in time of the phase, in which an arrival's place is uniform."""
-        ratio = self._config.time_scale
-        return self._width_ns * ratio.numerator // ratio.denominator
+        Its end is the period of the loop: the length if one is given; else the last instant plus the tick on which the
+        trace was logged, if that is known, or plus the mean gap.
+        """
+        length_ns = self.length_ns
+        copies = self.rate_scale.copies if isinstance(self.rate_scale, OverlapScale) else None
+        most_ns = limit_ns if copies is None else _LARGEST_NS
+        window, is_cut = self._read(min(most_ns, (copies or 1) * (length_ns or most_ns)), sizes, session)
+        rows = window.rows
+        if copies is None and is_cut and (length_ns is None or length_ns > limit_ns):
+            return window
+        if not len(rows):
+            raise ValueError(
+                f"no arrival in the {format_duration((copies or 1) * (length_ns or 0))} from"
+                f" {format_duration(self.start_ns)} on; use another start or a longer length"
+            )
+        first_ns, last_ns = int(rows.stamp_ns[0]), int(rows.stamp_ns[-1])
+        gap_ns = (last_ns - first_ns) // max(len(rows) - 1, 1)
+        if copies is not None:
+            span_ns = last_ns + gap_ns
+            end_ns = length_ns or span_ns // copies
+            if end_ns < 1 or (copies * end_ns > span_ns and not is_cut):
+                raise ValueError(
+                    f"{copies} windows of {format_duration(end_ns)} are longer than the {format_duration(span_ns)} of"
+                    " the trace; use fewer copies or a shorter length"
+                )
+            rows = _overlaid(rows, copies, end_ns)
+        else:
+            gap_ns = self.quantum_width_ns or gap_ns
+            if self.loop and not (length_ns or gap_ns):
+                raise ValueError(
+                    f"all {len(rows)} arrivals of the window come at one instant, so a loop has no period; give the"
+                    " length"
+                )
+            end_ns = length_ns or last_ns + max(gap_ns, 1)
+        return replace(window, rows=_looped(rows, end_ns, limit_ns) if self.loop else rows, end_ns=end_ns)
 
-    def _recorded(self, edges_ns: NDArray[np.int64], shift_ns: int, width_ns: int) -> NDArray[np.float64]:
-        """Recorded arrivals before each edge, each uniform in `width_ns` from `shift_ns` after its instant on."""
-        counts = np.zeros(edges_ns.shape)
-        rows = self._time_scaled(self._window.rows(self._recorded_ns(int(edges_ns.max(initial=0)))))
-        if isinstance(self._scale, SessionScale):
-            rows = self._thinned_by_session(rows, self._scale.keep)
-        for part in rows:
-            counts += _before(part.offset_ns, edges_ns - shift_ns, width_ns)
-        return counts
-
-
-def _before(offset_ns: NDArray[np.int64], edges_ns: NDArray[np.int64], width_ns: int) -> NDArray[np.float64]:
-    """Σ P(offset + U < edge) for each edge, U uniform in [0, width): Σ of (edge - offset)/width, held in [0, 1]."""
-    done = np.searchsorted(offset_ns, edges_ns - width_ns, side="right") if width_ns else 0
-    begun = np.searchsorted(offset_ns, edges_ns)
-    if not width_ns or not offset_ns.size:
-        return begun.astype(np.float64)
-    origin = int(offset_ns[0])
-    cum = np.concatenate([[0.0], np.cumsum((offset_ns - origin).astype(np.float64))])
-    inside = (begun - done) * (edges_ns - origin).astype(np.float64) - (cum[begun] - cum[done])
-    counts: NDArray[np.float64] = done + inside / width_ns
-    return counts
-
-
-def _copied(
-    rows: Iterable[Drawn], copies: int, jitter_ns: int, rng: np.random.Generator
-) -> Iterator[tuple[Drawn, NDArray[np.int64]]]:
-    """Each request `copies` times, with the delays of the copies; later copies are of other sessions."""
-    for whole in rows:
-        for part in whole.pieces(max(1, PIECE_ROWS // copies)):
-            again = part.take(np.repeat(np.arange(len(part)), copies))
-            if again.session is not None:
-                copy = np.tile(np.arange(copies), len(part))
-                again = replace(again, session=other_sessions(again.session, copy))
-            yield again, copy_delays(rng, len(part), copies, jitter_ns)
-
-
-def _displaced(delayed: Iterable[tuple[Drawn, NDArray[np.int64]]]) -> Iterator[Drawn]:
-    """Requests put off by their delays, in the order of time; those at one instant in the order of the trace.
-
-    What is due before the last instant of a part is behind all that is still to come, whatever its delay.
-    """
-    held: list[Drawn] = []
-    for part, delay_ns in delayed:
-        if not len(part):
-            continue
-        last_ns = int(part.offset_ns[-1])
-        late = join([*held, replace(part, offset_ns=part.offset_ns + delay_ns)])
-        late = late.take(np.argsort(late.offset_ns, kind="stable"))
-        place = int(np.searchsorted(late.offset_ns, last_ns, side="right"))
-        yield late.take(slice(0, place))
-        held = [late.take(slice(place, None))]
-    yield from held
+    def _read(self, most_ns: int, sizes: Sequence[str] | None, session: str | None) -> tuple[Replay, bool]:
+        """Rows of the file from the start of the window on, before `most_ns`, and whether more are there."""
+        path = Path(self.file)
+        state = file_state(path)
+        reader = open_trace(path, replace(self.options(), session=session))
+        names = reader.size_names if sizes is None else sizes
+        for name in names:
+            if name not in reader.size_names:
+                known = ", ".join(reader.size_names) or "none"
+                raise ValueError(f"has no size column {name!r}, it has {known}")
+        parts: list[TracePart] = []
+        first_ns, is_cut = 0, False
+        for part in reader:
+            first_ns = first_ns if parts else int(part.stamp_ns[0])
+            since = part.stamp_ns - (first_ns + self.start_ns)
+            low, high = np.searchsorted(since, [0, min(most_ns, _LARGEST_NS)])
+            rows = TracePart(since, {name: part.sizes[name] for name in names}, part.session)
+            parts.append(rows.take(slice(low, high)))
+            is_cut = high < since.size
+            if is_cut:
+                break
+        if file_state(path) != state:
+            raise changed(path)
+        rows = join_parts(parts)
+        if not len(rows) and not is_cut:
+            last_ns = int(since[-1]) + self.start_ns
+            raise ValueError(
+                f"no arrival from {format_duration(self.start_ns)} on, the last one comes {format_duration(last_ns)}"
+                " after the first; use an earlier start"
+            )
+        # a begin before the zero of a trace's own numbers would be no instant of a file that is written
+        origin_ns = max(first_ns, 0) if reader.unit is not None else first_ns
+        return Replay(rows, None, origin_ns + self.start_ns, state, reader.reading), is_cut
 
 
-def _bin_groups(offset_ns: NDArray[np.int64], bin_ns: int, most_rows: int) -> Iterator[slice]:
-    """Slices of whole bins, each of at most `most_rows` rows or of one bin."""
-    start = 0
-    while start < offset_ns.size:
-        stop = start + most_rows
-        if stop < offset_ns.size:
-            bin_start_ns = int(offset_ns[stop]) // bin_ns * bin_ns
-            stop = int(np.searchsorted(offset_ns, bin_start_ns))
-            if stop <= start:
-                stop = int(np.searchsorted(offset_ns, bin_start_ns + bin_ns))
-        yield slice(start, stop)
-        start = stop
+def _overlaid(rows: TracePart, copies: int, length_ns: int) -> TracePart:
+    """Windows of `length_ns` at once; at one instant the rows of a later window come after those of an earlier one."""
+    copy, stamp_ns = np.divmod(rows.stamp_ns, length_ns)
+    order = np.argsort(stamp_ns, kind="stable")
+    order = order[copy[order] < copies]
+    session = None if rows.session is None else other_sessions(rows.session, copy)
+    return replace(rows, stamp_ns=stamp_ns, session=session).take(order)
+
+
+def _looped(rows: TracePart, period_ns: int, limit_ns: int) -> TracePart:
+    """Lap after lap up to `limit_ns`."""
+    n_laps, rest_ns = divmod(limit_ns, period_ns)
+    n_rows = n_laps * len(rows) + int(np.searchsorted(rows.stamp_ns, rest_ns))
+    refuse_many(n_rows)
+    lap, row = np.divmod(np.arange(n_rows), len(rows))
+    lap *= period_ns
+    again = rows.take(row)
+    return replace(again, stamp_ns=again.stamp_ns + lap)
+
+
+def _before(rows: TracePart, horizon_ns: int) -> TracePart:
+    return rows.take(slice(0, int(np.searchsorted(rows.stamp_ns, horizon_ns))))

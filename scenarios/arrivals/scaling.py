@@ -1,27 +1,30 @@
 """What scales a recorded trace: the keys of each operation, what it does to burstiness, and the operation itself.
 
 IDC(w) is var/mean of the counts in windows of w, c2 var/mean² of the gaps, P/M(w) the largest count in a window of w
-over the mean one; primed is after the operation. `squall.scenarios.arrivals.replay` and `window` apply the operations
-part by part with the requests' sizes and sessions. Offsets are int64 ns, sorted, from 0.
+over the mean one; primed is after the operation. Rows are those of `squall.scenarios.arrivals.replay`: their stamps
+are int64 ns, sorted, from the beginning of the replay.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import replace
 from fractions import Fraction
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, PlainSerializer
 
-from squall.scenarios.exact.draws import PoissonSeries
+from squall.scenarios.arrivals.process import Instants, floor_in_place, refuse_many
+from squall.scenarios.exact import draws
 from squall.scenarios.exact.hashing import mix64
+from squall.scenarios.exact.renewals import CHUNK
 from squall.scenarios.fields import Count, Duration, Number, PositiveDuration, PositiveNumber, Section
-from squall.scenarios.traces.parts.part import NO_SESSION
+from squall.scenarios.traces.parts.part import NO_SESSION, TracePart
 
-Offsets = NDArray[np.int64]
-Rows = NDArray[np.int64]
+if TYPE_CHECKING:
+    from numpy.random import Generator
 
 _SESSION_SALT = (
     0x7151  # not the one that deals sessions to workers: what is kept must not lie on a few of them
@@ -32,10 +35,6 @@ LARGEST_COPIES = 1_000
 
 def _fraction(value: object) -> Fraction:
     """`1/60`, `2`, `0.25` as an exact ratio. Raises ValueError for anything else."""
-    if isinstance(value, Fraction):
-        return value
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError(f"{value!r} is not a ratio, write for example 1/60, 2 or 0.25")
     try:
         ratio = Fraction(str(value).strip())
     except (ValueError, ZeroDivisionError) as error:
@@ -51,7 +50,25 @@ Ratio = Annotated[Fraction, BeforeValidator(_fraction), PlainSerializer(str, ret
 Share = Annotated[Number, Field(gt=0, le=1)]
 
 
-class ThinScale(Section):
+class RateScale(Section):
+    """An operation on the rate of a replayed trace; this one leaves it as it is."""
+
+    def applied(self, rows: TracePart, rng: Generator, end_ns: int) -> TracePart:
+        """The rows of a replay that ends at `end_ns`, scaled. Raises ValueError for those that cannot be."""
+        del rng, end_ns
+        return rows
+
+    def reach_ns(self, t_ns: int) -> int:
+        """Up to which instant rows decide how many arrivals are expected before `t_ns`."""
+        return t_ns
+
+    def expected(self, rows: TracePart, t_ns: int, width_ns: int, end_ns: int) -> float:
+        """Arrivals expected before `t_ns`, each row being placed uniformly within `width_ns` from its stamp on."""
+        del end_ns
+        return expected_before(rows.stamp_ns, t_ns, width_ns)
+
+
+class ThinScale(RateScale):
     """Each arrival stays with probability `keep`, independently: a random share of the requests.
 
     Rate · keep; IDC'(w) = 1 + keep·(IDC(w) - 1) exactly (law of total variance); c2 -> 1; P/M grows by noise alone.
@@ -61,8 +78,15 @@ class ThinScale(Section):
     kind: Literal["thin"]
     keep: Share
 
+    def applied(self, rows: TracePart, rng: Generator, end_ns: int) -> TracePart:
+        del end_ns
+        return rows.take(rng.random(len(rows)) < self.keep)
 
-class SessionScale(Section):
+    def expected(self, rows: TracePart, t_ns: int, width_ns: int, end_ns: int) -> float:
+        return self.keep * super().expected(rows, t_ns, width_ns, end_ns)
+
+
+class SessionScale(RateScale):
     """Each session stays whole with probability `keep`: what a load balancer with affinity leaves to one server.
 
     By a hash of the session's number, so the same every time. Rate · keep on average over sets of sessions. With
@@ -74,19 +98,31 @@ class SessionScale(Section):
     kind: Literal["thin-by-session"]
     keep: Share
 
+    def applied(self, rows: TracePart, rng: Generator, end_ns: int) -> TracePart:
+        del rng, end_ns
+        return rows.take(self._is_kept(rows))
 
-class OverlapScale(Section):
+    def expected(self, rows: TracePart, t_ns: int, width_ns: int, end_ns: int) -> float:
+        return super().expected(rows.take(self._is_kept(rows)), t_ns, width_ns, end_ns)
+
+    def _is_kept(self, rows: TracePart) -> NDArray[np.bool_]:
+        if rows.session is None:
+            raise ValueError("rate_scale thin-by-session needs a trace with sessions; use kind thin")
+        return kept_sessions(rows.session, self.keep)
+
+
+class OverlapScale(RateScale):
     """`copies` different windows of the trace at once, as of independent tenants; the trace must be long enough.
 
     Rate · copies; for windows that are independent IDC'(w) is the mean of theirs, so the same; c2 -> 1; the excess of
-    P/M over 1 falls like 1/√copies.
+    P/M over 1 falls like 1/√copies. It is the window that is so composed, before all else is done to it.
     """
 
     kind: Literal["overlap"]
     copies: Annotated[Count, Field(ge=2, le=LARGEST_COPIES)]
 
 
-class ReplicateScale(Section):
+class ReplicateScale(RateScale):
     """Each arrival `copies` times, once where it is, the others uniformly up to `jitter` later.
 
     Rate · copies; IDC'(w) -> copies·IDC(w) for w well above the jitter, since all copies fall into the same window;
@@ -97,8 +133,24 @@ class ReplicateScale(Section):
     copies: Annotated[Count, Field(ge=2, le=LARGEST_COPIES)]
     jitter_ns: Duration = Field(alias="jitter")
 
+    def applied(self, rows: TracePart, rng: Generator, end_ns: int) -> TracePart:
+        """Later copies are of other sessions."""
+        del end_ns
+        refuse_many(len(rows) * self.copies)
+        late = rng.integers(0, self.jitter_ns, (len(rows), self.copies - 1), dtype=np.int64, endpoint=True)
+        again = rows.take(np.repeat(np.arange(len(rows)), self.copies))
+        if again.session is not None:
+            copy = np.tile(np.arange(self.copies), len(rows))
+            again = replace(again, session=other_sessions(again.session, copy))
+        return delayed(again, np.insert(late, 0, 0, axis=1).ravel())
 
-class EnvelopeScale(Section):
+    def expected(self, rows: TracePart, t_ns: int, width_ns: int, end_ns: int) -> float:
+        """The copies of a row are counted from the middle of its width."""
+        later = expected_before(rows.stamp_ns, t_ns - width_ns // 2, self.jitter_ns + 1)
+        return super().expected(rows, t_ns, width_ns, end_ns) + (self.copies - 1) * later
+
+
+class EnvelopeScale(RateScale):
     """The trace's rate per `bin`, times `factor`, with Poisson arrivals drawn anew: more of the same users.
 
     Rate · factor; c2 -> that of Poisson arrivals on this envelope. In windows that divide the bin B
@@ -111,7 +163,38 @@ class EnvelopeScale(Section):
     factor: PositiveNumber
     bin_ns: PositiveDuration = Field(default=60_000_000_000, alias="bin")
 
+    def applied(self, rows: TracePart, rng: Generator, end_ns: int) -> TracePart:
+        """Each bin's request is one of that bin, drawn with replacement; the last bin ends at `end_ns`."""
+        refuse_many(len(rows) * self.factor)
+        count_rng, place_rng, pick_rng = rng.spawn(3)
+        bins = rows.stamp_ns // self.bin_ns
+        firsts = np.flatnonzero(np.diff(bins, prepend=-1))
+        sizes = np.diff(firsts, append=len(rows))
+        starts = bins[firsts] * self.bin_ns
+        widths = np.full(firsts.size, self.bin_ns)
+        widths[-1:] = np.clip(end_ns - starts[-1:], 1, self.bin_ns)
+        counts = draws.poisson_each(count_rng, self.factor * sizes)
+        placed = _uniform(place_rng, np.repeat(widths, counts))
+        placed += np.repeat(starts, counts)
+        placed.sort()
+        picked = _uniform(pick_rng, np.repeat(sizes, counts))
+        picked += np.repeat(firsts, counts)
+        return replace(rows.take(picked), stamp_ns=placed)
 
+    def reach_ns(self, t_ns: int) -> int:
+        return (t_ns // self.bin_ns + 1) * self.bin_ns
+
+    def expected(self, rows: TracePart, t_ns: int, width_ns: int, end_ns: int) -> float:
+        start_ns = t_ns // self.bin_ns * self.bin_ns
+        before, after = (
+            expected_before(rows.stamp_ns, edge_ns, width_ns)
+            for edge_ns in (start_ns, start_ns + self.bin_ns)
+        )
+        share = min((t_ns - start_ns) / min(max(end_ns - start_ns, 1), self.bin_ns), 1.0)
+        return self.factor * (before + (after - before) * share)
+
+
+AS_IT_IS = RateScale()
 RateScaleConfig = Annotated[
     ThinScale | SessionScale | OverlapScale | ReplicateScale | EnvelopeScale, Field(discriminator="kind")
 ]
@@ -121,54 +204,40 @@ OTHER_SESSIONS: Final = (SessionScale, OverlapScale, ReplicateScale)
 """Scales that look at sessions, or whose copies are of others than the trace's."""
 
 
-def scaled(offset_ns: Offsets, ratio: Fraction) -> Offsets:
+def scaled(offset_ns: Instants, ratio: Fraction) -> Instants:
     """Every instant times `ratio`, floored: t' = t·num // den without a float and without overflow of t·num.
 
     t = q·den + r gives q·num + r·num // den, of which the second term fits for num and den up to 1e9.
     """
     if ratio == 1:
         return offset_ns
-    whole, rest = np.divmod(offset_ns, ratio.denominator)
-    whole *= ratio.numerator
-    rest *= ratio.numerator
-    rest //= ratio.denominator
-    whole += rest
-    return whole
+    found = np.empty_like(offset_ns)
+    for start in range(0, offset_ns.size, CHUNK):
+        whole, rest = np.divmod(offset_ns[start : start + CHUNK], ratio.denominator)
+        rest *= ratio.numerator
+        rest //= ratio.denominator
+        found[start : start + CHUNK] = whole * ratio.numerator + rest
+    return found
 
 
-def delays(rng: np.random.Generator, count: int, width_ns: int) -> Offsets:
-    """Uniform whole ns in [0, width_ns), (count,). Drawn in pieces it is the same series."""
-    return rng.integers(0, width_ns, count, dtype=np.int64)
+def delayed(rows: TracePart, delay_ns: Instants) -> TracePart:
+    """Rows put off by their delays, in the order of time; those at one instant in the order of the trace."""
+    late = replace(rows, stamp_ns=rows.stamp_ns + delay_ns)
+    return late.take(np.argsort(late.stamp_ns, kind="stable"))
 
 
-def copy_delays(rng: np.random.Generator, count: int, copies: int, jitter_ns: int) -> Offsets:
-    """Delays of each arrival's copies, (count · copies,): 0 for the first, uniform in [0, jitter_ns] for the others."""
-    late = rng.integers(0, jitter_ns, (count, copies - 1), dtype=np.int64, endpoint=True)
-    return np.concatenate([np.zeros((count, 1), np.int64), late], axis=1).ravel()
+def expected_before(stamp_ns: Instants, t_ns: int, width_ns: int) -> float:
+    """Σ P(stamp + U < t), U uniform in [0, width), of a width of 0 in [0, 1)."""
+    width_ns = max(width_ns, 1)
+    done, begun = np.searchsorted(stamp_ns, [t_ns - width_ns + 1, t_ns])
+    return float(done) + math.fsum((t_ns - stamp_ns[done:begun]) / width_ns)
 
 
-def kept_by_chance(rng: np.random.Generator, count: int, keep: float) -> NDArray[np.bool_]:
-    """Which of `count` arrivals a random thinning keeps. Drawn in pieces it is the same series."""
-    return rng.random(count) < keep
-
-
-def kept_sessions(session: NDArray[np.int64], keep: float, first_row: int) -> NDArray[np.bool_]:
-    """Which arrivals a thinning by session keeps, the first being row `first_row`.
-
-    One that names no session (-1) is a session of its own, told by its row.
-    """
-    rows = np.arange(first_row, first_row + session.size, dtype=np.int64)
-    hashes = np.where(session == NO_SESSION, mix64(rows, _SESSION_SALT + 1), mix64(session, _SESSION_SALT))
+def kept_sessions(session: NDArray[np.int64], keep: float) -> NDArray[np.bool_]:
+    """Which arrivals a thinning by session keeps; one that names no session (-1) is one of its own, told by its row."""
+    alone = mix64(np.arange(session.size), _SESSION_SALT + 1)
+    hashes = np.where(session == NO_SESSION, alone, mix64(session, _SESSION_SALT))
     return hashes <= np.uint64(max(int(keep * 2**64), 1) - 1)
-
-
-def windows(offset_ns: Offsets, copies: int, length_ns: int) -> list[tuple[int, slice]]:
-    """Start in ns and rows of `copies` consecutive windows from 0 on."""
-    starts = [index * length_ns for index in range(copies)]
-    bounds = np.searchsorted(offset_ns, [*starts, copies * length_ns]).tolist()
-    return [
-        (start, slice(low, high)) for start, low, high in zip(starts, bounds[:-1], bounds[1:], strict=True)
-    ]
 
 
 def other_sessions(session: NDArray[np.int64], copy: NDArray[np.int64] | int) -> NDArray[np.int64]:
@@ -178,37 +247,9 @@ def other_sessions(session: NDArray[np.int64], copy: NDArray[np.int64] | int) ->
     return np.where(is_same, session, mixed.astype(np.int64))
 
 
-@dataclass(frozen=True)
-class Redraw:
-    """New arrivals bin by bin: Poisson of `factor` times the bin's count, uniform inside it; the last ends at `end_ns`.
-
-    Each kind of draw has a generator of its own, so that bins can come in any pieces.
-    """
-
-    factor: float
-    bin_ns: int
-    end_ns: int
-    counts: PoissonSeries
-    places: np.random.Generator
-    picks: np.random.Generator
-
-    @classmethod
-    def seeded(cls, rng: np.random.Generator, factor: float, bin_ns: int, end_ns: int) -> Redraw:
-        counts, places, picks = rng.spawn(3)
-        return cls(factor, bin_ns, end_ns, PoissonSeries(counts), places, picks)
-
-    def bins(self, offset_ns: Offsets) -> tuple[Offsets, Rows]:
-        """New offsets, sorted, for the sorted arrivals of whole bins; and of each the row whose request it repeats,
-        drawn with replacement from its bin."""
-        numbers = offset_ns // self.bin_ns
-        firsts = np.flatnonzero(np.diff(numbers, prepend=-1))
-        sizes = np.diff(firsts, append=offset_ns.size)
-        starts = numbers[firsts] * self.bin_ns
-        drawn = self.counts.draw(self.factor * sizes)
-        widths = np.repeat(np.clip(self.end_ns - starts, 1, self.bin_ns), drawn)
-        inside = (self.places.random(widths.size) * widths).astype(np.int64)
-        placed = np.repeat(starts, drawn) + np.minimum(inside, widths - 1)
-        placed.sort()
-        n_rows = np.repeat(sizes, drawn)
-        picked = np.repeat(firsts, drawn) + (self.picks.random(n_rows.size) * n_rows).astype(np.int64)
-        return placed, picked
+def _uniform(rng: Generator, widths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Whole numbers in [0, width) for each width, (n,), which are used up; one that is rounded up is held below it."""
+    points = rng.random(widths.size)
+    points *= widths
+    widths -= 1
+    return np.minimum(floor_in_place(points), widths, out=widths)

@@ -7,6 +7,7 @@ All start in their stationary state: N superposed copies show no burst at 0.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
@@ -482,24 +483,14 @@ class ClientsArrivals(Fitted):
 def _gamma_renewals(rng: Generator, cvs: Floats, lengths: Floats) -> list[Floats]:
     """Points of many renewal processes of gamma gaps, each of a cv and over a length of its own, drawn together."""
     c2 = cvs * cvs
-    reached = draws.gamma_each(rng, 1 / c2 + 1) * c2 * rng.random(cvs.size)
-    blocks = [[reached[i : i + 1]] for i in range(cvs.size)]
-    todo = np.flatnonzero(reached < lengths)
-    reached = reached.copy()
-    while todo.size:
-        missing = lengths[todo] - reached[todo]
-        spread = np.sqrt(np.minimum(c2[todo], renewals.MOST_SPREAD_C2) * missing)
-        counts = (missing + 4 * spread).astype(np.int64) + 16
-        for part in groups(counts, renewals.CHUNK):
-            for i, block in zip(todo[part], _gamma_blocks(rng, c2[todo[part]], counts[part]), strict=True):
-                block += reached[i]
-                blocks[i].append(block)
-                reached[i] = block[-1]
-        todo = todo[reached[todo] < lengths[todo]]
-    whole = [np.concatenate(parts) for parts in blocks]
-    return [
-        points[: np.searchsorted(points, end)] for points, end in zip(whole, lengths.tolist(), strict=True)
-    ]
+
+    def counts(which: NDArray[np.int64], missing: Floats) -> NDArray[np.int64]:
+        spread = np.sqrt(np.minimum(c2[which], renewals.MOST_SPREAD_C2) * missing)
+        found: NDArray[np.int64] = (missing + 4 * spread).astype(np.int64) + 16
+        return found
+
+    firsts = draws.gamma_each(rng, 1 / c2 + 1) * c2 * rng.random(cvs.size)
+    return series_until(firsts, lengths, counts, lambda which, n: _gamma_blocks(rng, c2[which], n))
 
 
 def _gamma_blocks(rng: Generator, c2: Floats, counts: NDArray[np.int64]) -> list[Floats]:
@@ -514,7 +505,32 @@ def _gamma_blocks(rng: Generator, c2: Floats, counts: NDArray[np.int64]) -> list
     return [np.cumsum(part, out=part) for part in parts]
 
 
-def groups(counts: NDArray[np.int64], most: int) -> list[slice]:
+def series_until(
+    firsts: Floats,
+    ends: Floats,
+    counts: Callable[[NDArray[np.int64], Floats], NDArray[np.int64]],
+    sums: Callable[[NDArray[np.int64], NDArray[np.int64]], list[Floats]],
+) -> list[Floats]:
+    """Many rising series, each from its first value up to its end, drawn together.
+
+    `counts` says how many steps are to be drawn of which series for what they miss; `sums` cumulates so many steps of
+    each, or twice as many.
+    """
+    series, reached = [[first] for first in np.split(firsts, firsts.size)], firsts.copy()
+    todo = np.flatnonzero(reached < ends)
+    while todo.size:
+        n_steps = counts(todo, ends[todo] - reached[todo])
+        for part in _neighbours(n_steps, renewals.CHUNK):
+            for which, block in zip(todo[part].tolist(), sums(todo[part], n_steps[part]), strict=True):
+                block += reached[which]
+                series[which].append(block)
+                reached[which] = block[-1]
+        todo = todo[reached[todo] < ends[todo]]
+    whole = [np.concatenate(blocks) for blocks in series]
+    return [values[: np.searchsorted(values, end)] for values, end in zip(whole, ends.tolist(), strict=True)]
+
+
+def _neighbours(counts: NDArray[np.int64], most: int) -> list[slice]:
     """Neighbours whose counts sum to `most` at most, or one alone that is above it."""
     found, start, total = [], 0, 0
     for place, count in enumerate(counts.tolist()):

@@ -7,8 +7,7 @@ since forcing each draw to its mean would take away the slow variance that makes
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 import numpy as np
@@ -18,7 +17,6 @@ from pydantic import AfterValidator, Field, model_validator
 from squall.scenarios.arrivals.curve import Curve, FixedPath, curve_of, piecewise, steps
 from squall.scenarios.arrivals.presets import PresetName
 from squall.scenarios.arrivals.process import (
-    MOST_DRAWN,
     Fitted,
     Floats,
     Instants,
@@ -36,11 +34,10 @@ from squall.scenarios.arrivals.stationary import (
     Poisson,
     Residual,
     Unit,
-    groups,
+    series_until,
 )
 from squall.scenarios.exact import arrays, draws, scalars
 from squall.scenarios.exact.fourier import fourier
-from squall.scenarios.exact.renewals import CHUNK
 from squall.scenarios.fields import Count, Duration, Number, PositiveDuration, Section
 from squall.scenarios.units import NS_PER_S, format_duration
 
@@ -343,51 +340,23 @@ class OnOffArrivals(Modulated):
 
     def _switches(self, rng: Generator, is_on: NDArray[np.bool_], horizon_ns: int) -> list[Floats]:
         """Instants in [0, horizon_ns) at which each source changes; all are drawn together."""
-        reached = np.empty(is_on.size)
-        reached[is_on] = self.on.rests(rng, int(is_on.sum()))
-        reached[~is_on] = self.off.rests(rng, int((~is_on).sum()))
-        found = [[first] for first in np.split(reached.copy(), is_on.size)]
+        firsts = np.empty(is_on.size)
+        firsts[is_on] = self.on.rests(rng, int(is_on.sum()))
+        firsts[~is_on] = self.off.rests(rng, int((~is_on).sum()))
         pair_ns = self.on.mean_ns + self.off.mean_ns
-        todo = np.flatnonzero(reached < horizon_ns)
-        while todo.size:
-            counts = (1.2 * (horizon_ns - reached[todo]) / pair_ns).astype(np.int64) + 8
-            for part in groups(counts, CHUNK):
-                sources = todo[part]
-                lengths = self._pairs(rng, np.repeat(is_on[sources], counts[part]))
-                ends = np.split(lengths, 2 * np.cumsum(counts[part])[:-1])
-                for source, times in zip(sources.tolist(), ends, strict=True):
-                    np.cumsum(times, out=times)
-                    times += reached[source]
-                    found[source].append(times)
-                    reached[source] = times[-1]
-            todo = todo[reached[todo] < horizon_ns]
-        whole = [np.concatenate(parts) for parts in found]
-        return [times[: np.searchsorted(times, horizon_ns)] for times in whole]
+
+        def sums(sources: NDArray[np.int64], n_pairs: NDArray[np.int64]) -> list[Floats]:
+            lengths = self._pairs(rng, np.repeat(is_on[sources], n_pairs))
+            parts = np.split(lengths, 2 * np.cumsum(n_pairs)[:-1])
+            return [np.cumsum(part, out=part) for part in parts]
+
+        ends = np.full(is_on.size, float(horizon_ns))
+        return series_until(firsts, ends, lambda _, ns: (1.2 * ns / pair_ns).astype(np.int64) + 8, sums)
 
     def _pairs(self, rng: Generator, is_on: NDArray[np.bool_]) -> Floats:
         """Pairs of sojourns, (2 n,): the first of each pair is OFF where the source began ON, and ON else."""
         on, off = self.on.lengths(rng, is_on.size), self.off.lengths(rng, is_on.size)
         return np.stack([np.where(is_on, off, on), np.where(is_on, on, off)], axis=1).ravel()
-
-
-def log_gaussian(
-    rng: Generator,
-    horizon_ns: int,
-    bin_ns: int,
-    sigma: float,
-    autocorrelation: Callable[[int], Floats],
-) -> Curve:
-    """exp(σ·Z_j - σ²/2) per bin, Z a stationary Gaussian series of variance 1: the rate of a log-Gaussian Cox process.
-
-    `autocorrelation(n)` is that of Z at lags 0 to n, (n + 1,).
-    """
-    count = math.ceil(horizon_ns / bin_ns)
-    # the transforms hold eight times what a path does
-    refuse_pieces(8 * count, "bins of a log-gaussian rate")
-    n_lags = 1 << (count - 1).bit_length()
-    series = gaussian_series(autocorrelation(n_lags), rng)
-    levels = arrays.exp(sigma * series[:count] - sigma * sigma / 2)
-    return curve_of(np.arange(count + 1, dtype=np.float64) * bin_ns, levels, horizon_ns)
 
 
 def gaussian_series(autocorrelation: Floats, rng: Generator) -> Floats:
@@ -430,22 +399,6 @@ def noise_autocorrelation(hurst: float, n_lags: int) -> Floats:
         series += coefficient
     found[8:] = series * arrays.power(lags, power - 2)
     return found
-
-
-class FgnArrivals(Fitted, Modulated):
-    """Poisson arrivals whose log-rate is fractional Gaussian noise: self-similar, of a Hurst index."""
-
-    example = "{kind: fgn, rate: 100/s, hurst: 0.9, sigma: 0.4}"
-    forms = (("preset",), ("hurst", "sigma"))
-    kind: Literal["fgn"]
-    preset: PresetName | None = None
-    hurst: _Hurst | None = None
-    sigma: _Sigma | None = None
-    bin_ns: PositiveDuration = Field(default=1_000_000_000, alias="bin")
-
-    def random(self, rng: Generator, horizon_ns: int) -> Curve:
-        own = self.settled()
-        return log_gaussian(rng, horizon_ns, own.bin_ns, own.sigma, partial(noise_autocorrelation, own.hurst))
 
 
 class BModelArrivals(Fitted, Modulated):
@@ -592,37 +545,51 @@ class DiurnalShape(Shape):
         return FixedPath(edges, levels[:-1], levels[1:], whole_ns)
 
 
-class LogAr1Shape(Shape):
+class LogGaussian(Shape):
+    """A random level per bin, exp(σ·Z_j - σ²/2) with Z a stationary Gaussian series of variance 1.
+
+    So a process on it is a log-Gaussian Cox process.
+    """
+
+    sigma: _Sigma
+    bin_ns: PositiveDuration = Field(alias="bin")
+
+    def autocorrelation(self, n_lags: int) -> Floats:
+        """That of Z at lags 0 to `n_lags`, (n_lags + 1,)."""
+        raise NotImplementedError
+
+    def random(self, rng: Generator, horizon_ns: int) -> Curve:
+        count = math.ceil(horizon_ns / self.bin_ns)
+        # the transforms hold eight times what a path does
+        refuse_pieces(8 * count, "bins of a log-gaussian rate")
+        n_lags = 1 << (count - 1).bit_length()
+        series = gaussian_series(self.autocorrelation(n_lags), rng)
+        levels = arrays.exp(self.sigma * series[:count] - self.sigma * self.sigma / 2)
+        return curve_of(np.arange(count + 1, dtype=np.float64) * self.bin_ns, levels, horizon_ns)
+
+
+class LogAr1Shape(LogGaussian):
     """A random level per bin: its logarithm an AR(1) series of standard deviation sigma and time constant tau."""
 
     example = "{kind: log-ar1, sigma: 0.5, tau: 5s, bin: 500ms}"
     kind: Literal["log-ar1"]
-    sigma: _Sigma
     tau_ns: PositiveDuration = Field(alias="tau")
-    bin_ns: PositiveDuration = Field(alias="bin")
 
-    def random(self, rng: Generator, horizon_ns: int) -> Curve:
-        return log_gaussian(rng, horizon_ns, self.bin_ns, self.sigma, self._autocorrelation)
-
-    def _autocorrelation(self, n_lags: int) -> Floats:
-        """At lags 0 to `n_lags`, (n_lags + 1,): exp(-|k|·bin/tau)."""
+    def autocorrelation(self, n_lags: int) -> Floats:
+        """exp(-|k|·bin/tau)."""
         lags = np.arange(n_lags + 1, dtype=np.float64)
         return arrays.exp(-lags * self.bin_ns / float(self.tau_ns))
 
 
-class FgnShape(Shape):
+class FgnShape(LogGaussian):
     """A random level per bin: its logarithm fractional Gaussian noise of standard deviation sigma."""
 
     example = "{kind: fgn, sigma: 0.4, hurst: 0.9, bin: 500ms}"
     kind: Literal["fgn"]
-    sigma: _Sigma
     hurst: _Hurst
-    bin_ns: PositiveDuration = Field(alias="bin")
 
-    def random(self, rng: Generator, horizon_ns: int) -> Curve:
-        return log_gaussian(
-            rng, horizon_ns, self.bin_ns, self.sigma, partial(noise_autocorrelation, self.hurst)
-        )
+    def autocorrelation(self, n_lags: int) -> Floats:
+        return noise_autocorrelation(self.hurst, n_lags)
 
 
 class TraceShape(Shape, TraceArrivals):
@@ -636,14 +603,8 @@ class TraceShape(Shape, TraceArrivals):
         """The counts of the replayed trace per bin; what its scaling draws is drawn from seed 0."""
         n_bins = -(-whole_ns // self.bin_ns)
         refuse_pieces(n_bins, "bins of the shape", _LARGEST_FIXED)
-        counts = np.zeros(n_bins, np.int64)
-        for part in self.replay().parts(np.random.default_rng(0), whole_ns):
-            bins = part.offset_ns // self.bin_ns
-            first = int(bins[0])
-            found = np.bincount(bins - first)
-            counts[first : first + found.size] += found
-            if counts.sum() > MOST_DRAWN:
-                raise ValueError(f"the shape's trace has more than {MOST_DRAWN:,} arrivals in the phase")
+        offsets = self.draw(np.random.default_rng(0), whole_ns)
+        counts = np.bincount(offsets // self.bin_ns, minlength=n_bins)
         rates = counts.astype(np.float64)
         # the last bin may end with the phase
         rates[-1] *= self.bin_ns / (whole_ns - (n_bins - 1) * self.bin_ns)
@@ -668,6 +629,23 @@ def _refuse_behind(at_ns: int, whole_ns: int) -> None:
     if at_ns >= whole_ns:
         at, phase = format_duration(at_ns), format_duration(whole_ns)
         raise ValueError(f"shape.at: {at} lies behind the phase of {phase}")
+
+
+class FgnArrivals(Fitted, Modulated):
+    """Poisson arrivals whose log-rate is fractional Gaussian noise: self-similar, of a Hurst index."""
+
+    example = "{kind: fgn, rate: 100/s, hurst: 0.9, sigma: 0.4}"
+    forms = (("preset",), ("hurst", "sigma"))
+    kind: Literal["fgn"]
+    preset: PresetName | None = None
+    hurst: _Hurst | None = None
+    sigma: _Sigma | None = None
+    bin_ns: PositiveDuration = Field(default=1_000_000_000, alias="bin")
+
+    def random(self, rng: Generator, horizon_ns: int) -> Curve:
+        own = self.settled()
+        path = FgnShape.model_construct(kind="fgn", sigma=own.sigma, hurst=own.hurst, bin_ns=own.bin_ns)
+        return path.random(rng, horizon_ns)
 
 
 class EnvelopeArrivals(Fitted, Modulated):

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from squall.scenarios.config.clients.check import function_from
-from squall.scenarios.config.locust.load import without_implied_phases
+from squall.scenarios.config.locust import without_implied_phases
 from squall.scenarios.config.overrides import apply_override, set_value
 from squall.scenarios.config.problems import describe_problem
 from squall.scenarios.config.scenario import OF_A_RUN, STRUCK, Scenario
@@ -27,6 +27,8 @@ _Section = TypeVar("_Section", bound=Section)
 
 _IN_PYTHON = "scenario"
 """What an error begins with where no file is at fault."""
+_PATHS = {"file", "repository", "path", "reference"}
+_OF_NAMES = ("headers", "parameters", "columns", "settings", "shapes", "shares")
 _MOST_BYTES = 2 * 2**20
 """Of such a file: of a day's curve in seconds that leaves half."""
 MOST_VALUES = 1_000_000
@@ -197,39 +199,29 @@ def _unshared(value: Any, left: list[int]) -> Any:
 
 def resolve_paths(mapping: dict[str, Any], folder: Path) -> None:
     """Makes relative paths absolute, in place; anything of the wrong type is left for validation."""
-    clients, models = mapping.get("clients"), mapping.get("models")
-    asked = [one for one in (clients, *(models if isinstance(models, list) else ())) if isinstance(one, dict)]
-    rows = [section for one in asked for section in _sections(one.get("rows"))]
-    paths: list[tuple[Any, str]] = [
-        (section, "file") for section in (*_sections(mapping.get("phases")), *rows)
-    ]
-    paths += [(one, "repository") for one in (mapping.get("model"), *asked)]
-    paths += [(one.get("data"), "path") for one in asked]
-    checks = [one.get("check") for one in asked]
-    load = mapping.get("load")
-    locust = load.get("locust") if isinstance(load, dict) else None
-    if isinstance(locust, dict) and isinstance(locust.get("include"), list):
-        locust["include"] = [
-            _beside(one, folder) if isinstance(one, str) and one else one for one in locust["include"]
-        ]
-    if isinstance(locust, dict) and isinstance(locust.get("file"), str | Path) and locust["file"]:
-        locust["file"] = _beside(locust["file"], folder)
-    for section, key in [*paths, *((check, "reference") for check in checks)]:
-        named = section.get(key) if isinstance(section, dict) else None
-        if isinstance(section, dict) and isinstance(named, str | Path) and named:
-            section[key] = str((folder / named).resolve())
-    for check in checks:
-        if isinstance(check, dict) and isinstance(check.get("function"), str):
-            check["function"] = function_from(check["function"], folder)
+    for key in ("phases", "clients", "model", "models"):
+        for section in _sections(mapping.get(key)):
+            for name in _PATHS & section.keys():
+                if isinstance(section[name], str | Path) and section[name]:
+                    section[name] = str((folder / section[name]).resolve())
+            if isinstance(section.get("function"), str):
+                section["function"] = function_from(section["function"], folder)
+    for section in _sections(mapping.get("load")):
+        for name in {"file", "include"} & section.keys():
+            section[name] = _beside(section[name], folder)
 
 
-def _beside(named: str | Path, folder: Path) -> str:
+def _beside(named: Any, folder: Path) -> Any:
     """A locustfile and what lies beside it, absolute, by the names that they are given: one may be a link elsewhere."""
-    return os.path.abspath(folder / named)
+    if isinstance(named, list):
+        return [_beside(one, folder) for one in named]
+    return os.path.abspath(folder / named) if isinstance(named, str | Path) and named else named
 
 
 def _sections(value: Any) -> list[dict[str, Any]]:
-    """Every mapping inside `value`, itself included: arrivals nest in parts and shapes."""
+    """Every mapping inside `value`, itself included, but for those whose keys are names of others' choice: arrivals
+    nest in parts and shapes."""
     if isinstance(value, dict):
-        return [value, *(section for part in value.values() for section in _sections(part))]
+        parts = [part for key, part in value.items() if key not in _OF_NAMES]
+        return [value, *(section for part in parts for section in _sections(part))]
     return [section for part in value for section in _sections(part)] if isinstance(value, list) else []

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
 from squall.scenarios.config.duty import Duty, DutyField
-from squall.scenarios.fields import Duration, Section
-from squall.scenarios.units import NS_PER_S
+from squall.scenarios.fields import Duration, Section, repeated
+from squall.scenarios.units import NS_PER_S, format_duration
 
 SampleInterval = Annotated[Duration, Field(ge=NS_PER_S // 100)]
 """Between two samples: at shorter ones a sampler reads without a pause and takes the cores from what it observes."""
@@ -18,9 +19,9 @@ def _kinds_named(value: tuple[str, ...]) -> tuple[str, ...]:
     """Calls and waits alone say nothing of the GPU."""
     if not {"kernels", "copies"} & set(value):
         raise ValueError("name kernels, copies or both: without them nothing on the GPU is recorded")
-    twice = [kind for index, kind in enumerate(value) if kind in value[:index]]
-    if twice:
-        raise ValueError(f"{twice[0]} is named twice")
+    twice = repeated(value)
+    if twice is not None:
+        raise ValueError(f"{twice} is named twice")
     return value
 
 
@@ -68,3 +69,36 @@ class ProfileConfig(Section):
                 "nsys with cuda in trace and kernels cannot both be required: one has CUPTI at a time"
             )
         return self
+
+
+LEAST_PAUSE_NS = 5 * NS_PER_S
+"""Without a GPU: 1.5 to 3.0 s of stop for 5, 10 and 20 s of recording at 100 requests/s, 0.2 to 0.3 s of start (nsys
+2022.4.2, 2 busy cores, 2026-11-22), and the driver looks once a second."""
+
+
+def needed_pause_ns(recorded_ns: int, may_use_gpu: bool) -> int:
+    """Between the end of a measured phase of `recorded_ns` and the next one's start, for nsys to record both whole: it
+    records one at a time, and on a GPU the import at its end grows with what was recorded (9.0 and 11.1 s of stop for
+    6 s, docs/results.md).
+
+    phase one ──────┤ noticed │ stop, with the import of the report │ noticed │ start ├────── phase two
+                    └─────────────────────── the pause ───────────────────────────────┘
+    """
+    return max(LEAST_PAUSE_NS, 3 * NS_PER_S + recorded_ns * 3 // 2) if may_use_gpu else LEAST_PAUSE_NS
+
+
+def too_close(phases: Iterable[tuple[str, str, int]], may_use_gpu: bool) -> Iterator[str]:
+    """Which two measured phases of (name, kind, duration in ns), end to end, nsys cannot both record; and the mend."""
+    before, needed_ns, pause_ns = "", 0, 0
+    for name, kind, duration_ns in phases:
+        if kind != "measure":
+            pause_ns += duration_ns
+            continue
+        if pause_ns < needed_ns:
+            needed = format_duration(needed_ns)
+            yield (
+                f"phases: nsys would miss the beginning of phase {name!r} or all of it: {format_duration(pause_ns)} lie"
+                f" between it and {before!r}, whose recording takes up to {needed} to end; put a warmup phase of"
+                f" {needed} in all between the two, or set profile.nsys=off"
+            )
+        before, needed_ns, pause_ns = name, needed_pause_ns(duration_ns, may_use_gpu), 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
@@ -30,40 +30,33 @@ from squall.scenarios.arrivals.varying import EnvelopeArrivals
 from squall.scenarios.config.clients.client import ClientConfig
 from squall.scenarios.config.clients.routing import NO_MIRROR, WEIGHED
 from squall.scenarios.config.clients.rows import RowsConfig, TraceRows, max_rows
-from squall.scenarios.config.locust.load import LoadConfig, with_locust_phases
-from squall.scenarios.config.locust.refusals import refuse_clients, refuse_models
-from squall.scenarios.config.models.mix import (
+from squall.scenarios.config.locust import LoadConfig, implied_phases, with_locust_arrivals
+from squall.scenarios.config.models import (
+    NO_TRACE_ROWS,
+    ModelConfig,
     ModelEntry,
-    ModelsField,
+    ModelScenario,
     Share,
-    refuse_bad_models,
-    refuse_trace_rows,
+    has_its_own,
+    keys_without_effect,
+    misfits_of_several,
+    model_scenarios,
     served_at,
     shares_of,
+    why_without_effect,
 )
-from squall.scenarios.config.models.model import ModelConfig
-from squall.scenarios.config.profile import ProfileConfig
-from squall.scenarios.config.recordings import too_close
+from squall.scenarios.config.profile import ProfileConfig, too_close
 from squall.scenarios.config.records import RecordsConfig
 from squall.scenarios.config.servers import (
+    OWN_KEYS,
     ServerConfig,
     ServerEntry,
+    ServersCount,
     ServersField,
-    alike,
-    refuse_bad_servers,
-    refuse_tls_without_its_server,
-    refuse_unloaded,
-    with_shared_keys,
-    without_shared_keys,
-)
-from squall.scenarios.config.without_effect import (
-    has_its_own,
-    model_keys_without_effect,
-    refuse_model_keys,
-    refuse_server_keys,
+    misfits_of_list,
+    misfits_of_server,
     server_keys_without_effect,
-    stated_keys,
-    without_keys,
+    shared_of,
 )
 from squall.scenarios.fields import (
     Number,
@@ -72,13 +65,15 @@ from squall.scenarios.fields import (
     Slug,
     Text,
     Whole,
+    refuse,
+    repeated,
+    stated_keys,
 )
 from squall.scenarios.foreign_text import kept_headers
-from squall.scenarios.promises.fitting import refuse_strangers
-from squall.scenarios.promises.grammar import format_promises, parse_promises
-from squall.scenarios.promises.promise import Promise
+from squall.scenarios.promises import Promise, format_promises, parse_promises, refuse_strangers
 from squall.scenarios.sizes import (
     LARGEST_ARRIVAL_COUNT,
+    LARGEST_MODEL_COUNT,
     LARGEST_PHASE_COUNT,
 )
 from squall.scenarios.units import digits_text, format_duration
@@ -165,18 +160,31 @@ PromisesField = Annotated[
 """What the service is held to; a mapping from metrics to conditions in the file."""
 
 
+_OF_LOCUST = {
+    "workers_per_node", "on_client_loss", "inputs", "payload_variants", "request", "headers", "timeout_ns",
+    "largest_reply_bytes",
+}  # fmt: skip
+"""Keys of `clients` that mean something beside Locust's load: of its workers, and of what a TritonUser sends."""
+
+
 class Scenario(Section):
-    """One whole scenario. An object that exists is usable; trace files are read only by the plan."""
+    """One whole scenario. An object that exists is usable; trace files are read only by the plan.
+
+    A file states one model (`model`) or several (`models`), and one server (`server`) or several (`servers`, which
+    have in common what `server` says); here `models` and `servers` are lists, and what the file states has other names.
+    """
 
     name: Slug
     seed: Whole
-    lone: ModelConfig | None = Field(default=None, alias="model")
-    several: ModelsField | None = Field(default=None, alias="models")  # under one load, instead of `model`
+    stated_model: ModelConfig | None = Field(default=None, alias="model")
+    stated_models: Annotated[
+        tuple[ModelEntry, ...] | None, Field(min_length=2, max_length=LARGEST_MODEL_COUNT)
+    ] = Field(default=None, alias="models")  # under one load, instead of `model`
     server: ServerConfig = ServerConfig()
-    servers: ServersField = None  # several, loaded under one schedule; none: the one of `server`
+    stated_servers: ServersField = Field(default=None, alias="servers")  # loaded under one schedule
     clients: ClientConfig = ClientConfig()
     load: LoadConfig | None = None  # None: squall's own client makes it
-    phases: Annotated[tuple[PhaseConfig, ...], Field(min_length=1, max_length=LARGEST_PHASE_COUNT)]
+    phases: Annotated[tuple[PhaseConfig, ...], Field(min_length=1, max_length=LARGEST_PHASE_COUNT)] = ()
     profile: ProfileConfig = ProfileConfig()
     expect: ExpectConfig = ExpectConfig()
     promises: PromisesField = None
@@ -188,376 +196,320 @@ class Scenario(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _phases_of_locust(cls, values: Any) -> Any:
-        """Phases that `load.locust` implies."""
-        return with_locust_phases(values) if isinstance(values, Mapping) else values
-
-    @model_validator(mode="before")
-    @classmethod
-    def _shared_server(cls, values: Any) -> Any:
-        """Entries of `servers` with what `server` says of all of them."""
-        if isinstance(values, Mapping) and values.get("servers") is not None:
-            return {**values, "servers": with_shared_keys(values["servers"], values.get("server"))}
+    def _filled_in(cls, values: Any) -> Any:
+        """Arrivals that `load.locust` implies, and in entries of `servers` what `server` says of all of them."""
+        if not isinstance(values, Mapping):
+            return values
+        values, server = dict(with_locust_arrivals(values)), values.get("server")
+        if values.get("phases") is None:
+            values.pop("phases", None)
+        if isinstance(values.get("servers"), list | tuple) and isinstance(server, Mapping):
+            entries = [
+                {**shared_of(server), **entry} if isinstance(entry, Mapping) else entry
+                for entry in values["servers"]
+            ]
+            return {**values, "servers": entries}
         return values
 
     @model_validator(mode="after")
     def _parts_fit(self, info: ValidationInfo) -> Scenario:
-        names = [phase.name for phase in self.phases]
-        twice = [name for index, name in enumerate(names) if name in names[:index]]
-        if twice:
-            raise ValueError(f"phases: the name {twice[0]!r} is used twice")
-        if not any(phase.kind == "measure" for phase in self.phases):
-            raise ValueError("phases: at least one must be of kind 'measure'")
-        if sum(phase.duration_ns for phase in self.phases) >= 2**63:
-            raise ValueError("phases: together they are longer than the 292 years of an int64 in ns")
-        if self.phases[-1].kind != "drain":
-            raise ValueError(f"phases: the last one, {names[-1]!r}, must be of kind 'drain'")
-        self._refuse_two_loops()
-        self._refuse_strange_load()
-        self._refuse_bad_models()
-        self._refuse_bad_servers()
-        for where, models, server in self.named_servers():
-            self._refuse_session_elsewhere(where, server)
-            refuse_tls_without_its_server(self.clients.tls, self.clients.protocol, where, server)
-            refuse_unloaded(models, where, server)
-            self._refuse_close_recordings(server)
-        for where, one in zip(self.model_keys, self.each_model(), strict=True):
-            for phase in one.phases:
-                one._refuse_bad_rows(phase, where)
-        self._refuse_strange_promises()
-        self._refuse_named_entries()
-        if not (isinstance(info.context, Mapping) and info.context.get(OF_A_RUN)):
-            self._refuse_without_effect()
+        run_time_ns = None if self.load is None else self.load.locust.run_time_ns
+        if not self.phases and run_time_ns is not None:
+            object.__setattr__(self, "phases", self._phases_of_run_time())
+        refuse(
+            {
+                "phases: missing, they must be given, or load.locust.run_time": not self.phases,
+                "models: stands beside model, which is for one; use one of the two": (
+                    self.stated_model and self.stated_models
+                ),
+                "model: missing, it must be given, or models, for several": not (
+                    self.stated_model or self.stated_models
+                ),
+            }
+        )
+        is_of_a_run = isinstance(info.context, Mapping) and info.context.get(OF_A_RUN)
+        checks = [
+            self._misfits_of_phases, self._misfits_of_locust, self._misfits_of_models, self._misfits_of_servers,
+            self._misfits_of_traces, self._misfits_of_promises, *([] if is_of_a_run else [self._without_effect]),
+        ]  # fmt: skip
+        for check in checks:
+            for why in check():
+                raise ValueError(why)
         return self
 
     @property
-    def model(self) -> ModelConfig:
-        """The model of a scenario that has one; of another see `each_model`."""
-        assert self.lone is not None, "models are several"
-        return self.lone
-
-    def each_model(self) -> tuple[Scenario, ...]:
-        """For each model, in order, the scenario in which it is alone, with what `clients` and `phases` say of its
-        requests; the scenario itself where it has one."""
-        if self.several is None:
-            return (self,)
-        found = []
-        for entry in self.several:
-            phases = self.phases
-            if entry.rows is not None:
-                phases = tuple(phase.model_copy(update={"rows": None}) for phase in phases)
-            own = {
-                "lone": entry,
-                "several": None,
-                "phases": phases,
-                "clients": entry.clients_of(self.clients),
-            }
-            found.append(self.model_copy(update=own))
-        return tuple(found)
-
-    @property
-    def entry(self) -> ModelEntry | None:
-        """The model, where it is one of several that is alone here (`each_model`)."""
-        return self.lone if isinstance(self.lone, ModelEntry) else None
-
-    def key_of(self, key: str) -> str:
-        """Where that key of `clients` stands for the model: with the model, where it is one of several that has its
-        own."""
-        entry = self.entry
-        is_own = entry is not None and getattr(entry, key, None) is not None
-        return f"models.{self.model.name}.{key}" if is_own else f"clients.{key}"
-
-    @property
-    def has_data(self) -> bool:
-        """Whether the inputs of some model are the user's."""
-        return any(one.clients.data is not None for one in self.each_model())
+    def models(self) -> tuple[ModelScenario, ...]:
+        """Each model under load, in order."""
+        return model_scenarios(self.stated_model, self.stated_models, self.clients, self.seed)
 
     @property
     def model_names(self) -> tuple[str, ...]:
         """In order."""
-        return tuple(one.name for one in self.several or (self.model,))
+        return tuple(one.model.name for one in self.models)
+
+    @property
+    def has_data(self) -> bool:
+        """Whether the inputs of some model are the user's."""
+        return any(one.clients.data is not None for one in self.models)
 
     def served_at(self, n_servers: int) -> tuple[tuple[int, ...], ...]:
         """The servers of each model, by their numbers."""
-        return (tuple(range(n_servers)),) if self.several is None else served_at(self.several, n_servers)
+        return served_at(self.models, n_servers)
 
     def models_at(self, server: str) -> tuple[ModelConfig, ...]:
         """Those that the server of that name serves, in order."""
-        if self.several is None:
-            return (self.model,)
-        entries = self.server_entries()
         number = int(server.rpartition("-")[2])
-        of_model = self.served_at(number + 1 if entries is None else len(entries))
-        return tuple(one for one, servers in zip(self.several, of_model, strict=True) if number in servers)
+        of_model = self.served_at(number + 1 if self.servers is None else len(self.servers))
+        return tuple(
+            one.model for one, servers in zip(self.models, of_model, strict=True) if number in servers
+        )
 
     def shares_of(self, phase: PhaseConfig) -> tuple[float, ...]:
         """Of each model in the requests of a phase, to those of the others."""
-        if self.several is None:
-            return (1.0,)
-        return shares_of(self.several, phase.shares, f"phases.{phase.name}.shares")
-
-    def rows_of(self, phase: PhaseConfig) -> RowsConfig:
-        """How many rows the requests of a phase carry: its own law, else that of the clients."""
-        return phase.rows if phase.rows is not None else self.clients.rows
+        return shares_of(self.models, phase.shares, f"phases.{phase.name}.shares")
 
     @property
-    def model_keys(self) -> tuple[str, ...]:
-        """The key path of each model."""
-        return ("model",) if self.several is None else tuple(f"models[{i}]" for i in range(len(self.several)))
+    def servers(self) -> tuple[ServerEntry, ...] | None:
+        """One entry for each server, server-0 first; None where the nodes say how many: then `entries_for`."""
+        stated = self.stated_servers
+        if isinstance(stated, ServersCount):
+            return None if stated.count is None else self.entries_for(stated.count)
+        return self.entries_for(1) if stated is None else stated
 
-    def _refuse_bad_models(self) -> None:
-        """One model or several, and shares that are of these."""
-        if self.lone is not None and self.several is not None:
-            raise ValueError("models: stands beside model, which is for one; use one of the two")
-        if self.lone is None and self.several is None:
-            raise ValueError("model: missing, it must be given, or models, for several")
-        for phase in self.phases:
-            where = f"phases.{phase.name}.shares"
-            if phase.shares is not None and self.several is None:
-                raise ValueError(f"{where}: are of a scenario with models, this one has one model")
-            if phase.shares is not None and phase.arrivals is None:
-                raise ValueError(f"{where}: a drain sends nothing, remove them")
-        if self.several is None:
-            return
-        entries = self.server_entries()
-        refuse_bad_models(self.several, self.clients, None if entries is None else len(entries))
-        for phase in self.phases:
-            refuse_trace_rows(f"phases.{phase.name}.rows", phase.rows)
-            if phase.arrivals is not None:
-                self.shares_of(phase)
+    def entries_for(self, n_servers: int) -> tuple[ServerEntry, ...]:
+        """So many servers as `server` says."""
+        settings = self.server.model_dump(mode="json", by_alias=True, exclude_none=True)
+        return (ServerEntry.model_validate(settings),) * n_servers
 
-    def _refuse_bad_rows(self, phase: PhaseConfig, of_model: str) -> None:
-        """No more rows than a batch takes, and rows and sessions of a trace only where there is one; `of_model`: key
-        path of the model, which this scenario has alone."""
-        where = "clients.rows" if phase.rows is None else f"phases.{phase.name}.rows"
-        rows, most = self.rows_of(phase), self.model.max_batch_size
-        if max_rows(rows) > most:
-            raise ValueError(
-                f"{self._rows_key(where, of_model)}: up to {max_rows(rows)} rows are above"
-                f" {of_model}.max_batch_size {most}"
-            )
-        if phase.arrivals is None or isinstance(phase.arrivals, TraceArrivals):
-            return
-        if isinstance(rows, TraceRows):
-            raise ValueError(
-                f"{where}: kind 'trace' is for phases whose arrivals are a trace; give phases.{phase.name}.rows of its"
-                " own, such as kind 'empirical' with the same file"
-            )
+    @property
+    def has_named_servers(self) -> bool:
+        """Whether a file states `servers`, so that messages name each."""
+        return self.stated_servers is not None
 
-    def _rows_key(self, where: str, of_model: str) -> str:
-        """Where the rows stand: with the model, where it has its own."""
-        return f"{of_model}.rows" if getattr(self.model, "rows", None) is not None else where
+    @property
+    def is_started(self) -> bool:
+        """Whether squall starts the servers: all of them, or none."""
+        return self.servers is None or self.servers[0].url is None
+
+    def named_servers(self) -> list[tuple[str, tuple[str, ...], ServerConfig]]:
+        """Each server that is stated, with its key path and the names of the models there."""
+        if not isinstance(self.stated_servers, tuple):
+            return [("server", self.model_names, self.server)]
+        return [
+            (f"servers[{index}]", tuple(one.name for one in self.models_at(f"server-{index}")), entry)
+            for index, entry in enumerate(self.stated_servers)
+        ]
 
     @property
     def _is_closed(self) -> bool:
         return any(isinstance(phase.arrivals, UserArrivals) for phase in self.phases)
 
-    def server_entries(self) -> tuple[ServerEntry, ...] | None:
-        """One entry for each server, server-0 first; None where the nodes say how many: then `entries_for`."""
-        if isinstance(self.servers, tuple):
-            return self.servers
-        if self.servers is not None and self.servers.count is None:
-            return None
-        return self.entries_for(1 if self.servers is None else self.servers.count or 1)
-
-    def entries_for(self, n_servers: int) -> tuple[ServerEntry, ...]:
-        """So many servers as `server` says."""
-        return alike(self.server, n_servers)
-
-    @property
-    def is_started(self) -> bool:
-        """Whether squall starts the servers: all of them, or none."""
-        entries = self.server_entries()
-        return entries is None or entries[0].url is None
-
-    def named_servers(self) -> list[tuple[str, tuple[str, ...], ServerConfig]]:
-        """Each server's settings, with the key path that they stand at and the names of the models there."""
-        if not isinstance(self.servers, tuple):
-            return [("server", self.model_names, self.server)]
-        names = [
-            tuple(one.name for one in self.models_at(f"server-{index}")) for index in range(len(self.servers))
-        ]
-        return [(f"servers[{index}]", names[index], entry) for index, entry in enumerate(self.servers)]
-
-    def _refuse_bad_servers(self) -> None:
-        """What several servers cannot have together, and routing that cannot be."""
-        self._refuse_bad_column()
-        routing = self.clients.routing
-        if routing.kind == "mirror" and self._is_closed:
-            raise ValueError(f"clients.routing: {NO_MIRROR}")
-        if self.servers is None:
-            return
-        refuse_bad_servers(self.server, self.servers)
-        entries = self.servers if isinstance(self.servers, tuple) else ()
-        if len({entry.weight for entry in entries}) > 1 and not routing.is_weighed:
-            raise ValueError(
-                f"servers: have different weights, and clients.routing {routing.kind!r} takes none; use"
-                f" {' or '.join(WEIGHED)}"
-            )
-        if self.profile.nsys != "off" and len(entries) != 1:
-            raise ValueError("profile.nsys: nsys profiles a run of one server, and servers are several")
-        if self.clients.shared_memory is not None and len(entries) != 1:
-            raise ValueError("clients.shared_memory: is shared with one server, and servers are several")
-        if self.clients.unix is not None and len(entries) != 1:
-            raise ValueError("clients.unix: is the socket of one server, and servers are several")
-
-    def _refuse_bad_column(self) -> None:
-        """The column of a trace that routes is read in place of its sessions, so nothing else may want these."""
-        clients = self.clients
-        is_by_trace = clients.routing.kind == "trace"
-        if is_by_trace != (clients.routing.column is not None):
-            raise ValueError("clients.routing: kind 'trace' and column, that of the trace, go together")
-        if not is_by_trace:
-            return
-        if clients.deal == "session":
-            raise ValueError(
-                f"clients.deal: by session needs the trace's sessions, and clients.routing takes column"
-                f" {clients.routing.column!r} for them; use sequence or hash"
-            )
-        for phase in self.phases:
-            arrivals = phase.arrivals
-            if phase.kind == "measure" and not isinstance(arrivals, TraceArrivals):
-                raise ValueError(
-                    f"clients.routing: kind 'trace' needs arrivals of kind 'trace', and phase {phase.name!r} has others"
-                )
-            if isinstance(arrivals, TraceArrivals) and isinstance(arrivals.rate_scale, OTHER_SESSIONS):
-                raise ValueError(
-                    f"phases.{phase.name}.arrivals.rate_scale: {arrivals.rate_scale.kind!r} makes other sessions, and"
-                    f" clients.routing takes column {clients.routing.column!r} for them; use thin or envelope"
-                )
-
-    def _refuse_named_entries(self) -> None:
-        """Entries of the data that a trace names need the trace."""
-        data = self.clients.data
-        if data is None or data.order.kind != "trace":
-            return
-        for phase in self.phases:
-            if phase.kind == "measure" and not isinstance(phase.arrivals, TraceArrivals):
-                raise ValueError(
-                    f"clients.data.order: kind 'trace' needs arrivals of kind 'trace', and phase {phase.name!r} has"
-                    " others; use sequence, random or zipf"
-                )
-
-    def _refuse_session_elsewhere(self, where: str, server: ServerConfig) -> None:
-        """A session of the user's is for servers of the user's, and for a run that records."""
-        if self.profile.nsys_session is None:
-            return
-        if server.url is None:
-            raise ValueError(
-                f"profile.nsys_session: is for a server at {where}.url; squall names its own session"
-            )
-        if self.profile.nsys == "off":
-            raise ValueError("profile.nsys_session: profile.nsys is off, add nsys: auto or required")
-
-    def _refuse_close_recordings(self, server: ServerConfig) -> None:
-        """A second recording that cannot begin in time is a profile that is not there: told before the run."""
-        profile = self.profile
-        is_out_of_reach = server.image is not None or (
-            server.url is not None and profile.nsys_session is None
-        )
-        if profile.nsys == "off" or is_out_of_reach:
-            return
-        is_cpu_head = server.url is None and all(
-            one.model.repository is None and (one.model.framework == "numpy" or one.model.device == "cpu")
-            for one in self.each_model()
-        )
-        phases = [(phase.name, phase.kind, phase.duration_ns) for phase in self.phases]
-        trouble = too_close(phases, "cuda" in profile.trace and not is_cpu_head)
-        if trouble:
-            raise ValueError(f"phases: {trouble}")
-
-    def _refuse_two_loops(self) -> None:
-        """A closed loop has service times only; beside response times they would be taken for these."""
-        loaded = [phase for phase in self.phases if phase.arrivals is not None]
-        closed = [phase.name for phase in loaded if isinstance(phase.arrivals, ClosedArrivals)]
-        other = [phase.name for phase in loaded if not isinstance(phase.arrivals, ClosedArrivals)]
-        if closed and other:
-            raise ValueError(
-                f"phases: {closed[0]!r} is closed-loop and {other[0]!r} is not, use one or the other: service"
+    def _misfits_of_phases(self) -> Iterator[str]:
+        """What phases cannot be together, as sentences that begin with a key path, as in the methods below."""
+        twice = repeated([phase.name for phase in self.phases])
+        if twice is not None:
+            yield f"phases: the name {twice!r} is used twice"
+        if not any(phase.kind == "measure" for phase in self.phases):
+            yield "phases: at least one must be of kind 'measure'"
+        if sum(phase.duration_ns for phase in self.phases) >= 2**63:
+            yield "phases: together they are longer than the 292 years of an int64 in ns"
+        if self.phases[-1].kind != "drain":
+            yield f"phases: the last one, {self.phases[-1].name!r}, must be of kind 'drain'"
+        loaded = [phase for phase in reversed(self.phases) if phase.arrivals is not None]
+        by_loop = {isinstance(phase.arrivals, ClosedArrivals): phase.name for phase in loaded}
+        if len(by_loop) > 1:  # a closed loop has service times only, which would be taken for response times
+            yield (
+                f"phases: {by_loop[True]!r} is closed-loop and {by_loop[False]!r} is not, use one or the other: service"
                 " times of a closed loop are never mixed with response times"
             )
 
-    def _refuse_strange_load(self) -> None:
-        """Phases of Locust's users only where there are some, and then no others; and what means nothing to these."""
+    def _misfits_of_locust(self) -> Iterator[str]:
+        """Phases of Locust's users are of a scenario with Locust's load alone, which leaves no room for what squall's
+        own client is told."""
         for phase in self.phases:
             where = f"phases.{phase.name}"
-            if (
-                isinstance(phase.arrivals, LocustArrivals) != (self.load is not None)
-                and phase.arrivals is not None
-            ):
-                raise ValueError(
-                    f"{where}.arrivals: kind 'locust' is of a scenario with load.locust"
-                    if self.load is None
-                    else f"{where}.arrivals: load.locust says what is sent; leave arrivals out"
-                )
-            stated = next(
-                (key for key in ("timeout_ns", "rows", "shares") if getattr(phase, key) is not None), None
-            )
-            if self.load is not None and stated is not None:
-                key = stated.removesuffix("_ns")
-                raise ValueError(f"{where}.{key}: the locustfile says what its users send; leave it out")
+            if self.load is None and isinstance(phase.arrivals, LocustArrivals):
+                yield f"{where}.arrivals: kind 'locust' is of a scenario with load.locust"
+            if self.load is not None:
+                if not isinstance(phase.arrivals, LocustArrivals | None):
+                    yield f"{where}.arrivals: load.locust says what is sent; leave arrivals out"
+                of_client = {"timeout": phase.timeout_ns, "rows": phase.rows, "shares": phase.shares}
+                for key in filter(of_client.get, of_client):
+                    yield f"{where}.{key}: the locustfile says what its users send; leave it out"
         if self.load is None:
             return
-        if self.load.locust.run_time_ns is not None and self.phases != self._phases_of_run_time():
-            raise ValueError("load.locust.run_time: phases say how long the run is; leave one of both out")
-        self._refuse_users_beyond_the_end(self.load.locust.stop_timeout_ns)
-        refuse_clients(self.clients)
-        refuse_models(self.several or ())
-
-    def _refuse_users_beyond_the_end(self, stop_timeout_ns: int | None) -> None:
-        """Users of Locust end in the last drains."""
-        left_ns = 0
-        for phase in reversed(self.phases):
-            if phase.kind != "drain":
-                break
-            left_ns += phase.duration_ns
-        if stop_timeout_ns is not None and stop_timeout_ns > left_ns:
-            timeout, drain = format_duration(stop_timeout_ns), format_duration(left_ns)
-            raise ValueError(
-                f"load.locust.stop_timeout: {timeout} is longer than the drain of {drain}, in which users end"
-            )
+        locust = self.load.locust
+        if locust.run_time_ns is not None and self.phases != self._phases_of_run_time():
+            yield "load.locust.run_time: phases say how long the run is; leave one of both out"
+        n_before = max(index + 1 for index, phase in enumerate(self.phases) if phase.kind != "drain")
+        left_ns = sum(phase.duration_ns for phase in self.phases[n_before:])
+        if locust.stop_timeout_ns is not None and locust.stop_timeout_ns > left_ns:
+            timeout, drain = format_duration(locust.stop_timeout_ns), format_duration(left_ns)
+            yield f"load.locust.stop_timeout: {timeout} is longer than the drain of {drain}, in which users end"
+        of_own = "is of squall's own client, and load.locust has Locust's; leave it out"
+        for name, field in ClientConfig.model_fields.items():
+            default = field.get_default(call_default_factory=True)
+            if name not in _OF_LOCUST and getattr(self.clients, name) != default:
+                yield f"clients.{field.alias or name}: {of_own}"
+        for one in self.models:
+            if one.model.share != 1.0:
+                yield f"{one.key}.share: the locustfile says which models its users ask; leave it out"
+            for key in ("rows", "data", "check"):
+                if getattr(one.model, key) is not None:
+                    yield f"{one.key}.{key}: {of_own}"
+            if one.clients.request is not None and one.clients.request.compression is not None:
+                yield f"{one.place_of('request')}.compression: a TritonUser compresses nothing; leave it out"
 
     def _phases_of_run_time(self) -> tuple[PhaseConfig, ...]:
         """As `load.locust` implies them."""
         assert self.load is not None
-        load = self.load.model_dump(mode="json", by_alias=True, exclude_none=True)
-        implied = with_locust_phases({"load": load})["phases"]
-        return tuple(PhaseConfig.model_validate(one) for one in implied)
+        return tuple(PhaseConfig.model_validate(one) for one in implied_phases(self.load.locust)["phases"])
 
-    def _refuse_strange_promises(self) -> None:
-        """Promises about what this scenario does not have."""
-        entries = self.server_entries()
-        servers = None if entries is None else [f"server-{index}" for index in range(len(entries))]
-        measured = {phase.name: phase.duration_ns for phase in self.phases if phase.kind == "measure"}
-        is_closed = self._is_closed
-        try:
-            refuse_strangers(self.promises or (), measured, servers, self.model_names, is_closed)
-        except ValueError as error:
-            raise ValueError(f"promises: {error}") from error
-        if self.stop_when is not None and (self.promises is None or is_closed):
-            why = (
-                "nothing is promised"
-                if self.promises is None
-                else "a closed loop has no known number of requests"
+    def _misfits_of_models(self) -> Iterator[str]:
+        """Shares, places and rows that the models under load cannot have."""
+        models, is_several = self.models, self.stated_models is not None
+        if is_several:
+            yield from misfits_of_several(
+                models, self.clients, None if self.servers is None else len(self.servers)
             )
-            raise ValueError(f"stop_when: {self.stop_when} is for promises over a schedule, and {why}")
+        for phase in self.phases:
+            where = f"phases.{phase.name}"
+            if phase.shares is not None and not is_several:
+                yield f"{where}.shares: are of a scenario with models, this one has one model"
+            if phase.shares is not None and phase.arrivals is None:
+                yield f"{where}.shares: a drain sends nothing, remove them"
+            if is_several and isinstance(phase.rows, TraceRows):
+                yield f"{where}.rows: {NO_TRACE_ROWS}"
+            if phase.arrivals is not None:
+                self.shares_of(phase)  # which raises for shares that cannot be
+            of_phase = "clients.rows" if phase.rows is None else f"{where}.rows"
+            for one in models:
+                rows, most = one.rows_of(phase.rows), one.model.max_batch_size
+                if max_rows(rows) > most:
+                    place = of_phase if one.model.rows is None else f"{one.key}.rows"
+                    yield f"{place}: up to {max_rows(rows)} rows are above {one.key}.max_batch_size {most}"
+                if isinstance(rows, TraceRows) and not isinstance(phase.arrivals, TraceArrivals | None):
+                    yield (
+                        f"{of_phase}: kind 'trace' is for phases whose arrivals are a trace; give {where}.rows of its"
+                        " own, such as kind 'empirical' with the same file"
+                    )
+
+    def _misfits_of_servers(self) -> Iterator[str]:
+        """What several servers cannot have together, and what one of them cannot have."""
+        clients, profile, stated = self.clients, self.profile, self.stated_servers
+        if clients.routing.kind == "mirror" and self._is_closed:
+            yield f"clients.routing: {NO_MIRROR}"
+        if stated is not None:
+            for key in OWN_KEYS:
+                if getattr(self.server, key) is not None:
+                    yield f"server.{key}: is of one server, write servers as a list and put it into its entries"
+        if isinstance(stated, tuple):
+            yield from misfits_of_list(stated)
+            if len({entry.weight for entry in stated}) > 1 and not clients.routing.is_weighed:
+                yield (
+                    f"servers: have different weights, and clients.routing {clients.routing.kind!r} takes none; use"
+                    f" {' or '.join(WEIGHED)}"
+                )
+        if self.servers is None or len(self.servers) > 1:
+            of_one = {
+                "profile.nsys": profile.nsys != "off",
+                "clients.shared_memory": clients.shared_memory is not None,
+                "clients.unix": clients.unix is not None,
+            }
+            for key in filter(of_one.get, of_one):
+                yield f"{key}: is for a run of one server, and servers are several"
+        if profile.nsys_session is not None and profile.nsys == "off":
+            yield "profile.nsys_session: profile.nsys is off, add nsys: auto or required"
+        for where, models, server in self.named_servers():
+            if profile.nsys_session is not None and server.url is None:
+                yield f"profile.nsys_session: is for a server at {where}.url; squall names its own session"
+            yield from misfits_of_server(where, server, models, clients.tls, clients.protocol)
+            if (
+                profile.nsys != "off"
+                and server.image is None
+                and (server.url is None or profile.nsys_session)
+            ):
+                may_use_gpu = "cuda" in profile.trace and not (
+                    server.url is None and all(one.model.is_cpu_head for one in self.models)
+                )
+                phases = [(phase.name, phase.kind, phase.duration_ns) for phase in self.phases]
+                yield from too_close(phases, may_use_gpu)
+
+    def _misfits_of_traces(self) -> Iterator[str]:
+        """What takes a column of a trace needs the trace; a column that routes is read in place of its sessions, so
+        nothing else may want these."""
+        clients = self.clients
+        column = clients.routing.column
+        by_trace = {
+            "clients.routing": clients.routing.kind == "trace",
+            "clients.data.order": clients.data is not None and clients.data.order.kind == "trace",
+        }
+        if by_trace["clients.routing"] != (column is not None):
+            yield "clients.routing: kind 'trace' and column, that of the trace, go together"
+        if column is not None and clients.deal == "session":
+            yield (
+                f"clients.deal: by session needs the trace's sessions, and clients.routing takes column {column!r} for"
+                " them; use sequence or hash"
+            )
+        for phase in self.phases:
+            arrivals = phase.arrivals
+            for key in filter(by_trace.get, by_trace):
+                if phase.kind == "measure" and not isinstance(arrivals, TraceArrivals):
+                    yield f"{key}: kind 'trace' needs arrivals of kind 'trace', and phase {phase.name!r} has others"
+            if (
+                column is not None
+                and isinstance(arrivals, TraceArrivals)
+                and isinstance(arrivals.rate_scale, OTHER_SESSIONS)
+            ):
+                yield (
+                    f"phases.{phase.name}.arrivals.rate_scale: {arrivals.rate_scale.kind!r} makes other sessions, and"
+                    f" clients.routing takes column {column!r} for them; use thin or envelope"
+                )
+
+    def _misfits_of_promises(self) -> Iterator[str]:
+        """Promises about what this scenario does not have."""
+        servers = None if self.servers is None else [f"server-{index}" for index in range(len(self.servers))]
+        measured = {phase.name: phase.duration_ns for phase in self.phases if phase.kind == "measure"}
+        try:
+            refuse_strangers(self.promises or (), measured, servers, self.model_names, self._is_closed)
+        except ValueError as error:
+            yield f"promises: {error}"
+        if self.stop_when is not None and self.promises is None:
+            yield f"stop_when: {self.stop_when} is for promises over a schedule, and nothing is promised"
+        if self.stop_when is not None and self._is_closed:
+            yield f"stop_when: {self.stop_when} needs a known number of requests, which a closed loop has not"
+
+    def _without_effect(self) -> Iterator[str]:
+        """Stated keys that configure a server, or a model there, that squall does not configure."""
+        for one in self.models:
+            for key in keys_without_effect(one, self.is_started):
+                if key in stated_keys(one.model):
+                    yield f"{one.key}.{key}: {why_without_effect(key, one, self.is_started)}"
+        for where, _, server in self.named_servers():
+            for key in server_keys_without_effect(server):
+                if key in stated_keys(server) - {"listen"}:  # which `ServerConfig` refuses
+                    yield (
+                        f"{where}.{key}: is for a server that squall starts, the one at url runs already; leave it out"
+                    )
 
     def to_mapping(self) -> dict[str, Any]:
-        """The scenario with every default that means something, in plain types with units: it loads back to an equal
-        one."""
+        """The scenario with every default that means something, in plain types with units, as a file states it: it
+        loads back to an equal one."""
         mapping = self.model_dump(mode="json", by_alias=True, exclude_none=True)
-        if isinstance(self.servers, tuple):
-            mapping["servers"] = without_shared_keys(mapping["servers"], mapping["server"])
-        models = [
-            without_keys(part, one._idle_keys())
-            for part, one in zip(mapping.get("models") or [mapping["model"]], self.each_model(), strict=True)
-        ]
-        mapping |= {"model": models[0]} if self.several is None else {"models": models}
-        if not self.is_started:
-            idle = server_keys_without_effect(self.named_servers()[0][2])
-            mapping["server"] = without_keys(mapping["server"], idle)
-            if "servers" in mapping:
-                mapping["servers"] = [without_keys(one, idle) for one in mapping["servers"]]
+        for one, part in zip(self.models, mapping.get("models") or [mapping["model"]], strict=True):
+            idle = keys_without_effect(one, self.is_started)
+            if idle and "max_batch_size" not in stated_keys(one.model):
+                idle = (*idle, "max_batch_size")  # the server's own configuration has it
+            for key in idle:
+                part.pop(key, None)
+        servers = mapping["servers"] if isinstance(self.stated_servers, tuple) else []
+        for entry in servers:
+            for key, value in shared_of(mapping["server"]).items():
+                if key in entry and entry[key] == value:
+                    del entry[key]
+        for entry in [mapping["server"], *servers] if not self.is_started else ():
+            for key in server_keys_without_effect(self.named_servers()[0][2]):
+                entry.pop(key, None)
         return mapping
 
     def to_kept(self) -> dict[str, Any]:
@@ -568,25 +520,6 @@ class Scenario(Section):
         if headers:
             mapping["clients"]["headers"] = kept_headers(headers)
         return mapping
-
-    def _idle_keys(self) -> tuple[str, ...]:
-        """Keys of its one model that change nothing, and, where the server's own configuration has it, the default of
-        `max_batch_size`."""
-        keys = model_keys_without_effect(self.model, self.is_started, self._has_zoo_check)
-        is_default = "max_batch_size" not in stated_keys(self.model)
-        return (*keys, "max_batch_size") if keys and is_default else keys
-
-    @property
-    def _has_zoo_check(self) -> bool:
-        """Whether replies of its one model are held to the weights of the zoo's."""
-        return self.clients.check is not None and self.clients.check.is_of_zoo
-
-    def _refuse_without_effect(self) -> None:
-        """Stated keys that change nothing."""
-        for where, one in zip(self.model_keys, self.each_model(), strict=True):
-            refuse_model_keys(where, one.model, self.is_started, one._has_zoo_check)
-        for where, _, server in self.named_servers():
-            refuse_server_keys(where, server)
 
     def digest(self) -> str:
         """sha256, in hex, of the canonical JSON of `to_mapping()`: equal exactly for equal scenarios."""
@@ -606,7 +539,7 @@ def refuse_as_factor(scenarios: Sequence[Scenario]) -> None:
     sizes: dict[tuple[str, str], int] = {}
     for scenario in scenarios:
         server = scenario.named_servers()[0][2]
-        for key, one in zip(scenario.model_keys, scenario.each_model(), strict=True):
+        for one in scenario.models:
             model = one.model
             loaded = server.control.load.get(model.name) if server.control is not None else None
             is_configured = loaded is not None and "max_batch_size" in loaded.config
@@ -615,7 +548,7 @@ def refuse_as_factor(scenarios: Sequence[Scenario]) -> None:
             place = (model.name, server.url or model.repository or "")
             if sizes.setdefault(place, model.max_batch_size) != model.max_batch_size:
                 raise ValueError(
-                    f"{key}.max_batch_size: {sizes[place]} and {model.max_batch_size} differ, and"
+                    f"{one.key}.max_batch_size: {sizes[place]} and {model.max_batch_size} differ, and"
                     f" {has_its_own(scenario.is_started)}: change it there with"
                     f" server.control.load.{model.name}.config.max_batch_size"
                 )

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 
-from squall.scenarios.fields import Count, Port, PositiveDuration, PositiveNumber, Section, Text, Whole
+from squall.scenarios.fields import (
+    Count,
+    Port,
+    PositiveDuration,
+    PositiveNumber,
+    Section,
+    Text,
+    Whole,
+    refuse,
+    repeated,
+)
 from squall.scenarios.sizes import LARGEST_SERVER_COUNT
 from squall.scenarios.units import NS_PER_S
 
@@ -29,10 +39,12 @@ class LoadSettings(Section):
 
     @model_validator(mode="after")
     def _own_name(self) -> LoadSettings:
-        if "name" in self.config:
-            raise ValueError("config.name: a model has its name from the repository, leave it out")
-        if self.instances is not None and "instance_group" in self.config:
-            raise ValueError("instances and config.instance_group exclude each other")
+        refuse({
+            "config.name: a model has its name from the repository, leave it out": "name" in self.config,
+            "instances and config.instance_group exclude each other": (
+                self.instances is not None and "instance_group" in self.config
+            ),
+        })  # fmt: skip
         return self
 
     @property
@@ -44,9 +56,8 @@ class LoadSettings(Section):
 def _by_name(value: object) -> object:
     """A list of names stands for models as their repository has them."""
     if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
-        twice = [name for index, name in enumerate(value) if name in value[:index]]
-        if twice:
-            raise ValueError(f"{twice[0]!r} is named twice")
+        twice = repeated(value)
+        refuse({f"{twice!r} is named twice": twice is not None})
         return dict.fromkeys(value, LoadSettings())
     return value
 
@@ -63,9 +74,7 @@ class ControlConfig(Section):
 
     @model_validator(mode="after")
     def _one_way(self) -> ControlConfig:
-        both = [name for name in self.unload if name in self.load]
-        if both:
-            raise ValueError(f"unload: {both[0]!r} is in load too")
+        refuse({f"unload: {name!r} is in load too": name in self.load for name in self.unload})
         return self
 
 
@@ -86,26 +95,20 @@ class ServerConfig(Section):
 
     @model_validator(mode="after")
     def _one_origin(self) -> ServerConfig:
-        if self.url is not None and self.image is not None:
-            raise ValueError("url (a server that runs) and image (one to start) exclude each other")
-        if self.runtime is not None and self.image is None:
-            raise ValueError("runtime needs image")
-        if self.url is not None and self.http_port is not None:
-            raise ValueError("http_port: beside url it says nothing, the port is in the url")
-        if self.url is not None and self.listen != "loopback":
-            raise ValueError("listen: is for a server that squall starts, the one at url listens already")
-        if (
-            self.url is None
-            and self.control is not None
-            and (self.control.unload or self.control.after == "keep")
-        ):
-            key = "unload" if self.control.unload else "after"
-            raise ValueError(
-                f"control.{key}: is for a server at url; one that squall starts has what load says, and ends"
-            )
-        port = (self.url or "").rstrip("/").rpartition(":")[2]
-        if port.isdecimal() and int(port) > LARGEST_PORT:
-            raise ValueError(f"url: port {port} is above {LARGEST_PORT}")
+        control, url = self.control, self.url
+        port = (url or "").rstrip("/").rpartition(":")[2]
+        needs_url = "is for a server at url; one that squall starts has what load says, and ends"
+        refuse({
+            "url (a server that runs) and image (one to start) exclude each other": url and self.image,
+            "runtime needs image": self.runtime and not self.image,
+            "http_port: beside url it says nothing, the port is in the url": url and self.http_port,
+            "listen: is for a server that squall starts, the one at url listens already": (
+                url and self.listen != "loopback"
+            ),
+            f"control.unload: {needs_url}": not url and control is not None and control.unload,
+            f"control.after: {needs_url}": not url and control is not None and control.after == "keep",
+            f"url: port {port} is above {LARGEST_PORT}": port.isdecimal() and int(port) > LARGEST_PORT,
+        })  # fmt: skip
         return self
 
 
@@ -120,10 +123,12 @@ class ServerEntry(ServerConfig):
 
     @model_validator(mode="after")
     def _own_gpus(self) -> ServerEntry:
-        if self.gpus is not None and self.url is not None:
-            raise ValueError("gpus: is for a server that squall starts, the one at url has its GPUs already")
-        if self.gpus is not None and len(set(self.gpus)) < len(self.gpus):
-            raise ValueError(f"gpus: {list(self.gpus)} names one twice")
+        refuse({
+            "gpus: is for a server that squall starts, the one at url has its GPUs already": (
+                self.gpus is not None and self.url
+            ),
+            f"gpus: {list(self.gpus or ())} names one twice": repeated(self.gpus or ()) is not None,
+        })  # fmt: skip
         return self
 
 
@@ -175,82 +180,40 @@ def _list_or_count(value: object) -> object:
 ServersField = Annotated[tuple[ServerEntry, ...] | ServersCount | None, BeforeValidator(_list_or_count)]
 
 
-def with_shared_keys(servers: object, server: object) -> object:
-    """`servers` as in a file, each entry of a list with the keys of `server` that it does not set itself.
-
-    What is no list of mappings is left as it is, for validation.
-    """
-    if not (isinstance(servers, list | tuple) and isinstance(server, Mapping)):
-        return servers
-    shared = {key: value for key, value in server.items() if key in _SHARED_KEYS}
-    return [{**shared, **entry} if isinstance(entry, Mapping) else entry for entry in servers]
+def shared_of(server: Mapping[str, Any]) -> dict[str, Any]:
+    """What `server` of a file says of all entries of `servers` that do not say otherwise."""
+    return {key: value for key, value in server.items() if key in _SHARED_KEYS}
 
 
-def without_shared_keys(
-    servers: Sequence[Mapping[str, Any]], server: Mapping[str, Any]
-) -> list[dict[str, Any]]:
-    """Entries as `with_shared_keys` takes them: without what stands in `server` already."""
-    shared = {key: value for key, value in server.items() if key in _SHARED_KEYS}
-    return [
-        {key: value for key, value in entry.items() if key not in shared or shared[key] != value}
-        for entry in servers
-    ]
+def server_keys_without_effect(server: ServerConfig) -> tuple[str, ...]:
+    """Keys of `server`, stated or not, that change nothing: they are of a server that squall starts."""
+    if server.url is None:
+        return ()
+    return ("nice", "stop_timeout", "listen", *(("start_timeout",) if server.control is None else ()))
 
 
-def alike(server: ServerConfig, count: int) -> tuple[ServerEntry, ...]:
-    """So many entries with the settings of `server`."""
-    settings: dict[str, Any] = server.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return (ServerEntry.model_validate(settings),) * count
-
-
-def refuse_bad_servers(server: ServerConfig, servers: tuple[ServerEntry, ...] | ServersCount) -> None:
-    """Raises ValueError where several servers do not go together, or `server` says what only one of them can have."""
-    own = [key for key in OWN_KEYS if getattr(server, key) is not None]
-    if own:
-        mend = "write servers as a list and put" if isinstance(servers, ServersCount) else "put"
-        raise ValueError(f"server.{own[0]}: is of one server, {mend} it into the entries of servers")
-    if not isinstance(servers, ServersCount):
-        _refuse_bad_urls(servers)
-
-
-def refuse_unloaded(models: Sequence[str], where: str, server: ServerConfig) -> None:
-    """A model under load is not to be unloaded. Raises ValueError. `where`: the key path of `server`."""
+def misfits_of_server(
+    where: str, server: ServerConfig, models: Sequence[str], tls: TlsConfig | None, protocol: str
+) -> Iterator[str]:
+    """What a server, stated at the key path `where`, cannot have, as sentences that begin with a key path. `models`:
+    under load there. One that squall starts speaks no TLS, and over HTTP the port that is loaded is that of the URL."""
     for name in server.control.unload if server.control is not None else ():
         if name in models:
-            raise ValueError(f"{where}.control.unload: {name!r} is the model under load")
+            yield f"{where}.control.unload: {name!r} is the model under load"
+    if tls is not None and server.url is None:
+        yield f"clients.tls: needs {where}.url, a server that squall starts speaks no TLS"
+    elif tls is not None and protocol == "http" and not str(server.url).startswith("https:"):
+        yield f"clients.tls: over protocol http it needs an https:// {where}.url, not {server.url!r}"
 
 
-def refuse_tls_without_its_server(
-    tls: TlsConfig | None, protocol: str, where: str, server: ServerConfig
-) -> None:
-    """A server that squall starts speaks no TLS; and over HTTP the port that is loaded is that of the URL.
-
-    `where`: the key path of `server`. Raises ValueError.
-    """
-    if tls is None:
-        return
-    if server.url is None:
-        raise ValueError(f"clients.tls: needs {where}.url, a server that squall starts speaks no TLS")
-    if protocol == "http" and not server.url.startswith("https:"):
-        raise ValueError(
-            f"clients.tls: over protocol http it needs an https:// {where}.url, not {server.url!r}"
-        )
-
-
-def _refuse_bad_urls(entries: Sequence[ServerEntry]) -> None:
+def misfits_of_list(entries: Sequence[ServerEntry]) -> Iterator[str]:
     """Either all servers run already or squall starts all, and no two of them are one."""
-    started = [index for index, entry in enumerate(entries) if entry.url is None]
-    attached = [index for index, entry in enumerate(entries) if entry.url is not None]
-    if started and attached:
-        raise ValueError(
-            f"servers: [{attached[0]}] has a url and [{started[0]}] has none: give one to all or to none"
-        )
-    places = [_place(entry.url) for entry in entries if entry.url is not None]
+    if len({entry.url is None for entry in entries}) > 1:
+        yield "servers: some have a url and some have none: give one to all or to none"
+    places = [None if entry.url is None else _place(entry.url) for entry in entries]
     for index, place in enumerate(places):
-        if place in places[:index]:
-            raise ValueError(
-                f"servers[{index}].url: {entries[index].url!r} is that of servers[{places.index(place)}] too"
-            )
+        if place is not None and place in places[:index]:
+            yield f"servers[{index}].url: {entries[index].url!r} is that of servers[{places.index(place)}] too"
 
 
 def _place(url: str) -> str:

@@ -28,6 +28,7 @@ _SUFFIX = ".npy"
 class _Header:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    start: int  # of the data, in bytes from the begin of the file
 
     @property
     def n_row_bytes(self) -> int:
@@ -37,14 +38,12 @@ class _Header:
 class ArraySource(Source):
     """An array, or a zip file of them; read a row at a time, also where they are compressed."""
 
-    def __init__(self, path: Path, is_zip: bool) -> None:
+    def __init__(self, path: Path, is_zip: bool = False) -> None:
         self._path, self._is_zip = path, is_zip
         self._headers: dict[str, _Header] = {}
-        n_before = 0
         with ExitStack() as stack:
             for name, file in self._opened(stack).items():
-                self._headers[name] = _header(file, name if is_zip else None)
-                n_before = file.tell()
+                self._headers[name] = _header(file, f"array {name!r}" if is_zip else "the array")
         if not self._headers:
             raise RowFault(None, "holds no array")
         self.names = tuple(self._headers)
@@ -56,7 +55,7 @@ class ArraySource(Source):
         self.n_entries = next(iter(lengths.values()))
         if not is_zip:
             (header,) = self._headers.values()
-            if path.stat().st_size < n_before + header.n_row_bytes * self.n_entries:
+            if path.stat().st_size < header.start + header.n_row_bytes * self.n_entries:
                 raise RowFault(None, f"is cut short: it says {self.n_entries} rows and has bytes for fewer")
 
     def read(self, wanted: Wanted, names: Collection[str]) -> Iterator[tuple[int, Entry]]:
@@ -64,21 +63,8 @@ class ArraySource(Source):
         used = [name for name in self.names if name in names]
         with ExitStack() as stack:
             files = self._opened(stack)
-            starts = {}
-            for name in used:
-                _header(files[name], name)
-                starts[name] = files[name].tell()
             for number in np.flatnonzero(wanted).tolist():
-                yield number, {name: self._row(files[name], name, starts[name], number) for name in used}
-
-    def _row(self, file: IO[bytes], name: str, start: int, number: int) -> NDArray[Any]:
-        header = self._headers[name]
-        file.seek(start + number * header.n_row_bytes)
-        data = file.read(header.n_row_bytes)
-        if len(data) < header.n_row_bytes:
-            raise fault(number, "the file is cut short here")
-        row = np.frombuffer(data, header.dtype).reshape(header.shape[1:])
-        return array_of(row.tolist()) if header.dtype.kind in "SU" else row
+                yield number, {name: _row(files[name], self._headers[name], number) for name in used}
 
     def _opened(self, stack: ExitStack) -> dict[str, IO[bytes]]:
         if not self._is_zip:
@@ -88,9 +74,17 @@ class ArraySource(Source):
         return {name.removesuffix(_SUFFIX): stack.enter_context(archive.open(name)) for name in members}
 
 
-def _header(file: IO[bytes], name: str | None) -> _Header:
-    """Of an array at the begin of `file`, which stands at its data then."""
-    what = "the array" if name is None else f"array {name!r}"
+def _row(file: IO[bytes], header: _Header, number: int) -> NDArray[Any]:
+    file.seek(header.start + number * header.n_row_bytes)
+    data = file.read(header.n_row_bytes)
+    if len(data) < header.n_row_bytes:
+        raise fault(number, "the file is cut short here")
+    row = np.frombuffer(data, header.dtype).reshape(header.shape[1:])
+    return array_of(row.tolist()) if header.dtype.kind in "SU" else row
+
+
+def _header(file: IO[bytes], what: str) -> _Header:
+    """Of an array at the begin of `file`; `what` it is called."""
     try:
         version = np.lib.format.read_magic(file)
         if version != (1, 0):  # headers of 2.0 and 3.0 may have 4 GiB; none of numbers or text needs them
@@ -106,7 +100,7 @@ def _header(file: IO[bytes], name: str | None) -> _Header:
         raise RowFault(None, f"{what} is one number, and its first axis was to be the entries")
     if min(shape) < 0:
         raise RowFault(None, f"{what} states the shape {list(shape)}, and no size is below 0")
-    header = _Header(shape, dtype)
+    header = _Header(shape, dtype, file.tell())
     n_held = n_elements(shape[1:]) * _TEXT_BYTES if dtype.kind in "SU" else 0
     if max(header.n_row_bytes, n_held) > LARGEST_FILE_BYTES:
         raise RowFault(

@@ -31,18 +31,18 @@ class ImageSource(Source):
     names = (ONLY_COLUMN,)
 
     def __init__(self, folder: Path) -> None:
-        self._files = [path for path in files_in(folder) if path.suffix.lower() in IMAGE_SUFFIXES]
-        self.n_entries = len(self._files)
+        self.files = [path for path in files_in(folder) if path.suffix.lower() in IMAGE_SUFFIXES]
+        self.n_entries = len(self.files)
 
     def read(self, wanted: Wanted, names: Collection[str]) -> Iterator[tuple[int, Entry]]:
         """See `Source`."""
         del names
         for number in np.flatnonzero(wanted).tolist():
-            yield number, {ONLY_COLUMN: Picture(_content(self._files[number]))}
+            yield number, {ONLY_COLUMN: Picture(_content(self.files[number]))}
 
     def place(self, number: int) -> str:
         """See `Source`."""
-        return self._files[number].name
+        return self.files[number].name
 
 
 class FolderSource(Source):

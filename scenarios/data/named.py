@@ -15,33 +15,25 @@ from squall.scenarios.errors import ScenarioError
 
 @dataclass(frozen=True)
 class NamedEntries:
-    """`column`: of the trace. `keys`, sorted, and the entries `of_keys` that have them; None: numbers are the names."""
+    """`column`: of the trace. `keys`, sorted, and the entries `of_keys` that have them."""
 
     column: str
     path: Path
-    n_entries: int
-    keys: NDArray[np.int64] | None = None
-    of_keys: NDArray[np.int64] | None = None
+    keys: NDArray[np.int64]
+    of_keys: NDArray[np.int64]
 
     def entries(self, names: NDArray[np.int64]) -> NDArray[np.int64]:
         """The entries, (n,), of what the trace's requests say, (n,), -1 for nothing. Raises ScenarioError for a name
         that no entry has."""
-        if self.keys is None or self.of_keys is None:
-            found = names
-            is_there = (names >= 0) & (names < self.n_entries)
-            known = f"it has the entries 0 to {self.n_entries - 1}"
-        else:
-            places = np.minimum(np.searchsorted(self.keys, names), self.keys.size - 1)
-            found, is_there = self.of_keys[places], self.keys[places] == names
-            known = f"{self.keys.size} entries have keys, {self.keys[0]} to {self.keys[-1]}"
-        if not is_there.all():
-            name = int(names[~is_there][0])
-            what = "is empty" if name < 0 else f"says {name}"
+        places = np.minimum(np.searchsorted(self.keys, names), self.keys.size - 1)
+        unknown = names[self.keys[places] != names]
+        if unknown.size:
+            what = "is empty" if unknown[0] < 0 else f"says {unknown[0]}"
             raise ScenarioError(
-                f"clients.data.order: the trace's column {self.column!r} {what} in a request, and of {self.path}"
-                f" {known}"
+                f"clients.data.order: the trace's column {self.column!r} {what} in a request, and {self.path} has"
+                f" {self.keys.size} entries, {self.keys[0]} to {self.keys[-1]}"
             )
-        return found
+        return self.of_keys[places]
 
 
 def named_entries(config: DataConfig, n_entries: int) -> NamedEntries | None:
@@ -50,7 +42,8 @@ def named_entries(config: DataConfig, n_entries: int) -> NamedEntries | None:
     if not isinstance(order, TraceOrder):
         return None
     if order.key is None:
-        return NamedEntries(order.column, Path(config.path), n_entries)
+        numbers = np.arange(n_entries)
+        return NamedEntries(order.column, Path(config.path), numbers, numbers)
     data = open_data(config)
     keys = _keys(data, order.key)
     of_keys = np.argsort(keys, kind="stable")
@@ -59,7 +52,7 @@ def named_entries(config: DataConfig, n_entries: int) -> NamedEntries | None:
     if twice.size:
         at = int(of_keys[twice[0] + 1])
         raise data.fault(at, f"the key {keys[twice[0]]} of {order.key!r} stands there a second time")
-    return NamedEntries(order.column, data.path, n_entries, keys, of_keys.astype(np.int64))
+    return NamedEntries(order.column, data.path, keys, of_keys)
 
 
 def _keys(data: Data, name: str) -> NDArray[np.int64]:

@@ -6,36 +6,52 @@ Errors are one line: the file, the row (the first entry is row 1) and what is wr
 from __future__ import annotations
 
 import hashlib
-import zipfile
-import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import chain
 from pathlib import Path
-from typing import assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
 from squall.scenarios.config.clients.data import DataConfig, DataFormat
-from squall.scenarios.config.scenario import Scenario
+from squall.scenarios.config.models import ModelScenario
 from squall.scenarios.data.arrays import ArraySource
 from squall.scenarios.data.columnar import ColumnarSource
-from squall.scenarios.data.folders import IMAGE_SUFFIXES, FolderSource, ImageSource, files_in
+from squall.scenarios.data.folders import FolderSource, ImageSource, files_in
 from squall.scenarios.data.jsondata import VALIDATION, JsonSource, has_validation
 from squall.scenarios.data.lines import LineSource
 from squall.scenarios.data.source import Entry, Source
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.sizes import LARGEST_ENTRY_COUNT
-from squall.scenarios.traces.parts.faults import RowFault
+from squall.scenarios.traces.parts.faults import RowFault, faults_of
 
-_SUFFIXES: dict[str, DataFormat] = {
-    ".parquet": "parquet", ".arrow": "arrow", ".arrows": "arrow", ".feather": "arrow", ".ipc": "arrow",
-    ".json": "json", ".npy": "npy", ".npz": "npz", ".txt": "text", ".text": "text",
-}  # fmt: skip
-_MAGIC: tuple[tuple[bytes, DataFormat], ...] = (
-    (b"PAR1", "parquet"), (b"ARROW1", "arrow"), (b"\x93NUMPY", "npy"), (b"PK\x03\x04", "npz"),
-)  # fmt: skip
+KIND = "file or folder of data"
+
+
+@dataclass(frozen=True)
+class _Format:
+    """`magic`: how its files begin; `suffixes` tell those that nothing else does."""
+
+    source: Callable[[Path], Source]
+    magic: bytes | None = None
+    suffixes: tuple[str, ...] = ()
+    is_folder: bool = False
+
+
+FORMATS: dict[DataFormat, _Format] = {
+    "parquet": _Format(ColumnarSource, b"PAR1", (".parquet",)),
+    "arrow": _Format(ColumnarSource, b"ARROW1", (".arrow", ".arrows", ".feather", ".ipc")),
+    "json": _Format(JsonSource, None, (".json",)),
+    "npy": _Format(ArraySource, b"\x93NUMPY", (".npy",)),
+    "npz": _Format(partial(ArraySource, is_zip=True), b"PK\x03\x04", (".npz",)),
+    "text": _Format(LineSource, None, (".txt", ".text")),
+    "images": _Format(ImageSource, is_folder=True),
+    "folder": _Format(FolderSource, is_folder=True),
+}
+
 State = tuple[tuple[str, int, int], ...]
 """Name, bytes and time of the last change of each file."""
 
@@ -55,7 +71,7 @@ class Data:
         """The entries of these numbers, each once and in rising order: see `Source.read`. Raises ScenarioError."""
         wanted = np.zeros(self.n_entries, np.bool_)
         wanted[numbers] = True
-        with faults_of(self.path):
+        with faults_of(self.path, KIND):
             yield from self._source.read(wanted, names)
         if _state(self.path) != self.state:
             raise ScenarioError(f"{self.path}: changed while it was read")
@@ -66,19 +82,18 @@ class Data:
 
     def sha256(self) -> str:
         """In hex: of the file; of a folder, of the digests and names of its files."""
-        with faults_of(self.path):
-            if self.path.is_file():
-                return _file_sha256(self.path)
-            digest = hashlib.sha256()
-            for name, _, _ in self.state:
-                digest.update(f"{_file_sha256(self.path / name)}  {name}\n".encode())
-            return digest.hexdigest()
+        with faults_of(self.path, KIND):
+            digests = {name: _file_sha256(self.path / name) for name, _, _ in self.state}
+        if self.path.is_file():
+            return digests["."]
+        lines = (f"{digest}  {name}\n" for name, digest in digests.items())
+        return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def open_data(config: DataConfig) -> Data:
     """The data, with its entries counted. Raises ScenarioError where it is not there, or no file of its format."""
     path = Path(config.path)
-    with faults_of(path):
+    with faults_of(path, KIND):
         form = config.format or recognised(path)
         source = _source(path, form)
     if not source.n_entries:
@@ -93,7 +108,7 @@ def open_data(config: DataConfig) -> Data:
 
 def open_validation(path: Path) -> Data:
     """What perf_analyzer's JSON says that replies must be, an entry for each of its data. Raises ScenarioError."""
-    with faults_of(path):
+    with faults_of(path, KIND):
         source, n_data = JsonSource(path, VALIDATION), JsonSource(path).n_entries
     if source.n_entries != n_data:
         raise ScenarioError(f"{path}: has {source.n_entries} entries of {VALIDATION} for {n_data} of data")
@@ -103,13 +118,13 @@ def open_validation(path: Path) -> Data:
 def is_validated(config: DataConfig) -> bool:
     """Whether the data says what replies must be. Raises ScenarioError for a file that cannot be read."""
     path = Path(config.path)
-    with faults_of(path):
+    with faults_of(path, KIND):
         return (config.format or recognised(path)) == "json" and has_validation(path)
 
 
 def count_entries(config: DataConfig) -> int:
     """How many entries there are to draw from. Raises as `open_data`."""
-    with faults_of(Path(config.path)):
+    with faults_of(Path(config.path), KIND):
         state = _state(Path(config.path))
     n_entries = _counted(config.path, config.format, state)
     return min(n_entries, config.limit or n_entries)
@@ -122,56 +137,36 @@ def _counted(path: str, form: DataFormat | None, state: State) -> int:
 
 
 def recognised(path: Path) -> DataFormat:
-    """By name and first bytes. Raises RowFault where they say nothing."""
+    """By first bytes and name. Raises RowFault where they say nothing."""
     if path.is_dir():
         files = files_in(path)
-        is_images = files and all(file.suffix.lower() in IMAGE_SUFFIXES for file in files)
-        return "images" if is_images else "folder"
+        return "images" if files and len(ImageSource(path).files) == len(files) else "folder"
     if path.exists() and not path.is_file():
         raise RowFault(None, "is neither a file nor a folder: what a pipe gives is read once alone")
     with path.open("rb") as file:
         start = file.read(8)
-    for magic, form in _MAGIC:
-        if start.startswith(magic):
-            return form
-    if path.suffix.lower() in _SUFFIXES:
-        return _SUFFIXES[path.suffix.lower()]
-    raise RowFault(
-        None, f"nothing says what it is; state format: {', '.join(dict.fromkeys(_SUFFIXES.values()))}"
-    )
+    by_magic = (name for name, form in FORMATS.items() if form.magic and start.startswith(form.magic))
+    by_name = (name for name, form in FORMATS.items() if path.suffix.lower() in form.suffixes)
+    found = next(chain(by_magic, by_name), None)
+    if found is None:
+        known = ", ".join(name for name, form in FORMATS.items() if form.suffixes)
+        raise RowFault(None, f"nothing says what it is; state format: {known}")
+    return found
 
 
 def _source(path: Path, form: DataFormat) -> Source:
-    if path.is_dir() != (form in ("folder", "images")):
+    if path.is_dir() != FORMATS[form].is_folder:
         raise RowFault(None, f"is {'a folder' if path.is_dir() else 'no folder'}, and format is {form}")
     if path.is_file() and not path.stat().st_size:
         raise RowFault(None, "is empty")
-    match form:
-        case "parquet" | "arrow":
-            return ColumnarSource(path)
-        case "json":
-            return JsonSource(path)
-        case "npy" | "npz":
-            return ArraySource(path, is_zip=form == "npz")
-        case "text":
-            return LineSource(path)
-        case "images":
-            return ImageSource(path)
-        case "folder":
-            return FolderSource(path)
-        case _:
-            assert_never(form)
+    return FORMATS[form].source(path)
 
 
 def _state(path: Path) -> State:
     """OSError passes."""
-    if not path.is_dir():
-        found = path.stat()
-        return ((path.name, found.st_size, found.st_mtime_ns),)
-    files = sorted(file for file in path.rglob("*") if file.is_file())
-    return tuple(
-        (str(file.relative_to(path)), file.stat().st_size, file.stat().st_mtime_ns) for file in files
-    )
+    files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+    states = ((file, file.stat()) for file in files)
+    return tuple((str(file.relative_to(path)), state.st_size, state.st_mtime_ns) for file, state in states)
 
 
 def _file_sha256(path: Path) -> str:
@@ -180,29 +175,9 @@ def _file_sha256(path: Path) -> str:
 
 
 @contextmanager
-def faults_at(scenario: Scenario) -> Iterator[None]:
-    """Of one of several models, faults of its data begin with where this stands."""
+def faults_at(one: ModelScenario) -> Iterator[None]:
+    """Faults of the data of a model begin with where this stands."""
     try:
         yield
     except ScenarioError as error:
-        if scenario.entry is None:
-            raise
-        raise ScenarioError(f"{scenario.key_of('data')}: {error}") from error
-
-
-@contextmanager
-def faults_of(path: Path) -> Iterator[None]:
-    """Maps what readers and the libraries below them raise to ScenarioError with the file's name."""
-    import pyarrow as pa
-
-    try:
-        yield
-    except RowFault as error:
-        raise ScenarioError(f"{path}: {error}") from error
-    except FileNotFoundError as error:
-        raise ScenarioError(f"{path}: no such file or folder of data") from error
-    except PermissionError as error:
-        raise ScenarioError(f"{path}: no permission to read it") from error
-    except (OSError, EOFError, zlib.error, zipfile.BadZipFile, pa.ArrowException) as error:
-        said = " ".join(str(error).split())[:200]
-        raise ScenarioError(f"{path}: cannot be read, is it whole? {said}") from error
+        raise ScenarioError(f"{one.place_of('data')}: {error}") from error

@@ -18,29 +18,26 @@ def array_of(value: Any) -> NDArray[Any]:
     null, and for a whole number that would be another as float64.
     """
     shape = _shape_of(value)
-    flat: list[Any] = []
-    _flatten(value, shape, flat)
-    kinds = {type(one) for one in flat}
+    flat = _flat(value, shape)
+    kinds = {*map(type, flat)}
     if not flat:
         return np.empty(shape, np.float64)
     if kinds <= {str, bytes}:
-        found = np.empty(len(flat), np.object_)
-        found[:] = [one.encode() if isinstance(one, str) else one for one in flat]
-        return found.reshape(shape)
+        array = np.empty(len(flat), np.object_)
+        array[:] = [item.encode() if isinstance(item, str) else item for item in flat]
+        return array.reshape(shape)
     if kinds == {bool}:
         return np.array(flat, np.bool_).reshape(shape)
     if kinds == {int}:
         return _whole(flat).reshape(shape)
     if kinds <= {int, float}:
-        return _with_fractions(flat).reshape(shape)
+        for item in flat:
+            if type(item) is int and (abs(item) > _LARGEST_WHOLE or int(float(item)) != item):
+                raise ValueError(
+                    f"holds {item} beside numbers with a fraction, and float64 has no such number"
+                )
+        return np.array(flat, np.float64).reshape(shape)
     raise ValueError(f"holds {_named(kinds)}, and a tensor is of one type")
-
-
-def _with_fractions(flat: list[Any]) -> NDArray[Any]:
-    for one in flat:
-        if type(one) is int and (abs(one) > _LARGEST_WHOLE or int(float(one)) != one):
-            raise ValueError(f"holds {one} beside numbers with a fraction, and float64 has no such number")
-    return np.array(flat, np.float64)
 
 
 def _shape_of(value: Any) -> tuple[int, ...]:
@@ -54,21 +51,19 @@ def _shape_of(value: Any) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def _flatten(value: Any, shape: tuple[int, ...], flat: list[Any]) -> None:
-    if not shape:
-        if isinstance(value, list):
-            raise ValueError("is ragged: a list stands beside a value")
-        flat.append(value)
-        return
+def _flat(value: Any, shape: tuple[int, ...]) -> list[Any]:
+    """The values in nested lists of that shape. Raises ValueError for lists of another."""
     if not isinstance(value, list):
-        raise ValueError("is ragged: a value stands beside a list")
+        if shape:
+            raise ValueError("is ragged: a value stands beside a list")
+        return [value]
+    if not shape:
+        raise ValueError("is ragged: a list stands beside a value")
     if len(value) != shape[0]:
         raise ValueError(f"is ragged: a list of {len(value)} stands beside one of {shape[0]}")
-    if len(shape) == 1 and not any(isinstance(one, list) for one in value):
-        flat += value
-        return
-    for one in value:
-        _flatten(one, shape[1:], flat)
+    if len(shape) == 1 and not any(isinstance(item, list) for item in value):
+        return value
+    return [inner for item in value for inner in _flat(item, shape[1:])]
 
 
 def _whole(flat: list[int]) -> NDArray[Any]:

@@ -7,7 +7,7 @@ and powers of the C library, which differ in the last digit from one CPU (and on
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import lru_cache
 from itertools import repeat
 
@@ -139,31 +139,15 @@ def poisson(rng: np.random.Generator, mean: float, count: int) -> Whole:
     return draws
 
 
-class PoissonSeries:
-    """Poisson numbers of means that come in pieces: the same series, however it is cut.
-
-    Each try of a rejection has a generator of its own, which the numbers that need that try use in their order.
-    """
-
-    def __init__(self, rng: np.random.Generator) -> None:
-        self._tries = [rng]
-
-    def draw(self, means: Floats) -> Whole:
-        """The next numbers, (n,) int64, of these means (0 or more), (n,)."""
-        draws = np.zeros(means.size, np.int64)
-        is_few = means < _FEW
-        few, uniform = means[is_few], self._tries[0].random(2 * means.size).reshape(-1, 2)
-        draws[is_few] = _summed(few, uniform[is_few, 0])
-        draws[~is_few] = _transformed_rejection(means[~is_few], self._later_tries(), uniform[~is_few])
-        return draws
-
-    def _later_tries(self) -> Iterator[np.random.Generator]:
-        place = 1
-        while True:
-            if place == len(self._tries):
-                self._tries += self._tries[0].spawn(1)
-            yield self._tries[place]
-            place += 1
+def poisson_each(rng: np.random.Generator, means: Floats) -> Whole:
+    """Poisson numbers, one of each mean (0 or more), (n,); each try of a rejection has a generator of its own."""
+    draws = np.zeros(means.size, np.int64)
+    is_few = means < _FEW
+    uniform = rng.random(2 * means.size).reshape(-1, 2)
+    draws[is_few] = _summed(means[is_few], uniform[is_few, 0])
+    tries = (rng.spawn(1)[0] for _ in repeat(None))
+    draws[~is_few] = _transformed_rejection(means[~is_few], tries, uniform[~is_few])
+    return draws
 
 
 @lru_cache(maxsize=256)

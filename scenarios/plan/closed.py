@@ -13,16 +13,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.scenarios.data.drawing import drawn, entry_dtype
+from squall.scenarios.model_shares import VariantRange
 from squall.scenarios.plan.plan import PhaseSpan, kind_code, stream
-from squall.scenarios.shares.drawing import Draw, drawn_models, mixed, shifted
-from squall.scenarios.shares.ranges import VariantRange
 
 if TYPE_CHECKING:  # of a file's sections: a worker that has no users starts without them
     from squall.scenarios.arrivals.users import ThinkConfig
@@ -35,7 +33,7 @@ _CHUNK_STEPS = 64
 
 @dataclass(frozen=True)
 class ModelLoad:
-    """What the requests of a phase are to one of several models: its share of them, and their rows."""
+    """What the requests of a phase are to one model: its share of them, and their rows."""
 
     share: float
     rows: RowsConfig
@@ -43,14 +41,13 @@ class ModelLoad:
 
 @dataclass(frozen=True)
 class ClosedPhase:
-    """The users of one span: their number, how long they think, over how long they begin, and what they send; `loads`
-    of each model, where there are several."""
+    """The users of one span: their number, how long they think, over how long they begin, and what they send."""
 
     n_users: int
     think: ThinkConfig
     ramp_ns: int
-    rows: RowsConfig
-    loads: tuple[ModelLoad, ...] = field(default=(), repr=False)  # in the digest, but not of one model
+    rows: RowsConfig  # of a model that has none of its own: part of the digest
+    loads: tuple[ModelLoad, ...] = field(repr=False)  # of each model
 
 
 @dataclass(frozen=True)
@@ -73,17 +70,15 @@ class ClosedPlan:
     n_users: int  # of the whole run: the largest of its phases
     spans: tuple[PhaseSpan, ...]
     phases: tuple[ClosedPhase | None, ...]  # one per span, None for a drain
-    n_variants: int
+    models: tuple[VariantRange, ...]  # which variants are whose
     seed: int
     target: NDArray[np.uint8] | None = (
         None  # index of each user's server, (users,), or of its server for each model where some do not serve all,
         # (users, models); None: there is one, or the worker chooses
     )
-    order: DrawnOrder | None = None  # of the entries of data, where variants are these; None: equally often
-    models: tuple[VariantRange, ...] = ()  # which variants are whose, where there are several; else empty
-    orders: tuple[
-        DrawnOrder | None, ...
-    ] = ()  # as `order`, of each of several models; empty where none has data
+    orders: tuple[DrawnOrder | None, ...] = (
+        None,
+    )  # for each model, of the entries of data, where variants are these; None: equally often
 
     def __post_init__(self) -> None:
         shapes = (self.users.shape, (*self.users.shape, len(self.models)))
@@ -92,6 +87,11 @@ class ClosedPlan:
 
     def __len__(self) -> int:
         return int(self.users.size)
+
+    @property
+    def n_variants(self) -> int:
+        """Of all models: payload variants, or entries of the data."""
+        return sum(one.n_variants for one in self.models)
 
     def sha256(self) -> str:
         """Hex digest of users, phases and seed, of the first steps of the first user in each phase, and of the users'
@@ -102,12 +102,12 @@ class ClosedPlan:
         phases = [(phase, _first_steps(self, index)) for index, phase in enumerate(self.phases)]
         spans = [(span.name, span.kind, span.start_ns, span.end_ns) for span in self.spans]
         stated: tuple[Any, ...] = (self.n_users, spans, phases, self.n_variants, self.seed)
-        if self.order is not None:
-            stated = (*stated, self.order)
-        if self.models:
+        orders: tuple[Any, ...] = self.orders
+        if len(self.models) > 1:
             stated = (*stated, self.models, [phase.loads for phase in self.phases if phase is not None])
-        if self.orders:
-            stated = (*stated, self.orders)
+            orders = (self.orders,)
+        if any(self.orders):
+            stated = (*stated, *orders)
         digest = hashlib.sha256(repr(stated).encode())
         digest.update(np.ascontiguousarray(self.users, dtype="<i8").data)
         if self.target is not None:
@@ -126,7 +126,7 @@ class ClosedPlan:
 
     def targets_of(self, user: int) -> list[int]:
         """The server of the user at that place for each model, 0 where there is one."""
-        n_models = max(len(self.models), 1)
+        n_models = len(self.models)
         if self.target is None:
             return [0] * n_models
         own = self.target[user]
@@ -134,7 +134,7 @@ class ClosedPlan:
 
     def servers_used(self) -> list[list[int]]:
         """The servers at which some user here asks each model."""
-        n_models = max(len(self.models), 1)
+        n_models = len(self.models)
         if self.target is None or self.target.ndim == 1:
             return [[0] if self.target is None else np.unique(self.target).tolist()] * n_models
         return [np.unique(self.target[:, model]).tolist() for model in range(n_models)]
@@ -160,39 +160,22 @@ class ClosedPlan:
     def _step_chunks(
         self, user: int, phase: int, closed: ClosedPhase
     ) -> Iterator[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]:
-        from squall.scenarios.plan.mix import draw_rows
+        from squall.scenarios.plan.mix import request_draws
 
-        streams = [stream(self.seed, name, phase, user) for name in ("think", "rows", "variants")]
-        is_first = True
-        if self.models:
-            draws = self._mixed_draws(user, phase, closed)
-        else:
-            draws = (
-                lambda count: draw_rows(closed.rows, streams[1], count),
-                drawn(self.order, self.n_variants, streams[2], user, closed.n_users),
-            )
-        while True:
-            think_ns = closed.think.draw(streams[0], _CHUNK_STEPS)
-            if is_first:
-                think_ns[0], is_first = 0, False
-            yield think_ns, draws[0](_CHUNK_STEPS), draws[1](_CHUNK_STEPS)
-
-    def _mixed_draws(self, user: int, phase: int, closed: ClosedPhase) -> tuple[Draw, Draw]:
-        """Rows and variants of requests to several models: each by the law of its model, from streams of its own."""
-        from squall.scenarios.plan.mix import draw_rows
-
-        def rows_draw(rows: RowsConfig, rng: np.random.Generator) -> Draw:
-            return lambda count: draw_rows(rows, rng, count)
-
-        dtype, shares = entry_dtype(self.n_variants), [one.share for one in closed.loads]
-        numbers = [drawn_models(shares, stream(self.seed, "models", phase, user)) for _ in "12"]
-        rows, variants, orders = [], [], self.orders or (None,) * len(self.models)
-        for number, (load, own) in enumerate(zip(closed.loads, self.models, strict=True)):
-            rows.append(rows_draw(load.rows, stream(self.seed, "rows", phase, user, number)))
-            rng = stream(self.seed, "variants", phase, user, number)
-            draw = drawn(orders[number], own.n_variants, rng, user, closed.n_users)
-            variants.append(shifted(draw, own.first, dtype))
-        return mixed(numbers[0], rows, np.int32), mixed(numbers[1], variants, dtype)
+        rows, variants = request_draws(
+            self.seed,
+            (phase, user),
+            closed.loads,
+            self.models,
+            self.orders,
+            in_turn=(user, closed.n_users),
+        )
+        think = stream(self.seed, "think", phase, user)
+        for chunk in count():
+            think_ns = closed.think.draw(think, _CHUNK_STEPS)
+            if not chunk:
+                think_ns[0] = 0
+            yield think_ns, rows(_CHUNK_STEPS), variants(_CHUNK_STEPS)
 
     def request_kinds(self) -> set[tuple[int, int]]:
         """Every (rows, variant) that `steps` can give, for encoding before the start."""
@@ -212,8 +195,6 @@ class ClosedPlan:
 
         laws: list[tuple[RowsConfig, range]] = []
         for closed in self.phases:
-            if closed is not None and not closed.loads:
-                laws.append((closed.rows, range(self.n_variants)))
             for load, own in zip(closed.loads, self.models, strict=True) if closed is not None else ():
                 if load.share:
                     laws.append((load.rows, range(own.first, own.first + own.n_variants)))

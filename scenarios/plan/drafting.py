@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import accumulate
@@ -12,25 +11,25 @@ from pathlib import Path
 import numpy as np
 
 from squall.scenarios.arrivals.kinds import OpenArrivals, UserArrivals
-from squall.scenarios.arrivals.replay import TraceArrivals, TraceReplay
+from squall.scenarios.arrivals.replay import FileState, TraceArrivals, changed
 from squall.scenarios.arrivals.scaling import scaled
 from squall.scenarios.arrivals.users import ClosedArrivals
-from squall.scenarios.arrivals.window import Drawn, FileState, changed
 from squall.scenarios.config.clients.data import IN_SEQUENCE, DrawnOrder, TraceOrder
-from squall.scenarios.config.clients.rows import RowsConfig, TraceRows
+from squall.scenarios.config.clients.rows import TraceRows
+from squall.scenarios.config.models import ModelScenario
 from squall.scenarios.config.scenario import PhaseConfig, Scenario
-from squall.scenarios.data.drawing import drawn, entry_dtype
+from squall.scenarios.data.drawing import entry_dtype
 from squall.scenarios.data.named import named_entries
 from squall.scenarios.data.opening import count_entries, faults_at
 from squall.scenarios.errors import ScenarioError
+from squall.scenarios.model_shares import VariantRange, ranges_of
 from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan, ModelLoad
 from squall.scenarios.plan.deal import PlanRule, affinity_of
-from squall.scenarios.plan.growing import PIECE_ROWS, Column
-from squall.scenarios.plan.mix import draw_rows, settled, trace_rows
+from squall.scenarios.plan.growing import Column, pieces
+from squall.scenarios.plan.mix import request_draws, settled, trace_rows
 from squall.scenarios.plan.plan import COLUMNS, VARIANT_TYPES, PhaseSpan, Plan, stream
-from squall.scenarios.shares.drawing import Draw, drawn_models, mixed, shifted
-from squall.scenarios.shares.ranges import VariantRange, ranges_of
 from squall.scenarios.sizes import LARGEST_ARRIVAL_COUNT
+from squall.scenarios.traces.parts.part import TracePart
 
 
 def plan_scenario(scenario: Scenario, seed: int | None = None) -> Plan:
@@ -67,47 +66,30 @@ def plan_closed(scenario: Scenario, seed: int | None = None) -> ClosedPlan:
         n_users=n_users,
         spans=lay_out(scenario.phases),
         phases=phases,
-        n_variants=n_payloads(scenario),
-        seed=scenario.seed if seed is None else seed,
-        order=_drawn_order(scenario),
         models=variant_ranges(scenario),
-        orders=_drawn_orders(scenario),
+        seed=scenario.seed if seed is None else seed,
+        orders=tuple(map(_drawn_order, scenario.models)),
     )
 
 
-def n_payloads(scenario: Scenario) -> int:
-    """Of all models: payload variants, or entries of the data. Raises ScenarioError where these cannot be counted."""
-    return sum(_n_payloads_of(one) for one in scenario.each_model())
+def variant_ranges(scenario: Scenario) -> tuple[VariantRange, ...]:
+    """Which payload variants, or entries of the data, are whose. Raises ScenarioError where these cannot be counted."""
+    return ranges_of([_n_payloads_of(one) for one in scenario.models])
 
 
-def _n_payloads_of(one: Scenario) -> int:
-    """Of the one model of a scenario."""
+def _n_payloads_of(one: ModelScenario) -> int:
     if one.clients.data is None:
         return one.clients.payload_variants
     with faults_at(one):
         return count_entries(one.clients.data)
 
 
-def variant_ranges(scenario: Scenario) -> tuple[VariantRange, ...]:
-    """Which variants, or entries, are whose, where models are several; else none. Raises as `n_payloads`."""
-    if scenario.several is None:
-        return ()
-    return ranges_of([_n_payloads_of(one) for one in scenario.each_model()])
-
-
-def _drawn_order(scenario: Scenario) -> DrawnOrder | None:
+def _drawn_order(one: ModelScenario) -> DrawnOrder | None:
     """Of entries that no trace names; None of variants that squall makes."""
-    data = scenario.clients.data
+    data = one.clients.data
     if data is None:
         return None
     return IN_SEQUENCE if isinstance(data.order, TraceOrder) else data.order
-
-
-def _drawn_orders(scenario: Scenario) -> tuple[DrawnOrder | None, ...]:
-    """Of each of several models, where some have data; else none."""
-    if scenario.several is None or not scenario.has_data:
-        return ()
-    return tuple(_drawn_order(one) for one in scenario.each_model())
 
 
 def lay_out(phases: Sequence[PhaseConfig]) -> tuple[PhaseSpan, ...]:
@@ -126,16 +108,17 @@ class _Draft:
         self._scenario = scenario
         self._seed = seed
         clients = scenario.clients
-        self._n_payloads = n_payloads(scenario)
         self._ranges = variant_ranges(scenario)
-        self._of_variant = np.dtype(entry_dtype(self._n_payloads))
+        self._orders = tuple(map(_drawn_order, scenario.models))
+        n_payloads = sum(one.n_variants for one in self._ranges)
+        self._of_variant = np.dtype(entry_dtype(n_payloads))
         types = {**COLUMNS, "variant": VARIANT_TYPES[self._of_variant]}
         self._columns = {name: Column(dtype) for name, dtype in types.items()}
         is_by_session = clients.deal == "session" or clients.routing.kind in ("sticky", "trace")
         self._n_lanes = clients.sequences.concurrent if clients.sequences is not None else None
         self._affinity = Column("<u4") if is_by_session or self._n_lanes else None
-        self._named = named_entries(clients.data, self._n_payloads) if clients.data is not None else None
-        self._states: dict[Path, FileState] = {}
+        self._named = named_entries(clients.data, n_payloads) if clients.data is not None else None
+        self._states: dict[str, FileState] = {}
 
     def add_phase(self, index: int, start_ns: int) -> None:
         """Draws the arrivals of a phase, then their rows and variants; a drain has none."""
@@ -144,32 +127,43 @@ class _Draft:
             return
         if isinstance(phase.arrivals, UserArrivals):
             raise ValueError(f"phase {phase.name!r} is closed-loop: it has no schedule")
-        rows = settled(self._scenario.rows_of(phase))
+        loads = model_loads(self._scenario, phase)
+        rows = loads[0].rows  # of a trace, where there is one model
         named = self._named if isinstance(phase.arrivals, TraceArrivals) else None
         sizes = {rows.size} if isinstance(rows, TraceRows) else set()
         sizes |= {named.column} if named is not None else set()
         try:
-            replay = None
-            if isinstance(phase.arrivals, TraceArrivals):
-                replay = phase.arrivals.replay(tuple(sorted(sizes)), self._scenario.clients.routing.column)
-            rng = stream(self._seed, "arrivals", index)
-            parts = _parts(replay or phase.arrivals, rng, phase, start_ns)
+            part = self._arrivals(phase.arrivals, phase, stream(self._seed, "arrivals", index), sorted(sizes))
         except (
             ValueError
         ) as error:  # what only the whole phase shows: a rate of 0 throughout, too many pieces
             raise ScenarioError(f"phases.{phase.name}.arrivals: {error}") from error
-        n_before = len(self._columns["offset_ns"])
-        for part in parts:
-            if isinstance(rows, TraceRows):
-                self._columns["rows"].append(trace_rows(rows, part.sizes[rows.size]))
-            if named is not None:
-                entries = named.entries(part.sizes[named.column])
-                self._columns["variant"].append(entries.astype(self._of_variant))
-            self._add(phase, part)
-            self._refuse_too_many(phase, len(self._columns["offset_ns"]) - n_before)
-        if replay is not None:
-            self._refuse_change(replay)
-        self._draw(index, rows, len(self._columns["offset_ns"]) - n_before, named is not None)
+        if len(part) > LARGEST_ARRIVAL_COUNT:
+            raise ScenarioError(
+                f"phase {phase.name!r} has more than the {LARGEST_ARRIVAL_COUNT:,} requests that a plan takes; use a"
+                " shorter phase or a smaller scale"
+            )
+        part.stamp_ns[:] += start_ns
+        if isinstance(rows, TraceRows):
+            self._columns["rows"].append(trace_rows(rows, part.sizes[rows.size]))
+        if named is not None:
+            entries = named.entries(part.sizes[named.column])
+            self._columns["variant"].append(entries.astype(self._of_variant))
+        self._add(phase, part)
+        self._draw(index, loads, len(part), named is not None)
+
+    def _arrivals(
+        self, arrivals: OpenArrivals, phase: PhaseConfig, rng: np.random.Generator, sizes: list[str]
+    ) -> TracePart:
+        """The arrivals of a phase from its beginning on, with what their requests carry where they are a trace's."""
+        if isinstance(arrivals, TraceArrivals):
+            replay = arrivals.replay(rng, phase.drawn_ns, sizes, self._scenario.clients.routing.column)
+            if self._states.setdefault(arrivals.file, replay.state) != replay.state:
+                raise changed(Path(arrivals.file))
+            rows = replay.rows
+        else:
+            rows = TracePart(arrivals.draw(rng, phase.drawn_ns), {})
+        return replace(rows, stamp_ns=scaled(rows.stamp_ns, 1 / (phase.speed or Fraction(1))))
 
     def plan(self, spans: tuple[PhaseSpan, ...]) -> Plan:
         """The plan; the draft is empty afterwards."""
@@ -178,105 +172,46 @@ class _Draft:
         deal: PlanRule = "lane" if self._n_lanes else self._scenario.clients.deal
         return Plan(spans=spans, deal=deal, affinity=affinity, models=self._ranges, **columns)
 
-    def _add(self, phase: PhaseConfig, part: Drawn) -> None:
-        """Offsets on the timeline of the run, and what deals them."""
-        first = len(self._columns["offset_ns"])
-        self._columns["offset_ns"].append(part.offset_ns)
-        if self._affinity is None:
-            return
-        if self._n_lanes is None and part.session is None and phase.kind == "measure":
+    def _add(self, phase: PhaseConfig, part: TracePart) -> None:
+        """Offsets on the timeline of the run, their numbers, and what deals them."""
+        if self._affinity is not None and self._n_lanes is None and part.session is None:
+            self._refuse_no_sessions(phase)
+        first = len(self._columns["seq"])
+        self._columns["offset_ns"].append(part.stamp_ns)
+        for piece in pieces([part.stamp_ns]):
+            seq = np.arange(first + piece.start, first + piece.stop, dtype=np.int64)
+            self._columns["seq"].append(seq)
+            if self._affinity is None:
+                continue
+            if self._n_lanes is not None:
+                self._affinity.append((seq % self._n_lanes).astype(np.uint32))
+            else:
+                self._affinity.append(affinity_of(None if part.session is None else part.session[piece], seq))
+
+    def _draw(self, index: int, loads: Sequence[ModelLoad], count: int, are_named: bool) -> None:
+        """What does not depend on the instants, in pieces of a fixed size: it is part of what a seed means."""
+        rows, variants = request_draws(self._seed, (index,), loads, self._ranges, self._orders)
+        if not isinstance(loads[0].rows, TraceRows):
+            self._columns["rows"].fill(count, rows)
+        if not are_named:
+            self._columns["variant"].fill(count, variants)
+        self._columns["phase"].fill(count, lambda n: np.full(n, index, np.uint8))
+
+    def _refuse_no_sessions(self, phase: PhaseConfig) -> None:
+        if phase.kind == "measure":
             is_dealt = self._scenario.clients.deal == "session"
             key, others = ("deal", "hash or sequence") if is_dealt else ("routing", "random or round-robin")
             raise ScenarioError(
                 f"clients.{key}: the arrivals of phase {phase.name!r} have no sessions; use {others}, or a trace with"
                 " a column of sessions"
             )
-        for start in range(0, len(part), PIECE_ROWS):
-            stop = min(start + PIECE_ROWS, len(part))
-            seq = np.arange(first + start, first + stop, dtype=np.int64)
-            if self._n_lanes is not None:
-                self._affinity.append((seq % self._n_lanes).astype(np.uint32))
-                continue
-            session = None if part.session is None else part.session[start:stop]
-            self._affinity.append(affinity_of(session, seq))
-
-    def _draw(self, index: int, rows: RowsConfig, count: int, are_named: bool) -> None:
-        """What does not depend on the instants, in pieces of a fixed size: it is part of what a seed means."""
-        columns = self._columns
-        of_rows, of_variants = stream(self._seed, "rows", index), stream(self._seed, "variants", index)
-        if self._scenario.several is not None:
-            self._draw_mixed(index, count)
-        elif not isinstance(rows, TraceRows):
-            columns["rows"].fill(count, lambda n: draw_rows(rows, of_rows, n))
-        if self._scenario.several is None and not are_named:
-            columns["variant"].fill(count, drawn(_drawn_order(self._scenario), self._n_payloads, of_variants))
-        columns["phase"].fill(count, lambda n: np.full(n, index, np.uint8))
-        numbers = itertools.count(len(columns["seq"]), PIECE_ROWS)
-        columns["seq"].fill(count, lambda n: np.arange(first := next(numbers), first + n, dtype=np.int64))
-
-    def _draw_mixed(self, index: int, count: int) -> None:
-        """Rows and variants of requests to several models: each by the law of its model, from streams of its own."""
-        scenario, dtype = self._scenario, self._of_variant
-        loads = model_loads(scenario, index)
-        numbers = [
-            drawn_models([one.share for one in loads], stream(self._seed, "models", index)) for _ in "12"
-        ]
-        rows = [
-            _rows_draw(one.rows, stream(self._seed, "rows", index, number))
-            for number, one in enumerate(loads)
-        ]
-        orders = _drawn_orders(scenario) or (None,) * len(loads)
-        variants = [
-            shifted(
-                drawn(order, one.n_variants, stream(self._seed, "variants", index, number)), one.first, dtype
-            )
-            for number, (order, one) in enumerate(zip(orders, self._ranges, strict=True))
-        ]
-        self._columns["rows"].fill(count, mixed(numbers[0], rows, np.int32))
-        self._columns["variant"].fill(count, mixed(numbers[1], variants, dtype))
-
-    def _refuse_too_many(self, phase: PhaseConfig, count: int) -> None:
-        if count > LARGEST_ARRIVAL_COUNT:
-            raise ScenarioError(
-                f"phase {phase.name!r} has more than the {LARGEST_ARRIVAL_COUNT:,} requests that a plan takes; use a"
-                " shorter phase or a smaller scale"
-            )
-
-    def _refuse_change(self, replay: TraceReplay) -> None:
-        state = replay.state
-        assert state is not None
-        if self._states.setdefault(replay.path, state) != state:
-            raise changed(replay.path)
 
 
-def _parts(
-    arrivals: OpenArrivals | TraceReplay, rng: np.random.Generator, phase: PhaseConfig, start_ns: int
-) -> Iterator[Drawn]:
-    """The arrivals of a phase on the timeline of the run: those of a trace in parts, others at once, where they are."""
-    speed = phase.speed or Fraction(1)
-    if isinstance(arrivals, TraceReplay):
-        parts = arrivals.parts(rng, phase.drawn_ns)
-        return (replace(part, offset_ns=scaled(part.offset_ns, 1 / speed) + start_ns) for part in parts)
-    offsets = arrivals.draw(rng, phase.drawn_ns)
-    for first in range(0, offsets.size if speed != 1 else 0, PIECE_ROWS):
-        piece = slice(first, first + PIECE_ROWS)
-        offsets[piece] = scaled(offsets[piece], 1 / speed)
-    offsets += start_ns
-    return iter([Drawn(offsets)])
-
-
-def _rows_draw(rows: RowsConfig, rng: np.random.Generator) -> Draw:
-    return lambda count: draw_rows(rows, rng, count)
-
-
-def model_loads(scenario: Scenario, index: int) -> tuple[ModelLoad, ...]:
-    """What requests of a phase are to each of several models; empty where there is one."""
-    if scenario.several is None:
-        return ()
-    shares = scenario.shares_of(scenario.phases[index])
+def model_loads(scenario: Scenario, phase: PhaseConfig) -> tuple[ModelLoad, ...]:
+    """What requests of a phase are to each model."""
     return tuple(
-        ModelLoad(share, settled(one.rows_of(one.phases[index])))
-        for share, one in zip(shares, scenario.each_model(), strict=True)
+        ModelLoad(share, settled(one.rows_of(phase.rows)))
+        for share, one in zip(scenario.shares_of(phase), scenario.models, strict=True)
     )
 
 
@@ -285,5 +220,5 @@ def _closed_phase(index: int, scenario: Scenario) -> ClosedPhase | None:
     arrivals = phase.arrivals
     if not isinstance(arrivals, ClosedArrivals):
         return None
-    rows = settled(scenario.rows_of(phase))
-    return ClosedPhase(arrivals.users, arrivals.think, arrivals.ramp_ns, rows, model_loads(scenario, index))
+    rows = settled(phase.rows or scenario.clients.rows)
+    return ClosedPhase(arrivals.users, arrivals.think, arrivals.ramp_ns, rows, model_loads(scenario, phase))

@@ -1,10 +1,11 @@
-"""How many rows each request carries."""
+"""How many rows each request carries, and which model, variant or entry it is of."""
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Sequence
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +20,17 @@ from squall.scenarios.config.clients.rows import (
     UniformRows,
     ZipfRows,
 )
+from squall.scenarios.data.drawing import drawn, entry_dtype
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.exact import arrays, draws, scalars
+from squall.scenarios.model_shares import Draw, VariantRange, drawn_models, mixed, shifted
+from squall.scenarios.plan.plan import stream
 from squall.scenarios.traces.parts.options import TraceOptions
 from squall.scenarios.traces.reading import read_trace
+
+if TYPE_CHECKING:
+    from squall.scenarios.config.clients.data import DrawnOrder
+    from squall.scenarios.plan.closed import ModelLoad
 
 
 def draw_rows(config: RowsConfig, rng: np.random.Generator, count: int) -> NDArray[np.int32]:
@@ -48,6 +56,35 @@ def draw_rows(config: RowsConfig, rng: np.random.Generator, count: int) -> NDArr
             raise ValueError("rows of kind 'trace' are those of the trace's own requests, they are not drawn")
         case _:
             assert_never(config)
+
+
+def request_draws(
+    seed: int,
+    place: tuple[int, ...],
+    loads: Sequence[ModelLoad],
+    ranges: Sequence[VariantRange],
+    orders: Sequence[DrawnOrder | None],
+    in_turn: tuple[int, int] = (0, 1),
+) -> tuple[Draw, Draw]:
+    """What draws the rows and the variants of the next n requests of a place: a phase, or a phase and a user.
+
+    `loads`, `ranges`, `orders`: of each model, which draws by its own law from streams of its own; no number of a model
+    is in the place of a sole one's. `in_turn`: the number of the first request and the step to the next, for entries in
+    sequence.
+    """
+    dtype = entry_dtype(ranges[-1].first + ranges[-1].n_variants)
+    rows: list[Draw] = []
+    variants: list[Draw] = []
+    for number, (load, own, order) in enumerate(zip(loads, ranges, orders, strict=True)):
+        where = (*place, number) if len(loads) > 1 else place
+        rows.append(partial(draw_rows, load.rows, stream(seed, "rows", *where)))
+        draw = drawn(order, own.n_variants, stream(seed, "variants", *where), *in_turn)
+        variants.append(shifted(draw, own.first, dtype))
+    if len(loads) == 1:
+        return rows[0], variants[0]
+    shares = [load.share for load in loads]
+    by_rows, by_variants = (drawn_models(shares, stream(seed, "models", *place)) for _ in "12")
+    return mixed(by_rows, rows, np.int32), mixed(by_variants, variants, dtype)
 
 
 def trace_rows(config: TraceRows | EmpiricalRows, sizes: NDArray[np.int64]) -> NDArray[np.int32]:

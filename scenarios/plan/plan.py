@@ -11,9 +11,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from squall.scenarios.model_shares import ONE_MODEL, VariantRange, models_of
 from squall.scenarios.plan.deal import PlanRule, workers_of
 from squall.scenarios.plan.growing import pieces
-from squall.scenarios.shares.ranges import VariantRange, models_of
 
 COLUMNS = {"seq": "<i8", "offset_ns": "<i8", "phase": "<u1", "rows": "<i4", "variant": "<u1"}
 VARIANT_TYPES = {np.dtype(np.uint8): "<u1", np.dtype(np.uint16): "<u2", np.dtype(np.uint32): "<u4"}
@@ -57,7 +57,7 @@ class Plan:
         # parts have none
     )
     target: NDArray[np.uint8] | None = None  # index of the server; None: there is one, or the worker chooses
-    models: tuple[VariantRange, ...] = ()  # which variants are whose, where there are several; else empty
+    models: tuple[VariantRange, ...] = ONE_MODEL  # which variants are whose
 
     def __post_init__(self) -> None:
         for name, dtype in self.columns.items():
@@ -106,7 +106,7 @@ class Plan:
             for name, dtype in self.columns.items()
         }
         content = {"n": len(self), "spans": [_span_key(span) for span in self.spans], "columns": digests}
-        if self.models:
+        if len(self.models) > 1:
             content["models"] = [(one.first, one.n_variants) for one in self.models]
         return hashlib.sha256(json.dumps(content).encode("ascii")).hexdigest()
 
@@ -122,9 +122,7 @@ def kinds_of(codes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.in
 
 
 def codes_by_model(codes: NDArray[np.int64], models: Sequence[VariantRange]) -> tuple[NDArray[np.int64], ...]:
-    """Those of each model, sorted as `codes` are, its variants counted from 0; all of them where `models` is empty."""
-    if not models:
-        return (codes,)
+    """Those of each model, sorted as `codes` are, its variants counted from 0."""
     rows, variants = kinds_of(codes)
     numbers = models_of(variants, models)
     return tuple(

@@ -21,11 +21,11 @@ from squall.scenarios.config.clients.routing import NO_MIRROR, RoutingConfig
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.exact import arrays
 from squall.scenarios.exact.hashing import mix64
+from squall.scenarios.model_shares import models_of
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.deal import affinity_of
 from squall.scenarios.plan.growing import PIECE_ROWS, Column, pieces
 from squall.scenarios.plan.plan import Plan
-from squall.scenarios.shares.ranges import models_of
 from squall.scenarios.sizes import LARGEST_ARRIVAL_COUNT, LARGEST_SERVER_COUNT
 from squall.scenarios.traces.parts.part import session_number
 from squall.scenarios.units import digits_text

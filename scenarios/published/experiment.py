@@ -15,10 +15,10 @@ from squall.scenarios.config.loader import read_mapping, resolve_paths, section_
 from squall.scenarios.config.overrides import set_value
 from squall.scenarios.config.problems import nearest
 from squall.scenarios.errors import ScenarioError
-from squall.scenarios.experiments.experiment import Experiment, experiment_of
-from squall.scenarios.experiments.file import ExperimentFile
-from squall.scenarios.published.file import PartConfig, PublishedFile, Settings
-from squall.scenarios.published.probe import ProbeConfig, probe_from_mapping
+from squall.scenarios.experiment import Experiment, ExperimentFile, experiment_of
+from squall.scenarios.fields import Section
+from squall.scenarios.published.file import PublishedFile, Settings
+from squall.scenarios.published.probe import OperatorProbe, PipelineProbe, ProbeConfig
 
 _LONGEST_NAME = 64
 _FOLDER = "squall.scenarios.published"
@@ -32,21 +32,13 @@ class PublishedExperiment:
     path: Path
     parts: Mapping[str, Experiment]
     is_small: bool
-    probe: ProbeConfig | None = None
+    probe: OperatorProbe | PipelineProbe | None = None
 
     def digest(self) -> str:
         """Equal for equal experiments: of all that is run, and of what was published."""
         said = [self.file.model_dump(mode="json"), self.is_small]
         said += [[name, part.described()] for name, part in self.parts.items()]
         return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
-
-
-@dataclass(frozen=True)
-class _Asked:
-    is_small: bool
-    seed: int | None
-    repeats: int | None
-    allow_env: Collection[str]
 
 
 def bundled_names() -> tuple[str, ...]:
@@ -67,12 +59,54 @@ def load_published(
     ScenarioError, one line."""
     path = _path_of(asked)
     file = section_from_mapping(PublishedFile, read_mapping(path, "published experiment"), str(path))
+    small: Settings = file.small.set if is_small else {}
     if file.probe is not None:
-        probe = probe_from_mapping(file.probe.model_dump(mode="json"), file.small.set if is_small else {})
-        return PublishedExperiment(file, path, {}, is_small, probe)
-    asked_for = _Asked(is_small, seed, repeats, allow_env)
-    parts = {name: _part(path, file, name, part, asked_for) for name, part in file.parts.items()}
+        return PublishedExperiment(file, path, {}, is_small, _changed(file.probe, small))
+    parts = {}
+    for name, part in file.parts.items():
+        settings = {**part.set, **small}  # these win over those of a row
+        stated_repeats = file.small.repeats if is_small else part.repeats
+        said = {
+            "name": f"{file.name}-{name}"[:_LONGEST_NAME],
+            "scenario": _scenario(path, file, name, settings),
+            "seed": seed,
+            "repeats": min(stated_repeats, repeats or stated_repeats),
+            "order": part.order,
+            "confirm": 0,
+        }
+        stated = section_from_mapping(
+            ExperimentFile, said, f"{path}: {'small' if is_small else f'parts.{name}'}"
+        )
+        cells = {
+            row.name: _in_order(row.set, settings, row.small if is_small else {})
+            for row in file.rows
+            if part.rows is None or row.name in part.rows
+        }
+        parts[name] = experiment_of(path, stated, stated.scenario, cells, allow_env)
     return PublishedExperiment(file, path, parts, is_small)
+
+
+def probe_from_mapping(stated: Mapping[str, Any]) -> OperatorProbe | PipelineProbe:
+    """The probe that a file states so. Raises ScenarioError."""
+    return section_from_mapping(_Probe, {"probe": stated}, "small").probe
+
+
+class _Probe(Section):
+    probe: ProbeConfig
+
+
+def _changed(probe: OperatorProbe | PipelineProbe, settings: Settings) -> OperatorProbe | PipelineProbe:
+    """The probe with these key paths (`schedule.active`) set. Raises ScenarioError."""
+    mapping = probe.model_dump(mode="json")
+    for path, value in settings.items():
+        *above, last = path.split(".")
+        section = mapping
+        for key in above:
+            section = section.setdefault(key, {})
+            if not isinstance(section, dict):
+                raise ScenarioError(f"small.set: probe.{path}: {key} holds no keys")
+        section[last] = value
+    return probe_from_mapping(mapping)
 
 
 def _path_of(asked: str) -> Path:
@@ -82,39 +116,21 @@ def _path_of(asked: str) -> Path:
     if asked.endswith((".yaml", ".yml")):
         return Path(asked)
     guess = nearest(asked, names)
-    hint = (
-        f"did you mean {guess!r}?" if guess else f"there are {', '.join(names)}, or the path of a YAML file"
-    )
+    known = f"there are {', '.join(names)}, or the path of a YAML file"
+    hint = f"did you mean {guess!r}?" if guess else known
     raise ScenarioError(f"{asked}: there is no such experiment, {hint}")
 
 
-def _part(path: Path, file: PublishedFile, name: str, part: PartConfig, asked: _Asked) -> Experiment:
-    """Settings of a part, and of the rehearsal, come after those of the row, and win."""
-    is_small, stated_repeats = asked.is_small, file.small.repeats if asked.is_small else part.repeats
-    same: Settings = {**part.set, **(file.small.set if is_small else {})}
-    base: dict[str, Any] = copy.deepcopy(dict(file.scenario or {}))
-    base.setdefault("name", file.name)
+def _scenario(path: Path, file: PublishedFile, part: str, settings: Settings) -> dict[str, Any]:
+    """The scenario of a part, its paths absolute."""
+    mapping: dict[str, Any] = {"name": file.name, **copy.deepcopy(file.scenario or {})}
     try:
-        for key, value in same.items():
-            set_value(base, key, copy.deepcopy(value))
+        for key, value in settings.items():
+            set_value(mapping, key, copy.deepcopy(value))
     except ScenarioError as error:
-        raise ScenarioError(f"{path}: parts.{name}: {error}") from error
-    resolve_paths(base, path.parent)
-    said = {
-        "name": f"{file.name}-{name}"[:_LONGEST_NAME],
-        "scenario": base,
-        "seed": asked.seed,
-        "repeats": min(stated_repeats, asked.repeats or stated_repeats),
-        "order": part.order,
-        "confirm": 0,
-    }
-    stated = section_from_mapping(ExperimentFile, said, f"{path}: {'small' if is_small else f'parts.{name}'}")
-    cells = {
-        row.name: _in_order(row.set, same, row.small if is_small else {})
-        for row in file.rows
-        if part.rows is None or row.name in part.rows
-    }
-    return experiment_of(path, stated, base, cells, asked.allow_env)
+        raise ScenarioError(f"{path}: parts.{part}: {error}") from error
+    resolve_paths(mapping, path.parent)
+    return mapping
 
 
 def _in_order(*settings: Settings) -> Settings:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Iterable
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from squall.scenarios.experiments.file import Order
+from squall.scenarios.experiment import Order
 from squall.scenarios.fields import Count, Number, Section, Slug, Text
 from squall.scenarios.published.figures import FIGURES
 from squall.scenarios.published.probe import ProbeConfig
@@ -17,39 +18,40 @@ Settings = dict[str, Any]
 """Key paths of a scenario, and their values."""
 
 
+_LEAST = {"gain_ratio": -1.0}
+_MOST = 1e18
+"""Of any figure: 30 years in ns."""
+
+
 def _figures(value: object) -> object:
     """Texts of durations become ns."""
     if not isinstance(value, dict):
         return value
-    unknown = [name for name in value if name not in FIGURES]
-    if unknown:
-        raise ValueError(f"{unknown[0]}: unknown figure, there are {', '.join(FIGURES)}")
-    return {name: _value(name, one) for name, one in value.items()}
+    _refuse_unknown(value, FIGURES, "figure")
+    return {name: _stated(name, stated) for name, stated in value.items()}
 
 
-def _value(name: str, value: object) -> object:
+def _stated(name: str, stated: object) -> object:
     """Raises ValueError for what the figure cannot be."""
-    if isinstance(value, list | tuple):
-        ends = tuple(_value(name, one) for one in value)
-        if len(ends) == 2 and isinstance(ends[0], int | float) and isinstance(ends[1], int | float):
-            if ends[0] > ends[1]:
-                raise ValueError(f"{name}: the least of a range comes first, {value[0]} is above {value[1]}")
-        elif any(isinstance(one, str) for one in ends):
-            raise ValueError(f"{name}: a range has two numbers")
-        return ends
     unit = FIGURES[name].unit
-    if unit == "ns" and isinstance(value, str):
-        return parse_duration(value)
-    if isinstance(value, bool) or (unit == "text") != isinstance(value, str):
-        raise ValueError(f"{name}: {value!r} is no {'text' if unit == 'text' else 'number'}")
-    if isinstance(value, int | float) and not _LEAST.get(name, 0.0) <= value <= _MOST:
-        raise ValueError(f"{name}: {str(value)[:20]} cannot be, it is {_LEAST.get(name, 0.0):g} to {_MOST:g}")
-    return value
-
-
-_LEAST = {"gain_ratio": -1.0}
-_MOST = 1e18
-"""Of any figure: 30 years in ns."""
+    is_range = isinstance(stated, list | tuple)
+    ends: list[Any] = [
+        parse_duration(end) if unit == "ns" and isinstance(end, str) else end
+        for end in (stated if isinstance(stated, list | tuple) else [stated])
+    ]
+    for end in ends:
+        if unit == "text":
+            if is_range or not isinstance(end, str):
+                raise ValueError(f"{name}: {stated!r} is no text")
+        elif isinstance(end, bool) or not isinstance(end, int | float):
+            raise ValueError(f"{name}: {end!r} is no number")
+        elif not _LEAST.get(name, 0.0) <= end <= _MOST:
+            raise ValueError(
+                f"{name}: {str(end)[:20]} cannot be, it is {_LEAST.get(name, 0.0):g} to {_MOST:g}"
+            )
+    if is_range and ends != sorted(ends):
+        raise ValueError(f"{name}: the least of a range comes first, not {stated!r}")
+    return tuple(ends) if is_range else ends[0]
 
 
 def _one_line(text: str) -> str:
@@ -114,20 +116,18 @@ class ClaimConfig(Section):
 
     @model_validator(mode="after")
     def _is_whole(self) -> ClaimConfig:
-        if self.figure not in FIGURES:
-            raise ValueError(f"figure: unknown figure {self.figure!r}, there are {', '.join(FIGURES)}")
-        if self.at_least is None and self.at_most is None and self.equals is None:
-            raise ValueError("says no bound: give at_least, at_most or equals")
-        if self.equals is not None and (self.at_least is not None or self.at_most is not None):
-            raise ValueError("equals: stands alone, without at_least and at_most")
+        _refuse_unknown([self.figure], FIGURES, "figure: figure")
+        is_text = FIGURES[self.figure].unit == "text"
+        is_bounded = self.at_least is not None or self.at_most is not None
+        if is_bounded == (self.equals is not None):
+            raise ValueError("says no one bound: give equals, or at_least and at_most")
         if self.at_least is not None and self.at_most is not None and self.at_least > self.at_most:
             raise ValueError(f"at_least: {self.at_least:g} is above at_most, {self.at_most:g}")
         if self.to == self.of:
             raise ValueError(f"to: {self.to!r} is the row itself")
-        if FIGURES[self.figure].unit == "text":
-            if self.equals is None or self.to is not None:
-                raise ValueError(f"figure: {self.figure} is a text: give equals, and no other row")
-        elif self.equals is not None and not _is_number(self.equals):
+        if is_text and (is_bounded or self.to is not None):
+            raise ValueError(f"figure: {self.figure} is a text: give equals, and no other row")
+        if not is_text and self.equals is not None and not _is_number(self.equals):
             raise ValueError(f"equals: {self.equals!r} is no number, and {self.figure} is one")
         return self
 
@@ -168,41 +168,33 @@ class PublishedFile(Section):
         twice = [name for index, name in enumerate(names) if name in names[:index]]
         if twice:
             raise ValueError(f"rows: the name {twice[0]!r} is used twice")
-        for part_name, part in self.parts.items():
-            strange = [name for name in part.gives if name not in FIGURES]
-            if strange:
-                raise ValueError(
-                    f"parts.{part_name}.gives: unknown figure {strange[0]!r}, there are {', '.join(FIGURES)}"
-                )
-            _refuse_strange(part.rows or (), names, f"parts.{part_name}.rows")
-        if self.scenario is not None and not (self.rows and self.parts):
+        for name, part in self.parts.items():
+            _refuse_unknown(part.gives, FIGURES, f"parts.{name}.gives: figure")
+            _refuse_unknown(part.rows or (), names, f"parts.{name}.rows: row")
+        if self.probe is None and not (self.rows and self.parts):
             raise ValueError("a scenario needs rows and parts")
         if self.probe is not None:
             if self.parts:
                 raise ValueError("parts: a probe has none, its rows are those that it measures")
-            changing = next((row.name for row in self.rows if row.set or row.small), None)
-            if changing is not None:
-                raise ValueError(
-                    f"rows: {changing!r} sets keys, which rows of a probe cannot: all are of one run"
-                )
-            _refuse_strange(names, list(self.probe.rows), "rows")
+            for row in self.rows:
+                if row.set or row.small:
+                    raise ValueError(f"rows: {row.name!r} sets keys, but all rows of a probe are of one run")
+            _refuse_unknown(names, self.probe.rows, "rows: row")
             names = list(self.probe.rows)
         for index, claim in enumerate(self.claims):
-            _refuse_strange([one for one in (claim.of, claim.to) if one], names, f"claims[{index}]")
-            if self.parts:
-                self._refuse_not_given(claim, f"claims[{index}]")
+            for name in (claim.of, claim.to or claim.of):
+                _refuse_unknown([name], names, f"claims[{index}]: row")
+                if self.parts and not any(
+                    claim.figure in part.gives and (part.rows is None or name in part.rows)
+                    for part in self.parts.values()
+                ):
+                    raise ValueError(
+                        f"claims[{index}]: no part gives {claim.figure} of {name!r}: add it to a part's gives"
+                    )
         return self
 
-    def _refuse_not_given(self, claim: ClaimConfig, where: str) -> None:
-        for row in (claim.of, claim.to or claim.of):
-            giving = [one for one in self.parts.values() if claim.figure in one.gives]
-            if not any(one.rows is None or row in one.rows for one in giving):
-                raise ValueError(
-                    f"{where}: no part gives {claim.figure} of {row!r}: add it to a part's gives"
-                )
 
-
-def _refuse_strange(used: tuple[str, ...] | list[str], names: list[str], where: str) -> None:
-    strange = [name for name in used if name not in names]
-    if strange:
-        raise ValueError(f"{where}: there is no row {strange[0]!r}, there are {', '.join(names)}")
+def _refuse_unknown(used: Iterable[str], known: Collection[str], what: str) -> None:
+    unknown = next((name for name in used if name not in known), None)
+    if unknown is not None:
+        raise ValueError(f"{what} {unknown!r} is unknown, there are {', '.join(known)}")

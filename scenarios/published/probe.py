@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from squall.scenarios.errors import ScenarioError
 from squall.scenarios.fields import Count, Section, Whole
 
 Device = Literal["gpu", "cpu"]
@@ -126,28 +124,3 @@ class PipelineProbe(Section):
 
 
 ProbeConfig = Annotated[OperatorProbe | PipelineProbe, Field(discriminator="kind")]
-_ADAPTER: TypeAdapter[OperatorProbe | PipelineProbe] = TypeAdapter(ProbeConfig)
-
-
-def probe_from_mapping(
-    stated: Mapping[str, Any], changes: Mapping[str, Any] | None = None
-) -> OperatorProbe | PipelineProbe:
-    """The probe of a file, with the key paths of `changes` (`schedule.active: 3`) set. Raises ScenarioError."""
-    changed: dict[str, Any] = dict(stated)
-    for path, value in (changes or {}).items():
-        place = changed
-        *above, last = path.split(".")
-        for key in above:
-            inner = place.get(key)
-            if not isinstance(inner, Mapping | None):
-                raise ScenarioError(f"probe.{path}: {key} holds no keys")
-            place[key] = dict(inner or {})
-            place = place[key]
-        place[last] = value
-    try:
-        return _ADAPTER.validate_python(changed)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        where = ".".join(str(part) for part in first["loc"] if part not in ("operator", "pipeline"))
-        what = first["msg"].removeprefix("Value error, ")
-        raise ScenarioError(f"probe{'.' if where else ''}{where}: {what}") from error

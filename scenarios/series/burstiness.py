@@ -37,8 +37,10 @@ def window_counts(
     """Instants per whole window of `window_ns` from `start_ns` on, (n_windows,) int64. Any order."""
     n_windows = max(0, (end_ns - start_ns) // window_ns)
     counts = np.zeros(n_windows, dtype=np.int64)
-    for piece in _pieces(times_ns):
-        place = (_within(piece, start_ns, start_ns + n_windows * window_ns) - start_ns) // window_ns
+    last_ns = start_ns + n_windows * window_ns
+    for begin in range(0, times_ns.size, _PIECE):
+        piece = times_ns[begin : begin + _PIECE]
+        place = (piece[(piece >= start_ns) & (piece < last_ns)] - start_ns) // window_ns
         if place.size:
             low = int(place.min())
             found = np.bincount(place - low)
@@ -77,8 +79,9 @@ def idc_shifted(
     """
     if (end_ns - start_ns) // window_ns < least_windows:
         return None
+    # Sample variance over mean, from the sums of counts and of their squares; exact integers until the end.
     found = [
-        _dispersion(total, squares, n_windows)
+        (n_windows * squares - total * total) / ((n_windows - 1) * total)
         for total, squares, n_windows in _grid_sums(times_ns, window_ns, start_ns, end_ns)
         if n_windows >= least_windows and total
     ]
@@ -90,14 +93,12 @@ def local_window_ns(span_ns: int) -> int:
     return LOCAL_WINDOW_NS if span_ns >= 3 * LOCAL_WINDOW_NS else max(1, span_ns // 10)
 
 
-def local_c2s(
-    times_ns: NDArray[np.int64], start_ns: int, end_ns: int, window_ns: int | None = None
-) -> NDArray[np.float64]:
+def local_c2s(times_ns: NDArray[np.int64], start_ns: int, end_ns: int) -> NDArray[np.float64]:
     """c2 of the gaps inside each window with 50 arrivals or more.
 
     What is left at the end is a window from nine tenths of the length on: a span ends with its last arrival.
     """
-    width_ns = local_window_ns(end_ns - start_ns) if window_ns is None else window_ns
+    width_ns = local_window_ns(end_ns - start_ns)
     n_windows = (end_ns - start_ns + width_ns // 10) // width_ns
     edges = start_ns + width_ns * np.arange(n_windows + 1)
     places = np.searchsorted(times_ns, edges)
@@ -106,14 +107,12 @@ def local_c2s(
     return np.array([c2 for c2 in found if c2 is not None], dtype=np.float64)
 
 
-def local_c2(
-    times_ns: NDArray[np.int64], start_ns: int, end_ns: int, window_ns: int | None = None
-) -> float | None:
+def local_c2(times_ns: NDArray[np.int64], start_ns: int, end_ns: int) -> float | None:
     """Median of `local_c2s`: the burstiness that is left when the rate's drift is out; None without a window.
 
     Of sorted instants. A c2 far above it comes from the drift, not from the gaps.
     """
-    found = local_c2s(times_ns, start_ns, end_ns, window_ns)
+    found = local_c2s(times_ns, start_ns, end_ns)
     return float(np.median(found)) if found.size else None
 
 
@@ -252,11 +251,6 @@ def busiest_window(
     return best
 
 
-def _dispersion(total: int, squares: int, n_windows: int) -> float:
-    """Sample variance over mean, from the sums of counts and of their squares; exact integers until the end."""
-    return (n_windows * squares - total * total) / ((n_windows - 1) * total)
-
-
 def _grid_sums(
     times_ns: NDArray[np.int64], window_ns: int, start_ns: int, end_ns: int
 ) -> Iterator[tuple[int, int, int]]:
@@ -283,12 +277,3 @@ def _sparse_sums(
         total += int(counts.sum())
         squares += int(np.dot(counts, counts))
     return total, squares, n_windows
-
-
-def _pieces(times_ns: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    for begin in range(0, times_ns.size, _PIECE):
-        yield times_ns[begin : begin + _PIECE]
-
-
-def _within(times_ns: NDArray[np.int64], start_ns: int, end_ns: int) -> NDArray[np.int64]:
-    return times_ns[(times_ns >= start_ns) & (times_ns < end_ns)]

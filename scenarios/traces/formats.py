@@ -2,57 +2,33 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
-from typing import Literal
 
 from squall.scenarios.traces import logs
 from squall.scenarios.traces.instants import is_stamp, stamp_kind
 from squall.scenarios.traces.parts.faults import RowFault, no_column, shown
 from squall.scenarios.traces.parts.names import session_column, stamp_column, stamp_side, unit_of_name
-from squall.scenarios.traces.parts.options import NS_PER_UNIT, TraceOptions, TraceUnit
+from squall.scenarios.traces.parts.options import TraceOptions, TraceUnit
 from squall.scenarios.traces.rows import Fields, Source
 from squall.scenarios.traces.servegen import servegen_source
-from squall.scenarios.traces.stamps import Reading, instants_of, named, read_stamps
+from squall.scenarios.traces.stamps import Reading, named, read_stamps
 from squall.scenarios.traces.tables import (
     Table,
     columnar,
     delimited,
     json_lines,
     lines_of,
+    parse_entry,
     schedule,
     sniff_delimiter,
     split_line,
 )
-from squall.scenarios.traces.text import first_line, read_head
-
-TraceFormat = Literal[
-    "azure-llm",
-    "burstgpt",
-    "mooncake",
-    "bailian",
-    "intervals",
-    "fixed-schedule",
-    "servegen",
-    "common-log",
-    "combined-log",
-    "alb-log",
-    "elb-log",
-    "envoy-log",
-    "haproxy-log",
-    "w3c-log",
-    "counts",
-    "csv",
-    "jsonl",
-    "lines",
-    "parquet",
-    "arrow",
-]
+from squall.scenarios.traces.text import Block, first_bytes, read_head, whole_lines
 
 _COUNTS = ("count", "counts", "requests", "arrivals", "n_requests", "invocations")
 _BIN_UNITS: dict[str, TraceUnit] = {"second": "s", "seconds": "s", "sec": "s", "millisecond": "ms"}
@@ -74,23 +50,24 @@ class Opening:
 
     @cached_property
     def magic(self) -> bytes:
-        """The file's own first 6 bytes."""
-        with self.path.open("rb") as file:
-            return file.read(6)
+        return first_bytes(self.path)
 
     @cached_property
     def head(self) -> bytes:
         """The first bytes of the text, uncompressed."""
         head = read_head(self.path)
-        first_line(head)
         if b"\0" in head:
             raise RowFault(1, "a NUL byte: this is no text, Parquet or Arrow file; name the format")
         return head
 
     @cached_property
+    def lines(self) -> Block:
+        return whole_lines(self.head)
+
+    @property
     def line(self) -> bytes:
         """The first line that is not blank."""
-        return first_line(self.head)[1]
+        return self.lines.lines[0]
 
     @property
     def text(self) -> str:
@@ -106,11 +83,9 @@ class Opening:
     @cached_property
     def keys(self) -> set[str]:
         """The keys of that line, if it is an object of JSON lines."""
-        try:
-            entry = json.loads(self.line) if self.is_json else None
-        except (ValueError, RecursionError):
-            entry = None
-        return set(entry) if isinstance(entry, dict) and "data" not in entry else set()
+        with suppress(ValueError):
+            return {*parse_entry(self.line)} if self.is_json else set()
+        return set()
 
     @cached_property
     def cells(self) -> list[str]:
@@ -118,7 +93,7 @@ class Opening:
         try:
             return split_line(self.line, sniff_delimiter(self.line))
         except ValueError as error:
-            raise RowFault(first_line(self.head)[0], f"{error}; name the format") from error
+            raise RowFault(int(self.lines.rows[0]), f"{error}; name the format") from error
 
     def has(self, *names: str) -> bool:
         """Whether all are cells of that line, in letters of any case."""
@@ -168,11 +143,11 @@ class Columns:
         """The rows of `table` with these columns. Raises RowFault for one that is missing, or open to doubt."""
         if self.stamp is None:
             reading = read_stamps(table.sample, options, row=table.row)
-            stamp, unit = reading.stamp, reading.unit
+            stamp = reading.stamp
         else:
             stamp = named(table.names, options.column or self.stamp, table.row)
-            reading, unit = Reading(self.stamp if options.column is None else stamp), None
-        unit = unit or options.unit or unit_of_name(stamp)
+            reading = Reading(stamp if options.column else self.stamp)
+        unit = reading.unit or options.unit or unit_of_name(stamp)
         if unit is None and stamp in table.unitless:
             what = f"the column {stamp!r} is {table.unitless[stamp]} without a unit"
             raise RowFault(None, f"{what}; state the unit: ns, us, ms or s")
@@ -232,24 +207,19 @@ def _intervals(path: Path, options: TraceOptions) -> Source:
 
 
 def _counts(path: Path, options: TraceOptions) -> Source:
-    """Counts of arrivals per bin: each stands at the start of its bin, within whose width it may be spread again.
-
-    The width is the smallest step between the first bins, one unit where there is but one.
-    """
+    """Counts of arrivals per bin: each stands at the start of its bin, within whose width it may be spread again."""
     table = delimited(path)
     if all(map(is_stamp, table.names)):
         table = delimited(path, (options.column or "second", "count"))
     count = next((name for name in table.names if name.strip().lower() in _COUNTS), None)
     if count is None:
         raise no_column(table.names, "count")
-    others = [name for name in table.names if name != count]
-    stamp = named(table.names, options.column or (others or ["second"])[0], table.row)
+    others = [name for name in table.names if name != count] or ["second"]
+    stamp = named(table.names, options.column or others[0], table.row)
     unit = options.unit or _BIN_UNITS.get(stamp.strip().lower()) or unit_of_name(stamp) or "s"
-    options = replace(options, column=None, session=None, unit=unit)
-    source = Columns(stamp, (count,), has_sessions=False).source(table, options)
-    stamps = [ns for ns in instants_of(table.sample[stamp][:100], unit) if ns is not None]
-    steps = [after - before for before, after in pairwise(stamps) if after > before]
-    return replace(source, reading=None, tick_ns=min(steps, default=NS_PER_UNIT[unit]))
+    columns = Columns(stamp, (count,), has_sessions=False)
+    source = columns.source(table, replace(options, column=None, session=None, unit=unit))
+    return replace(source, reading=None, are_counts=True)
 
 
 @dataclass(frozen=True)
@@ -260,122 +230,96 @@ class Format:
     is not of this format.
     """
 
-    name: TraceFormat
     recognise: Callable[[Opening], object] | None
     read: Read
 
 
-FORMATS = (
-    Format("parquet", lambda opening: opening.magic[:4] == b"PAR1", _columnar),
-    Format(
-        "arrow",
-        lambda opening: opening.magic == b"ARROW1" or opening.magic[:4] == b"\xff\xff\xff\xff",
-        _columnar,
-    ),
-    Format(
-        "bailian",
+def _log(pattern: str, read: Read) -> Format:
+    return Format(lambda opening: opening.is_line_of(pattern), read)
+
+
+FORMATS = {
+    "parquet": Format(lambda opening: opening.magic[:4] == b"PAR1", _columnar),
+    "arrow": Format(lambda opening: opening.magic.startswith((b"ARROW1", b"\xff\xff\xff\xff")), _columnar),
+    "bailian": Format(
         lambda opening: opening.keys >= {"chat_id", "parent_chat_id"},
         _table(json_lines, Columns("timestamp", _TOKENS, parent="parent_chat_id")),
     ),
-    Format(
-        "mooncake",
+    "mooncake": Format(
         lambda opening: opening.keys >= {"timestamp", *_TOKENS},
         _table(json_lines, Columns("timestamp", _TOKENS, "ms")),
     ),
-    Format(
-        "fixed-schedule",
-        lambda opening: re.match(rb'\s*\{\s*"data"', opening.head) is not None,
+    "fixed-schedule": Format(
+        lambda opening: re.match(rb'\s*\{\s*"data"', opening.head),
         _fixed_schedule,
     ),
-    Format("jsonl", lambda opening: opening.is_json, _table(json_lines, Columns(unit="ms"))),
-    Format("combined-log", lambda opening: opening.is_line_of(logs.COMBINED), logs.web_log),
-    Format("common-log", lambda opening: opening.is_line_of(logs.COMMON), logs.web_log),
-    Format("alb-log", lambda opening: opening.is_line_of(logs.ALB), logs.alb_log),
-    Format(
-        "elb-log",
-        lambda opening: opening.is_line_of(logs.ELB),
+    "jsonl": Format(lambda opening: opening.is_json, _table(json_lines, Columns(unit="ms"))),
+    "combined-log": _log(logs.COMBINED, logs.web_log),
+    "common-log": _log(logs.COMMON, logs.web_log),
+    "alb-log": _log(logs.ALB, logs.alb_log),
+    "elb-log": _log(
+        logs.ELB,
         logs.plain_log(
-            logs.ELB,
-            "a classic load balancer's log: time elb client:port backend:port three times …",
-            "s",
+            logs.ELB, "a classic load balancer's log: time elb client:port backend:port three times …", "s"
         ),
     ),
-    Format(
-        "envoy-log",
-        lambda opening: opening.is_line_of(logs.ENVOY),
+    "envoy-log": _log(
+        logs.ENVOY,
         logs.plain_log(
             logs.ENVOY,
             'Envoy\'s default access log: [time] "request" code flags received sent duration',
             "ms",
         ),
     ),
-    Format(
-        "haproxy-log",
-        lambda opening: opening.is_line_of(logs.HAPROXY),
+    "haproxy-log": _log(
+        logs.HAPROXY,
         logs.plain_log(
-            logs.HAPROXY,
-            "HAProxy's log: client:port [accept date] frontend backend/server timers …",
-            "ms",
+            logs.HAPROXY, "HAProxy's log: client:port [accept date] frontend backend/server timers …", "ms"
         ),
     ),
-    Format(
-        "w3c-log",
-        lambda opening: opening.line.startswith(b"#") and b"#Fields:" in opening.head,
-        logs.w3c_log,
+    "w3c-log": Format(
+        lambda opening: opening.line.startswith(b"#") and b"#Fields:" in opening.head, logs.w3c_log
     ),
-    Format(
-        "azure-llm",
+    "azure-llm": Format(
         lambda opening: opening.has("timestamp", *_AZURE[:2]),
         _table(delimited, Columns("timestamp", _AZURE, is_sure=True, n_required=2, has_sessions=False)),
     ),
-    Format(
-        "burstgpt",
+    "burstgpt": Format(
         lambda opening: opening.has("timestamp", *_BURSTGPT[:2]),
         _table(delimited, Columns("timestamp", _BURSTGPT, is_sure=True, n_required=2)),
     ),
-    Format(
-        "servegen",
+    "servegen": Format(
         lambda opening: (
             opening.has("rate", "shape", "scale") or _SERVEGEN_ROW.fullmatch(opening.text.strip())
         ),
         servegen_source,
     ),
-    Format(
-        "counts",
+    "counts": Format(
         lambda opening: len(opening.cells) == 2 and opening.cells[1].strip().lower() in _COUNTS,
         _counts,
     ),
-    Format("lines", lambda opening: opening.is_value, _lines),
-    Format("csv", lambda opening: opening.is_header, _table(delimited, Columns())),
-    Format(
-        "intervals",
-        None,  # the lines look like stamps
-        _intervals,
-    ),
-)
+    "lines": Format(lambda opening: opening.is_value, _lines),
+    "csv": Format(lambda opening: opening.is_header, _table(delimited, Columns())),
+    "intervals": Format(None, _intervals),  # the lines look like stamps
+}
 """Every format, in the order in which a file is tried: what is told from fewer bytes or says more comes first."""
 
 
-def record_of(name: str) -> Format:
-    """The format of a name of `TraceFormat`."""
-    return next(format for format in FORMATS if format.name == name)
-
-
-def recognised(path: Path, column: str | None = None) -> Format:
-    """The first format that the first bytes of `path` show; `column`: that of the stamps, where it is named.
+def recognised(path: Path, column: str | None = None) -> str:
+    """The name of the first format that the first bytes of `path` show; `column`: that of the stamps, if it is named.
 
     Raises RowFault, with what was tried, for a file that is empty or of none.
     """
     opening = Opening(path, column)
-    tried = [format for format in FORMATS if format.recognise is not None]
-    for format in tried:
-        if format.recognise is not None and format.recognise(opening):
-            return format
-    row, cells = first_line(opening.head)[0], opening.cells
+    tried = {name: format.recognise for name, format in FORMATS.items() if format.recognise is not None}
+    for name, recognise in tried.items():
+        if recognise(opening):
+            return name
+    cells = opening.cells
     if opening.has_values:
         what = f"{shown(opening.text)} is a row of values, a table needs a header first; add one, or name the format"
     elif len(cells) == 1:
         what = f"{shown(cells[0])} is neither a time nor a header with a timestamp column; name the format"
     else:
         what = str(no_column(cells, column or "timestamp", None))
-    raise RowFault(row, f"{what} (it is none of {', '.join(format.name for format in tried)})")
+    raise RowFault(int(opening.lines.rows[0]), f"{what} (it is none of {', '.join(tried)})")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import ROUND_DOWN, Context, Decimal, InvalidOperation
@@ -60,43 +61,32 @@ class Clock:
 
         column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
         if not pa.types.is_binary(column.type):
-            for is_second in (False, True) if not column.null_count else ():
-                try:
-                    exact_ns = self._cast(column, is_second)
-                except pa.ArrowInvalid:
-                    continue
-                if exact_ns is not None:
-                    return exact_ns
+            for zone in (None, "UTC") if not column.null_count else ():
+                with suppress(pa.ArrowInvalid):
+                    return self._cast(column, zone)
             column = column.cast(pa.string())
         return each_text(column, self.read_one, faults)
 
-    def _cast(self, column: Any, is_second: bool) -> NDArray[np.int64] | None:
-        """ns by Arrow's casts; None or ArrowInvalid if it refuses a row. A second try takes zones, or cuts digits."""
+    def _cast(self, column: Any, zone: str | None) -> NDArray[np.int64]:
+        """ns by Arrow's casts. Raises ArrowInvalid if it refuses a row; `zone`: of dates that state one."""
         import pyarrow as pa
-        import pyarrow.compute as pc
 
-        kind, digits = column.type, DIGITS[self.unit]
-        if pa.types.is_integer(kind):
-            factor = pa.scalar(NS_PER_UNIT[self.unit], pa.int64())
-            return pc.multiply_checked(column.cast(pa.int64()), factor).to_numpy()  # type: ignore[no-any-return]
-        zone = getattr(kind, "tz", "UTC" if is_second else None)
-        is_time = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
-        column = column if is_time or pa.types.is_decimal(kind) else column.cast(pa.string())
-        if self.kind is None and not is_time and len(column):
-            self.kind = stamp_kind(str(column[0]))
-        if is_time or self.kind == "date":
-            return column.cast(pa.timestamp("ns", zone)).cast(pa.int64()).to_numpy()  # type: ignore[no-any-return]
-        if pa.types.is_string(column.type):
-            if not is_safe_to_cast(column):
-                return None
-            below_1_ns = rf"(\.[0-9]{{{digits}}})[0-9]+\s*$" if digits else r"()\.[0-9]*\s*$"
-            column = pc.replace_substring_regex(column, below_1_ns, r"\1") if is_second else column
-        # 16 bytes a number, little-endian two's complement: it fits 64 bits if the upper word is the sign of the lower.
+        types, digits = pa.types, DIGITS[self.unit]
+        is_time = types.is_timestamp(column.type) or types.is_date(column.type)
+        if not (is_time or types.is_integer(column.type) or types.is_decimal(column.type)):
+            column = column.cast(pa.string())
+            if self.kind is None and len(column):
+                self.kind = stamp_kind(str(column[0]))
+        if is_time or (self.kind == "date" and types.is_string(column.type)):
+            kind = pa.timestamp("ns", getattr(column.type, "tz", zone))
+            return column.cast(kind).cast(pa.int64()).to_numpy()  # type: ignore[no-any-return]
+        if types.is_string(column.type) and not is_safe_to_cast(column):
+            raise pa.ArrowInvalid("the cast might give another number")
         numbers = column.cast(pa.decimal128(38, digits))
-        words = np.frombuffer(numbers.buffers()[1], dtype=np.int64)
-        words = words[2 * numbers.offset : 2 * (numbers.offset + len(numbers))].reshape(-1, 2)
-        low, high = words[:, 0], words[:, 1]
-        return None if (high != low >> 63).any() else low.copy()
+        whole = pa.Array.from_buffers(
+            pa.decimal128(38, 0), len(numbers), numbers.buffers(), offset=numbers.offset
+        )
+        return whole.cast(pa.int64()).to_numpy()  # type: ignore[no-any-return]
 
     def read_one(self, text: str | None) -> int:
         """ns of one stamp. Raises ValueError with what is wrong."""
@@ -131,9 +121,7 @@ def each_text(
     values, wrong = [0] * len(encoded.dictionary), {}
     for place, value in enumerate(encoded.dictionary.to_pylist()):
         try:
-            values[place] = parse(
-                _decoded(value) if isinstance(value, bytes) else None if value is None else str(value)
-            )
+            values[place] = parse(_text_of(value))
         except ValueError as error:
             wrong[place] = f"{what}{error}"
     places = encoded.indices.to_numpy()
@@ -143,7 +131,9 @@ def each_text(
     return numbers
 
 
-def _decoded(value: bytes) -> str:
+def _text_of(value: Any) -> str | None:
+    if not isinstance(value, bytes):
+        return None if value is None else str(value)
     try:
         return value.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:

@@ -59,10 +59,10 @@ HAPROXY = (
 _ALB_TIMES = ("request_processing_time", "target_processing_time", "response_processing_time")
 
 
-def _source(path: Path, pattern: str, what: str, reading: Reading, comment: bytes | None = None) -> Source:
+def _source(path: Path, pattern: str, what: str, reading: Reading, comment: bytes = b"\n") -> Source:
     """Rows of a log whose lines have `pattern`, of named groups; `what` is wrong with one that has not.
 
-    Lines that begin with `comment` are no rows.
+    Lines that begin with `comment`, which a line end never does, are no rows.
     """
     groups = re.compile(pattern).groupindex
 
@@ -71,18 +71,15 @@ def _source(path: Path, pattern: str, what: str, reading: Reading, comment: byte
         import pyarrow.compute as pc
 
         for block in text_blocks(path):
-            rows, lines = [], []
-            for row, line in block.lines():
-                if comment is None or not line.startswith(comment):
-                    rows.append(row)
-                    lines.append(line)
-            groups_of_line = pc.extract_regex(pa.array(lines, pa.binary()), pattern)
+            lines = pa.array(block.lines, pa.binary())
+            is_row = pc.invert(pc.starts_with(lines, comment)).to_numpy(zero_copy_only=False)
+            groups_of_line = pc.extract_regex(lines.filter(pa.array(is_row)), pattern)
             missing = np.flatnonzero(groups_of_line.is_null().to_numpy(zero_copy_only=False)).tolist()
             columns = {name: pc.struct_field(groups_of_line, name) for name in groups}
             if "date" in groups:
                 columns["date time"] = pc.binary_join_element_wise(columns["date"], columns["time"], b" ")
             faults: Faults = dict.fromkeys(missing, what)
-            yield Rows(columns, rows.__getitem__, faults)
+            yield Rows(columns, block.rows[is_row], faults)
 
     sizes = tuple(name for name in ("bytes", "sc_bytes") if name in groups)
     session = next((name for name in ("host", "c_ip") if name in groups), None)
@@ -242,7 +239,7 @@ def _reading(rows: Sample, options: TraceOptions, side: Side, unit: TraceUnit) -
 
 
 def _head_lines(path: Path) -> list[str]:
-    return [line.decode("utf-8", "replace") for line in whole_lines(read_head(path))[:_HEAD_LINES]]
+    return [line.decode("utf-8", "replace") for line in whole_lines(read_head(path)).lines[:_HEAD_LINES]]
 
 
 def _matched(pattern: str, lines: list[str]) -> dict[str, list[str]]:

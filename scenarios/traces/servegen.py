@@ -101,25 +101,19 @@ def _drawn(windows: list[ClientWindow], length_s: float, seed: int) -> Rows:
     places = np.repeat(np.arange(len(windows)), [part.size for part in stamps])[order]
     clients = pa.array([window.client for window in windows], pa.string()).take(pa.array(places))
     columns = {"start": pa.array(stamp_ns[order], pa.timestamp("ns")), "client": clients}
-    return Rows(columns, lambda index: windows[int(places[index])].row)
+    return Rows(columns, np.array([window.row for window in windows])[places])
 
 
 def renewal_times(rng: np.random.Generator, window: ClientWindow, length_s: float) -> NDArray[np.float64]:
     """Times in [0, length_s) of a stationary renewal process of the window's rate, (n,) float64, sorted."""
-    shape, length = window.shape, window.rate_hz * length_s
-    if window.family == "Weibull":
-        first, c2 = renewals.first_weibull_gap(rng, shape), renewals.weibull_c2(shape)
-        times_s = renewals.renewal_points(
-            rng, lambda rng, n: renewals.weibull_gaps(rng, shape, n), first, c2, length
-        )
-    else:
-        c2 = _gamma_c2(shape)
-        first = renewals.first_gamma_gap(rng, c2)
-        times_s = renewals.renewal_points(
-            rng, lambda rng, n: renewals.gamma_gaps(rng, c2, n), first, c2, length
-        )
-    times_s /= window.rate_hz
-    return times_s
+    shape, is_weibull = window.shape, window.family == "Weibull"
+    c2 = renewals.weibull_c2(shape) if is_weibull else _gamma_c2(shape)
+    first = renewals.first_weibull_gap(rng, shape) if is_weibull else renewals.first_gamma_gap(rng, c2)
+
+    def gaps(rng: np.random.Generator, n: int) -> NDArray[np.float64]:
+        return renewals.weibull_gaps(rng, shape, n) if is_weibull else renewals.gamma_gaps(rng, c2, n)
+
+    return renewals.renewal_points(rng, gaps, first, c2, window.rate_hz * length_s) / window.rate_hz
 
 
 def _gamma_c2(shape: float) -> float:
@@ -131,23 +125,22 @@ def _windows(path: Path, model: str | None) -> Iterator[ClientWindow]:
     """The windows of `path` that have arrivals. Raises RowFault for a missing column and a row that is wrong."""
     table = delimited(path)
     table = table if "rate" in table.names else delimited(path, _CHUNK_HEADER)
-    places = {
-        key: next((name for name in names if name in table.names), None) for key, names in _NAMES.items()
-    }
-    for key in ("start", "rate", "family", "shape"):
-        if places[key] is None:
-            raise no_column(table.names, _NAMES[key][0])
-    columns = {key: name for key, name in places.items() if name is not None}
+    columns = {}
+    for key, names in _NAMES.items():
+        name = next((name for name in names if name in table.names), None)
+        if name is not None:
+            columns[key] = name
+        elif key not in ("client", "model"):
+            raise no_column(table.names, names[0])
     named_chunk = _CHUNK_NAME.search(path.name)
     client = named_chunk[1] if named_chunk else path.name
     for rows in table.read(Fields(columns["start"], durations=tuple(columns.values())), Clock("s")):
-        cells = {key: rows.columns[name].cast("string").to_pylist() for key, name in columns.items()}
-        for index, texts in enumerate(zip(*cells.values(), strict=True)):
-            row = rows.row_of(index)
+        texts = [rows.columns[name].cast("string").to_pylist() for name in columns.values()]
+        for index, (row, *cells) in enumerate(zip(rows.row.tolist(), *texts, strict=True)):
+            of_row = dict(zip(columns, cells, strict=True))
             try:
                 if index in rows.faults:
                     raise ValueError(rows.faults[index])
-                of_row = dict(zip(cells, texts, strict=True))
                 window = _window(of_row, client, row)
             except ValueError as error:
                 raise RowFault(row, f"{error}; mend it") from error

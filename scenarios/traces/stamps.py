@@ -9,6 +9,7 @@ refused with the columns in question, or read as begins with a note where nothin
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -82,10 +83,8 @@ class Durations:
     unit: TraceUnit
     n_absent: int = 0
 
-    def total_ns(
-        self, columns: Mapping[str, Any], faults: Faults
-    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """The sum of a row's durations, Arrow arrays of texts, numbers or durations, and which rows have none."""
+    def total_ns(self, columns: Mapping[str, Any], faults: Faults) -> NDArray[np.int64]:
+        """The sum of a row's durations, of Arrow arrays of texts, numbers or durations; 0 of a row without, counted."""
         import pyarrow as pa
 
         durations = []
@@ -102,7 +101,9 @@ class Durations:
         ns = np.array(durations)
         is_absent: NDArray[np.bool_] = np.all(ns < 0, axis=0)
         is_absent[list(faults)] = False
-        return np.maximum(ns, 0).sum(axis=0), is_absent
+        self.n_absent += int(is_absent.sum())
+        total: NDArray[np.int64] = np.maximum(ns, 0).sum(axis=0)
+        return total
 
 
 @dataclass(frozen=True)
@@ -110,8 +111,7 @@ class Reading:
     """How the stamps of a file are read. `why`: what says so, for people; empty for a plain begin.
 
     `maybe`: what would be taken off if a stamp whose side is unknown were an end; None where nothing is.
-    `resolution_ns`: the coarsest of 1 s, ms, us and ns that divides the stamps of the first rows, before any duration
-    is taken off.
+    `has_seconds`: whether the stamps of the first rows are whole seconds, before any duration is taken off.
     """
 
     stamp: str
@@ -121,28 +121,21 @@ class Reading:
     unit: TraceUnit | None = None
     why: str = ""
     notes: tuple[str, ...] = ()
-    resolution_ns: int = 1
-
-    @property
-    def has_seconds(self) -> bool:
-        """Whether the stamps are whole seconds."""
-        return self.resolution_ns >= NS_PER_UNIT["s"]
+    has_seconds: bool = False
 
     def of_stamps(self, values: Sequence[str | None], unit: TraceUnit | None = None) -> Reading:
-        """This with the resolution of these stamps; `unit`: of numbers, None where they count from 1970 or in s."""
-        return replace(self, resolution_ns=_resolution_ns(instants_of(values, unit)))
+        """This with what the stamps show; `unit`: of numbers, None where they count from 1970 or in s."""
+        return replace(self, has_seconds=_resolution_ns(instants_of(values, unit)) == NS_PER_UNIT["s"])
 
     def told(self, is_spread: bool = False) -> tuple[str, ...]:
         """What was read, and what that does to the figures, one sentence each; the absent durations so far counted.
 
         `is_spread`: arrivals are placed at random inside their tick.
         """
-        said = list(self.notes)
         if self.durations is not None:
             less, unit = " + ".join(self.durations.names), self.durations.unit
-            said.insert(
-                0, f"Arrivals are {self.stamp}, the end of a request{self.why}, less {less} ({unit})."
-            )
+            said = [f"Arrivals are {self.stamp}, the end of a request{self.why}, less {less} ({unit})."]
+            said += self.notes
             if self.durations.n_absent:
                 said.append(
                     f"{self.durations.n_absent:,} rows have no {less}: their end stands for their begin, which"
@@ -153,21 +146,22 @@ class Reading:
                     f"{self.stamp} has whole seconds: arrivals are up to 1 s early, and bursts within less than that"
                     " are not known."
                 )
-        elif self.side == "end":
-            said.insert(
-                0,
+            return tuple(said)
+        if self.side == "end":
+            return (
                 f"{self.stamp} is the end of a request{self.why} and no duration is beside it: each arrival is"
                 " late by its own duration, so that bursts shorter than the durations are smoothed and dispersion,"
                 " peaks and waits come out too low. Log the duration too, or name its column (--duration-column).",
+                *self.notes,
             )
-        elif self.side == "unknown" and self.maybe:
-            said.insert(
-                0,
+        if self.side == "unknown" and self.maybe:
+            return (
                 f"{self.stamp} is read as the begin of a request. Beside it is {' and '.join(self.maybe)}, and nothing"
                 " says which end of the request the stamp is: if it is the end, bursts are smoothed here. Say"
                 " --stamp-at end or --stamp-at begin.",
+                *self.notes,
             )
-        return tuple(said)
+        return self.notes
 
 
 def duration_ns(text: str | None, unit: TraceUnit) -> int | None:
@@ -176,25 +170,27 @@ def duration_ns(text: str | None, unit: TraceUnit) -> int | None:
     None for none: empty, `-`, and below 0 (load balancers write -1). Raises ValueError for what is no duration.
     """
     text = (text or "").strip().strip('"')
-    if text in _ABSENT:
-        return None
     if len(text) > _LONGEST_TEXT:
         raise ValueError(f"{shown(text)} is no duration")
+    # nginx writes one for each upstream that was tried
+    each = [_single_duration_ns(part.strip(), unit) for part in re.split(r"[,:]", text)]
+    known = [ns for ns in each if ns is not None]
+    return sum(known) if known else None
+
+
+def _single_duration_ns(text: str, unit: TraceUnit) -> int | None:
+    if text in _ABSENT:
+        return None
     parts = _PART.findall(text)
-    if not parts and re.search(r"[,:]", text):  # nginx: one for each upstream that was tried
-        each = [duration_ns(part, unit) for part in re.split(r"[,:]", text)]
-        known = [part for part in each if part is not None]
-        return sum(known) if known else None
-    if parts and _PART.sub("", text).strip() == "":
+    if parts and not _PART.sub("", text).strip():
         return int(sum(Decimal(number) * _PART_NS[word] for number, word in parts))
     number = _number(text)
     if number is None:
         raise ValueError(f"{shown(text)} is no duration")
     if number < 0:
         return None
-    if (
-        number > 10**18 or number * NS_PER_UNIT[unit] > 10**18
-    ):  # the first is perhaps beyond what can be multiplied
+    # the first is perhaps beyond what can be multiplied
+    if number > 10**18 or number * NS_PER_UNIT[unit] > 10**18:
         raise ValueError(f"{shown(text)} {unit} is too long for a duration")
     return int(number * NS_PER_UNIT[unit])
 
@@ -215,12 +211,14 @@ class _Column:
 
         By nine of ten rows: a malformed one does not make a column of instants another.
         """
-        kinds = [_kind_of(text) for text in self.known]
-        for kind in ("clock", "epoch", "date", "number"):
-            if kinds and kinds.count(kind) >= 0.9 * len(kinds):
-                return kind
-        n_numbers = kinds.count("number") + kinds.count("epoch")
-        return "empty" if not kinds else "number" if n_numbers >= 0.9 * len(kinds) else "text"
+        if not self.known:
+            return "empty"
+        counts = Counter(map(_kind_of, self.known))
+        counts["number"] += counts["epoch"]
+        of_most = (
+            kind for kind in ("clock", "epoch", "date", "number") if counts[kind] >= 0.9 * len(self.known)
+        )
+        return next(of_most, "text")
 
     @cached_property
     def is_duration(self) -> bool:
@@ -277,7 +275,7 @@ def read_stamps(
 def _read_stamps(
     columns: Mapping[str, _Column], options: TraceOptions, server: Side, row: int | None
 ) -> Reading:
-    stamp, side, others = _stamp(columns, options, row)
+    stamp, side = _stamp(columns, options, row)
     dialect, why, unit, duration_unit = _dialect(columns)
     if side == "unknown":
         side = server if server != "unknown" else dialect
@@ -293,7 +291,7 @@ def _read_stamps(
         raise RowFault(
             row, f"a stamp at the begin ({stamp}) has no duration taken off it: leave out {taken[0]!r}"
         )
-    totals = [name for name in columns if name not in (stamp, *others) and columns[name].is_duration]
+    totals = [name for name in columns if name != stamp and columns[name].is_duration]
     whole = tuple(name for name in totals if duration_of(name) == "total")
     if side != "end":
         return Reading(stamp, side, maybe=whole if side == "unknown" else (), unit=unit)
@@ -311,14 +309,12 @@ def _read_stamps(
     return Reading(stamp, side, Durations(taken, known), unit=unit, why=why, notes=notes)
 
 
-def _stamp(
-    columns: Mapping[str, _Column], options: TraceOptions, row: int | None
-) -> tuple[str, Side, tuple[str, ...]]:
-    """The column of the instants, the side that its name says, and the others that are instants too."""
+def _stamp(columns: Mapping[str, _Column], options: TraceOptions, row: int | None) -> tuple[str, Side]:
+    """The column of the instants and the side that its name says."""
     sides = {name: known for name in columns if (known := stamp_side(name)) is not None}
     if options.column is not None:
         name = named(columns, options.column, row)
-        return name, sides[name][0] if name in sides else "unknown", ()
+        return name, sides[name][0] if name in sides else "unknown"
     instants: dict[str, tuple[Side, bool]] = {}
     unfit = []
     for name, (side, is_listed) in sides.items():
@@ -341,7 +337,7 @@ def _stamp(
 
 def _one_of(
     instants: dict[str, tuple[Side, bool]], columns: Mapping[str, _Column], row: int | None
-) -> tuple[str, Side, tuple[str, ...]]:
+) -> tuple[str, Side]:
     """Begins that are listed before all others; else all that are left must be the same instant."""
     everyone = tuple(instants)
     begins = [name for name in everyone if instants[name] == ("begin", True)]
@@ -365,7 +361,7 @@ def _one_of(
             chosen = other
     sides = {instants[name][0] for name in names if columns[chosen].is_same(columns[name])}
     side: Side = "begin" if "begin" in sides else "end" if "end" in sides else "unknown"
-    return chosen, side, tuple(name for name in everyone if name != chosen)
+    return chosen, side
 
 
 def _no_stamp(columns: Mapping[str, _Column], unfit: list[str], row: int | None) -> RowFault:
@@ -479,9 +475,7 @@ def _resolution_ns(instants: Sequence[int | None]) -> int:
 
 def named(names: Mapping[str, Any] | Sequence[str], wanted: str, row: int | None = 1) -> str:
     """The name that is `wanted`, in letters of any case. Raises RowFault with the nearest ones."""
-    if wanted in names:
-        return wanted
-    for name in names:
-        if name.lower() == wanted.lower():
-            return name
-    raise no_column(list(names), wanted, row)
+    alike = [name for name in names if name.lower() == wanted.lower()]
+    if not alike:
+        raise no_column(list(names), wanted, row)
+    return wanted if wanted in alike else alike[0]

@@ -9,24 +9,27 @@ numbered by its place in the data, from 1.
 from __future__ import annotations
 
 import csv
+import io
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
-from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+import numpy as np
+
+from squall.scenarios.traces.documents import items_in
 from squall.scenarios.traces.instants import DIGITS, EMPTY_CELLS, INT64_MAX, Clock, is_safe_to_cast
 from squall.scenarios.traces.parts.faults import RowFault, shown
 from squall.scenarios.traces.parts.names import stamp_column
 from squall.scenarios.traces.parts.part import MOST_ROWS, PART_ROWS
 from squall.scenarios.traces.rows import Fields, ReadRows, Rows
 from squall.scenarios.traces.stamps import Sample
-from squall.scenarios.traces.text import Block, first_line, open_text, read_head, text_blocks, whole_lines
-
-Container = Literal["parquet", "file", "stream"]
+from squall.scenarios.traces.text import Block, first_bytes, open_text, read_head, text_blocks, whole_lines
 
 LONGEST_DOCUMENT_BYTES = 2**28
 _NEVER = "\x01"  # a delimiter that no text holds: the line stays whole
@@ -56,66 +59,59 @@ class Table:
 
 def delimited(path: Path, bare_header: tuple[str, ...] = (), delimiter: str = "") -> Table:
     """A text of cells between commas, tabs or semicolons. `bare_header`: of the first columns, if no line has it."""
-    head = read_head(path)
-    row, line = first_line(head)
-    delimiter = delimiter or sniff_delimiter(line)
+    head = whole_lines(read_head(path))
+    row = int(head.rows[0])
+    delimiter = delimiter or sniff_delimiter(head.lines[0])
     header = bare_header
     try:
-        cells = tuple(cell.strip() for cell in split_line(line, delimiter))
-        header += cells[len(bare_header) :]
+        header += tuple(cell.strip() for cell in split_line(head.lines[0], delimiter)[len(bare_header) :])
     except ValueError as error:
         if not bare_header:
             raise RowFault(row, str(error)) from error
     _refuse_wide(header, row)
-    n_header_rows = row - 1 if bare_header else row
     sample: list[list[str]] = []
-    for line in whole_lines(head, n_header_rows):
-        try:
-            sample.append(split_line(line, delimiter))
-        except ValueError:
-            continue
-    sample = [cells for cells in sample if len(cells) == len(header)]
+    for line in head.lines[0 if bare_header else 1 :]:
+        with suppress(ValueError):
+            sample.append(_cells(line, delimiter, len(header)))
     columns = {name: [cells[place] for cells in sample] for place, name in enumerate(header)}
     sizes = tuple(name for name in header if _are_whole(columns[name]))
 
-    read = partial(_read_delimited, path, n_header_rows, header, delimiter)
-    return Table(header, columns, sizes, read, header, row)
-
-
-def _read_delimited(
-    path: Path, n_header_rows: int, header: tuple[str, ...], delimiter: str, fields: Fields, _: Clock
-) -> Iterator[Rows]:
-    import pyarrow as pa
-
-    places = {name: header.index(name) for name in fields.names}
-
-    def cells(line: bytes) -> list[str | None]:
-        texts = split_line(line, delimiter)
-        if len(texts) != len(header):
-            plural = "" if len(texts) == 1 else "s"
-            raise ValueError(f"has {len(texts)} column{plural}, the header has {len(header)}")
-        return [texts[place] for place in places.values()]
-
-    def arrow(block: Block) -> Any:
+    def read(fields: Fields, _: Clock) -> Iterator[Rows]:
+        import pyarrow as pa
         from pyarrow import csv as arrow_csv
 
-        types = {str(places[name]): pa.string() for name in fields.texts}
-        return arrow_csv.read_csv(
-            pa.BufferReader(block.data),
-            arrow_csv.ReadOptions(
-                column_names=[str(place) for place in range(len(header))],
-                block_size=max(len(block.data), 2**16),
-            ),
+        places = {name: str(header.index(name)) for name in fields.names}
+        kinds = {place: pa.int64() if name in fields.sizes else pa.string() for name, place in places.items()}
+        options = (
             arrow_csv.ParseOptions(delimiter=delimiter, quote_char='"' if delimiter != _NEVER else False),
             arrow_csv.ConvertOptions(
-                column_types={str(place): pa.int64() for place in places.values()} | types,
-                include_columns=[str(place) for place in places.values()],
+                column_types=kinds,
+                include_columns=list(kinds),
                 null_values=list(EMPTY_CELLS),
                 strings_can_be_null=False,
             ),
-        ).rename_columns(fields.names)
+        )
 
-    yield from _blocks(path, n_header_rows, fields.names, arrow, cells)
+        def arrow(block: Block) -> Any:
+            names, size = [str(place) for place in range(len(header))], max(len(block.data), 2**16)
+            reading = arrow_csv.ReadOptions(column_names=names, block_size=size)
+            return arrow_csv.read_csv(pa.BufferReader(block.data), reading, *options)
+
+        def cells(line: bytes) -> list[str | None]:
+            texts = _cells(line, delimiter, len(header))
+            return [texts[int(place)] for place in places.values()]
+
+        return _blocks(text_blocks(path, row - bool(bare_header)), fields.names, arrow, cells)
+
+    return Table(header, columns, sizes, read, header, row)
+
+
+def _cells(line: bytes, delimiter: str, n_columns: int) -> list[str]:
+    """The cells of a line. Raises ValueError if it is no line of so many."""
+    texts = split_line(line, delimiter)
+    if len(texts) != n_columns:
+        raise ValueError(f"has {len(texts)} column{'s' * (len(texts) != 1)}, the header has {n_columns}")
+    return texts
 
 
 def lines_of(path: Path) -> Table:
@@ -124,8 +120,7 @@ def lines_of(path: Path) -> Table:
 
 
 def _blocks(
-    path: Path,
-    n_header_rows: int,
+    blocks: Iterable[Block],
     names: Sequence[str],
     arrow: Callable[[Block], Any],
     cells: Callable[[bytes], list[str | None]],
@@ -133,105 +128,84 @@ def _blocks(
     """The rows of a text by `arrow`, which makes a table of a block, or None; else by the `cells` of each line."""
     import pyarrow as pa
 
-    def by_line(block: Block) -> Rows:
-        columns: dict[str, list[bytes | None]] = {name: [] for name in names}
-        faults = {}
-        for index, (_, line) in enumerate(block.lines()):
+    for block in blocks:
+        try:
+            table = arrow(block) if block.rows.size else None
+        except pa.ArrowInvalid:
+            table = None
+        # A quote or a CR joins or splits lines for Arrow.
+        if table is not None and len(table) == block.rows.size:
+            columns = [column.combine_chunks() for column in table.columns]
+            yield Rows(dict(zip(names, columns, strict=True)), block.rows)
+            continue
+        rows, faults = [], {}
+        for index, line in enumerate(block.lines):
             texts: list[str | None] = [None] * len(names)
             try:
                 texts = cells(line)
             except ValueError as error:
                 faults[index] = str(error)
-            for column, text in zip(columns.values(), texts, strict=True):
-                column.append(None if text is None else text.encode("utf-8", "surrogatepass"))
-        arrays = {name: pa.array(texts, pa.binary()) for name, texts in columns.items()}
-        return Rows(arrays, block.row_of, faults)
-
-    for block in text_blocks(path, n_header_rows):
-        if not block.data.strip():
-            continue
-        try:
-            table = arrow(block)
-        except pa.ArrowInvalid:
-            table = None
-        if table is None or not block.has_rows(len(table)):  # a quote or a CR joins or splits lines for Arrow
-            yield by_line(block)
-        else:
-            columns = {name: table[name].combine_chunks() for name in names}
-            yield Rows(columns, block.row_of, again=lambda block=block: by_line(block))  # type: ignore[misc]
+            rows.append([None if text is None else text.encode("utf-8", "surrogatepass") for text in texts])
+        if rows:
+            arrays = [pa.array(column, pa.binary()) for column in zip(*rows, strict=True)]
+            yield Rows(dict(zip(names, arrays, strict=True)), block.rows, faults)
 
 
 def json_lines(path: Path) -> Table:
     """A text of one JSON object a line; a value in an object in it is named by all keys, with points between."""
-    head = read_head(path)
-    first_line(head)
     entries: list[dict[str, Any]] = []
-    for line in whole_lines(head)[:_FIRST_ENTRIES]:
-        try:
+    for line in whole_lines(read_head(path)).lines[:_FIRST_ENTRIES]:
+        with suppress(ValueError):
             entries.append(parse_entry(line))
-        except ValueError:
-            continue
-    names = tuple(dict.fromkeys(name for entry in entries for name in _flat_names(entry)))
+    names = tuple(dict.fromkeys(name for entry in entries for name in entry))
     if not names:
         raise RowFault(1, "no JSON object with a timestamp; name the format")
-    values = {name: [_value_of(entry, name) for entry in entries] for name in names}
+    values = {name: [entry.get(name) for entry in entries] for name in names}
     sizes = tuple(
-        name
-        for name in names
-        if "." not in name and {type(value) for value in values[name] if value is not None} == {int}
+        name for name in names if "." not in name and {*map(type, values[name])} - {type(None)} == {int}
     )
     sample = {
         name: [None if isinstance(value, bool | list | dict | None) else str(value) for value in column]
         for name, column in values.items()
     }
 
-    texts = [name for name in names if str in map(type, values[name])]
-    read = partial(_read_json, path, texts)
-    return Table(names, sample, sizes, read, names)
-
-
-def _read_json(path: Path, texts: Sequence[str], fields: Fields, clock: Clock) -> Iterator[Rows]:
-    """`texts`: the names of which values are texts."""
-    import pyarrow as pa
-
-    kinds = {fields.stamp: pa.string() if clock.kind == "date" else pa.decimal128(38, DIGITS[clock.unit])}
-    for name in fields.durations:
-        kinds[name] = pa.string() if name in texts else pa.float64()
-    kinds |= dict.fromkeys(fields.sizes, pa.int64())
-    ids = [name for name in fields.names if name not in kinds]
-
-    def arrow(block: Block) -> Any:
+    def read(fields: Fields, clock: Clock) -> Iterator[Rows]:
+        import pyarrow as pa
         from pyarrow import json as arrow_json
 
-        is_nested = any("." in name for name in fields.names)
-        is_safe = clock.kind == "date" or is_safe_to_cast(pa.array([block.data], pa.binary()))
-        for id_type in (pa.int64(), pa.string()) if is_safe and not is_nested else ():
-            schema = pa.schema({**kinds, **dict.fromkeys(ids, id_type)})
-            try:
-                return arrow_json.read_json(
-                    pa.BufferReader(block.data),
-                    arrow_json.ReadOptions(block_size=max(len(block.data), 2**16)),
-                    arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
-                )
-            except pa.ArrowInvalid:
-                continue
-        return None
+        kinds = {
+            fields.stamp: pa.string() if clock.kind == "date" else pa.decimal128(38, DIGITS[clock.unit]),
+            **{
+                name: pa.string() if str in map(type, values[name]) else pa.float64()
+                for name in fields.durations
+            },
+            **dict.fromkeys(fields.sizes, pa.int64()),
+        }
 
-    def cells(line: bytes) -> list[str | None]:
-        entry = parse_entry(line)
-        values = {name: _value_of(entry, name) for name in fields.names}
-        if values[fields.stamp] is None:
-            raise ValueError(f"has no timestamp {fields.stamp!r}")
-        if isinstance(values[fields.stamp], bool | list | dict):
-            raise ValueError(f"the timestamp {fields.stamp!r} is neither a number nor a text")
-        for name in fields.sizes:
-            if isinstance(values[name], bool | list | dict | str):
-                raise ValueError(
-                    f"column {name!r}: {shown(str(values[name]))} is not a whole number within 64 bits"
-                )
-        return [None if value is None else str(value) for value in values.values()]
+        def arrow(block: Block) -> Any:
+            if any("." in name for name in fields.names) or not (
+                clock.kind == "date" or is_safe_to_cast(pa.array([block.data], pa.binary()))
+            ):
+                return None
+            options = arrow_json.ReadOptions(block_size=max(len(block.data), 2**16))
+            for id_type in (pa.int64(), pa.string()):
+                schema = pa.schema([(name, kinds.get(name, id_type)) for name in fields.names])
+                parsing = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+                with suppress(pa.ArrowInvalid):
+                    return arrow_json.read_json(pa.BufferReader(block.data), options, parsing)
+            return None
 
-    yield from _blocks(path, 0, fields.names, arrow, cells)
+        def cells(line: bytes) -> list[str | None]:
+            entry = parse_entry(line)
+            found = {name: entry.get(name) for name in fields.names}
+            for name in fields.sizes:
+                if isinstance(value := found[name], str):
+                    raise ValueError(f"column {name!r}: {shown(value)} is a text, not a whole number")
+            return [None if value is None else str(value) for value in found.values()]
+
+        return _blocks(text_blocks(path), fields.names, arrow, cells)
+
+    return Table(names, sample, sizes, read, names)
 
 
 def schedule(path: Path) -> ReadRows:
@@ -244,34 +218,41 @@ def schedule(path: Path) -> ReadRows:
     def read(fields: Fields, _: Clock) -> Iterator[Rows]:
         import pyarrow as pa
 
-        with open_text(path) as file:
-            document = file.read(LONGEST_DOCUMENT_BYTES + 1)
-        if len(document) > LONGEST_DOCUMENT_BYTES:
-            what = f"a JSON document of over {LONGEST_DOCUMENT_BYTES} bytes; write it as JSON lines"
-            raise RowFault(None, what)
-        try:
-            data = json.loads(document, parse_float=Decimal)
-        except (ValueError, RecursionError) as error:
-            what = getattr(error, "msg", "not UTF-8, nested too deep, or a number of thousands of digits")
-            raise RowFault(getattr(error, "lineno", None), f"not JSON: {what}") from error
-        entries = data.get("data") if isinstance(data, dict) else None
-        if not isinstance(entries, list):
-            what = 'no list "data" of entries with a timestamp; write {"data": [{"timestamp": [0]}]}'
-            raise RowFault(1, what)
-        stamps = [entry.get("timestamp") if isinstance(entry, dict) else None for entry in entries]
-        stamps = [stamp[0] if isinstance(stamp, list) and len(stamp) == 1 else stamp for stamp in stamps]
-        texts = [str(stamp) if type(stamp) in (int, Decimal) else None for stamp in stamps]
-        yield Rows({fields.stamp: pa.array(texts, pa.string())}, lambda index: index + 1)
+        stamps = _scheduled(path)
+        row = 1
+        while texts := list(islice(stamps, PART_ROWS)):
+            yield Rows({fields.stamp: pa.array(texts, pa.string())}, np.arange(row, row + len(texts)))
+            row += len(texts)
 
     return read
 
 
+def _scheduled(path: Path) -> Iterator[str | None]:
+    with open_text(path) as file:
+        document = file.read(LONGEST_DOCUMENT_BYTES + 1)
+    if len(document) > LONGEST_DOCUMENT_BYTES:
+        raise RowFault(
+            None, f"a JSON document of over {LONGEST_DOCUMENT_BYTES} bytes; write it as JSON lines"
+        )
+    row = 0
+    try:
+        for entry in items_in(io.BytesIO(document), "data", Decimal):
+            stamp = entry.get("timestamp") if isinstance(entry, dict) else None
+            stamp = stamp[0] if isinstance(stamp, list) and len(stamp) == 1 else stamp
+            yield str(stamp) if type(stamp) in (int, Decimal) else None
+            row += 1
+    except ValueError as error:
+        raise RowFault(row + 1, str(error)) from error
+
+
 def columnar(path: Path, column: str | None = None) -> Table:
     """A Parquet or Arrow file. `column`: that of the stamps, where it is named."""
-    container, schema = schema_of(path)
-    names = tuple(schema.names)
+    n_rows = stated_rows(path)
+    if n_rows is not None and n_rows > MOST_ROWS:
+        raise RowFault(None, f"states {n_rows} rows, a trace has {MOST_ROWS} at most; cut it")
+    kinds = {field.name: str(field.type) for field in schema_of(path)}
+    names = tuple(schema_of(path).names)
     _refuse_wide(names, None)
-    kinds = {field.name: str(field.type) for field in schema}
 
     def of_kind(pattern: str) -> tuple[str, ...]:
         known = re.compile(rf"(dictionary<values=)?({pattern})")
@@ -285,15 +266,13 @@ def columnar(path: Path, column: str | None = None) -> Table:
 
     def read(fields: Fields, _: Clock) -> Iterator[Rows]:
         row = 1
-        for batch in record_batches(path, container, fields.names):
+        for batch in record_batches(path, fields.names):
             columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-            yield Rows(columns, lambda index, row=row: row + index)  # type: ignore[misc]
+            yield Rows(columns, np.arange(row, row + batch.num_rows))
             row += batch.num_rows
 
-    first = next(record_batches(path, container, single), None)
-    sample = (
-        {} if first is None else dict(zip(first.schema.names, map(_cell_texts, first.columns), strict=True))
-    )
+    first = next(record_batches(path, single), None)
+    sample = {} if first is None else dict(zip(first.schema.names, map(_cell_texts, first), strict=True))
     sizes = tuple(name for name in numbers if "int" in kinds[name][:4])
     ids = of_kind(r"u?int|(large_)?string\b|binary\b")
     return Table(names, sample, sizes, read, ids, None, {name: kinds[name] for name in numbers})
@@ -311,50 +290,58 @@ def _cell_texts(column: Any) -> list[str | None]:
     return column.cast(pa.string()).to_pylist()  # type: ignore[no-any-return]
 
 
-def schema_of(path: Path) -> tuple[Container, Any]:
-    """Container and Arrow schema of a file that begins as one. Arrow's errors pass."""
+def schema_of(path: Path) -> Any:
+    """The Arrow schema of a Parquet or Arrow file. Arrow's errors pass."""
+    import pyarrow.parquet as pq
+
+    with _opened(path) as file:
+        return file.schema_arrow if isinstance(file, pq.ParquetFile) else file.schema
+
+
+def stated_rows(path: Path) -> int | None:
+    """How many rows a Parquet file states; None for an Arrow file, which states none."""
+    import pyarrow.parquet as pq
+
+    with _opened(path) as file:
+        if not isinstance(file, pq.ParquetFile):
+            return None
+        groups = map(file.metadata.row_group, range(file.num_row_groups))
+        return sum(int(group.num_rows) for group in groups)
+
+
+def record_batches(path: Path, names: Sequence[str], n_rows: int = PART_ROWS) -> Iterator[Any]:
+    """Record batches of at most `n_rows` rows with the columns `names`, in the order of the file's."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with path.open("rb") as file:
-        magic = file.read(6)
-    if magic[:4] == b"PAR1":
-        with pq.ParquetFile(path) as parquet:
-            return "parquet", parquet.schema_arrow
-    with pa.OSFile(str(path)) as source:
-        if magic == b"ARROW1":
-            return "file", pa.ipc.open_file(source).schema
-        return "stream", pa.ipc.open_stream(source).schema
+    with _opened(path, names) as file:
+        if isinstance(file, pq.ParquetFile):
+            yield from file.iter_batches(n_rows, columns=names)
+            return
+        is_indexed = isinstance(file, pa.ipc.RecordBatchFileReader)
+        for batch in map(file.get_batch, range(file.num_record_batches)) if is_indexed else file:
+            batch.validate(full=True)  # offsets and indices that lead out of their buffers
+            for start in range(0, batch.num_rows, n_rows):
+                yield batch.slice(start, n_rows)
 
 
-def record_batches(path: Path, container: Container, names: list[str]) -> Iterator[Any]:
-    """Record batches of at most `PART_ROWS` rows with the columns `names`."""
+@contextmanager
+def _opened(path: Path, names: Sequence[str] | None = None) -> Iterator[Any]:
+    """Arrow's reader of a Parquet file, of an Arrow file or of a stream, of these with the columns `names`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if container == "parquet":
+    magic = first_bytes(path)
+    if magic.startswith(b"PAR1"):
         # Read-ahead of whole column chunks would hold a row group of any size.
         with pq.ParquetFile(path, pre_buffer=False, buffer_size=_READ_AHEAD_BYTES) as parquet:
-            metadata = parquet.metadata
-            n_rows = sum(metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
-            if n_rows > MOST_ROWS:
-                raise RowFault(None, f"states {n_rows} rows, a trace has {MOST_ROWS} at most; cut it")
-            yield from parquet.iter_batches(PART_ROWS, columns=names)
+            yield parquet
         return
-    schema = schema_of(path)[1]
-    places = [place for place, name in enumerate(schema.names) if name in names]
-    options = pa.ipc.IpcReadOptions(included_fields=places)
-    with pa.OSFile(str(path)) as source:
-        batches: Any
-        if container == "file":
-            reader = pa.ipc.open_file(source, options=options)
-            batches = map(reader.get_batch, range(reader.num_record_batches))
-        else:
-            batches = pa.ipc.open_stream(source, options=options)
-        for batch in batches:
-            batch.validate(full=True)  # offsets and indices that lead out of their buffers
-            for start in range(0, batch.num_rows, PART_ROWS):
-                yield batch.slice(start, PART_ROWS)
+    open_ipc = pa.ipc.open_file if magic == b"ARROW1" else pa.ipc.open_stream
+    known = schema_of(path).names if names else []
+    places = [place for place, name in enumerate(known) if name in (names or ())]
+    with pa.memory_map(str(path)) as source:  # a batch of any size is not held whole
+        yield open_ipc(source, options=pa.ipc.IpcReadOptions(included_fields=places))
 
 
 def _refuse_wide(names: Sequence[str], row: int | None) -> None:
@@ -388,7 +375,10 @@ def split_line(line: bytes, delimiter: str) -> list[str]:
 
 
 def parse_entry(line: bytes) -> dict[str, Any]:
-    """The JSON object of a line, numbers with a point as Decimal. Raises ValueError with what is wrong."""
+    """The values of a line's JSON object and, under all keys with points between, those of objects in it, three deep.
+
+    Numbers with a point are Decimal. Raises ValueError with what is wrong.
+    """
     try:
         entry = json.loads(line, parse_float=Decimal)
     except UnicodeDecodeError as error:
@@ -399,23 +389,14 @@ def parse_entry(line: bytes) -> dict[str, Any]:
         raise ValueError("holds a whole number of thousands of digits") from error
     if not isinstance(entry, dict):
         raise ValueError("is no JSON object")
+    for _ in range(2):
+        entry = {
+            inner: below
+            for name, value in entry.items()
+            for inner, below in (
+                {f"{name}.{key}": deep for key, deep in value.items()}
+                if isinstance(value, dict)
+                else {name: value}
+            ).items()
+        }
     return entry
-
-
-def _value_of(entry: dict[str, Any], name: str) -> Any:
-    """The value under `name`, or under the keys of it between its points: `httpRequest.latency`. None for none."""
-    if name in entry or "." not in name:
-        return entry.get(name)
-    value: Any = entry
-    for key in name.split("."):
-        value = value.get(key) if isinstance(value, dict) else None
-    return value
-
-
-def _flat_names(entry: dict[str, Any], depth: int = 3) -> list[str]:
-    """Names of the values of an object and, between points, of those in it, `depth` deep."""
-    names: list[str] = []
-    for name, value in entry.items():
-        is_flat = depth == 1 or not isinstance(value, dict)
-        names += [name] if is_flat else [f"{name}.{inner}" for inner in _flat_names(value, depth - 1)]
-    return names

@@ -5,13 +5,12 @@ The compression is told by the first bytes, not by the name.
 
 from __future__ import annotations
 
-import gzip
+import io
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +22,7 @@ BLOCK_BYTES = 4 * 2**20
 LONGEST_LINE_BYTES = 2**20
 HEAD_BYTES = 2**16
 
-_ZSTD = b"\x28\xb5\x2f\xfd"
+_COMPRESSIONS = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -40,19 +39,10 @@ class Block:
         stripped = map(bytes.strip, self.data.split(b"\n"))  # no step in Python: files have millions of lines
         return np.flatnonzero(np.fromiter(map(bool, stripped), dtype=np.bool_)) + self.first_row
 
-    def row_of(self, index: int) -> int:
-        """Row number of the line that gave the data row `index`."""
-        return int(self.rows[min(index, self.rows.size - 1)])
-
-    def has_rows(self, n_rows: int) -> bool:
-        """Whether `n_rows` is the number of lines, with the blank ones or without: no reader joined or split any."""
-        return n_rows == self.data.count(b"\n") or n_rows == self.rows.size
-
-    def lines(self) -> Iterator[tuple[int, bytes]]:
-        """Row and content, without its line end, of each line that is not blank."""
-        for row, line in enumerate(self.data.split(b"\n"), self.first_row):
-            if line.strip():
-                yield row, line.rstrip(b"\r")
+    @cached_property
+    def lines(self) -> list[bytes]:
+        """The lines that are not blank, without their ends."""
+        return [line.rstrip(b"\r") for line in self.data.split(b"\n") if line.strip()]
 
 
 def refuse_streams(path: Path) -> None:
@@ -62,43 +52,39 @@ def refuse_streams(path: Path) -> None:
         raise RowFault(None, "is a pipe or a device; write it to a file first")
 
 
-def open_text(path: Path) -> IO[bytes]:
-    """The uncompressed bytes of `path`. Raises RowFault for a name that promises another compression."""
-    refuse_streams(path)
+def first_bytes(path: Path) -> bytes:
+    """The file's own first 6 bytes, which tell a container and a compression."""
     with path.open("rb") as file:
-        magic = file.read(4)
-    if magic.startswith(b"\x1f\x8b"):
-        return cast(IO[bytes], gzip.open(path, "rb"))
-    if magic == _ZSTD:
-        import pyarrow as pa
+        return file.read(6)
 
-        return cast(IO[bytes], pa.CompressedInputStream(str(path), "zstd"))
-    if path.suffix in (".gz", ".zst") and magic:
+
+def open_text(path: Path) -> io.BufferedReader:
+    """The uncompressed bytes of `path`. Raises RowFault for a name that promises another compression."""
+    import pyarrow as pa
+
+    refuse_streams(path)
+    begin = first_bytes(path)
+    compression = next((kind for kind, magic in _COMPRESSIONS.items() if begin.startswith(magic)), None)
+    if compression is None and path.suffix in (".gz", ".zst") and begin:
         kind = "gzip" if path.suffix == ".gz" else "zstd"
         raise RowFault(None, f"the name ends in {path.suffix} but the bytes are not {kind}; rename the file")
-    return path.open("rb")
+    # A stream of Arrow's may return less than is asked for before its end.
+    return io.BufferedReader(pa.input_stream(str(path), compression), BLOCK_BYTES)
 
 
 def read_head(path: Path) -> bytes:
-    """The first `HEAD_BYTES` of the uncompressed text, less if the file is shorter."""
+    """The first `HEAD_BYTES` of the uncompressed text, less if the file is shorter. Raises RowFault if it is blank."""
     with open_text(path) as file:
-        return _filled(file, HEAD_BYTES).removeprefix(_BOM)
+        head = file.read(HEAD_BYTES).removeprefix(_BOM)
+    if not head.strip():
+        raise RowFault(None, "the file is empty; it needs at least one row")
+    return head
 
 
-def whole_lines(head: bytes, n_header_rows: int = 0) -> list[bytes]:
-    """The lines of a file's first bytes after its header, without their ends; a last one that is cut is left out."""
-    body = head.split(b"\n", n_header_rows)[-1] if n_header_rows else head
-    return [
-        line.rstrip(b"\r") for line in (body[: body.rfind(b"\n") + 1] or body).split(b"\n") if line.strip()
-    ]
-
-
-def first_line(head: bytes) -> tuple[int, bytes]:
-    """Row and content of the first line that is not blank. Raises RowFault if there is none."""
-    for row, line in enumerate(head.split(b"\n"), 1):
-        if line.strip():
-            return row, line.rstrip(b"\r")
-    raise RowFault(None, "the file is empty; it needs at least one row")
+def whole_lines(head: bytes) -> Block:
+    """The lines of a file's first bytes; a last one that may be cut is left out unless it is the only one."""
+    whole = head[: head.rfind(b"\n") + 1]
+    return Block(1, whole if whole.strip() else head)
 
 
 def text_blocks(path: Path, n_header_rows: int = 0) -> Iterator[Block]:
@@ -110,7 +96,7 @@ def text_blocks(path: Path, n_header_rows: int = 0) -> Iterator[Block]:
     row, rest = 1, b""
     with open_text(path) as file:
         while True:
-            read = _filled(file, BLOCK_BYTES)
+            read = file.read(BLOCK_BYTES)
             data = rest + (read.removeprefix(_BOM) if row == 1 and not rest else read)
             end = data.rfind(b"\n") + 1 if read else len(data)
             _check_lines(data, row)
@@ -127,20 +113,11 @@ def text_blocks(path: Path, n_header_rows: int = 0) -> Iterator[Block]:
 
 
 def _check_lines(data: bytes, row: int) -> None:
-    ends = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == ord("\n"))
-    long = np.flatnonzero(np.diff(ends, prepend=-1, append=len(data)) - 1 > LONGEST_LINE_BYTES)
-    if long.size:
+    lengths = [*map(len, data.split(b"\n"))]
+    if max(lengths) > LONGEST_LINE_BYTES:
+        row += next(index for index, length in enumerate(lengths) if length > LONGEST_LINE_BYTES)
         what = f"the line is longer than {LONGEST_LINE_BYTES} bytes; is this a text of one request a line?"
-        raise RowFault(row + int(long[0]), what)
+        raise RowFault(row, what)
     if b"\0" in data:
         row += data[: data.index(b"\0")].count(b"\n")
         raise RowFault(row, "a NUL byte: this is no text; name the format")
-
-
-def _filled(file: IO[bytes], n_bytes: int) -> bytes:
-    """`n_bytes` of `file`, fewer only at its end: a compressed stream may return less at a time."""
-    pieces: list[bytes] = []
-    while n_bytes and (read := file.read(n_bytes)):
-        pieces.append(read)
-        n_bytes -= len(read)
-    return b"".join(pieces)

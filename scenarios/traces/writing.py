@@ -54,19 +54,30 @@ def write_trace(path: Path, format: WrittenFormat, parts: Iterable[TracePart]) -
     Raises ScenarioError if there are no rows, they are out of order or begin before 1970, two columns have one name, or
     the file cannot be written; then `path` is as it was.
     """
-    rows = _in_order(path, (piece for part in parts for piece in part.pieces(PART_ROWS)))
+    import pyarrow as pa
+
+    rows = (piece for part in parts for piece in part.pieces(PART_ROWS))
     first = next(rows, None)
     if first is None:
-        raise ScenarioError(f"{path}: not written: the trace has no arrivals")
-    if int(first.stamp_ns[0]) < 0:
-        raise ScenarioError(
-            f"{path}: not written: the trace begins before 1970, and a time below 0 is read as a fault"
-        )
-    schema = _schema(path, first)
+        raise _unwritten(path, "the trace has no arrivals")
+    last_ns = int(first.stamp_ns[0])
+    if last_ns < 0:
+        raise _unwritten(path, "the trace begins before 1970, and a time below 0 is read as a fault")
+    schema = pa.schema([
+        ("timestamp_ns", pa.int64()),
+        *((name, pa.int64()) for name in first.sizes),
+        *([] if first.session is None else [("session", pa.string())]),
+    ])  # fmt: skip
+    twice = next((name for name in schema.names if schema.names.count(name) > 1), None)
+    if twice is not None:
+        raise _unwritten(path, f"a size column is named {twice!r}, as the table's own; rename it")
     n_rows = 0
     with whole_or_not(path) as new, new.open("xb") as file:
         with _writing(file, format, path.suffix, schema) as write:
             for part in chain([first], rows):
+                if (np.diff(part.stamp_ns, prepend=last_ns) < 0).any():
+                    raise _unwritten(path, "the rows are not in the order of time; sort them first")
+                last_ns = int(part.stamp_ns[-1])
                 write(_batch(part, schema))
                 n_rows += len(part)
         file.flush()
@@ -74,19 +85,8 @@ def write_trace(path: Path, format: WrittenFormat, parts: Iterable[TracePart]) -
     return n_rows
 
 
-def _schema(path: Path, part: TracePart) -> Any:
-    """The columns of a trace that begins with `part`. Raises ScenarioError if a size has the name of another column."""
-    import pyarrow as pa
-
-    columns = [("timestamp_ns", pa.int64()), *((name, pa.int64()) for name in part.sizes)]
-    columns += [] if part.session is None else [("session", pa.string())]
-    schema = pa.schema(columns)
-    twice = next((name for name in schema.names if schema.names.count(name) > 1), None)
-    if twice is not None:
-        raise ScenarioError(
-            f"{path}: not written: a size column is named {twice!r}, as the table's own; rename it"
-        )
-    return schema
+def _unwritten(path: Path, what: str) -> ScenarioError:
+    return ScenarioError(f"{path}: not written: {what}")
 
 
 def _batch(part: TracePart, schema: Any) -> Any:
@@ -118,7 +118,9 @@ def _writing(
     below = os.fdopen(os.dup(file.fileno()), "wb")
     with pa.output_stream(below, compression=_COMPRESSIONS.get(suffix)) as text:
         if format == "jsonl":
-            yield lambda batch: text.write(_json_lines(batch))
+            yield lambda batch: text.write(
+                "".join(f"{json.dumps(row)}\n" for row in batch.to_pylist()).encode()
+            )
             return
         head = io.StringIO()
         csv.writer(head, lineterminator="\n").writerow(schema.names)
@@ -126,31 +128,6 @@ def _writing(
         options = arrow_csv.WriteOptions(include_header=False, quoting_style="none")
         with arrow_csv.CSVWriter(text, schema, write_options=options) as table:
             yield table.write_batch
-
-
-def _json_lines(batch: Any) -> bytes:
-    """An object a line."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    pieces: list[Any] = ["{"]
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        quote = '"' if pa.types.is_string(column.type) else ""
-        pieces += [f"{json.dumps(name)}: {quote}", column.cast(pa.string()).fill_null("null"), f"{quote}, "]
-    pieces[-1] = pieces[-1].removesuffix(", ") + "}\n"
-    return "".join(pc.binary_join_element_wise(*pieces, "").to_pylist()).encode()
-
-
-def _in_order(path: Path, parts: Iterable[TracePart]) -> Iterator[TracePart]:
-    last_ns: int | None = None
-    for part in parts:
-        before = part.stamp_ns[0] if last_ns is None else last_ns
-        if (np.concatenate([[before], part.stamp_ns[:-1]]) > part.stamp_ns).any():
-            raise ScenarioError(
-                f"{path}: not written: the rows are not in the order of time; sort them first"
-            )
-        last_ns = int(part.stamp_ns[-1])
-        yield part
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from squall.analysis.clocks.timeline import RunPhase, phase_of, phase_spans
 from squall.analysis.schema import arrow_schema
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import read_manifest
-from squall.analysis.tables.sealed import SealedVerdict
+from squall.analysis.tables.sealed import Verdict
 from tests.bench.big_events import (
     KERNELS,
     LONGEST_NS,
@@ -95,7 +95,7 @@ def write_big_run(parent: Path, scale: float) -> RunStore:
     for phase in phase_spans(writer.store.manifest)[1:3]:  # a warm-up is not recorded
         for server in range(N_SERVERS):
             writer.report(phase, server)
-    writer.store.seal(SealedVerdict(status="VALID"))
+    writer.store.seal(Verdict(status="VALID"))
     return writer.store
 
 

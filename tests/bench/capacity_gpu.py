@@ -25,7 +25,7 @@ import yaml
 
 from squall.cluster.node.endpoint import Endpoint
 from squall.cluster.node.server import TritonServer
-from squall.scenarios.config.models.model import ModelConfig
+from squall.scenarios.config.models import ModelConfig
 from squall.scenarios.config.servers import ServerConfig
 
 _SQUALL = [sys.executable, "-m", "squall.cluster.cli"]

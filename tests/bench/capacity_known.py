@@ -36,7 +36,7 @@ from typing import Any, TypeVar
 import yaml
 
 from squall.cluster.node.server import TritonServer
-from squall.scenarios.config.models.model import ModelConfig
+from squall.scenarios.config.models import ModelConfig
 from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.units import NS_PER_S, parse_duration
 from tests.null_process import NullProcess

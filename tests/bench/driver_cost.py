@@ -22,7 +22,7 @@ import psutil
 import yaml
 
 from squall.analysis.storage.store import RunStore
-from squall.cluster.proof.local_workers import Job, NullTriton, poisson_plan, run_workers
+from squall.cluster.commands.local_workers import Job, NullTriton, poisson_plan, run_workers
 from squall.scenarios.units import NS_PER_S
 
 _RATE_HZ = 20

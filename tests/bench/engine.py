@@ -37,7 +37,8 @@ from squall.actors.spill import read_spill
 from squall.scenarios.arrivals.stationary import GammaArrivals
 from squall.scenarios.arrivals.users import ConstantThink
 from squall.scenarios.config.clients.rows import ConstantRows
-from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan
+from squall.scenarios.model_shares import VariantRange
+from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan, ModelLoad
 from squall.scenarios.plan.plan import PhaseSpan, Plan
 from tests.bench import rivals
 from tests.bench.target import Target, real_triton
@@ -59,11 +60,18 @@ def closed_plan(n_users: int, seconds: float, n_variants: int = 4) -> ClosedPlan
     """Users without think time."""
     end_ns = round(seconds * _S)
     return ClosedPlan(
-        users=np.arange(n_users, dtype=np.int64), n_users=n_users,
+        users=np.arange(n_users, dtype=np.int64),
+        n_users=n_users,
         spans=(PhaseSpan("m", "measure", 0, end_ns), PhaseSpan("d", "drain", end_ns, end_ns + 5 * _S)),
-        phases=(ClosedPhase(n_users, ConstantThink(kind="constant"), 0, ConstantRows()), None),
-        n_variants=n_variants, seed=1,
-    )  # fmt: skip
+        phases=(
+            ClosedPhase(
+                n_users, ConstantThink(kind="constant"), 0, ConstantRows(), (ModelLoad(1.0, ConstantRows()),)
+            ),
+            None,
+        ),
+        models=(VariantRange(0, n_variants),),
+        seed=1,
+    )
 
 
 def gamma_plan(rate_hz: float, seconds: float) -> Plan:
@@ -104,7 +112,7 @@ def run_once(
     port = target.grpc_port if protocol == "grpc" else target.http_port
     with tempfile.TemporaryDirectory() as folder:
         worker = WorkerSettings(
-            "r", "node-0", 0, (TargetSettings("server-0", target.host, port, (target.spec,)),), 1, {}, Rules(5 * _S),
+            "r", "node-0", 0, (TargetSettings("server-0", target.host, port, (target.spec,)),), 1, Rules(5 * _S),
             n_connections, folder, protocol, spin_ns=spin_ns, lane=has_lane, priority="auto",
         )  # fmt: skip
         ours, theirs = multiprocessing.Pipe()

@@ -17,8 +17,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from squall.cluster.driver.records.copies import LARGE_PIECE_BYTES
-from squall.cluster.driver.records.node_files import FilesThere
+from squall.cluster.driver.copies import LARGE_PIECE_BYTES
+from squall.cluster.driver.node_files import FilesThere
 from squall.cluster.node.agent import NodeAgent
 from squall.cluster.node.spills import NodeFile
 from squall.cluster.remote.spawn import Handle, spawn

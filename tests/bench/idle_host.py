@@ -78,7 +78,7 @@ def run_all(options: argparse.Namespace) -> list[dict[str, Any]]:
         _, endpoint = stack.enter_context(serving(folder / "server"))
         if options.busy:
             stack.enter_context(busy_host(at_most_s=120.0 * options.runs))
-        model = {"name": endpoint.spec.name, "max_batch_size": 8}
+        model = {"name": endpoint.models[0].spec.name, "max_batch_size": 8}
         measurer = Measurer(folder, None, Interrupts(), run_scenario, Screen())
         for _ in range(options.runs):
             low, high = map(math.log, RATES_HZ)

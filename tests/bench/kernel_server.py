@@ -33,7 +33,7 @@ from squall.cluster.node.endpoint import Endpoint
 from squall.cluster.node.server import TritonServer
 from squall.cluster.node.triton_home import cache_dir
 from squall.scenarios.arrivals.stationary import PoissonArrivals
-from squall.scenarios.config.models.model import ModelConfig
+from squall.scenarios.config.models import ModelConfig
 from squall.scenarios.config.profile import ProfileConfig
 from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.errors import ClusterError
@@ -82,9 +82,17 @@ class Load:
     def __init__(self, endpoint: Endpoint, seconds: float, folder: Path, seed: int = 1) -> None:
         self._folder = folder
         settings = WorkerSettings(
-            "r", "node-0", 0, (TargetSettings("server-0", endpoint.host, endpoint.port, (endpoint.spec,)),), 1, {},
-            Rules(5 * _S), N_CONNECTIONS, str(folder), "http", priority="auto",
-        )  # fmt: skip
+            "r",
+            "node-0",
+            0,
+            (TargetSettings("server-0", endpoint.host, endpoint.port, (endpoint.models[0].spec,)),),
+            1,
+            Rules(5 * _S),
+            N_CONNECTIONS,
+            str(folder),
+            "http",
+            priority="auto",
+        )
         ours, theirs = multiprocessing.Pipe()
         self._process = multiprocessing.get_context("spawn").Process(
             target=_work, args=(settings, plan_of(seconds, seed), theirs)

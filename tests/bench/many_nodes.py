@@ -27,10 +27,10 @@ from typing_extensions import Buffer
 
 from squall.actors.process.own_source import OwnCode, own_code
 from squall.analysis.storage.store import RunStore
+from squall.cluster.commands.local_workers import Child, NullTriton
 from squall.cluster.driver import run
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.placement import Node, Placement, Seat
-from squall.cluster.proof.local_workers import Child, NullTriton
 from squall.cluster.remote import spawn
 from squall.cluster.remote.channel import network
 from squall.cluster.remote.launch import Contact, start_process
@@ -205,7 +205,7 @@ def _run(options: argparse.Namespace, n_nodes: int) -> dict[str, Any]:
         server = stack.enter_context(NullTriton())
         hosts = [stack.enter_context(Child("tests.bench.stub_nodes")) for _ in range(options.processes)]
         scenario = scenario_from_mapping(_scenario(server, options, n_nodes), "many nodes")
-        entries = scenario.server_entries()
+        entries = scenario.servers
         entry = entries[0] if entries else ServerEntry()
         placement = Placement((Seat("server-0", entry, driver),), clients)
         session = _StubSession((driver, *clients))

@@ -31,7 +31,7 @@ from squall.actors.load.targets import TargetSettings
 from squall.actors.load.worker import WorkerSettings
 from squall.actors.process.priority import Priority
 from squall.actors.spill import read_spill
-from squall.cluster.proof.local_workers import NullTriton
+from squall.cluster.commands.local_workers import NullTriton
 from squall.models.spec import head_spec
 from tests.bench.engine import gamma_plan
 
@@ -82,7 +82,7 @@ def send_lags(
     prefix, program, priority = ARRANGEMENTS[arrangement]
     with tempfile.TemporaryDirectory() as folder:
         settings = WorkerSettings(
-            "r", "node-0", 0, (TargetSettings("server-0", "127.0.0.1", server.port("http"), (_SPEC,)),), 1, {},
+            "r", "node-0", 0, (TargetSettings("server-0", "127.0.0.1", server.port("http"), (_SPEC,)),), 1,
             Rules(30 * _S), 64, folder, priority=priority, spin_ns=spin_ns,
         )  # fmt: skip
         plan = gamma_plan(_RATE_HZ, seconds)

@@ -26,10 +26,11 @@ from typing import Any
 
 from squall.actors.load.lane import IS_BUILT
 from squall.actors.load.streams import StreamRule
+from squall.actors.load.worker import ModelRequests
 from squall.models.spec import TensorSpec
 from squall.scenarios.config.clients.inputs import InputConfig
 from squall.scenarios.config.clients.rows import ConstantRows
-from squall.scenarios.config.models.model import ModelConfig
+from squall.scenarios.config.models import ModelConfig
 from squall.scenarios.sequences import SequenceRule
 from tests.bench.engine import closed
 from tests.bench.h2load import null_triton
@@ -145,9 +146,17 @@ def measured(
     for number in range(_ROUNDS + 1):
         for kind, target in cases[:: (1, -1)[number % 2]]:
             figure = closed(
-                kind.of(target), protocol, _USERS, seconds, kind.has_lane, n_variants=kind.n_variants,
-                made=kind.made, streams=kind.streams, sequences=kind.sequences(_USERS), priority="normal",
-            )  # fmt: skip
+                kind.of(target),
+                protocol,
+                _USERS,
+                seconds,
+                kind.has_lane,
+                n_variants=kind.n_variants,
+                models=(ModelRequests(made=kind.made),),
+                streams=kind.streams,
+                sequences=kind.sequences(_USERS),
+                priority="normal",
+            )
             if number:
                 cpu_us[kind.name].append(figure["cpu_us_per_request"])
                 rates_hz[kind.name].append(figure["rate_hz"])

@@ -30,7 +30,8 @@ from squall.actors.load.worker import LoadWorker, WorkerSettings
 from squall.actors.spill import read_spill
 from squall.scenarios.arrivals.users import ConstantThink
 from squall.scenarios.config.clients.rows import ConstantRows
-from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan
+from squall.scenarios.model_shares import VariantRange
+from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan, ModelLoad
 from squall.scenarios.plan.plan import PhaseSpan, Plan
 from tests.null_process import NullProcess, null_spec
 
@@ -79,11 +80,22 @@ def closed_plan(n_users: int, seconds: float, ramp_s: float = 0.0) -> ClosedPlan
     """Users without think time that begin over `ramp_s`; then 30 s for the last replies."""
     end_ns = round(seconds * _S)
     return ClosedPlan(
-        users=np.arange(n_users, dtype=np.int64), n_users=n_users,
+        users=np.arange(n_users, dtype=np.int64),
+        n_users=n_users,
         spans=(PhaseSpan("m", "measure", 0, end_ns), PhaseSpan("d", "drain", end_ns, end_ns + 30 * _S)),
-        phases=(ClosedPhase(n_users, ConstantThink(), round(ramp_s * _S), ConstantRows()), None),
-        n_variants=1, seed=1,
-    )  # fmt: skip
+        phases=(
+            ClosedPhase(
+                n_users,
+                ConstantThink(),
+                round(ramp_s * _S),
+                ConstantRows(),
+                (ModelLoad(1.0, ConstantRows()),),
+            ),
+            None,
+        ),
+        models=(VariantRange(0, 1),),
+        seed=1,
+    )
 
 
 def _memory_mib(name: str) -> float:
@@ -131,7 +143,7 @@ def run_once(protocol: str, null: NullProcess, plan: Plan | ClosedPlan, n_connec
         settings = WorkerSettings(
             run="r", node="node-0", worker=0, seed=1,
             targets=(TargetSettings("null", "127.0.0.1", null.ports[protocol], (null_spec(),)),),
-            shapes={}, rules=Rules(60 * _S), n_connections=n_connections,
+            rules=Rules(60 * _S), n_connections=n_connections,
             spill_dir=folder, protocol=protocol,
         )  # fmt: skip
         context = multiprocessing.get_context("spawn")  # a fork would begin with the memory of this process

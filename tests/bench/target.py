@@ -27,7 +27,7 @@ from squall.cluster.node.server import TritonServer
 from squall.models.made import make_inputs
 from squall.models.payload import PREFIX, encode_body, encode_id
 from squall.models.spec import ModelSpec
-from squall.scenarios.config.models.model import ModelConfig
+from squall.scenarios.config.models import ModelConfig
 from squall.scenarios.config.servers import ServerConfig
 
 REQUEST_ID = encode_id(42).decode()
@@ -132,9 +132,14 @@ def serving(model: ModelConfig) -> Iterator[Target]:
         try:
             endpoint = server.start()
             yield Target(
-                endpoint.host, endpoint.port, grpc_port, model.name, endpoint.spec.version, endpoint.spec,
+                endpoint.host,
+                endpoint.port,
+                grpc_port,
+                model.name,
+                endpoint.models[0].spec.version,
+                endpoint.models[0].spec,
                 endpoint.server_version,
-            )  # fmt: skip
+            )
         finally:
             server.stop()
 

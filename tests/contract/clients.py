@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from squall.actors.clock import SystemClock
 from squall.actors.load.client import Client, Exchange
@@ -31,8 +31,6 @@ TEMPLATES: Mapping[Wire, Template] = {
     "grpc": grpc_template(SPEC, INPUTS, 1),
 }
 PATIENCE_NS = 20 * S
-JUDGED = ("status", "n_json_bytes", "http_status", "grpc_status", "grpc_message", "body")
-"""Fields of both protocols' replies."""
 
 
 @dataclass
@@ -42,8 +40,7 @@ class Reply:
     instants: tuple[int, int, int]
     outcome: str
     detail: str
-    held: dict[str, Any]
-    """What of it is judged, by field."""
+    body: bytes
 
 
 @dataclass
@@ -59,8 +56,7 @@ class Ends:
         token = exchange.token
         outcome, detail = self.template.judge(exchange, encode_id(token))
         instants = (exchange.sent_ns, exchange.first_ns, exchange.done_ns)
-        held = {name: getattr(exchange, name) for name in JUDGED if hasattr(exchange, name)}
-        self.replies[token] = Reply(instants, outcome, detail, held)
+        self.replies[token] = Reply(instants, outcome, detail, bytes(exchange.body))
         self.tokens.append(token)
 
     def on_failure(self, token: int, sent_ns: int, first_ns: int, why: str) -> None:
@@ -97,10 +93,10 @@ class Bench:
 
 
 @contextmanager
-def bench_of(wire: Wire, port: int) -> Iterator[Bench]:
-    """A client without connections yet."""
+def bench_of(wire: Wire, to: int | Route) -> Iterator[Bench]:
+    """A client without connections yet; `to`: the route, or a port of this host."""
     ends, loop, clock = Ends(TEMPLATES[wire]), Loop(SystemClock()), SystemClock()
-    route = Route(Address.resolve_all("127.0.0.1", port)[0])
+    route = Route(Address.resolve_all("127.0.0.1", to)[0]) if isinstance(to, int) else to
     client: Client = (
         HttpClient(loop, clock, route, ends.on_reply, ends.on_failure)
         if wire == "http"

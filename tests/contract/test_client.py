@@ -25,7 +25,7 @@ def test_a_reply_comes_with_its_instants_in_order_and_is_the_requests_own(wire: 
             sent_ns, first_ns, done_ns = reply.instants
             assert begun_ns <= sent_ns < first_ns <= done_ns <= NOW()
             assert reply.outcome == "ok"
-            assert reply.held["body"]
+            assert reply.body
         assert (bench.client.n_socket_errors, bench.client.n_write_pauses) == (0, 0)
 
 

@@ -13,7 +13,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from squall.cluster.driver.records.node_files import FilesHere, FilesThere, NodeFiles, arrow_file, pieces_of
+from squall.cluster.driver.node_files import FilesHere, FilesThere, NodeFiles, arrow_file, pieces_of
 from squall.cluster.node.agent import NodeAgent
 from squall.cluster.node.spills import NodeFile, Spills
 from squall.cluster.remote.spawn import Handle

@@ -12,7 +12,7 @@ from squall.actors.messages.http_wire import http_template
 from squall.actors.null.grpc import GrpcService
 from squall.actors.null.http import HttpPeer, HttpService
 from squall.actors.null.http2 import GrpcPeer
-from squall.actors.null.model import QUEUE_FULL, NullModel, Peer, Submit, Tally
+from squall.actors.null.model import NullModel, Peer, Submit, Tally
 from squall.models.made import make_inputs
 from squall.models.payload import encode_body, encode_id
 from squall.models.spec import head_spec
@@ -23,7 +23,6 @@ INPUTS = make_inputs(SPEC, 2, 0, 1)
 HTTP = http_template("h:1", SPEC, encode_body(SPEC, INPUTS), 2)
 GRPC = grpc_template(SPEC, INPUTS, 2)
 NOW_NS = 77
-WORDS = "the server is overloaded"
 
 
 def over_http(*tokens: int) -> bytes:
@@ -98,33 +97,6 @@ def test_an_answer_carries_the_requests_id_and_the_connection_goes_on(bench: Ben
     assert bench.peer.reply(stream, answer, wire_id)
     assert bench.written().count(wire_id) == 1
     assert (bench.peer.is_over, bench.peer.rows) == (False, [])
-
-
-def test_a_full_queue_is_told_in_tritons_words(bench: Bench) -> None:
-    stream, _, wire_id = bench.asked()
-    bench.peer.reject(stream, wire_id)
-    assert f"[request id: {wire_id.decode()}] {QUEUE_FULL}".encode() in bench.written()
-
-
-def test_a_refusal_is_told_in_its_words(bench: Bench) -> None:
-    stream, _, _ = bench.asked()
-    bench.peer.refuse(stream, 503, WORDS)
-    assert WORDS.encode() in bench.written()
-    assert not bench.peer.is_over
-
-
-def test_an_answer_of_another_protocol_is_none(bench: Bench) -> None:
-    stream, _, wire_id = bench.asked()
-    assert not bench.peer.reply(stream, Tally(2), wire_id)
-    assert bench.written() == b""
-
-
-def test_what_is_no_request_ends_the_connection_with_an_answer(bench: Bench) -> None:
-    bench.written()
-    bench.peer.feed(b"SMTP\r\n\r\n" * 20, NOW_NS)
-    assert bench.peer.is_over
-    assert bench.written()
-    assert bench.taken == []
 
 
 def test_a_farewell_leaves_no_request_half_answered(bench: Bench) -> None:

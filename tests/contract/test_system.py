@@ -47,14 +47,14 @@ def test_threads_are_known_by_their_ids_and_0_is_the_caller(bench: Bench) -> Non
 
 def test_a_thread_that_is_not_there_is_told(bench: Bench) -> None:
     """It may end between its listing and its question."""
-    with pytest.raises(ProcessLookupError):
-        bench.system.niceness(NO_THREAD)
-    with pytest.raises(ProcessLookupError):
-        bench.system.set_niceness(NO_THREAD, 19)
-    with pytest.raises(ProcessLookupError):
-        bench.system.policy(NO_THREAD)
-    with pytest.raises(ProcessLookupError):
-        bench.system.set_policy(NO_THREAD, os.SCHED_OTHER, 0)
+    for call, *values in (
+        ("niceness",),
+        ("set_niceness", 19),
+        ("policy",),
+        ("set_policy", os.SCHED_OTHER, 0),
+    ):
+        with pytest.raises(ProcessLookupError):
+            getattr(bench.system, str(call))(NO_THREAD, *values)
 
 
 def test_a_thread_becomes_nicer_alone(bench: Bench) -> None:

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from squall.scenarios.traces.formats import TraceFormat, record_of
+from squall.scenarios.traces.formats import FORMATS
 from squall.scenarios.traces.parts.options import TraceUnit
-from squall.scenarios.traces.parts.part import TracePart
+from squall.scenarios.traces.parts.part import TracePart, join_parts
 from squall.scenarios.traces.reading import open_trace, read_trace
-from squall.scenarios.traces.rows import Mending, Source
+from squall.scenarios.traces.rows import Source
 from squall.scenarios.traces.writing import WrittenFormat, write_trace
 from tests.unit.scenarios.traces.test_trace_formats import CASES, Case, write_case
 
@@ -71,7 +71,7 @@ def test_the_text_is_the_same_however_the_rows_are_cut_into_parts(
         assert (tmp_path / "parts").read_bytes() == whole
 
 
-def columnar(format: TraceFormat) -> Case:
+def columnar(format: str) -> Case:
     table = pa.table(
         {"timestamp_ns": [0, S, S, 5 * S], "tokens": [7, 8, 9, 10], "session": ["a", "a", "b", ""]}
     )
@@ -100,11 +100,11 @@ EXAMPLES: list[Case] = [
 
 def source_of(folder: Path, example: Case) -> Source:
     path, options = write_case(folder, example, "")
-    return record_of(example["format"]).read(path, options)
+    return FORMATS[example["format"]].read(path, options)
 
 
 def test_every_format_has_an_example() -> None:
-    assert {example["format"] for example in EXAMPLES} == set(get_args(TraceFormat))
+    assert {example["format"] for example in EXAMPLES} == {*FORMATS}
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example["format"])
@@ -114,16 +114,14 @@ def test_each_call_gives_every_row_from_the_first_on_with_its_number_in_the_file
     source = source_of(tmp_path, example)
     seen = []
     for _ in range(2):
-        chunks = list(source.chunks(Mending(())))
-        stamps = np.concatenate([chunk.part.stamp_ns for chunk in chunks])
-        assert stamps.dtype == np.int64
-        numbers = [chunk.row_of(index) for chunk in chunks for index in range(len(chunk.part))]
-        assert None not in numbers
-        rows = [number for number in numbers if number is not None]
+        part = join_parts(list(source.parts()))
+        assert part.stamp_ns.dtype == np.int64
+        assert part.row is not None
+        rows = part.row.tolist()
         if example["format"] != "servegen":  # whose rows are windows, of several clients at once
             assert rows == sorted(rows)
         assert min(rows) >= 1
-        seen.append((stamps.tolist(), rows))
+        seen.append((part.stamp_ns.tolist(), rows))
     assert seen[0] == seen[1]
 
 
@@ -131,7 +129,6 @@ def test_each_call_gives_every_row_from_the_first_on_with_its_number_in_the_file
 def test_what_a_source_says_of_its_rows_holds_for_them(example: Case, tmp_path: Path) -> None:
     source = source_of(tmp_path, example)
     assert source.unit is None or source.unit in get_args(TraceUnit)
-    assert source.tick_ns is None or source.tick_ns > 0
-    for chunk in source.chunks(Mending(())):
-        assert tuple(chunk.part.sizes) == source.size_names
-        assert (chunk.part.session is not None) == (source.fields.session is not None)
+    for part in source.parts():
+        assert tuple(part.sizes) == source.size_names
+        assert (part.session is not None) == (source.fields.session is not None)

@@ -20,7 +20,8 @@ from squall.actors.spill import read_spill
 from squall.models.spec import ModelSpec, TensorSpec
 from squall.scenarios.arrivals.users import ConstantThink
 from squall.scenarios.config.clients.rows import ConstantRows, RowsConfig
-from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan
+from squall.scenarios.model_shares import VariantRange
+from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan, ModelLoad
 from squall.scenarios.plan.plan import PhaseSpan, Plan
 from tests.fakes import Seen
 
@@ -57,7 +58,7 @@ def settings_of(
 ) -> WorkerSettings:
     return WorkerSettings(
         run="r", node="node-0", worker=0, targets=(TargetSettings("server-0", "127.0.0.1", port, (spec,)),), seed=1,
-        shapes={}, rules=rules or Rules(timeout_ns=30 * S), n_connections=n_connections, spill_dir=str(folder),
+        rules=rules or Rules(timeout_ns=30 * S), n_connections=n_connections, spill_dir=str(folder),
         protocol=protocol,
     )  # fmt: skip
 
@@ -107,9 +108,13 @@ def run_asking(
     """
     think = ConstantThink(kind="constant", value="0s")
     plan = ClosedPlan(
-        users=np.arange(n_users, dtype=np.int64), n_users=n_users, n_variants=n_variants, seed=1,
-        spans=(PhaseSpan("m", "measure", 0, 120 * S),), phases=(ClosedPhase(n_users, think, 0, sizes),),
-    )  # fmt: skip
+        users=np.arange(n_users, dtype=np.int64),
+        n_users=n_users,
+        models=(VariantRange(0, n_variants),),
+        seed=1,
+        spans=(PhaseSpan("m", "measure", 0, 120 * S),),
+        phases=(ClosedPhase(n_users, think, 0, sizes, (ModelLoad(1.0, sizes),)),),
+    )
     worker = LoadWorker(settings, SystemClock())
     worker.prepare(plan)
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 from squall.analysis.storage.store import RunStore
-from squall.cluster.proof.local_workers import NullTriton
+from squall.cluster.commands.local_workers import NullTriton
 from tests.integration.disks import fill, small_disk
 from tests.integration.live_runs import Bench, Live, titled, wait_until
 

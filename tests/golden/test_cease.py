@@ -16,7 +16,7 @@ from squall.actors.clock import SystemClock
 from squall.actors.load.engine import Rules
 from squall.actors.load.worker import LoadWorker, WorkerSettings
 from squall.scenarios.plan.plan import Plan
-from squall.scenarios.promises.promise import DECIDED, LateLimit
+from squall.scenarios.promises import DECIDED, LateLimit
 from tests.fakes import Behaviour, StubTriton
 from tests.golden.driving import (
     MS,

@@ -17,9 +17,9 @@ from squall.actors.doctor.checkup import ThisHost, check_up
 from squall.actors.doctor.host import CHECKS
 from squall.actors.doctor.tools import NsysAnswers, nsys
 from squall.actors.nsys.tools import find_nsys
+from squall.cluster.commands.diagnosis import clock_finding
 from squall.cluster.node.checkup import NodeCheckup
 from squall.cluster.placement import Node
-from squall.cluster.proof.diagnosis import clock_finding
 from squall.cluster.remote.spawn import Handle
 
 _CHECK = """

@@ -12,7 +12,8 @@ from squall.actors.clock import SystemClock
 from squall.actors.load.worker import LoadWorker
 from squall.scenarios.arrivals.users import ConstantThink
 from squall.scenarios.config.clients.rows import ConstantRows
-from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan, request_id
+from squall.scenarios.model_shares import VariantRange
+from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan, ModelLoad, request_id
 from squall.scenarios.plan.plan import PhaseSpan
 from tests.fakes import Behaviour, StubTriton
 from tests.fakes_grpc import GrpcBehaviour, StubGrpc
@@ -28,10 +29,16 @@ def plan_of(think: str, n_users: int = N_USERS, ramp_ns: int = 0) -> ClosedPlan:
     """Two measured seconds of users, then the time that a slow machine takes for the last replies."""
     think_config = ConstantThink.model_validate({"kind": "constant", "value": think})
     return ClosedPlan(
-        users=np.arange(n_users, dtype=np.int64), n_users=n_users,
+        users=np.arange(n_users, dtype=np.int64),
+        n_users=n_users,
         spans=(PhaseSpan("m", "measure", 0, LENGTH_NS), PhaseSpan("d", "drain", LENGTH_NS, 60 * S)),
-        phases=(ClosedPhase(n_users, think_config, ramp_ns, ConstantRows()), None), n_variants=2, seed=1,
-    )  # fmt: skip
+        phases=(
+            ClosedPhase(n_users, think_config, ramp_ns, ConstantRows(), (ModelLoad(1.0, ConstantRows()),)),
+            None,
+        ),
+        models=(VariantRange(0, 2),),
+        seed=1,
+    )
 
 
 def run(

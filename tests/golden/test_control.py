@@ -17,7 +17,7 @@ from squall.actors.net.triton_control import Access, Control, ControlError
 from squall.actors.sampling.triton_source import TritonSource
 from squall.cluster.cli import app
 from squall.cluster.node.endpoint import attach
-from squall.scenarios.config.models.model import ModelConfig
+from squall.scenarios.config.models import ModelConfig
 from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.errors import TargetError
 from tests.certificates import Authority
@@ -60,7 +60,7 @@ def refusal(url: str, tls: TlsSettings | None) -> str:
 
 def test_attach_reads_a_server_over_mutual_tls_under_another_name(secured: Secured) -> None:
     endpoint = attach([MODEL], ServerConfig(url=secured.url + "/", grpc_port=9), Access(secured.tls))
-    assert endpoint.spec == null_spec()
+    assert endpoint.models[0].spec == null_spec()
     assert (endpoint.url, endpoint.host, endpoint.port) == (
         secured.url, "127.0.0.1", secured.null.ports["http"]
     )  # fmt: skip

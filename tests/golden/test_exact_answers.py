@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-import squall.cluster.proof.local_workers
+import squall.cluster.commands.local_workers
 from squall.analysis.proof.answers import FAILED, PASSED, expect, judge_queue
-from squall.cluster.proof.local_workers import Child
-from squall.cluster.proof.selftest import Options, serve
+from squall.cluster.commands.local_workers import Child
+from squall.cluster.commands.selftest_runs import Options, serve
 
 S = 1_000_000_000
 OPTIONS = Options(protocols=("http",), check_ns=S)
@@ -32,7 +32,7 @@ def judged(fault: str, module: str, folder: Path, monkeypatch: pytest.MonkeyPatc
         else:
             start(child, name, *arguments)
 
-    monkeypatch.setattr(squall.cluster.proof.local_workers.Child, "__init__", faulty)
+    monkeypatch.setattr(squall.cluster.commands.local_workers.Child, "__init__", faulty)
     queue = EXPECTED.queue
     service = f"exponential:{queue.service_ns}ns"
     (served,) = serve(OPTIONS, ("http",), service, 1, queue.arrival_hz, 1, folder)

@@ -20,8 +20,10 @@ from squall.analysis.requests.requests import Requests
 from squall.analysis.schema import arrow_schema
 from squall.analysis.summary.summary import summarise
 from squall.analysis.summary.summary_file import Summary
+from squall.analysis.tables.sealed import Verdict
 from squall.analysis.verdict.gpu_shares import GpuShares, GpuTables, gpu_lines
-from squall.analysis.verdict.validity import Samples, Verdict, judge, run_gpus
+from squall.analysis.verdict.run_view import Samples, run_gpus
+from squall.analysis.verdict.validity import judge
 from tests.synthetic_runs import (
     START_NS,
     S,

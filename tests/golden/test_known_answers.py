@@ -19,8 +19,8 @@ from squall.actors.null.queue import Service, service_times
 from squall.analysis.proof.answers import QS, expect
 from squall.analysis.proof.queueing import departures_ns
 from squall.analysis.statistics.latency import nearest_rank
-from squall.cluster.proof.local_workers import NullTriton, poisson_plan
-from squall.cluster.proof.selftest import (
+from squall.cluster.commands.local_workers import NullTriton, poisson_plan
+from squall.cluster.commands.selftest_runs import (
     CONSTANT_HZ,
     CONSTANT_NS,
     MISS_RATIO,

@@ -17,7 +17,7 @@ import pytest
 from squall.actors.clock import SystemClock
 from squall.actors.load.engine import Rules
 from squall.actors.load.lane import _MOST_STRAYS, IS_BUILT
-from squall.actors.load.worker import LoadWorker, WorkerSettings
+from squall.actors.load.worker import LoadWorker, ModelRequests, WorkerSettings
 from squall.models.payload import RequestOptions
 from squall.models.spec import ModelSpec, TensorSpec
 from squall.scenarios.config.clients.inputs import InputConfig
@@ -159,7 +159,12 @@ def test_what_requests_say_beside_and_leave_out_stays_in_the_lane(protocol: Prot
             settings_of(
                 tmp_path, stub.port, None, 4, protocol=protocol, spec=replace(SPEC, inputs=(*SPEC.inputs, hint))
             ),
-            made={"hint": InputConfig(present=0.5)}, options=RequestOptions({"lang": "de", "priority": 1, "t": 0.5}),
+            models=(
+                ModelRequests(
+                    made={"hint": InputConfig(present=0.5)},
+                    options=RequestOptions({"lang": "de", "priority": 1, "t": 0.5}),
+                ),
+            ),
         )  # fmt: skip
         rows, n_by_python, _ = run_users(settings, 300, n_variants=64)
     assert len(set(column(rows, "request_bytes"))) == 2
@@ -185,7 +190,7 @@ def test_compressed_requests_stay_in_the_lane_and_the_server_unpacks_each(
     with stub_of(protocol) as stub:
         settings = replace(
             settings_of(tmp_path, stub.port, None, 4, protocol=protocol, spec=WIDE_SPEC),
-            options=RequestOptions({"lang": "de"}, is_gzip=True),
+            models=(ModelRequests(options=RequestOptions({"lang": "de"}, is_gzip=True)),),
         )
         rows, n_by_python, _ = run_users(settings, 100, n_users=1)
     assert max(numbers(rows, "request_bytes")) < 39_996  # 10,000 numbers, drawn at random

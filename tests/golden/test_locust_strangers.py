@@ -13,7 +13,7 @@ from pathlib import Path
 import msgpack  # type: ignore[import-untyped]
 import zmq
 
-from squall.analysis.tables.document import read_section
+from squall.analysis.record import from_json
 from squall.analysis.tables.locust import LocustFacts
 from squall.scenarios.units import NS_PER_S
 from tests.locust_pair import LedWorker
@@ -71,7 +71,7 @@ def test_the_account_of_any_number_of_names_is_one_that_a_manifest_can_have() ->
     done = subprocess.run([sys.executable, "-c", ACCOUNT_SCRIPT], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2_000:]
     assert len(done.stdout) < 20 * 1024**2
-    facts = read_section(
+    facts = from_json(
         LocustFacts,
         {"version": "", "file": "", "file_sha256": "", "node": "", **json.loads(done.stdout)},
     )

@@ -48,7 +48,7 @@ def probe(
     """A worker that is ready and waits for its start instant."""
     folder.mkdir()
     settings = WorkerSettings(
-        "r", "node-0", 0, (TargetSettings("server-0", "127.0.0.1", port, (null_spec(),)),), 1, {}, Rules(20 * _S), 16,
+        "r", "node-0", 0, (TargetSettings("server-0", "127.0.0.1", port, (null_spec(),)),), 1, Rules(20 * _S), 16,
         str(folder), priority=priority, core=core,
     )  # fmt: skip
     command = [*prefix, sys.executable, "-m", "squall.actors.load.worker_process"]

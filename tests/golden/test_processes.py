@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 import squall.cluster.remote.spawn
-from squall.cluster.driver.records.node_files import FilesHere, FilesThere, files_seen, pieces_of
+from squall.cluster.driver.node_files import FilesHere, FilesThere, files_seen, pieces_of
 from squall.cluster.node.agent import NodeAgent
 from squall.cluster.node.scratch import claim, this_place
 from squall.cluster.node.spills import NodeFile

@@ -21,7 +21,8 @@ from squall.actors.load.lane import IS_BUILT
 from squall.actors.load.worker import LoadWorker, WorkerSettings
 from squall.scenarios.arrivals.users import ConstantThink
 from squall.scenarios.config.clients.rows import ConstantRows
-from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan
+from squall.scenarios.model_shares import VariantRange
+from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan, ModelLoad
 from squall.scenarios.plan.plan import PhaseSpan, Plan
 from squall.scenarios.sequences import CUT, IN_TURN, SequenceRule
 from tests.fakes import Behaviour, Seen, StubTriton
@@ -64,10 +65,16 @@ def users_of(length_ns: int) -> ClosedPlan:
     """Those of a closed loop, one for each lane, who think for 1 ms."""
     think = ConstantThink.model_validate({"kind": "constant", "value": "1ms"})
     return ClosedPlan(
-        users=np.arange(N_LANES, dtype=np.int64), n_users=N_LANES,
-        spans=(PhaseSpan("m", "measure", 0, length_ns), PhaseSpan("d", "drain", length_ns, length_ns + 9 * S)),
-        phases=(ClosedPhase(N_LANES, think, 0, ConstantRows()), None), n_variants=1, seed=1,
-    )  # fmt: skip
+        users=np.arange(N_LANES, dtype=np.int64),
+        n_users=N_LANES,
+        spans=(
+            PhaseSpan("m", "measure", 0, length_ns),
+            PhaseSpan("d", "drain", length_ns, length_ns + 9 * S),
+        ),
+        phases=(ClosedPhase(N_LANES, think, 0, ConstantRows(), (ModelLoad(1.0, ConstantRows()),)), None),
+        models=(VariantRange(0, 1),),
+        seed=1,
+    )
 
 
 def from_1_to_21_ms(request_id: int) -> float:

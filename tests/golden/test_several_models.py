@@ -22,11 +22,11 @@ from squall.models.payload import RequestOptions
 from squall.models.spec import TensorSpec
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.errors import ClusterError
-from squall.scenarios.locust.plan import LocustPlan
+from squall.scenarios.locust_plan import LocustPlan
+from squall.scenarios.model_shares import models_of
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan, codes_by_model, kinds_of
 from squall.scenarios.run_plan import plan_run
-from squall.scenarios.shares.ranges import models_of
 from tests.golden.driving import SPEC, column, run_worker, settings_of
 from tests.golden.test_several_servers import Stub, run_users, stubs
 
@@ -54,7 +54,7 @@ def plan_of(
     ]
     mapping = {"name": "x", "seed": 3, "models": models, "phases": phases, "servers": {"count": 2}}
     scenario = scenario_from_mapping({**mapping, "clients": {"routing": {"kind": routing}}}, "test")
-    plan = plan_run(scenario, scenario.server_entries())
+    plan = plan_run(scenario, scenario.servers)
     assert not isinstance(plan, LocustPlan)
     return plan
 
@@ -69,8 +69,8 @@ def settings_for(
         )
         for n, one in enumerate(servers)
     )  # fmt: skip
-    others = (ModelRequests({}), ModelRequests({}))
-    return replace(settings_of(folder, 1, None, 8, protocol=protocol), targets=targets, others=others)
+    made = settings_of(folder, 1, None, 8, protocol=protocol)
+    return replace(made, targets=targets, models=(ModelRequests(),) * 3)
 
 
 def seen_by(servers: Sequence[Stub]) -> dict[int, tuple[str, str]]:
@@ -179,7 +179,7 @@ def test_the_values_of_one_model_may_be_compared_and_those_of_another_not(tmp_pa
     with ExitStack() as stack:
         servers = stubs(stack, "http", 2)
         settings = settings_for(tmp_path, servers, "http")
-        settings = replace(settings, others=(ModelRequests({}, check=rule), ModelRequests({})))
+        settings = replace(settings, models=(ModelRequests(), ModelRequests(check=rule), ModelRequests()))
         rows = run_worker(settings, plan, answers=wrong)
     kinds, outcomes = column(rows, "request_kind"), column(rows, "outcome")
     assert [outcome == "bad_reply" for outcome in outcomes] == [kind == "text" for kind in kinds]
@@ -202,8 +202,8 @@ def test_a_file_is_read_as_the_requests_to_its_model_were_written(tmp_path: Path
     packed = files_of(tmp_path, plan, [Wire("http"), Wire("http", options=as_json), Wire("http")])
     with ExitStack() as stack:
         settings = settings_for(tmp_path, stubs(stack, "http", 2), "http")
-        others = (ModelRequests({}, options=as_json), ModelRequests({}))
-        found = LoadWorker(replace(settings, packed=packed, others=others), SystemClock())._requests(plan)
+        models = (ModelRequests(), ModelRequests(options=as_json), ModelRequests())
+        found = LoadWorker(replace(settings, packed=packed, models=models), SystemClock())._requests(plan)
     assert isinstance(found, PackedTemplates)
     assert [(one.target, one.spec.name, one.is_json) for one in found.samples()] == [
         (target, name, name == "text") for target in range(2) for name in NAMES

@@ -23,7 +23,8 @@ from squall.models.spec import ModelSpec
 from squall.scenarios.arrivals.users import ConstantThink
 from squall.scenarios.config.clients.rows import ConstantRows
 from squall.scenarios.errors import ClusterError, TargetError
-from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan
+from squall.scenarios.model_shares import VariantRange
+from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan, ModelLoad
 from squall.scenarios.plan.plan import PhaseSpan, Plan
 from tests.fakes import StubTriton
 from tests.fakes_grpc import StubGrpc
@@ -82,10 +83,10 @@ def closed_plan(n: int, target: Sequence[int] | None = None) -> ClosedPlan:
     """A second of `n` users who think for 1 ms, then the time that a busy host takes for the last replies."""
     think = ConstantThink.model_validate({"kind": "constant", "value": "1ms"})
     return ClosedPlan(
-        users=np.arange(n, dtype=np.int64), n_users=n, n_variants=2, seed=1,
+        users=np.arange(n, dtype=np.int64), n_users=n, models=(VariantRange(0, 2),), seed=1,
         target=None if target is None else np.array(target, np.uint8),
         spans=(PhaseSpan("m", "measure", 0, S), PhaseSpan("d", "drain", S, 30 * S)),
-        phases=(ClosedPhase(n, think, 0, ConstantRows()), None),
+        phases=(ClosedPhase(n, think, 0, ConstantRows(), (ModelLoad(1.0, ConstantRows()),)), None),
     )  # fmt: skip
 
 

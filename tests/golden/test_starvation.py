@@ -18,7 +18,7 @@ from squall.actors.sampling.cgroups import groups_of
 from squall.actors.sampling.observer import Observer, ObserverSettings, ServerTarget
 from squall.actors.spill import read_spill
 from squall.analysis.verdict.cpu_shares import CpuShares, InFlight, cpu_shares
-from squall.analysis.verdict.starvation import judge_starvation
+from squall.analysis.verdict.server_checks import judge_starvation, makes_invalid
 from squall.scenarios.units import NS_PER_S
 
 pytestmark = pytest.mark.serial  # whose the CPU of this host is
@@ -82,7 +82,7 @@ def test_spinners_beside_a_server_starve_it(tmp_path: Path) -> None:
     with spinning(1) as server, spinning(N_SPINNERS, "foreign"):
         found = observed(tmp_path, server)
     starved = judge_starvation(found)
-    assert (starved.starved_by, starved.makes_invalid) == ("others", True)
+    assert (starved.starved_by, makes_invalid(starved)) == ("others", True)
     assert found.taken is not None
     assert found.taken["others"] > 0.5
     assert found.cores["server"] < 0.5
@@ -136,7 +136,7 @@ def test_a_quota_of_the_server_is_a_finding_and_not_the_fault_of_others(
         (quota_group / "cgroup.procs").write_text(str(server))
         found = observed(tmp_path, server)
     starved = judge_starvation(found)
-    assert (starved.starved_by, starved.makes_invalid) == ("quota", False)
+    assert (starved.starved_by, makes_invalid(starved)) == ("quota", False)
     assert found.quota_cores == pytest.approx(QUOTA_CORES)
     assert found.throttled_ratio is not None
     assert found.throttled_ratio > 0.8

@@ -7,8 +7,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from squall.analysis.limits import LIMITS
+from squall.analysis.tables.sealed import CheckResult, Starvation
 from squall.analysis.verdict.cpu_shares import cpu_line
-from squall.analysis.verdict.starvation import Starvation, cpu_checks, judge_starvation
+from squall.analysis.verdict.server_checks import CPU_CHECK, cpu_figure, judge_starvation, makes_invalid
 from tests.simulated_host import Host, Truth, truth_of
 
 CORES = st.sampled_from([2, 2, 3, 4, 8, 16])
@@ -21,6 +22,12 @@ few = settings(max_examples=25, deadline=None, derandomize=True, phases=[Phase.g
 
 def judged(truth: Truth) -> Starvation:
     return judge_starvation(truth.shares)
+
+
+def check_of(truth: Truth) -> CheckResult:
+    figure = cpu_figure([truth.shares])
+    assert figure is not None
+    return CPU_CHECK.held(figure)
 
 
 @few
@@ -48,7 +55,7 @@ def test_an_idle_host_whose_cores_wake_slowly_starves_nobody(
     assert truth.shares.cores["idle"] / n_cores > 0.6  # down to three quarters in what was seen
     starved = judged(truth)
     assert (starved.starved_by, starved.sentence) == ("none", "")
-    assert not any(check.is_unmet for check in cpu_checks([starved]))
+    assert not check_of(truth).is_unmet
 
 
 @few
@@ -69,7 +76,7 @@ def test_who_really_takes_the_cores_of_a_server_is_named(
     truth = truth_of(Host(n_cores, rate_hz, seconds, wake_us, spinners={whose: n_each * n_cores}, seed=seed))
     assert truth.true_ratio > 0.3
     starved = judged(truth)
-    assert (starved.starved_by, starved.makes_invalid) == (whose, True)
+    assert (starved.starved_by, makes_invalid(starved)) == (whose, True)
     assert (truth.shares.full_ratio or 0.0) > 0.9
     first = {"others": "Others took the CPU", "clients": "The load generator itself took the server's CPU"}
     assert starved.sentence.startswith(first[whose])
@@ -116,8 +123,7 @@ def test_a_busy_host_that_changes_nothing_for_requests_that_wait_for_a_gpu_is_no
     ) > LIMITS.taken_ratio  # others had most of what it could have used
     starved = judged(truth)
     assert starved.starved_by == "none"
-    (check,) = cpu_checks([starved])
-    assert check.not_assessed.startswith("it made ")
+    assert check_of(truth).not_assessed.startswith("it made ")
     assert "of the response times" in cpu_line(truth.shares)
 
 
@@ -133,8 +139,8 @@ def test_what_is_said_of_a_neighbour_of_any_size_is_no_more_than_what_it_did(
     spinners = {whose: round(load * n_cores)}
     truth = truth_of(Host(n_cores, rate_hz, 8, wake_us, sleep_ms=sleep_ms, spinners=spinners, seed=seed))
     starved = judged(truth)
-    if starved.makes_invalid:
+    if makes_invalid(starved):
         assert starved.starved_by == whose
         assert truth.true_ratio > 0.05
     if truth.true_ratio > 0.5 and spinners[whose] >= n_cores:
-        assert starved.makes_invalid
+        assert makes_invalid(starved)

@@ -11,6 +11,7 @@ import pytest
 
 from squall.actors.load.engine import Rules
 from squall.actors.load.streams import StreamRule
+from squall.actors.load.worker import ModelRequests
 from squall.actors.messages.value_check import Tally, ValueRule
 from squall.actors.net.http2 import CANCEL
 from squall.analysis.schema import HUNG_UP
@@ -116,7 +117,7 @@ def test_every_fourth_request_is_held_to_its_responses(
         plan = plan_of([i * 10 * MS for i in range(N)], 10 * S)
         settings = replace(
             settings_of(tmp_path, stub.port, None, N, protocol="grpc"), streams=StreamRule(),
-            check=ValueRule(4, 0, 0),
+            models=(ModelRequests(check=ValueRule(4, 0, 0)),),
         )  # fmt: skip
         rows = run_worker(
             settings, plan, answers={(1, 0): [right] * abs(n_expected)},
@@ -137,7 +138,9 @@ def test_what_is_hung_up_on_is_compared_as_far_as_it_came_and_a_failure_is_not(t
     ) as stub:
         plan = plan_of([i * 10 * MS for i in range(N)], 10 * S)
         made = settings_of(tmp_path, stub.port, None, N, protocol="grpc")
-        settings = replace(made, streams=StreamRule(None, 1.0, 1), check=ValueRule(1, 0, 0))
+        settings = replace(
+            made, streams=StreamRule(None, 1.0, 1), models=(ModelRequests(check=ValueRule(1, 0, 0)),)
+        )
         rows = run_worker(
             settings, plan, answers={(1, 0): right}, after=lambda worker: tallies.append(worker.tally())
         )

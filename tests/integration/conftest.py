@@ -84,7 +84,7 @@ def full_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FullRun]:
 def own_triton(tmp_path: Path) -> Iterator[str]:
     """URL of a Triton that the test started, with the light scenario's model."""
     scenario = scenario_from_mapping(scenario_mapping(), "test")
-    server = TritonServer([scenario.model], scenario.server, tmp_path, None, has_gpu=False)
+    server = TritonServer([scenario.models[0].model], scenario.server, tmp_path, None, has_gpu=False)
     try:
         yield server.start().url
     finally:

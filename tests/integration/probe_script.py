@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from squall.cluster.commands.reproduce.probe_run import probe_run
+from squall.cluster.commands.decisions.probe_run import probe_run
 from squall.cluster.interrupts import Interrupts
-from squall.scenarios.published.probe import probe_from_mapping
+from squall.scenarios.published.experiment import probe_from_mapping
 
 LONG = {"kind": "operator", "device": "cpu", "dtype": "fp32", "sizes": [64], "repeats": 1_000_000}
 

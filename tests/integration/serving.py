@@ -32,7 +32,7 @@ def server_of(
     mapping["model"] = model if "repository" in model else {**mapping["model"], **model}
     scenario = scenario_from_mapping(mapping, "test")
     return TritonServer(
-        [scenario.model], scenario.server, folder, None, has_gpu=False, cores=cores, address=address
+        [scenario.models[0].model], scenario.server, folder, None, has_gpu=False, cores=cores, address=address
     )
 
 
@@ -49,7 +49,7 @@ def serving(folder: Path, **model: Any) -> Iterator[tuple[TritonServer, Endpoint
 def answer(endpoint: Endpoint, x: Array) -> Array:
     """What the model says to one request with the rows `x`."""
     tensor = {"name": "INPUT", "shape": list(x.shape), "datatype": "FP32", "data": x.ravel().tolist()}
-    url = f"{endpoint.url}/v2/models/{endpoint.spec.name}/infer"
+    url = f"{endpoint.url}/v2/models/{endpoint.models[0].spec.name}/infer"
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(url, json.dumps({"inputs": [tensor]}).encode(), timeout=30) as reply:
         output = json.load(reply)["outputs"][0]

@@ -29,11 +29,17 @@ def test_instances_of_two_groups_of_one_name_record_their_batches_apart(
 
     monkeypatch.setattr(squall.models.repository, "config_pbtxt", with_twins)
     with serving(tmp_path) as (server, endpoint):
-        (dims,) = (tensor.dims for tensor in endpoint.spec.inputs)
+        (dims,) = (tensor.dims for tensor in endpoint.models[0].spec.inputs)
         x = np.zeros((1, *(abs(size) for size in dims if size != -1)), np.float32)
         for _ in range(N_REQUESTS):
             answer(endpoint, x)
-    labels = {"run": "r", "node": "node-0", "server": "server-0", "model": endpoint.spec.name, "version": "1"}
+    labels = {
+        "run": "r",
+        "node": "node-0",
+        "server": "server-0",
+        "model": endpoint.models[0].spec.name,
+        "version": "1",
+    }
     losses: list[str] = []
     rows = [row for table in read_batches(server.records, labels, losses) for row in table.to_pylist()]
     assert losses == []

@@ -57,7 +57,7 @@ with Session(None, has_tasks=True):
 
 
 def _parts(store: RunStore) -> dict[str, list[bytes]]:
-    return {table: [path.read_bytes() for path in store.path(table)] for table in TABLES}
+    return {table: [path.read_bytes() for path in store.parts(table)] for table in TABLES}
 
 
 @pytest.fixture(scope="module")

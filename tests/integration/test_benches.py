@@ -12,7 +12,8 @@ import pytest
 
 import squall
 from squall.actors.load.lane import IS_BUILT
-from squall.cluster.proof.local_workers import NullTriton
+from squall.actors.load.worker import ModelRequests
+from squall.cluster.commands.local_workers import NullTriton
 from tests.bench import engine, h2load, locust_cost, priority, request_kinds, rivals, triton_user
 from tests.bench.target import Target, real_triton
 
@@ -75,9 +76,15 @@ def test_each_kind_of_input_is_answered(protocol: str) -> None:
     with h2load.null_triton() as null:
         for kind in request_kinds.INPUTS[:-1]:
             told = engine.closed(
-                kind.of(null), protocol, 2, SECONDS, kind.has_lane, n_variants=kind.n_variants, made=kind.made,
+                kind.of(null),
+                protocol,
+                2,
+                SECONDS,
+                kind.has_lane,
+                n_variants=kind.n_variants,
+                models=(ModelRequests(made=kind.made),),
                 sequences=kind.sequences(2),
-            )  # fmt: skip
+            )
             assert told["n_requests"] > 10
 
 

@@ -103,7 +103,7 @@ def test_of_two_tritons_one_that_is_gone_or_hangs_costs_its_own_requests(
     assert late["server-0"] == {"ok"}, "the other goes on"
     assert late["server-1"] <= ({"transport_error"} if fault == signal.SIGKILL else {"timeout", "cancelled"})
     assert "ok" in ends_by_server(store)["server-1"], "what came before is kept"
-    assert "server-1" in Summary.read(store).verdict.failures.sentence
+    assert "server-1" in Summary.read(store).measure.failures.sentence
     assert_whole(store)
     site.cluster.wait_until_clean()
 

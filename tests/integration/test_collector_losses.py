@@ -83,8 +83,10 @@ def test_a_killed_observer_ends_its_samples_and_nothing_else(joined: Bench) -> N
 @pytest.mark.single
 @needs_nsys
 def test_a_killed_agent_takes_the_server_along_and_all_that_was_recorded_is_kept(joined: Bench) -> None:
-    live = joined.start_run(_two_phases(3, 6))
+    live = joined.start_run(_two_phases(6, 12))
     joined.wait_for_phase("second", 0.5)
+    ray_tmp = joined.ray_tmp or joined.tmp
+    wait_until(lambda: any(ray_tmp.rglob("first.nsys-rep")), 60, "the report of the first phase")
     _one(
         joined, "squall.cluster.remote.served NodeAgent"
     ).kill()  # who had that command line earlier only started it

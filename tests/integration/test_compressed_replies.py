@@ -27,7 +27,7 @@ def get(endpoint: Endpoint, path: str) -> Any:
 
 def output_ns(endpoint: Endpoint) -> int:
     """Time that Triton spent on outputs of the model so far."""
-    (stats,) = get(endpoint, f"/v2/models/{endpoint.spec.name}/stats")["model_stats"]
+    (stats,) = get(endpoint, f"/v2/models/{endpoint.models[0].spec.name}/stats")["model_stats"]
     return int(stats["inference_stats"]["compute_output"]["ns"])
 
 
@@ -49,7 +49,7 @@ def ask(endpoint: Endpoint, accept: str) -> list[str | None]:
     found = []
     for _ in range(N_REQUESTS):
         request = urllib.request.Request(
-            f"{endpoint.url}/v2/models/{endpoint.spec.name}/infer", head + x.tobytes(), headers
+            f"{endpoint.url}/v2/models/{endpoint.models[0].spec.name}/infer", head + x.tobytes(), headers
         )
         with opener.open(request, timeout=30) as reply:
             reply.read()

@@ -106,7 +106,7 @@ def started(
     (folder / "rings").mkdir()
     injected = {"LD_PRELOAD": str(library), "SQUALL_BATCHES": str(folder / "rings")}
     server = TritonServer(
-        [found.model], found.server, folder / "server", None, has_gpu=False, injected=injected
+        [found.models[0].model], found.server, folder / "server", None, has_gpu=False, injected=injected
     )
     try:
         server.start()

@@ -23,7 +23,7 @@ from tests.integration.live_runs import RAY_AUTH, Bench
 ROOT = Path(__file__).parents[2]
 _DRIVE = """
 import json, sys
-from squall.cluster.proof.diagnosis import diagnose
+from squall.cluster.commands.diagnosis import diagnose
 from squall.cluster.interrupts import Interrupts
 with Interrupts() as interrupts:
     result = diagnose(sys.argv[1] if len(sys.argv) > 1 else None, interrupts)

@@ -37,7 +37,7 @@ def answer(endpoint: Endpoint, ids: Any, mask: Any) -> Array:
         {"name": name, "shape": list(x.shape), "datatype": "INT64", "data": x.ravel().tolist()}
         for name, x in (("input_ids", ids), ("attention_mask", mask))
     ]
-    url = f"{endpoint.url}/v2/models/{endpoint.spec.name}/infer"
+    url = f"{endpoint.url}/v2/models/{endpoint.models[0].spec.name}/infer"
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(url, json.dumps({"inputs": tensors}).encode(), timeout=30) as reply:
         output = json.load(reply)["outputs"][0]
@@ -64,7 +64,7 @@ def check(
 )
 def test_an_encoder_gives_the_reference_answer(tmp_path: Path, name: str, precision: str) -> None:
     with serving(tmp_path, name=name, precision=precision, **CPU) as (server, endpoint):
-        assert [one.drawn for one in endpoint.spec.inputs] == [(5, 119), (1, 1)]
+        assert [one.drawn for one in endpoint.models[0].spec.inputs] == [(5, 119), (1, 1)]
         for rows in (8, 5, 2):
             check(name, precision, endpoint, rows)
         ids, mask = inputs_of(ENCODERS[name].sizes(SMALL), 2)
@@ -178,4 +178,4 @@ def test_a_compiled_model_loads_on_a_gpu(tmp_path: Path, name: str) -> None:
         "cuda_graphs": True,
     }
     with serving(tmp_path, name=name, precision="fp16", **keys) as (_, endpoint):
-        assert endpoint.spec.name == name
+        assert endpoint.models[0].spec.name == name

@@ -13,18 +13,16 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from squall.actors.inject.library import built_library
 from squall.cluster.node.triton_home import TritonHome, find_triton
-from squall.models.export.onnx_file import export_onnx
-from squall.models.export.plan import PlanOptions, build_plan
-from squall.models.export.plan_record import Gpu, PlanRecord
-from squall.models.export.repositories import write_plan_repository
-from squall.models.repository import ComputeConfig, ServingConfig, config_pbtxt
+from squall.models.onnx_export import DEFAULT_OPSET, export_onnx
+from squall.models.plan_export import PlanOptions, PlanRecord, build_plan, gpu_kind, write_plan_repository
+from squall.models.repository import Serving, config_pbtxt, zoo_spec
 from squall.models.spec import HEADS, head_spec
+from squall.scenarios.config.models import ModelConfig
 from squall.scenarios.errors import TargetError
 from tests.integration.live_runs import Bench
 from tests.integration.serving import serving
@@ -147,9 +145,9 @@ def test_a_run_of_such_a_repository_has_right_answers_and_joined_batches(
 def test_a_server_without_the_backend_says_so(tmp_path: Path) -> None:
     models = tmp_path / "models"
     (models / "linear_head" / "1").mkdir(parents=True)
-    spec = head_spec("linear_head", "1", HEADS["linear_head"].sizes(SETTINGS), 8)
+    model = ModelConfig.model_validate({"name": "linear_head", "settings": SETTINGS, "max_batch_size": 8})
     (models / "linear_head" / "config.pbtxt").write_text(
-        config_pbtxt(spec, ServingConfig(backend="onnxruntime", max_batch_size=8))
+        config_pbtxt(zoo_spec(model)[0], model, Serving("onnxruntime"))
     )
     (models / "linear_head" / "1" / "model.onnx").write_bytes(b"never read")
     with (
@@ -165,7 +163,7 @@ def test_a_real_triton_takes_the_order_of_a_head(tmp_path: Path) -> None:
     with serving(
         tmp_path, preserve_ordering=True, instances=2, preferred_batch_sizes=[4, 8], queue={"max_size": 64}
     ) as (_, endpoint):
-        url = f"{endpoint.url}/v2/models/{endpoint.spec.name}/config"
+        url = f"{endpoint.url}/v2/models/{endpoint.models[0].spec.name}/config"
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(url, timeout=30) as reply:
             batching = json.load(reply)["dynamic_batching"]
@@ -206,24 +204,23 @@ def test_a_host_without_tensorrt_says_what_to_install(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_plan_is_kept_where_a_build_would_make_it_again(tmp_path: Path) -> None:
     trt = importlib.import_module(RTX)
-    gpu = Gpu("NVIDIA GeForce RTX 4090", (8, 9), 24 << 30, 20 << 30)
-    serving_as = ServingConfig(
-        max_batch_size=8, compute=ComputeConfig("torch", "gpu", "fp16", True), backend="tensorrt"
-    )
+    gpu, other = gpu_kind("NVIDIA GeForce RTX 4090", (8, 9)), gpu_kind("NVIDIA L4", (8, 9))
+    keys = {"name": "linear_head", "settings": SETTINGS, "max_batch_size": 8, "framework": "torch"}
+    model = ModelConfig.model_validate({**keys, "precision": "fp16", "cuda_graphs": True})
+    serving_as = Serving("tensorrt", graph_sizes=(1, 8))
 
-    def write(gpu: Gpu, options: PlanOptions) -> Any:
-        return write_plan_repository(tmp_path, "linear_head", SETTINGS, serving_as, options, gpu, trt)
+    def is_new(gpu: str, options: PlanOptions) -> bool:
+        return write_plan_repository(tmp_path, model, serving_as, options, gpu, trt, DEFAULT_OPSET)[2]
 
-    assert not write(gpu, PlanOptions()).is_kept
+    assert is_new(gpu, PlanOptions())
     version = tmp_path / "linear_head" / "1"
     assert {path.name for path in version.iterdir()} == {"model.plan", "model.plan.json"}
-    assert write(gpu, PlanOptions()).is_kept
-    assert not write(gpu, PlanOptions(opt_rows=2)).is_kept
-    other = Gpu("NVIDIA L4", (8, 9), 24 << 30, 20 << 30)
-    assert not write(other, PlanOptions(opt_rows=2)).is_kept
+    assert not is_new(gpu, PlanOptions())
+    assert is_new(gpu, PlanOptions(opt_rows=2))
+    assert is_new(other, PlanOptions(opt_rows=2))
     record = PlanRecord.read(version)
     assert record is not None
     assert record.gpu == "NVIDIA L4 (compute capability 8.9)"
     (version / "model.plan").write_bytes(b"damaged")
-    assert not write(other, PlanOptions(opt_rows=2)).is_kept
+    assert is_new(other, PlanOptions(opt_rows=2))
     assert "graphs: true" in (tmp_path / "linear_head" / "config.pbtxt").read_text()

@@ -15,7 +15,7 @@ import pytest
 from squall.actors.inject.library import built_library
 from squall.actors.spill import read_spill
 from squall.analysis.storage.store import RunStore
-from squall.cluster.driver.records.copies import FETCHED, folder_of
+from squall.cluster.driver.copies import FETCHED, folder_of
 from tests.integration.disks import assert_whole
 from tests.integration.live_runs import Bench, planned_rows, wait_until
 from tests.integration.namespaces import Host, cluster

@@ -15,7 +15,7 @@ from tests.integration.live_runs import Bench
 from tests.integration.test_check import MAPPING
 from tests.null_process import NullProcess
 from tests.synthetic_runs import synthesise
-from tests.unit.scenarios.published.test_published_experiments import write
+from tests.unit.scenarios.test_published import write
 
 pytestmark = pytest.mark.beside
 

@@ -27,7 +27,7 @@ from squall.actors.spill import read_spill
 from squall.actors.triton_user.handed import UserTarget
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.errors import LostActor, ScenarioError
-from squall.scenarios.locust.plan import LocustPlan
+from squall.scenarios.locust_plan import LocustPlan
 from squall.scenarios.run_plan import plan_run
 from tests.null_process import NullProcess
 

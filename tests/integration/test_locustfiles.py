@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from squall.scenarios.config.locust import load
+from squall.scenarios.config import locust as load
 from tests.integration import bad_locustfiles
 from tests.integration.serving import serving
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from squall.analysis.storage.store import RunStore
-from squall.cluster.driver.records.ingest import RECORD_GONE, WORKER_GONE
+from squall.cluster.driver.ingest import RECORD_GONE, WORKER_GONE
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.plan.deal import workers_of
 from squall.scenarios.plan.plan import Plan
@@ -107,7 +107,7 @@ def test_what_a_killed_worker_had_left_is_sent_by_nobody(
     store = joined.store()
     rows = rows_of(store, record.arrived())
     scenario = scenario_from_mapping(mapping, "test")
-    plan = plan_run(scenario, scenario.server_entries())
+    plan = plan_run(scenario, scenario.servers)
     assert isinstance(plan, Plan)
     assert np.array_equal(rows["worker"], workers_of(plan.deal, plan.seq, plan.affinity, 3))
     of_lost = rows["worker"] == 1

@@ -18,7 +18,7 @@ from squall.analysis.storage.store import RunStore
 from squall.cluster.control.repository import Repository
 from squall.cluster.node.endpoint import READY, Endpoint, attach
 from squall.cluster.node.server import TritonServer
-from squall.scenarios.config.models.model import ModelConfig
+from squall.scenarios.config.models import ModelConfig
 from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.errors import TargetError
 from tests.integration.live_runs import Bench, planned_rows, scenario_mapping, wait_until
@@ -122,7 +122,7 @@ def test_a_server_is_loaded_also_after_another_model_of_it_did_not_load(watched:
     server = ServerConfig(url=watched.url)
     with closing(Control(watched.url)) as control, pytest.raises(ControlError, match=r"^status 400$"):
         control.ask(READY)
-    assert attach([ModelConfig(name="resident")], server).spec.name == "resident"
+    assert attach([ModelConfig(name="resident")], server).models[0].spec.name == "resident"
     with pytest.raises(TargetError, match=r"^model 'broken' is not ready at .*broken on purpose"):
         attach([ModelConfig(name="broken")], server)
 

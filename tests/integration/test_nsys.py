@@ -136,7 +136,9 @@ def profiled(
     assert tools.version == real.version
     scenario = scenario_from_mapping(scenario_mapping(profile={**OURS, **profile}), "test")
     profiler = NodeProfiler(tools, scenario.profile, folder, SystemClock())
-    server = TritonServer([scenario.model], scenario.server, folder, profiler.session, has_gpu=False)
+    server = TritonServer(
+        [scenario.models[0].model], scenario.server, folder, profiler.session, has_gpu=False
+    )
     try:
         yield Profiled(profiler, server, server.start().url, folder, control)
     finally:
@@ -259,7 +261,7 @@ def test_a_server_that_somebody_else_launched_is_recorded_and_left_as_it_is(
     scenario = scenario_from_mapping(scenario_mapping(), "test")
     profile = ProfileConfig.model_validate({"nsys_session": name, "osrt_threshold": "5us"})
     theirs = cast(NsysSession, UserLaunch(real, name))
-    server = TritonServer([scenario.model], scenario.server, tmp_path, theirs, has_gpu=False)
+    server = TritonServer([scenario.models[0].model], scenario.server, tmp_path, theirs, has_gpu=False)
     try:
         url = server.start().url
         profiler = NodeProfiler(real, profile, tmp_path, SystemClock())

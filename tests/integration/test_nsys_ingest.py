@@ -29,7 +29,7 @@ from squall.analysis.nsys.tables import EventLabels, event_tables
 from squall.analysis.schema import arrow_schema
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import read_manifest
-from squall.analysis.tables.sealed import SealedVerdict
+from squall.analysis.tables.sealed import Verdict
 
 pytestmark = pytest.mark.single
 
@@ -122,7 +122,7 @@ def run(recording: Recording, tmp_path_factory: pytest.TempPathFactory) -> RunSt
         store.append(name, assign_phase(name, rows, spans))
     store.append("batches", _table("batches", store.run, _batches(recording.batches)))
     store.append("requests", _table("requests", store.run, _requests(recording.batches)))
-    store.seal(SealedVerdict(status="VALID"))
+    store.seal(Verdict(status="VALID"))
     return store
 
 

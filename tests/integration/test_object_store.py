@@ -14,9 +14,9 @@ import pytest
 from squall.analysis.derive import derive
 from squall.analysis.run import open_run
 from squall.analysis.schema import TABLES
-from squall.analysis.storage.places import object_folder
-from squall.analysis.storage.places.mirror import Mirror
-from squall.analysis.storage.places.object_folder import ObjectFolder
+from squall.analysis.storage import object_folder
+from squall.analysis.storage.mirror import Mirror
+from squall.analysis.storage.object_folder import ObjectFolder
 from squall.analysis.storage.store import RunStore
 from squall.scenarios.errors import StoreError
 from tests.integration.live_runs import Bench, Live, planned_rows, scenario_mapping, wait_until
@@ -310,7 +310,9 @@ def test_a_sealed_run_of_a_bucket_is_resumed_and_sent_once_more(
     here = plant(Shape(seed=5, n_requests=50)).write(tmp_path / "made")
     address = f"{ADDRESS}/{here.run}"
     Mirror(here.run_dir, ObjectFolder(address)).finish("manifest.json")
-    (alone.folder / "runs" / here.run / ".scratch-dead" / "tables").mkdir(parents=True)  # of a killed one
+    left = alone.folder / "runs" / here.run  # as a killed process leaves it
+    (left / "tables").mkdir(parents=True)
+    (left / ".brought").write_text(address)
     for state in ("to be derived", "as it is there", "with a summary of an older squall"):
         if state.endswith("older squall"):
             store = RunStore.open(address)

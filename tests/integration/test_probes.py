@@ -22,10 +22,11 @@ from squall.analysis.probes.figures import probe_figures
 from squall.analysis.render.report import write_report
 from squall.analysis.run import open_run
 from squall.analysis.storage.store import RunStore
-from squall.cluster.commands.reproduce.probe_run import probe_run
+from squall.cluster.commands.decisions.probe_run import probe_run
 from squall.cluster.interrupts import Interrupts
 from squall.scenarios.errors import AnalysisError, TargetError
-from squall.scenarios.published.probe import PipelineProbe, probe_from_mapping
+from squall.scenarios.published.experiment import probe_from_mapping
+from squall.scenarios.published.probe import PipelineProbe
 
 pytestmark = pytest.mark.beside
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from squall.actors.load.shared_memory import FOLDER, SharedMemorySettings, unregister_all
+from squall.actors.load.worker import ModelRequests
 from squall.actors.messages.value_check import Tally, ValueRule
 from squall.actors.net.triton_control import PLAIN, Control
-from squall.analysis.tables.document import to_json
+from squall.analysis.record import to_json
 from squall.cluster.node.endpoint import Endpoint
 from squall.cluster.node.server import TritonServer
 from squall.models.reference import answers_to, made_requests
@@ -34,7 +35,7 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
     """A Triton that serves the light scenario's model."""
     scenario = scenario_from_mapping(scenario_mapping(), "test")
     folder = tmp_path_factory.mktemp("triton")
-    server = TritonServer([scenario.model], scenario.server, folder, None, has_gpu=False)
+    server = TritonServer([scenario.models[0].model], scenario.server, folder, None, has_gpu=False)
     try:
         yield server.start()
     finally:
@@ -47,11 +48,13 @@ def test_served_values_are_those_of_the_weights_and_of_no_others(
     endpoint: Endpoint, tmp_path: Path, protocol: str, weights_seed: int, n_wrong: int
 ) -> None:
     port = endpoint.port if protocol == "http" else endpoint.grpc_port
-    settings = settings_of(tmp_path, port, spec=endpoint.spec, protocol=protocol)
-    settings = replace(settings, check=ValueRule(3, 1e-3, 1e-5))
+    settings = settings_of(tmp_path, port, spec=endpoint.models[0].spec, protocol=protocol)
+    settings = replace(settings, models=(ModelRequests(check=ValueRule(3, 1e-3, 1e-5)),))
     plan = plan_of([i * MS for i in range(30)], 10 * S)
     sizes = SETTINGS | {"weights_seed": weights_seed}
-    answers = answers_to(endpoint.spec, sizes, made_requests(endpoint.spec, KINDS, settings.seed))
+    answers = answers_to(
+        endpoint.models[0].spec, sizes, made_requests(endpoint.models[0].spec, KINDS, settings.seed)
+    )
     tallies: list[Tally] = []
     rows = run_worker(settings, plan, answers=answers, after=lambda worker: tallies.append(worker.tally()))
     assert tallies == [Tally(10, n_wrong)]
@@ -100,12 +103,14 @@ def test_a_real_server_reads_and_writes_the_regions(
     run = f"{protocol}-{inputs}-{outputs}"
     settings = replace(
         toward(
-            settings_of(tmp_path, port, spec=endpoint.spec, protocol=protocol),
+            settings_of(tmp_path, port, spec=endpoint.models[0].spec, protocol=protocol),
             shared_memory=SharedMemorySettings(inputs, outputs, endpoint.url),
         ),
-        run=run, check=ValueRule(3, 1e-3, 1e-5),
+        run=run, models=(ModelRequests(check=ValueRule(3, 1e-3, 1e-5)),),
     )  # fmt: skip
-    answers = answers_to(endpoint.spec, SETTINGS, made_requests(endpoint.spec, KINDS, settings.seed))
+    answers = answers_to(
+        endpoint.models[0].spec, SETTINGS, made_requests(endpoint.models[0].spec, KINDS, settings.seed)
+    )
     tallies: list[Tally] = []
     rows = run_worker(
         settings,
@@ -127,7 +132,9 @@ def test_a_run_with_checks_in_shared_memory_counts_them_and_leaves_the_server_as
 ) -> None:
     kinds = [(rows, variant) for rows in range(1, 5) for variant in range(4)]
     answers = answers_to(
-        endpoint.spec, SETTINGS, made_requests(endpoint.spec, kinds, scenario_mapping()["seed"])
+        endpoint.models[0].spec,
+        SETTINGS,
+        made_requests(endpoint.models[0].spec, kinds, scenario_mapping()["seed"]),
     )
     named = {f"OUTPUT/{kind[0]}/{kind[1]}": outputs["OUTPUT"] for kind, outputs in answers.items()}
     reference = joined.folder / "right.npz"

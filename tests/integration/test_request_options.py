@@ -146,7 +146,12 @@ def told_and_sent(
     assert sorted(told_of) == rows["request_id"]
     for number, of_request in zip(rows["request_id"], rows["rows"], strict=True):
         sent = make_inputs(
-            SPEC, of_request, variants[number], scenario.seed, scenario.model.shapes, scenario.clients.inputs
+            SPEC,
+            of_request,
+            variants[number],
+            scenario.seed,
+            scenario.models[0].model.shapes,
+            scenario.clients.inputs,
         )
         total = sum(float(array.astype(np.float64).sum()) for array in sent.values())
         assert told_of[number]["sum"] == pytest.approx(total, abs=1e-5)

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-import squall.cluster.proof.selftest
+import squall.cluster.commands.selftest_runs
 from squall.cluster.cli import app
-from squall.cluster.proof.selftest import highest_clean, options_of
+from squall.cluster.commands.selftest_runs import highest_clean, options_of
 from squall.scenarios.errors import ScenarioError
 from tests.integration.live_runs import Bench, Live, wait_until
 
@@ -86,7 +86,7 @@ def test_the_screen_fits_in_80_columns_and_the_exit_code_says_whether_all_passed
         for answer in whole["known_answers"]
     ]
     result = {**whole, "known_answers": answers, "status": status, "passed": passed}
-    monkeypatch.setattr(squall.cluster.proof.selftest, "selftest", lambda *_: result)
+    monkeypatch.setattr(squall.cluster.commands.selftest_runs, "selftest", lambda *_: result)
     done = CliRunner().invoke(app, ["selftest"], env={"COLUMNS": "80"})
     assert done.exit_code == code
     lines = done.stdout.splitlines()

@@ -30,7 +30,9 @@ def test_nothing_is_left_of_a_killed_server_under_nsys(tmp_path: Path, victim: s
     assert tools is not None
     scenario = scenario_from_mapping(scenario_mapping(), "test")
     profiler = NodeProfiler(tools, scenario.profile, tmp_path, SystemClock())
-    server = TritonServer([scenario.model], scenario.server, tmp_path, profiler.session, has_gpu=False)
+    server = TritonServer(
+        [scenario.models[0].model], scenario.server, tmp_path, profiler.session, has_gpu=False
+    )
     server.start()
     assert [*MEMORY.glob(f"{region_prefix(str(tmp_path))}*")], "the backend takes the prefix"
     pids = server.pids()

@@ -17,9 +17,9 @@ from squall.actors.load.lane import IS_BUILT
 from squall.analysis.storage.store import RunStore
 from squall.cluster.node.server import TritonServer
 from squall.scenarios.config.loader import scenario_from_mapping
+from squall.scenarios.model_shares import models_of
 from squall.scenarios.plan.plan import Plan
 from squall.scenarios.run_plan import plan_run
-from squall.scenarios.shares.ranges import models_of
 from tests.integration.foreign_models import write_caller, write_model, write_stream
 from tests.integration.live_runs import Bench, scenario_mapping
 
@@ -78,7 +78,7 @@ def columns(store: RunStore) -> dict[str, Any]:
 
 def planned_kinds(mapping: dict[str, Any]) -> tuple[list[str], Plan]:
     scenario = scenario_from_mapping(mapping, "test")
-    plan = plan_run(scenario, scenario.server_entries())
+    plan = plan_run(scenario, scenario.servers)
     assert isinstance(plan, Plan)
     return [scenario.model_names[number] for number in models_of(plan.variant, plan.models)], plan
 

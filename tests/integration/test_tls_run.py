@@ -80,7 +80,9 @@ def triton_with_grpc_over_tls(
     )
     scenario = scenario_from_mapping(scenario_mapping(), "test")
     (tmp_path / "triton").mkdir()
-    server = TritonServer([scenario.model], scenario.server, tmp_path / "triton", None, has_gpu=False)
+    server = TritonServer(
+        [scenario.models[0].model], scenario.server, tmp_path / "triton", None, has_gpu=False
+    )
     try:
         yield server.start()
     finally:

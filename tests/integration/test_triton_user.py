@@ -55,7 +55,9 @@ def handed_of(*targets: UserTarget, timeout_ns: int = 5 * S, **more: Any) -> dic
 
 
 def target_of(endpoint: Endpoint) -> UserTarget:
-    return UserTarget("server-0", endpoint.url, f"{endpoint.host}:{endpoint.grpc_port}", (endpoint.spec,))
+    return UserTarget(
+        "server-0", endpoint.url, f"{endpoint.host}:{endpoint.grpc_port}", (endpoint.models[0].spec,)
+    )
 
 
 def null_target(http_port: int, grpc_port: int, name: str = "null") -> UserTarget:
@@ -97,7 +99,7 @@ def test_outputs_are_those_of_the_weights_and_the_batches_name_every_id(
     served: tuple[TritonServer, Endpoint], tmp_path: Path, protocol: str
 ) -> None:
     server, endpoint = served
-    spec = endpoint.spec
+    spec = endpoint.models[0].spec
     own = make_inputs(spec, 2, 9, 99)
     calls: list[dict[str, Any]] = [
         *({"rows": 1 + i % 3, "variant": i % 2} for i in range(10)),
@@ -137,7 +139,7 @@ def test_alone_the_server_says_its_only_model_and_ids_count_from_0(
     attributes = {"host": endpoint.url + "/", **own_port}
     calls: list[dict[str, Any]] = [
         {},
-        {"model": endpoint.spec.name, "rows": 2, "variant": 1},
+        {"model": endpoint.models[0].spec.name, "rows": 2, "variant": 1},
         {"rows": 99},
         {"model": "none"},
     ]
@@ -146,9 +148,9 @@ def test_alone_the_server_says_its_only_model_and_ids_count_from_0(
     for user in result.answers:
         assert [one["outcome"] for one in user[:2]] == ["ok", "ok"], user
         np.testing.assert_allclose(
-            user[1]["outputs"]["OUTPUT"], right(endpoint.spec, 2, 1, 0), *TOLERANCE["fp32"]
+            user[1]["outputs"]["OUTPUT"], right(endpoint.models[0].spec, 2, 1, 0), *TOLERANCE["fp32"]
         )
-        assert user[2] == f"ValueError: rows=99, model {endpoint.spec.name} takes 1 to 8 a request"
+        assert user[2] == f"ValueError: rows=99, model {endpoint.models[0].spec.name} takes 1 to 8 a request"
         assert user[3].startswith(
             f"TargetError: {endpoint.url} says nothing of model 'none' that squall reads:"
         )

@@ -26,8 +26,8 @@ from squall.analysis.join.join import write_joined
 from squall.analysis.schema import TABLES
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest
-from squall.analysis.tables.sealed import SealedVerdict
-from squall.cluster.driver.records.ingest import ingest_table
+from squall.analysis.tables.sealed import Verdict
+from squall.cluster.driver.ingest import ingest_table
 from squall.cluster.node.agent import FIRST_SERVER
 from squall.cluster.node.batches import read_batches
 from squall.scenarios.config.loader import scenario_from_mapping
@@ -109,7 +109,7 @@ def _with_batches(store: RunStore, records: Path, folder: Path) -> dict[str, Any
         is_ours = pc.greater_equal(data.column("start_ns"), spans[0].start_ns - _anchor_ns(store))
         ingest_table(copy, "batches", data.filter(is_ours), near, spans)
     assert losses == []
-    copy.seal(SealedVerdict(status="VALID"))
+    copy.seal(Verdict(status="VALID"))
     report = write_joined(copy)
     assert (report.n_duplicate_ids, report.n_foreign) == (0, 0)
     joined: dict[str, Any] = copy.read("joined").to_pydict()

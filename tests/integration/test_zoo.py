@@ -182,7 +182,7 @@ def refused(one: ZooModel, mapping: dict[str, Any], rows: list[int]) -> list[boo
     scenario = scenario_from_mapping(mapping, "test")
     if one.name not in ("failing", "raising"):
         return [False] * len(rows)
-    spec = attach([scenario.model], scenario.server).spec
+    spec = attach([scenario.models[0].model], scenario.server).models[0].spec
     variants = plan_scenario(scenario).variant.tolist()
     return [
         bool(make_inputs(spec, n, variant, scenario.seed)["x"][0, 0] < 0)

@@ -1,7 +1,8 @@
-"""docs/checks.md: `python -m tests.planted_faults.page > docs/checks.md`."""
+"""`python -m tests.planted_faults.page` prints every check and the fault that failed it; `make docs` writes it down."""
 
 from __future__ import annotations
 
+from squall.analysis.verdict.checks import markdown
 from tests.planted_faults.faults import ELSEWHERE, FAULTS, NAMED
 
 _HEAD = """# Every check, and the fault that failed it
@@ -10,8 +11,9 @@ A check that cannot fail says nothing. For each check of a verdict, each count t
 page names a fault that was planted where a run records, counts or derives (no table was edited), and that the check
 found. The tests plant each of them anew: `tests/integration/test_checks_can_fail.py`, and for clocks
 `test_clock_checks_can_fail.py` beside it. Without a fault the same runs meet them, but for those that a busy machine
-changes. [run.md](run.md#verdict) says what the checks of the verdict hold to what, [diagnosis.md](diagnosis.md) the
-self-checks.
+changes. docs/diagnosis.md has the self-checks; the checks of the verdict are these:
+
+CHECKS
 
 Runs: *open*, *closed* (loop), *python* (the engine without its lane) and *nsys* are real ones, with Ray and Triton;
 *two nodes* has a second node in namespaces with a clock of its own; *made up* is the analysis of a made-up run without
@@ -61,7 +63,7 @@ def page() -> str:
     """The whole page."""
     checks = "".join(f"| `{check}` | {' | '.join(rest)} |\n" for check, *rest in rows())
     named = "".join(f"| {name} | {told} | `{test}` | {run} |\n" for name, told, test, run in NAMED)
-    return f"{_HEAD}{checks}{_NAMED}{named}{_FOOT}"
+    return f"{_HEAD.replace('CHECKS', markdown())}{checks}{_NAMED}{named}{_FOOT}"
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ from squall.actors.clock import Clock, SystemClock
 from squall.actors.sampling.gpu.device import GpuDevice, GpuLost
 from squall.actors.sampling.gpu.processes import processes_of, uses_driver
 from squall.actors.sampling.gpu.readings import running
-from squall.actors.sampling.gpu.topology import PCI, GpuPlace, place_of
+from squall.actors.sampling.gpu.topology import PCI, place_of
+from squall.scenarios.records import GpuPlace, GpuUse
 
 Row = dict[str, Any]
 _Told = TypeVar("_Told")
@@ -115,22 +116,19 @@ def gpu_sizes() -> list[tuple[str, tuple[int, ...], int]]:
     return _of_each(size)
 
 
-def gpu_memories() -> list[tuple[str, str, tuple[int, ...], int, int]]:
-    """UUID, product name, compute capability, and bytes of memory in all and free of each GPU that tells them, in
-    NVML's order; empty where NVML cannot be used."""
+def gpu_capabilities() -> list[tuple[str, str, tuple[int, ...]]]:
+    """UUID, product name and compute capability of each GPU that tells them, in NVML's order; empty where NVML cannot
+    be used."""
 
-    def memory(nvml: Any, gpu: Any) -> tuple[str, str, tuple[int, ...], int, int]:
-        capability = tuple(nvml.nvmlDeviceGetCudaComputeCapability(gpu))
-        found = nvml.nvmlDeviceGetMemoryInfo(gpu)
+    def capability(nvml: Any, gpu: Any) -> tuple[str, str, tuple[int, ...]]:
         uuid, name = _text(nvml.nvmlDeviceGetUUID(gpu)), _text(nvml.nvmlDeviceGetName(gpu))
-        return uuid, name, capability, int(found.total), int(found.free)
+        return uuid, name, tuple(nvml.nvmlDeviceGetCudaComputeCapability(gpu))
 
-    return _of_each(memory)
+    return _of_each(capability)
 
 
-def gpu_uses() -> list[tuple[str, float | None, int | None, tuple[int, ...] | None]]:
-    """UUID, nvidia-smi's utilisation, bytes of memory in use and process ids of each GPU at this moment, None what it
-    does not tell; empty where NVML cannot be used."""
+def gpu_uses() -> list[GpuUse]:
+    """What each GPU does at this moment; empty where NVML cannot be used."""
 
     def told(ask: Callable[[], _Told]) -> _Told | None:
         import pynvml
@@ -140,12 +138,12 @@ def gpu_uses() -> list[tuple[str, float | None, int | None, tuple[int, ...] | No
         except pynvml.NVMLError:
             return None
 
-    def use(nvml: Any, gpu: Any) -> tuple[str, float | None, int | None, tuple[int, ...] | None]:
-        return (
-            _text(nvml.nvmlDeviceGetUUID(gpu)),
-            told(lambda: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / _PERCENT),
-            told(lambda: int(nvml.nvmlDeviceGetMemoryInfo(gpu).used)),
-            told(lambda: tuple(sorted({process.pid for process in running(nvml, gpu)}))),
+    def use(nvml: Any, gpu: Any) -> GpuUse:
+        return GpuUse(
+            uuid=_text(nvml.nvmlDeviceGetUUID(gpu)),
+            util=told(lambda: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / _PERCENT),
+            memory_used_bytes=told(lambda: int(nvml.nvmlDeviceGetMemoryInfo(gpu).used)),
+            processes=told(lambda: tuple(sorted({process.pid for process in running(nvml, gpu)}))),
         )
 
     return _of_each(use)

@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
+
+from squall.scenarios.records import GpuPlace
 
 _LEVELS = {
     0: "one board", 10: "one PCIe switch", 20: "several PCIe switches", 30: "one PCIe host bridge",
@@ -19,19 +21,6 @@ _WORD_BITS = 64
 PCI = Path("/sys/bus/pci/devices")
 
 Answer = TypeVar("Answer")
-
-
-class GpuPlace(NamedTuple):
-    """A GPU by its UUID: the best PCIe link that it and its slot can have, the kernel's NUMA node and the cores beside
-    it, NVLinks that are up, and what lies between it and each other GPU. None: not told."""
-
-    uuid: str
-    pcie_generation: int | None
-    pcie_lanes: int | None
-    numa_node: int | None
-    cores: tuple[int, ...] | None
-    n_nvlinks: int | None
-    ways: dict[str, str]
 
 
 def place_of(nvml: Any, handle: Any, handles: Sequence[Any], pci: Path = PCI) -> GpuPlace:

@@ -17,7 +17,7 @@ from squall.analysis.compare.pairs.settings import marks, what_differs
 from squall.analysis.compare.pairs.shift import Shift, shift
 from squall.analysis.compare.pairs.side_run import SideRun
 from squall.analysis.compare.pairs.why import BatchChange, PartsChange, batch_change, parts_change
-from squall.analysis.tables.document import to_json
+from squall.analysis.record import to_json
 
 SCHEMA_VERSION = 1
 INVALID, UNFINISHED = "invalid", "unfinished"

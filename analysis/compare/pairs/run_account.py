@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from squall.analysis.clocks.timeline import measure_spans
 from squall.analysis.findings.rules.shares import BODY_PARTS, LATENCY
 from squall.analysis.findings.tail import TAIL_PARTS, part_columns, whole_parts
-from squall.analysis.storage.query import connect, literal
+from squall.analysis.storage.parquet import literal
+from squall.analysis.storage.query import connect
 from squall.analysis.storage.store import RunStore
 
 if TYPE_CHECKING:

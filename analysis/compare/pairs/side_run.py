@@ -22,7 +22,7 @@ from squall.analysis.storage.intact import content_errors_of, require_intact
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest
 from squall.scenarios.errors import SquallError
-from squall.scenarios.locust.plan import NO_LOAD
+from squall.scenarios.locust_plan import NO_LOAD
 
 FAILURES = "failures_ratio"
 """Share of the measured requests that did not end ok."""

@@ -14,30 +14,6 @@ from typing import Literal
 Measures = Mapping[str, float | None]
 Level = Literal["window", "body"]
 Comparison = Literal["at least", "at most", "below"]
-RuleName = Literal[
-    "client-bound",
-    "refused",
-    "unserved",
-    "under-offered",
-    "queue-bound",
-    "computes on the CPU",
-    "waits off the CPU",
-    "scheduler/IPC-bound",
-    "host-bound",
-    "throttled",
-    "body-bound",
-    "starved by others",
-    "starved by the client",
-    "throttled by a CPU quota",
-    "shared GPU",
-    "sync-bound",
-    "launch-bound",
-    "host-paced",
-    "transfer-bound",
-    "GPU-bound",
-    "contention",
-]
-"""What a rule may be called; `squall.analysis.findings.rules.tried` has one of each."""
 
 QUOTIENTS = (
     "issue_to_op_ratio", "copy_to_kernel_ratio", "queue_to_exec_ratio", "load_of_ceiling_ratio",
@@ -154,7 +130,7 @@ class Detail:
 class Rule:
     """One regime. `claim` has measures in braces; `next_step`: what to do first; `not_shown`: what it does not tell."""
 
-    name: RuleName
+    name: str
     level: Level
     clauses: tuple[Clause, ...]
     claim: str
@@ -164,6 +140,8 @@ class Rule:
     rows: RowLink
     evidence: tuple[str, ...] = ()
     details: tuple[Detail, ...] = ()
+    asked_where: str = ""
+    """A measure: where it is not assessed the rule is not tried at all, and nothing is said of it."""
     needs_report: bool = False
     """Its measures are of the nsys report: kernels that are tied to no batch weaken it."""
     counted: str = "n_batches"

@@ -8,6 +8,15 @@
     copy_bytes_per_s       bytes of copies over the sum of their durations
     response_<part>_ratio  sum of the part over the sum of the latency, of the ok requests that have the part
 
+    cpu_taken_ratio             of the CPU that the server could have used, what others had (`verdict.cpu_shares`)
+    cpu_consequence_ratio       of the response times, what that explains
+    cpu_taken_by_others_ratio   of that, what was not this run's: others and other guests of the hypervisor
+    cpu_throttled_ratio         periods of the server's CPU quota in which it was used up; 0 without a quota
+    gpu_foreign_ratio           of the GPU's time what other processes had (`verdict.gpu_shares`)
+    gpu_consequence_ratio       of the response times, what that explains
+    gpu_is_bound                1 where that is the most that it can explain, with nothing to compare with; else 0
+    gpu_server_ratio            of the GPU's time, what the server's own processes had
+
     response_idle_wait_ratio            idle_wait_ns likewise, as far as it lies in queue, input and hand-over
     response_idle_beside_queue_ratio    the same, as far as it can lie in input and hand-over
 
@@ -17,12 +26,15 @@ each of its requests, since all of them wait for it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from squall.analysis.findings.rules.rule import Measures
 from squall.analysis.metrics.figures.batch_figures import BODY_IDLE
 from squall.analysis.metrics.measures import instance_key, ratio
 from squall.analysis.tables.manifest import Manifest
+from squall.analysis.verdict.cpu_shares import OWN, CpuShares
+from squall.analysis.verdict.gpu_shares import BOUND, GpuShares
 
 if TYPE_CHECKING:
     import duckdb
@@ -143,6 +155,38 @@ def is_cpu(sums: Sums | None, server: str, manifest: Manifest, has_cuda: bool | 
         )
         return 1.0 if on_cpu else None
     return None
+
+
+def cpu_measures(found: Sequence[CpuShares], phase: str, node: str) -> dict[str, float | None]:
+    """The measures of the server's node in a phase; none of them where it is not known who had the CPU."""
+    own = next((one for one in found if (one.phase, one.node) == (phase, node)), None)
+    if own is None or own.taken is None or own.taken_ratio is None:
+        return {}
+    others = sum(share for name, share in own.taken.items() if name not in OWN)
+    return {
+        "cpu_taken_ratio": own.taken_ratio,
+        "cpu_taken_by_others_ratio": others / own.taken_ratio if own.taken_ratio else 0.0,
+        "cpu_consequence_ratio": own.consequence_ratio,
+        "cpu_throttled_ratio": own.throttled_ratio or 0.0,
+        "cpu_wait_ratio": own.server_wait_ratio,
+    }
+
+
+def gpu_measures(found: Sequence[GpuShares], phase: str, server: str, uuid: str) -> dict[str, float | None]:
+    """The measures of the GPU of an instance in a phase, of the server's GPU that others used most where it is not
+    known which is the instance's; none of them where nothing is known of it."""
+    own = [one for one in found if one.phase == phase and server in one.servers]
+    own = [one for one in own if one.gpu_uuid == uuid] or own
+    known = [one for one in own if one.foreign_ratio is not None]
+    if not known:
+        return {}
+    most = max(known, key=lambda one: (one.consequence_ratio or 0.0, one.foreign_ratio or 0.0))
+    return {
+        "gpu_foreign_ratio": most.foreign_ratio,
+        "gpu_consequence_ratio": most.consequence_ratio or 0.0,
+        "gpu_is_bound": float(most.compared == BOUND),
+        "gpu_server_ratio": most.server_ratio,
+    }
 
 
 def _added(*values: float | None) -> float | None:

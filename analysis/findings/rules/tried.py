@@ -1,40 +1,72 @@
-"""Every rule, and which are tried in what order. A name without its rule, or with two, fails when this is imported."""
+"""Every rule in the order in which they are tried. `python -m squall.analysis.findings.rules.tried` prints them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import assert_never, get_args
+import re
+import sys
+from collections.abc import Iterator, Sequence
 
 from squall.analysis.findings.rules.body_rules import BODY_RULES
-from squall.analysis.findings.rules.cpu_rules import CPU_RULES, with_cpu
-from squall.analysis.findings.rules.gpu_rules import GPU_RULES, with_gpu
-from squall.analysis.findings.rules.rule import Level, Measures, Rule, RuleName
-from squall.analysis.findings.rules.window_rules import UNDER_OFFERED, WINDOW_RULES
+from squall.analysis.findings.rules.rule import Clause, Level, Measures, Rule
+from squall.analysis.findings.rules.window_rules import WINDOW_RULES
 
-RULES: tuple[Rule, ...] = (*WINDOW_RULES, *BODY_RULES, *CPU_RULES, *GPU_RULES)
+RULES: tuple[Rule, ...] = (*WINDOW_RULES, *BODY_RULES)
 
 
 def rules_of(level: Level, measures: Measures) -> tuple[Rule, ...]:
-    """The rules of a level in the order in which they are tried on `measures`."""
-    match level:
-        case "window":
-            return with_cpu(with_gpu(WINDOW_RULES, measures), measures, UNDER_OFFERED.name)
-        case "body":
-            return BODY_RULES
-        case _:
-            assert_never(level)
+    """The rules of a level that are tried on `measures`, in order."""
+    return tuple(
+        rule
+        for rule in RULES
+        if rule.level == level and (not rule.asked_where or measures.get(rule.asked_where) is not None)
+    )
 
 
-def refuse_gaps(rules: Sequence[Rule]) -> None:
-    """Raises TypeError unless there is one rule of each name."""
-    names = [rule.name for rule in rules]
-    faults = [
-        f"no rule is called {name!r}, as RuleName says" for name in get_args(RuleName) if name not in names
-    ]
-    faults += [f"{name!r} is no RuleName" for name in names if name not in get_args(RuleName)]
-    faults += [f"{name!r} stands twice" for name in dict.fromkeys(names) if names.count(name) > 1]
-    if faults:
-        raise TypeError(f"RULES of {__name__}: {'; '.join(faults)}")
+def markdown() -> str:
+    """A section for each rule: what it claims, its conditions with their reasons, what to do, what it does not show."""
+    return "\n".join(line for rule in RULES for line in _section(rule))
 
 
-refuse_gaps(RULES)
+def _section(rule: Rule) -> Iterator[str]:
+    yield from (f"## {rule.name} ({rule.level})", "", _quoted(rule.claim), "")
+    if rule.asked_where:
+        yield from (f"Tried where `{rule.asked_where}` is known.", "")
+    yield from _table(rule.clauses)
+    for one in rule.details:
+        yield from (
+            f"Closer name **{one.name}**: {_quoted(one.claim)}. {one.next_step}",
+            "",
+            *_table(one.clauses),
+        )
+    told = {
+        "Stated beside it": _names(rule.evidence),
+        "Gives back at most, of the wall": _names(rule.give_back.wall),
+        "of the mean latency": _names(rule.give_back.response),
+        "with the queue that it feeds": "`response_queue_ratio` more" if rule.give_back.feeds_queue else "",
+        "Next": rule.next_step,
+        "Not shown": rule.not_shown,
+        "Rows": f"`{rule.rows.table}`, largest `{rule.rows.order}` first",
+    }
+    yield from (f"- {what}: {text}" for what, text in told.items() if text)
+    yield ""
+
+
+def _table(clauses: Sequence[Clause]) -> Iterator[str]:
+    yield from ("| all of | threshold | why there |", "|---|---|---|")
+    for clause in clauses:
+        for one in clause:
+            either = "" if one is clause[0] else "or "
+            yield f"| {either}`{one.measure}` | {one.comparison} {one.threshold:g} | {one.reason} |"
+    yield ""
+
+
+def _names(measures: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in measures)
+
+
+def _quoted(text: str) -> str:
+    return re.sub(r"{(\w+)}", r"`\1`", text)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(markdown())

@@ -3,8 +3,109 @@
 from __future__ import annotations
 
 from squall.analysis.findings.rules.rule import BATCH_KEY, Detail, GiveBack, RowLink, Rule, at_least, below
+from squall.analysis.limits import LIMITS
 
 _REQUEST = ("request_id",)
+
+_EXECUTIONS = RowLink("batch_costs", "end_ns - start_ns", (*BATCH_KEY, "start_ns", "end_ns", "rows"))
+_TAKEN = at_least(
+    "cpu_taken_ratio",
+    LIMITS.taken_ratio,
+    "beyond it the server computes a quarter slower than on a host of its own",
+)
+_CONSEQUENCE = at_least(
+    "cpu_consequence_ratio",
+    LIMITS.consequence_ratio,
+    "beyond both the verdict calls the run INVALID: the response times are not the server's alone",
+)
+
+BY_OTHERS = Rule(
+    "starved by others",
+    "window",
+    (
+        (_TAKEN,),
+        (_CONSEQUENCE,),
+        (at_least("cpu_taken_by_others_ratio", 0.5, "most of it was taken by what is not of this run"),),
+    ),
+    "Others had {cpu_taken_ratio} of the CPU that the server could have used: its threads waited to run for "
+    "{cpu_wait_ratio} of the time in which they could, which made {cpu_consequence_ratio} of the response times.",
+    "Stop what else runs on the server's node, or give the server cores or a host of its own; then run again.",
+    "It says nothing of the model: an execution lasts while its threads wait, too.",
+    GiveBack(),
+    _EXECUTIONS,
+    evidence=("cpu_wait_ratio", "wall_exec_ratio"),
+    asked_where="cpu_taken_ratio",
+)
+
+BY_CLIENT = Rule(
+    "starved by the client",
+    "window",
+    (
+        (_TAKEN,),
+        (_CONSEQUENCE,),
+        (below("cpu_taken_by_others_ratio", 0.5, "most of it was taken by load workers and other parts of this run"),),
+    ),
+    "The load generator had {cpu_taken_ratio} of the CPU that the server could have used, on the node that they share: "
+    "the server's threads waited to run for {cpu_wait_ratio} of the time in which they could, which made "
+    "{cpu_consequence_ratio} of the response times.",
+    "Put the load workers on another node; then run again.",
+    "It says nothing of the model: an execution lasts while its threads wait, too.",
+    GiveBack(),
+    _EXECUTIONS,
+    evidence=("cpu_wait_ratio", "wall_exec_ratio"),
+    asked_where="cpu_taken_ratio",
+)  # fmt: skip
+
+BY_QUOTA = Rule(
+    "throttled by a CPU quota",
+    "window",
+    (
+        (
+            at_least(
+                "cpu_throttled_ratio",
+                LIMITS.throttled_ratio,
+                "a tenth of the periods ends with the server held back until the next one",
+            ),
+        ),
+    ),
+    "The CPU quota of the server's control group was used up in {cpu_throttled_ratio} of its periods: the server stood "
+    "still until the next one.",
+    "Raise the quota, or spread the work: fewer threads, smaller batches; these latencies are the deployment's.",
+    "It does not tell which threads used the quota up: see thread_samples.",
+    GiveBack(),
+    _EXECUTIONS,
+    evidence=("cpu_wait_ratio", "wall_exec_ratio"),
+    asked_where="cpu_taken_ratio",
+)
+
+SHARED_GPU = Rule(
+    "shared GPU",
+    "window",
+    (
+        (
+            at_least(
+                "gpu_foreign_ratio",
+                LIMITS.taken_ratio,
+                "as of the CPU: a fifth of the time in which the server's kernels may have waited for others",
+            ),
+        ),
+        (
+            at_least(
+                "gpu_consequence_ratio",
+                LIMITS.consequence_ratio,
+                "beyond both the verdict calls the run INVALID: the response times are not the server's alone",
+            ),
+        ),
+    ),
+    "Others had {gpu_foreign_ratio} of the time of its GPU, which explains up to {gpu_consequence_ratio} of the "
+    "response times.",
+    "Stop what else runs on the GPU, or give the server a GPU of its own; then run again.",
+    "It says nothing of the model: kernels wait for those of others, and clocks fall by their heat and power, too.",
+    GiveBack(),
+    _EXECUTIONS,
+    evidence=("gpu_server_ratio", "throttled_ratio", "wall_exec_ratio"),
+    asked_where="gpu_foreign_ratio",
+)
 
 CLIENT_LAG_RATIO = 0.20
 """Share of the mean latency that makes the client the limit by itself."""
@@ -219,7 +320,7 @@ CPU = Rule(
     "Profile the model's own code on its host, give it more cores, or serve it on a GPU.",
     "Nothing of what its code does on the CPU is recorded here beyond its OS-runtime waits.",
     GiveBack(("wall_exec_ratio",), ("response_compute_ratio",), feeds_queue=True),
-    RowLink("batch_costs", "end_ns - start_ns", (*BATCH_KEY, "start_ns", "end_ns", "rows")),
+    _EXECUTIONS,
     evidence=("exec_mean_ns", "batch_rows_mean"),
 )
 
@@ -249,7 +350,7 @@ OFF_CPU = Rule(
     "CPU.",
     "It does not tell what it waits for.",
     GiveBack(("wall_exec_ratio",), ("response_compute_ratio",), feeds_queue=True),
-    RowLink("batch_costs", "end_ns - start_ns", (*BATCH_KEY, "start_ns", "end_ns", "rows")),
+    _EXECUTIONS,
     evidence=("exec_mean_ns", "batch_rows_mean"),
 )
 
@@ -378,10 +479,14 @@ BODY = Rule(
     needs_report=True,
 )
 
+STARVED = (BY_OTHERS, BY_CLIENT)
 WINDOW_RULES = (
+    *STARVED,  # an instance that does not get the CPU says nothing of itself
+    SHARED_GPU,
     CLIENT,
     REFUSED,
     UNSERVED,
+    BY_QUOTA,
     UNDER_OFFERED,
     QUEUE,
     CPU,

@@ -119,7 +119,7 @@ def with_promises(scenario: Scenario, promises: Sequence[str], origin: str) -> S
     Raises ScenarioError for what is no promise, for none at all, and for those that are made at a load.
     """
     from squall.scenarios.config.loader import scenario_from_mapping
-    from squall.scenarios.promises.whole_load import without_early_end
+    from squall.scenarios.experiment import without_early_end
 
     mapping: dict[str, Any] = scenario.to_mapping()
     held = {key: list(conditions) for key, conditions in (mapping.get("promises") or {}).items()}
@@ -130,8 +130,8 @@ def with_promises(scenario: Scenario, promises: Sequence[str], origin: str) -> S
         raise ScenarioError(
             f"{origin}: promises nothing: add --promise 'p(95)<50ms', or promises to the scenario"
         )
-    whole = without_early_end({**mapping, "promises": held})
-    found = scenario_from_mapping(whole, "--promise" if promises else origin)
+    stated = scenario_from_mapping({**mapping, "promises": held}, "--promise" if promises else origin)
+    found = without_early_end(stated)
     for one in found.promises or ():
         if one.at_hz is not None:
             raise ScenarioError(f"{origin}: {one.text}: capacity looks for the load, leave out at")
@@ -210,8 +210,8 @@ def settings_of(
         if most_hz == reach_hz
         else "",
         low_ratio=low_ratio,
-        queue_delay_ns=max(one.model.queue_delay_ns for one in scenario.each_model()),
-        schedule_sha256=plan_run(scenario, scenario.server_entries()).sha256(),
+        queue_delay_ns=max(one.model.queue_delay_ns for one in scenario.models),
+        schedule_sha256=plan_run(scenario, scenario.servers).sha256(),
     )
 
 

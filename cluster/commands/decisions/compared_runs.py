@@ -30,8 +30,7 @@ from squall.models.spec import ZOO
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError, StoreError
-from squall.scenarios.locust.files import read_locust_files
-from squall.scenarios.locust.plan import stated_load
+from squall.scenarios.locust_plan import read_locust_files, stated_load
 
 
 @dataclass(frozen=True)
@@ -192,10 +191,8 @@ def _at(mapping: Mapping[str, Any], path: str) -> Any:
 
 def _width(scenario: Scenario) -> int | None:
     """Values of a row that a model of the zoo takes; None of other models, and of several."""
-    if scenario.several is not None:
-        return None
-    model = scenario.model
-    if model.repository is not None or model.name not in ZOO:
+    model = scenario.models[0].model
+    if len(scenario.models) > 1 or model.repository is not None or model.name not in ZOO:
         return None
     of_zoo = ZOO[model.name]
     return of_zoo.sizes(model.settings)["sequence" if of_zoo.is_encoder else "width"]

@@ -15,7 +15,7 @@ ALL, ONE, ONE_DOWN = "all", "one", "one down"
 def refuse_without_gpus(scenario: Scenario) -> None:
     """Raises ScenarioError for a scenario whose servers cannot be made fewer by GPU, or with a promise about one that
     would be left out."""
-    servers = scenario.servers
+    servers = scenario.stated_servers
     is_per_gpu = isinstance(servers, ServersCount) and servers.per == "gpu"
     is_list = isinstance(servers, tuple) and len(servers) > 1
     if is_list and isinstance(servers, tuple):
@@ -41,7 +41,7 @@ def fewer(scenario: Scenario, n_servers: int, n_server_nodes: int) -> list[tuple
     numbers = [(ONE, 1), *([(ONE_DOWN, n_servers - 1)] if n_servers > 2 else [])]
     if n_servers < 2:
         return []
-    if isinstance(scenario.servers, ServersCount) and n_server_nodes > 1:
+    if isinstance(scenario.stated_servers, ServersCount) and n_server_nodes > 1:
         raise ScenarioError(
             f"--gpus: servers per GPU are on {n_server_nodes} nodes: write servers as a list with gpus, on one node"
         )
@@ -50,7 +50,7 @@ def fewer(scenario: Scenario, n_servers: int, n_server_nodes: int) -> list[tuple
 
 def _with(scenario: Scenario, n: int) -> Scenario:
     mapping: dict[str, Any] = scenario.to_mapping()
-    if isinstance(scenario.servers, tuple):
+    if isinstance(scenario.stated_servers, tuple):
         mapping["servers"] = mapping["servers"][:n]
     else:
         mapping["servers"] = [{"gpus": [index]} for index in range(n)]

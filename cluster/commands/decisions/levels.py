@@ -22,7 +22,7 @@ from squall.cluster.measured import Measured, Measurer
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.plan.rates import Scale, factor_of, scaled_scenario
-from squall.scenarios.promises.promise import Promise
+from squall.scenarios.promises import Promise
 
 _PURPOSES = {LOW: ", far below the edge", CONFIRM: ", is the safe load kept"}
 

@@ -27,14 +27,14 @@ def sweep(
     as_json: JsonOption = False,
 ) -> None:
     """Runs every cell of an experiment with several seeds: which is best, and which cannot be told apart from it?"""
-    from squall.cluster.commands.decisions.sweeps.results import screen_lines, sweep_json
-    from squall.cluster.commands.decisions.sweeps.sweeper import Asked, run_sweep
-    from squall.scenarios.experiments.experiment import load_experiment
+    from squall.cluster.commands.decisions.sweep_results import screen_lines, sweep_json
+    from squall.cluster.commands.decisions.sweeper import Asked, run_sweep
+    from squall.scenarios.experiment import load_experiment
 
     loaded = load_experiment(experiment, allow_env or ())
     if is_dry:
-        from squall.cluster.commands.decisions.sweeps.rehearsal import rehearse
-        from squall.cluster.commands.decisions.sweeps.site import this_site
+        from squall.cluster.commands.decisions.site import this_site
+        from squall.cluster.commands.decisions.sweep_rehearsal import rehearse
 
         rehearsal = rehearse(loaded, resume, experiment, this_site(ray), force)
         print_result(rehearsal.to_json(), lambda _: "\n".join(rehearsal.lines()), as_json)

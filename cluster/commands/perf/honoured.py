@@ -11,7 +11,7 @@ import numpy as np
 from squall.cluster.commands.perf.asked import Asked
 from squall.cluster.commands.perf.flags import FLAGS, Flag, Typed
 from squall.cluster.commands.perf.served import Served
-from squall.cluster.driver.payloads.packing import GivenRequests
+from squall.cluster.driver.payload_packing import GivenRequests
 from squall.models.made import make_inputs
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
@@ -64,12 +64,13 @@ def _why(flag: Flag, typed: Typed) -> str | None:
 
 def refuse_payload(asked: Asked, scenario: Scenario, served: Served) -> None:
     """Makes one payload, or reads the first of the data. Raises ScenarioError where the model does not take it."""
-    if scenario.clients.data is None:
-        shapes, inputs = scenario.model.shapes, scenario.clients.inputs
-        make_inputs(served.spec, asked.batch_size, 0, scenario.seed, shapes, inputs)
+    (one,) = scenario.models
+    if one.clients.data is None:
+        shapes, inputs = one.model.shapes, one.clients.inputs
+        make_inputs(served.spec, asked.batch_size, 0, one.seed, shapes, inputs)
         return
     first = np.array([kind_code(asked.batch_size, 0)], np.int64)
-    for _ in GivenRequests(scenario, first, served.spec).read():
+    for _ in GivenRequests(one, first, served.spec).read():
         pass
 
 

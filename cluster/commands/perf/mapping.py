@@ -12,7 +12,7 @@ from squall.cluster.commands.perf.asked import Asked
 from squall.cluster.commands.perf.honoured import metrics_port
 from squall.cluster.commands.perf.served import Place, Served
 from squall.scenarios.config.loader import scenario_from_mapping
-from squall.scenarios.config.models.model import ModelConfig
+from squall.scenarios.config.models import ModelConfig
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.fields import slug
 from squall.scenarios.units import NS_PER_S, format_duration, format_rate

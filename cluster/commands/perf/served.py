@@ -14,7 +14,7 @@ from squall.cluster.commands.perf.asked import Asked
 from squall.cluster.node.endpoint import attach
 from squall.models.spec import ModelSpec
 from squall.scenarios.config.loader import section_from_mapping
-from squall.scenarios.config.models.model import ModelConfig
+from squall.scenarios.config.models import ModelConfig
 from squall.scenarios.config.servers import ServerConfig, TlsConfig
 from squall.scenarios.errors import ScenarioError, TargetError
 
@@ -97,7 +97,7 @@ def ask(asked: Asked, place: Place) -> Served:
     facts = endpoint.serving.get(asked.model)
     return Served(
         url=place.url,
-        spec=endpoint.spec,
+        spec=endpoint.models[0].spec,
         has_cache=facts is not None and facts.response_cache,
     )
 

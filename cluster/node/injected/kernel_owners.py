@@ -7,11 +7,11 @@
 A *lane* is what works for one instance alone: a process (an instance of the Python backend has one of its own), else a
 stream of it (an instance inside the server has streams of its own: ONNX Runtime, TensorRT and PyTorch backends). A lane
 belongs to the instance whose batches hold nearly all of its operations, if no other instance's do
-(`squall.analysis.steps.holders`).
+(`squall.analysis.join.holders`).
 
 An operation of an owned lane belongs to the batch of that instance that holds it whole. Batches of one instance may
 overlap (TensorRT begins one while another computes): what several hold belongs to the one that the events of its stream
-tell (`squall.cluster.node.injected.executions`), else it is ambiguous, and belongs to none.
+tell (`squall.cluster.node.injected.execution_matching`), else it is ambiguous, and belongs to none.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.analysis.steps.holders import AMBIGUOUS, UNHELD, Stretches, holder_of
+from squall.analysis.join.holders import AMBIGUOUS, UNHELD, Stretches, holder_of
 
 Int64s = NDArray[np.int64]
 Lane = tuple[int, ...]

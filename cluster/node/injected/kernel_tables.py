@@ -3,7 +3,7 @@
 The files are read twice, a piece at a time: first for whose batches hold the operations of each lane, then for the rows
 (`squall.cluster.node.injected.kernel_owners`). Where calls were recorded, a file is read once more for these, which
 are held in memory, 40 bytes each, so that an operation finds the call that launched it; and once more where batches of
-an instance overlap and events were recorded (`squall.cluster.node.injected.executions`).
+an instance overlap and events were recorded (`squall.cluster.node.injected.execution_matching`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from squall.analysis.occupancy import DeviceLimits, limits_of
 from squall.analysis.recorded import Windows
 from squall.analysis.schema import arrow_schema
 from squall.analysis.tables.collected import KernelTies, RecordedGpu
-from squall.cluster.node.injected.executions.lanes import ExecutionLanes
+from squall.cluster.node.injected.execution_lanes import ExecutionLanes
 from squall.cluster.node.injected.kernel_columns import Calls, ColumnMaker
 from squall.cluster.node.injected.kernel_owners import Held, Instance, Lane, Tally, by_lane, held_by
 from squall.cluster.node.injected.kernel_process import TakenProcess

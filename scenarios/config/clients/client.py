@@ -15,7 +15,7 @@ from squall.scenarios.config.clients.rows import ConstantRows, RowsConfig
 from squall.scenarios.config.clients.sequences import SequencesConfig
 from squall.scenarios.config.clients.stream import StreamConfig
 from squall.scenarios.config.servers import TlsConfig
-from squall.scenarios.fields import Count, Duration, PositiveDuration, Section, Text
+from squall.scenarios.fields import Count, Duration, PositiveDuration, Section, Text, refuse, repeated
 from squall.scenarios.sizes import LARGEST_VARIANT_COUNT
 from squall.scenarios.units import NS_PER_S, format_size, parse_size
 
@@ -96,52 +96,28 @@ class ClientConfig(Section):
     stream: Annotated[StreamConfig | None, BeforeValidator(_on_or_off)] = None  # responses one by one
 
     @model_validator(mode="after")
-    def _framed_once(self) -> ClientConfig:
+    def _parts_fit(self) -> ClientConfig:
         framing = next((name for name in self.headers if name.lower() in _FRAMING), None)
-        if framing is not None:
-            raise ValueError(f"headers.{framing}: squall writes it itself, as the request is; leave it out")
-        twice = [
-            name for name in self.headers if sum(name.lower() == one.lower() for one in self.headers) > 1
-        ]
-        if twice:
-            raise ValueError(f"headers: {' and '.join(twice)} are one header, their case does not count")
-        return self
-
-    @model_validator(mode="after")
-    def _json_over_http(self) -> ClientConfig:
-        if self.protocol == "grpc" and self.request is not None and not self.request.binary:
-            raise ValueError("request.binary: false is for protocol http, gRPC carries tensors as bytes")
-        return self
-
-    @model_validator(mode="after")
-    def _one_thing_behind_the_id(self) -> ClientConfig:
-        if self.sequences is not None and self.request is not None and self.request.compression is not None:
-            raise ValueError(
-                "request.compression: requests of sequences are not compressed; leave one of both out"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _whole_sequences(self) -> ClientConfig:
-        """All requests of a sequence have one worker and one server."""
-        if self.sequences is not None and self.deal != "sequence":
-            raise ValueError("sequences: a worker is dealt whole ones; leave deal out")
-        if self.sequences is not None and self.routing.kind in ("mirror", "trace"):
-            raise ValueError(
-                f"sequences: routing {self.routing.kind!r} would split one over servers; use another kind"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _made_or_given(self) -> ClientConfig:
-        """Of data each entry is a payload, and its tensors travel in messages."""
-        if self.data is not None and self.payload_variants != DEFAULT_VARIANTS:
-            raise ValueError("data: each entry is a payload of its own; leave payload_variants out")
-        if self.data is not None and self.sequences is not None:
-            raise ValueError(
-                "data: its entries are not played as sequences, so that steps of several would be mixed; leave data"
-                " or sequences out"
-            )
-        if self.data is not None and self.shared_memory is not None:
-            raise ValueError("data: its entries travel in messages; leave shared_memory out")
+        twice = repeated([name.lower() for name in self.headers])
+        request, sequences, data = self.request, self.sequences, self.data
+        refuse({
+            f"headers.{framing}: squall writes it itself, as the request is; leave it out": framing,
+            f"headers: {twice} is there twice, the case of a header does not count": twice,
+            "request.binary: false is for protocol http, gRPC carries tensors as bytes": (
+                self.protocol == "grpc" and request is not None and not request.binary
+            ),
+            "request.compression: requests of sequences are not compressed; leave one of both out": (
+                sequences and request is not None and request.compression
+            ),
+            "sequences: a worker is dealt whole ones; leave deal out": sequences and self.deal != "sequence",
+            f"sequences: routing {self.routing.kind!r} would split one over servers; use another kind": (
+                sequences and self.routing.kind in ("mirror", "trace")
+            ),
+            "data: each entry is a payload of its own; leave payload_variants out": (
+                data and self.payload_variants != DEFAULT_VARIANTS
+            ),
+            "data: its entries are not played as sequences, so that steps of several would be mixed; leave data or"
+            " sequences out": data and sequences,
+            "data: its entries travel in messages; leave shared_memory out": data and self.shared_memory,
+        })  # fmt: skip
         return self

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
 from squall.scenarios.config.clients.rows import LARGEST_EMPIRICAL, ConstantRows, EmpiricalRows, Law
-from squall.scenarios.fields import Number, Section, Text
+from squall.scenarios.fields import Number, Section, Text, refuse
 
 
 def _law_named(value: object) -> object:
@@ -50,18 +50,18 @@ class InputConfig(Section):
 
     @model_validator(mode="after")
     def _usable(self) -> InputConfig:
-        if (self.low is None) != (self.high is None):
-            raise ValueError("low and high go together")
-        if self.low is not None and self.high is not None and self.low > self.high:
-            raise ValueError(f"low {self.low:g} is above high {self.high:g}")
-        if self.sizes is not None and self.like is not None:
-            raise ValueError("has sizes of its own, or those of another input that it is like")
+        low, high = self.low, self.high
         said = [name for name in ("length", "words", "values", "low") if getattr(self, name) is not None]
-        if len(said) > 1:
-            raise ValueError(
-                "says its elements once: length or words of a BYTES input, low and high or values of numbers"
-            )
         laws = [*(self.sizes or ()), *filter(None, (self.length, self.values))]
-        if any(isinstance(law, EmpiricalRows) and law.file is not None for law in laws):
-            raise ValueError("a law from a file is for rows; use values and weights")
+        refuse({
+            "low and high go together": (low is None) != (high is None),
+            f"low {low} is above high {high}": low is not None and high is not None and low > high,
+            "has sizes of its own, or those of another input that it is like": self.sizes and self.like,
+            "says its elements once: length or words of a BYTES input, low and high or values of numbers": (
+                len(said) > 1
+            ),
+            "a law from a file is for rows; use values and weights": any(
+                isinstance(law, EmpiricalRows) and law.file is not None for law in laws
+            ),
+        })  # fmt: skip
         return self

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from squall.scenarios.fields import Count, PositiveDuration, Section, Text
+from squall.scenarios.fields import Count, PositiveDuration, Section, Text, refuse, repeated
 
 Parameter = bool | int | float | str
 NS_PER_US = 1_000
@@ -24,9 +24,8 @@ _OF_TRITON = "triton_"
 
 
 def _each_once(outputs: tuple[str, ...]) -> tuple[str, ...]:
-    twice = [name for index, name in enumerate(outputs) if name in outputs[:index]]
-    if twice:
-        raise ValueError(f"{twice[0]!r} is named twice")
+    twice = repeated(outputs)
+    refuse({f"{twice!r} is named twice": twice})
     return outputs
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, assert_never
 
 from pydantic import Field, model_validator
 
-from squall.scenarios.fields import Count, Cv, Number, PositiveNumber, Section, Text
+from squall.scenarios.fields import Count, Cv, Number, PositiveNumber, Section, Text, refuse
 
 LARGEST_ZIPF = 1_000_000  # each number of rows has a weight
 LARGEST_EMPIRICAL = 100_000  # values of an empirical law in the scenario file itself; a trace holds more
@@ -81,17 +81,18 @@ class EmpiricalRows(Section):
 
     @model_validator(mode="after")
     def _one_source(self) -> EmpiricalRows:
-        if (self.values is None) == (self.file is None):
-            raise ValueError("needs exactly one of values and file")
-        if self.file is not None and (self.size is None or self.max is None):
-            raise ValueError("rows from a file need size, the column, and max, the most rows of a request")
-        if self.values is not None and (self.size is not None or self.max is not None or self.per_row != 1):
-            raise ValueError("size, per_row and max are of rows from a file, not of values")
-        if self.weights is not None:
-            if self.values is None or len(self.weights) != len(self.values):
-                raise ValueError("weights need as many values")
-            if not any(self.weights):
-                raise ValueError("weights need one above 0")
+        is_of_file, weights = self.file is not None, self.weights
+        refuse({
+            "needs exactly one of values and file": (self.values is None) != is_of_file,
+            "rows from a file need size, the column, and max, the most rows of a request": (
+                is_of_file and None in (self.size, self.max)
+            ),
+            "size, per_row and max are of rows from a file, not of values": (
+                not is_of_file and (self.size, self.max, self.per_row) != (None, None, 1)
+            ),
+            "weights need as many values": weights is not None and len(weights) != len(self.values or ()),
+            "weights need one above 0": weights is not None and not any(weights),
+        })  # fmt: skip
         return self
 
 
@@ -120,14 +121,12 @@ def possible_rows(config: RowsConfig) -> range:
             return range(config.value, config.value + 1)
         case UniformRows():
             return range(config.low, config.high + 1)
-        case LognormalRows():
-            return range(1, config.max + 1)
         case ParetoRows():
             return range(config.min, config.max + 1)
-        case ZipfRows() | TraceRows():
-            return range(1, config.max + 1)
-        case EmpiricalRows():
-            return _empirical_range(config)
+        case EmpiricalRows(values=(_, *_) as values):
+            return range(min(values), max(values) + 1)
+        case LognormalRows() | ZipfRows() | TraceRows() | EmpiricalRows():
+            return range(1, (config.max or 0) + 1)
         case _:
             assert_never(config)
 
@@ -135,10 +134,3 @@ def possible_rows(config: RowsConfig) -> range:
 def max_rows(config: RowsConfig) -> int:
     """Most rows that one request can carry."""
     return possible_rows(config)[-1]
-
-
-def _empirical_range(config: EmpiricalRows) -> range:
-    if config.values is not None:
-        return range(min(config.values), max(config.values) + 1)
-    assert config.max is not None
-    return range(1, config.max + 1)

@@ -1,9 +1,15 @@
-"""A fault at a row of a trace, raised inside the readers and given its file by `squall.scenarios.traces.reading`."""
+"""A fault at a row of a file, raised inside the readers; `faults_of` gives it its file."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from squall.scenarios.errors import ScenarioError
 
 
 class RowFault(Exception):
@@ -11,6 +17,28 @@ class RowFault(Exception):
 
     def __init__(self, row: int | None, what: str) -> None:
         super().__init__(what if row is None else f"row {row}: {what}")
+
+
+@contextmanager
+def faults_of(path: Path, kind: str) -> Iterator[None]:
+    """Maps what readers and the libraries below them raise to ScenarioError with the file's name."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except RowFault as error:
+        raise ScenarioError(f"{path}: {error}") from error
+    except FileNotFoundError as error:
+        raise ScenarioError(f"{path}: no such {kind}") from error
+    except IsADirectoryError as error:
+        raise ScenarioError(f"{path}: is a directory; name one {kind} in it") from error
+    except PermissionError as error:
+        raise ScenarioError(f"{path}: no permission to read it") from error
+    except (OSError, EOFError, zlib.error, zipfile.BadZipFile, pa.ArrowException) as error:
+        said = " ".join(str(error).split())[:200]
+        raise ScenarioError(
+            f"{path}: cannot be read, is it whole? {said}; fetch it again or name its format"
+        ) from error
 
 
 def shown(text: str) -> str:

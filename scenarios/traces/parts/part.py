@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,25 +32,32 @@ class TracePart:
     `stamp_ns` is absolute: UTC ns since 1970 where the trace has dates or epoch stamps, else the trace's own
     numbers in ns. `sizes` are the integer columns under the names they have in the file, -1 where empty.
     `session` is equal for rows of one session, client or user (`session_number` of its text, -1 where a row
-    names none); None where the file has no such column.
+    names none); None where the file has no such column. `row` is each row's number in the file, None where no file
+    is read.
     """
 
     stamp_ns: NDArray[np.int64]
     sizes: Mapping[str, NDArray[np.int64]]
     session: NDArray[np.int64] | None = None
+    row: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
-        columns = [*self.sizes.values(), *([] if self.session is None else [self.session])]
+        columns = [column for column in (*self.sizes.values(), self.session, self.row) if column is not None]
         if any(column.shape != self.stamp_ns.shape for column in columns):
             raise ValueError("the columns of a trace part differ in length")
 
     def __len__(self) -> int:
         return int(self.stamp_ns.size)
 
+    def row_of(self, index: int | np.int64) -> int | None:
+        """The number in the file of the row at `index`; None where no file is read."""
+        return None if self.row is None else int(self.row[index])
+
     def take(self, rows: NDArray[np.int64] | NDArray[np.bool_] | slice) -> TracePart:
         """The rows of an index, a mask or a slice."""
-        session = None if self.session is None else self.session[rows]
-        return TracePart(self.stamp_ns[rows], {k: v[rows] for k, v in self.sizes.items()}, session)
+        sizes = {name: values[rows] for name, values in self.sizes.items()}
+        session, row = (None if column is None else column[rows] for column in (self.session, self.row))
+        return TracePart(self.stamp_ns[rows], sizes, session, row)
 
     def pieces(self, most_rows: int = PART_ROWS) -> Iterator[TracePart]:
         """The same rows in parts of at most `most_rows`."""
@@ -62,12 +69,17 @@ def join_parts(parts: Sequence[TracePart]) -> TracePart:
     """One part with the rows of all, which have the same columns. ValueError for no parts."""
     if not parts:
         raise ValueError("no parts to join")
-    first = parts[0]
-    session = None
-    if first.session is not None:
-        session = np.concatenate([part.session for part in parts if part.session is not None])
-    sizes = {name: np.concatenate([part.sizes[name] for part in parts]) for name in first.sizes}
-    return TracePart(np.concatenate([part.stamp_ns for part in parts]), sizes, session)
+
+    def joined(columns: Iterable[NDArray[np.int64] | None]) -> NDArray[np.int64] | None:
+        known = [column for column in columns if column is not None]
+        return np.concatenate(known) if known else None
+
+    return TracePart(
+        np.concatenate([part.stamp_ns for part in parts]),
+        {name: np.concatenate([part.sizes[name] for part in parts]) for name in parts[0].sizes},
+        joined(part.session for part in parts),
+        joined(part.row for part in parts),
+    )
 
 
 def session_number(text: str) -> int:

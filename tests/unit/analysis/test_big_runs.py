@@ -35,7 +35,7 @@ def views(store: RunStore) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection in which every table of the run is a view."""
     with duckdb.connect() as connection:
         for table in store.tables():
-            connection.read_parquet([str(part) for part in store.path(table)]).create_view(table)
+            connection.read_parquet([str(part) for part in store.parts(table)]).create_view(table)
         yield connection
 
 

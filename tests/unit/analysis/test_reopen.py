@@ -15,11 +15,11 @@ import pytest
 from squall.analysis.schema import arrow_schema
 from squall.analysis.storage.store import RESERVE, RunStore
 from squall.analysis.tables.manifest import Manifest
-from squall.analysis.tables.sealed import SealedVerdict, Unfinished
+from squall.analysis.tables.sealed import Unfinished, Verdict
 from squall.scenarios.errors import Sealed, StoreError
 
 NOW_NS = 1_795_250_252_713_561_538
-ABORTED = SealedVerdict(status="ABORTED", reasons=("no space left on device",))
+ABORTED = Verdict(status="ABORTED", reasons=("no space left on device",))
 WHERE = Unfinished(folders={"node-0": "/tmp/squall-tmp-x"}, why={"node-0": "no space"})
 
 
@@ -64,7 +64,7 @@ def test_rows_of_nodes_that_come_again_go_the_others_stay_and_so_does_what_else_
     assert not {"verdict", "tables", "unfinished"} & set(document)
     assert unfinished.manifest.losses == ("worker 1 died",)
     unfinished.append("osrt", rows("node-0", 1, 2, 4))
-    unfinished.seal(SealedVerdict(status="VALID"))
+    unfinished.seal(Verdict(status="VALID"))
     store = RunStore.open(unfinished.run_dir)
     assert starts(store) == [3, 1, 2, 4]
     assert store.verify() == []
@@ -94,7 +94,7 @@ def test_what_came_from_one_host_stays_when_the_next_one_takes_the_run_up(unfini
     store = RunStore.open(unfinished.run_dir)
     store.reopen(["osrt"], lambda _, table: table)
     store.append("osrt", rows("node-2", 5))
-    store.seal(SealedVerdict(status="VALID"))
+    store.seal(Verdict(status="VALID"))
     assert starts(store) == [3, 1, 2, 4, 5]
     assert not list(store.run_dir.glob(".*"))
 

@@ -15,13 +15,13 @@ import pyarrow as pa
 import pytest
 
 import squall
+from squall.analysis.record import to_json
 from squall.analysis.run import Run, open_run
 from squall.analysis.schema import TABLES
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary import summarise
-from squall.analysis.tables.document import to_json
 from squall.analysis.tables.manifest import Manifest
-from squall.analysis.tables.sealed import SealedVerdict
+from squall.analysis.tables.sealed import Verdict
 from squall.scenarios.errors import AnalysisError, MissingTable, StoreError
 from tests.synthetic_runs import SyntheticRun, synthesise
 
@@ -233,7 +233,7 @@ def test_an_aborted_run_and_one_that_goes_on_are_readable(tmp_path: Path, plain:
     going_on = open_run(store.run_dir)
     assert (going_on.is_sealed, going_on.verdict.status, going_on.verdict.checks) == (False, "OPEN", ())
     assert going_on.table("requests").num_rows == store.read("requests").num_rows
-    store.seal(SealedVerdict(status="ABORTED", reasons=("interrupted by SIGINT",)))
+    store.seal(Verdict(status="ABORTED", reasons=("interrupted by SIGINT",)))
     aborted = open_run(store.run_dir)
     assert (aborted.verdict.status, aborted.verdict.reasons) == ("ABORTED", ("interrupted by SIGINT",))
     assert aborted.duckdb().sql("SELECT count(*) FROM requests").fetchall() == [
@@ -267,6 +267,6 @@ def test_a_run_shows_itself_in_a_line_and_in_a_notebook(run: Run, tmp_path: Path
     assert repr(run) == f"<run {run.name}: VALID, {len(run.tables)} tables>"
     assert run._repr_html_() == f"<p><b>{run.name}</b> VALID</p><p>{', '.join(run.tables)}</p>"
     store = RunStore.create(tmp_path, "a", 0, Manifest())
-    store.seal(SealedVerdict(status="ABORTED", reasons=("no <b>model</b> & no server",)))
+    store.seal(Verdict(status="ABORTED", reasons=("no <b>model</b> & no server",)))
     shown = open_run(store.run_dir)._repr_html_()
     assert "<ul><li>no &lt;b&gt;model&lt;/b&gt; &amp; no server</li></ul>" in shown

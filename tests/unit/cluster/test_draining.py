@@ -17,7 +17,7 @@ from squall.cluster.measured import Measurer
 from squall.cluster.progress import Screen
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.units import NS_PER_S
-from tests.unit.scenarios.promises.test_grammar import scenario
+from tests.unit.scenarios.test_promises import scenario
 
 PROMISE = {"response": "p(95)<50ms"}
 

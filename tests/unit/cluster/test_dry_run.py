@@ -13,13 +13,13 @@ import squall.cluster.dry_run
 from squall.actors.net.triton_control import PLAIN
 from squall.cluster.dry_run import DryRun, _code_notes, _mean_bytes, dry_run
 from squall.cluster.interrupts import Interrupts
-from squall.cluster.node.endpoint import Endpoint
+from squall.cluster.node.endpoint import Endpoint, ServedModel
 from squall.cluster.placement import Node
 from squall.models.spec import HEADS, TensorSpec, head_spec
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.errors import ScenarioError
+from squall.scenarios.model_shares import models_of
 from squall.scenarios.plan.drafting import plan_scenario
-from squall.scenarios.shares.ranges import models_of
 
 NODES = [
     Node("node-0", "id-0", "10.0.0.1", 0, True),
@@ -90,7 +90,7 @@ def test_an_input_that_some_requests_leave_out_counts_for_its_share() -> None:
     scenario = scenario_from_mapping(mapping(clients={"inputs": {"hint": {"present": 0.25}}}), "test")
     hint = TensorSpec("hint", "INT32", (4,), is_optional=True)
     tensors = (TensorSpec("INPUT", "FP32", (8,)), hint, TensorSpec("t", "BYTES", (1,)))
-    assert [_mean_bytes(scenario, one) for one in tensors] == [32.0, 4.0, None]
+    assert [_mean_bytes(scenario.models[0], one) for one in tensors] == [32.0, 4.0, None]
 
 
 def test_lines_name_every_node_and_fit_what_the_json_says() -> None:
@@ -211,7 +211,6 @@ def test_of_several_models_it_tells_of_the_data_of_each_that_has_some(tmp_path: 
     assert "data" not in one.to_json()
     (line,) = [line for line in one.lines() if line.startswith("data      of theirs: ")]
     assert line.startswith(f"data      of theirs: {tmp_path / 'lines.txt'}: text, 2 entries; sha256 ")
-    assert one.lines()[one.lines().index(line) - 1].startswith("model     theirs: ")
     np.save(tmp_path / "rows.npy", np.ones((30, 7), np.float32))
     with pytest.raises(ScenarioError, match=r"^models\.linear_head\.data: .*rows.npy: row 1: input INPUT"):
         dry_run(scenario, "10.0.0.1:6379", Interrupts())
@@ -236,7 +235,9 @@ def test_what_a_run_refuses_before_it_starts_a_dry_run_refuses_too(
     monkeypatch: pytest.MonkeyPatch, clients: dict[str, Any], why: str
 ) -> None:
     spec = head_spec("linear_head", "1", HEADS["linear_head"].sizes({"width": 8}), 4)
-    endpoint = Endpoint("http://127.0.0.1:8000", PLAIN, 8001, None, "url", "2", spec, has_records=False)
+    endpoint = Endpoint(
+        "http://127.0.0.1:8000", PLAIN, 8001, None, "url", "2", (ServedModel(spec),), has_records=False
+    )
     monkeypatch.setattr(squall.cluster.dry_run, "attach", lambda *_: endpoint)
     with pytest.raises(ScenarioError, match=why):
         found(server={"url": "http://127.0.0.1:8000"}, clients=clients)

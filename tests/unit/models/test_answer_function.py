@@ -13,13 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from squall.models.answer_function import (
-    AnswerFunction,
-    function_answers,
-    function_responses,
-    load_function,
-    refuse_no_function,
-)
+from squall.models.answer_function import AnswerFunction, function_answers, load_function, refuse_no_function
 from squall.models.made import make_inputs
 from squall.models.payload import read_tensor, write_tensor
 from squall.models.reference import made_requests
@@ -39,10 +33,9 @@ SEED = 5
 Arrays = dict[str, NDArray[Any]]
 
 
-def answers(call: Callable[[Arrays], Any], kinds: list[tuple[int, int]]) -> dict[tuple[int, int], Arrays]:
-    return function_answers(
-        AnswerFunction("own:right", call, None), SPEC, made_requests(SPEC, kinds, SEED, None, MADE)
-    )
+def answers(call: Callable[[Arrays], Any], kinds: list[tuple[int, int]], is_streamed: bool = False) -> Any:
+    requests = made_requests(SPEC, kinds, SEED, None, MADE)
+    return function_answers(AnswerFunction("own:right", call, None), SPEC, requests, is_streamed)
 
 
 def test_it_is_given_what_is_sent_once_for_each_kind_of_request() -> None:
@@ -65,10 +58,6 @@ def test_it_is_given_what_is_sent_once_for_each_kind_of_request() -> None:
     assert len({given["X"].shape[1] for given in seen}) > 1  # sizes of their own
 
 
-def given_for_one_row(name: str, array: Any) -> NDArray[Any]:
-    return answers(lambda _: {name: array}, [(1, 0)])[1, 0][name]
-
-
 @pytest.mark.parametrize(
     ("name", "array", "dtype"),
     [
@@ -84,40 +73,35 @@ def given_for_one_row(name: str, array: Any) -> NDArray[Any]:
     ],
 )
 def test_what_the_datatype_holds_is_taken(name: str, array: NDArray[Any], dtype: type) -> None:
-    found = given_for_one_row(name, array)
+    found = answers(lambda _: {name: array}, [(1, 0)])[1, 0][name]
     assert found.dtype == dtype
     assert found.tolist() == array.tolist() or np.isnan(array.astype(float)).all()
 
 
-_IT = r"clients\.check\.function: own:right: for 1 rows of payload 0 it"
-
-
 @pytest.mark.parametrize(
-    ("name", "array", "why"),
+    ("given", "why"),
     [
-        ("SUMM", np.zeros((1, 1)), "gave output SUMM, model own has SUM, SMALL, IS, TEXT, BF"),
-        ("SUM", [[1.0]], "gave a list as output SUM, it must be a numpy array"),
-        ("SUM", np.zeros(1), r"gave output SUM shape \[1\], the model's is FP32 \[1, 1\]"),
-        ("SUM", np.zeros((2, 1)), r"gave output SUM shape \[2, 1\], the model's is FP32 \[1, 1\]"),
-        ("SUM", np.array([["x"]]), r"gave output SUM values of <U1, the model's is FP32 \[1, 1\]"),
-        ("SUM", np.array([[True]]), r"gave output SUM values of bool, the model's is FP32 \[1, 1\]"),
-        ("SMALL", np.array([[0, 256]]), r"gave output SMALL values of int64, the model's is UINT8 \[1, 2\]"),
-        ("SMALL", np.array([[0, -1]]), r"gave output SMALL values of int64, the model's is UINT8 \[1, 2\]"),
-        ("SMALL", np.array([[0.0, 1.0]]), r"gave output SMALL values of float64, the model's is UINT8"),
-        ("IS", np.array([[1]]), r"gave output IS values of int64, the model's is BOOL \[1, 1\]"),
-        ("TEXT", np.array([[b"a"]]), r"gave output TEXT values of \|S1, the model's is BYTES \[1, -1\]"),
-        ("TEXT", np.array([["a"]], object), r"gave output TEXT values of object, the model's is BYTES"),
+        ({"SUMM": np.zeros((1, 1))}, "gave output SUMM, model own has SUM, SMALL, IS, TEXT, BF"),
+        ({"SUM": [[1.0]]}, "gave a list as output SUM, it must be a numpy array"),
+        ({"SUM": np.zeros(1)}, "gave output SUM shape [1], the model's is FP32 [1, 1]"),
+        ({"SUM": np.zeros((2, 1))}, "gave output SUM shape [2, 1], the model's is FP32 [1, 1]"),
+        ({"SUM": np.array([["x"]])}, "gave output SUM values of <U1, the model's is FP32 [1, 1]"),
+        ({"SUM": np.array([[True]])}, "gave output SUM values of bool, the model's is FP32 [1, 1]"),
+        ({"SMALL": np.array([[0, 256]])}, "gave output SMALL values of int64, the model's is UINT8 [1, 2]"),
+        ({"SMALL": np.array([[0, -1]])}, "gave output SMALL values of int64, the model's is UINT8 [1, 2]"),
+        ({"SMALL": np.array([[0.0, 1.0]])}, "gave output SMALL values of float64, the model's is UINT8 [1, 2]"),
+        ({"IS": np.array([[1]])}, "gave output IS values of int64, the model's is BOOL [1, 1]"),
+        ({"TEXT": np.array([[b"a"]])}, "gave output TEXT values of |S1, the model's is BYTES [1, -1]"),
+        ({"TEXT": np.array([["a"]], object)}, "gave output TEXT values of object, the model's is BYTES [1, -1]"),
+        (None, "gave a NoneType, it must give arrays by name of the output"),
+        ({}, "gave no output, it must give arrays by name of the output"),
+        ([{"SUM": np.zeros((1, 1))}], "gave a list, it must give arrays by name of the output"),
     ],
-)
-def test_what_the_model_cannot_answer_is_refused(name: str, array: Any, why: str) -> None:
-    with pytest.raises(ScenarioError, match=f"^{_IT} {why}"):
-        given_for_one_row(name, array)
-
-
-@pytest.mark.parametrize(("given", "what"), [(None, "a NoneType"), ({}, "no output"), ([1], "a list")])
-def test_it_must_give_outputs_by_name(given: Any, what: str) -> None:
-    with pytest.raises(ScenarioError, match=f"{_IT} gave {what}, it must give arrays by name of the output"):
+)  # fmt: skip
+def test_what_the_model_cannot_answer_is_refused(given: Any, why: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
         answers(lambda _: given, [(1, 0)])
+    assert str(caught.value) == f"clients.check.function: own:right: for 1 rows of payload 0 it {why}"
 
 
 def ends(_: Arrays) -> Arrays:
@@ -168,7 +152,7 @@ def test_a_function_of_a_file_is_called_and_prints_nothing_to_stdout(
     path.write_text(FILE)
     function = load_function(f"{path}:right")
     assert function.sha256 == hashlib.sha256(FILE.encode()).hexdigest()
-    found = function_answers(function, SPEC, made_requests(SPEC, [(2, 0)], SEED, None, MADE))
+    found: Any = function_answers(function, SPEC, made_requests(SPEC, [(2, 0)], SEED, None, MADE))
     sent = make_inputs(SPEC, 2, 0, SEED, None, MADE)
     assert np.array_equal(found[2, 0]["SUM"][:, 0], sent["X"].sum(axis=1))
     shown = capsys.readouterr()
@@ -191,27 +175,38 @@ def test_a_function_of_a_module_is_found_as_python_finds_it(
     assert load_function("builtins:dict").sha256 is None
 
 
+NO_FILE, NO_SYNTAX = "cannot be read: No such file or directory", "cannot be imported: SyntaxError: .*"
+NO_MODULE = r"cannot be imported: ModuleNotFoundError: .* \(right\.py, line 1\)"
+NOT_FOUND = r"cannot be imported: FileNotFoundError: .*'/surely/not' \(right\.py, line 1\)"
+TOO_DEEP = "cannot be imported: (MemoryError|RecursionError).*"
+
+
 @pytest.mark.parametrize(
-    ("code", "why"),
+    ("look", "code", "why"),
     [
-        (None, r"cannot be read: No such file or directory"),
-        ("def right(:", r"cannot be imported: SyntaxError: .*"),
-        ("import surely_not_there", r"cannot be imported: ModuleNotFoundError: .* \(right\.py, line 1\)"),
-        ("\nraise ValueError('odd\\nin lines')", r"cannot be imported: ValueError: odd in lines \(right\.py, line 2\)"),
-        ("import sys; sys.exit()", r"cannot be imported: SystemExit \(right\.py, line 1\)"),
-        ("open('/surely/not')", r"cannot be imported: FileNotFoundError: .*'/surely/not' \(right\.py, line 1\)"),
-        ("left = 1", r".*/right\.py has no function right"),
-        ("right = 1", r".*/right\.py has something else, no function, of the name right"),
+        (load_function, None, NO_FILE),
+        (load_function, "def right(:", NO_SYNTAX),
+        (load_function, "import surely_not_there", NO_MODULE),
+        (load_function, "\nraise ValueError('odd\\nin lines')",
+         r"cannot be imported: ValueError: odd in lines \(right\.py, line 2\)"),
+        (load_function, "import sys; sys.exit()", r"cannot be imported: SystemExit \(right\.py, line 1\)"),
+        (load_function, "open('/surely/not')", NOT_FOUND),
+        (load_function, "left = 1", r".*/right\.py has no function right"),
+        (load_function, "right = 1", r".*/right\.py has something else, no function, of the name right"),
+        (refuse_no_function, None, NO_FILE),
+        (refuse_no_function, "def right(:", NO_SYNTAX),
+        (refuse_no_function, "-" * 1_000_000 + "1", TOO_DEEP),
+        (refuse_no_function, "raise SystemExit\nprint(right)", r".*/right\.py has no function right"),
     ],
 )  # fmt: skip
 def test_a_file_without_the_function_is_refused_in_one_line(
-    tmp_path: Path, code: str | None, why: str
+    tmp_path: Path, look: Callable[[str], object], code: str | None, why: str
 ) -> None:
     path = tmp_path / "right.py"
     if code is not None:
         path.write_text(code)
     with pytest.raises(ScenarioError, match=f"^clients.check.function: {path}:right: {why}$"):
-        load_function(f"{path}:right")
+        look(f"{path}:right")
 
 
 @pytest.mark.parametrize(
@@ -223,25 +218,6 @@ def test_what_may_be_the_function_is_found_without_running_it(tmp_path: Path, co
     path = tmp_path / "right.py"
     path.write_text(f"raise SystemExit\n{code}\n")
     refuse_no_function(f"{path}:right")
-
-
-@pytest.mark.parametrize(
-    ("code", "why"),
-    [
-        (None, "cannot be read: No such file or directory"),
-        ("def right(:", r"cannot be imported: SyntaxError: .*"),
-        ("-" * 1_000_000 + "1", r"cannot be imported: (MemoryError|RecursionError).*"),
-        ("print(right)", r".*/right\.py has no function right"),
-    ],
-)
-def test_a_file_that_cannot_have_it_is_refused_without_running_it(
-    tmp_path: Path, code: str | None, why: str
-) -> None:
-    path = tmp_path / "right.py"
-    if code is not None:
-        path.write_text(code)
-    with pytest.raises(ScenarioError, match=f"^clients.check.function: {path}:right: {why}$"):
-        refuse_no_function(f"{path}:right")
 
 
 @pytest.mark.parametrize("look", [load_function, refuse_no_function])
@@ -283,22 +259,16 @@ def test_a_module_that_is_not_there_is_refused() -> None:
         load_function("surely_not.there:right")
 
 
-def responses(call: Callable[[Arrays], Any]) -> tuple[Arrays, ...]:
-    function = AnswerFunction("own:right", call, None)
-    return function_responses(function, SPEC, made_requests(SPEC, [(2, 0)], SEED, None, MADE))[2, 0]
-
-
 def test_a_list_is_of_the_responses_of_which_each_has_any_number_of_rows() -> None:
-    found = responses(lambda _: [{"SUM": np.zeros((rows, 1))} for rows in (2, 1, 3)])
+    def responses(given: Any) -> tuple[Arrays, ...]:
+        found: tuple[Arrays, ...] = answers(lambda _: given, [(2, 0)], is_streamed=True)[2, 0]
+        return found
+
+    found = responses([{"SUM": np.zeros((rows, 1))} for rows in (2, 1, 3)])
     assert [one["SUM"].shape for one in found] == [(2, 1), (1, 1), (3, 1)]
-    assert responses(lambda _: []) == ()
-    assert len(responses(lambda _: {"SUM": np.zeros((2, 1))})) == 1
-
-
-def test_a_response_that_the_model_cannot_give_is_named() -> None:
+    assert responses([]) == ()
+    assert len(responses({"SUM": np.zeros((2, 1))})) == 1
     with pytest.raises(ScenarioError, match="as response 2, gave output NONE, model own has"):
-        responses(lambda _: [{"SUM": np.zeros((1, 1))}, {"NONE": np.zeros(1)}])
+        responses([{"SUM": np.zeros((1, 1))}, {"NONE": np.zeros(1)}])
     with pytest.raises(ScenarioError, match="as response 1, gave a int"):
-        responses(lambda _: [3])
-    with pytest.raises(ScenarioError, match="gave a list, it must give arrays"):
-        answers(lambda _: [{"SUM": np.zeros((2, 1))}], [(2, 0)])
+        responses([3])

@@ -107,26 +107,24 @@ def test_what_cannot_be_found_is_one_line(tmp_path: Path) -> None:
         find("/nowhere/x.safetensors", {})
 
 
-@pytest.mark.parametrize("n_bytes", [9, 40, -1])
-def test_a_file_that_is_cut_is_refused(tmp_path: Path, n_bytes: int) -> None:
-    file = tmp_path / "x"
-    write_safetensors(file, ARRAYS)
-    file.write_bytes(file.read_bytes()[:n_bytes])
-    for reads in (read, shapes):
-        with pytest.raises(ValueError, match=r"x: is no whole \.safetensors file"):
-            reads(file)
-
-
-def test_a_header_that_does_not_agree_with_itself_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "x"
-    headers: list[Any] = [
+@pytest.mark.parametrize(
+    "broken",
+    [
+        *(9, 40, -1),  # cut
         {"dtype": "F32", "shape": [3], "data_offsets": [0, 8]},
         {"dtype": "F32", "shape": [2], "data_offsets": [8, 16]},
         {"dtype": "F32", "shape": [2]},
         [],
-    ]
-    for one in headers:
-        text = json.dumps({"a": one}).encode()
+    ],
+)
+def test_a_file_that_does_not_have_what_its_header_says_is_refused(tmp_path: Path, broken: Any) -> None:
+    file = tmp_path / "x"
+    if isinstance(broken, int):
+        write_safetensors(file, ARRAYS)
+        file.write_bytes(file.read_bytes()[:broken])
+    else:
+        text = json.dumps({"a": broken}).encode()
         file.write_bytes(len(text).to_bytes(8, "little") + text + bytes(8))
-        with pytest.raises(ValueError, match=r"is no whole \.safetensors file"):
-            read(file)
+    for reads in (read, shapes):
+        with pytest.raises(ValueError, match=r"x: is no whole \.safetensors file"):
+            reads(file)

@@ -14,8 +14,9 @@ import pytest
 from squall.models.encoders import encode, find_weights, n_weights, weight_shapes, weights_of
 from squall.models.made import make_inputs
 from squall.models.reference import answers_to, made_requests, refuse_large
-from squall.models.repository import ComputeConfig, ServingConfig, config_pbtxt, write_repository
+from squall.models.repository import write_repository
 from squall.models.spec import ENCODERS, ModelSpec, drawn_parameters, head_spec
+from squall.scenarios.config.models import ModelConfig
 from squall.scenarios.errors import ScenarioError
 from tests.unit.models.test_checkpoint import write_safetensors
 
@@ -138,41 +139,23 @@ def test_the_large_encoder_gives_vectors_of_length_one() -> None:
     np.testing.assert_allclose(np.linalg.norm(answer, axis=1), 1, rtol=1e-5)
 
 
-def test_made_tokens_lie_in_the_vocabulary_and_masks_hold_all_of_them() -> None:
-    spec = head_spec("bert_tiny", "1", ENCODERS["bert_tiny"].sizes(SMALL), 8)
-    made = [make_inputs(spec, 8, variant, 1) for variant in range(20)]
-    ids = np.concatenate([one["input_ids"] for one in made])
-    assert ids.dtype == np.int64
-    assert (ids.min(), ids.max()) == (5, 119)
-    assert all((one["attention_mask"] == 1).all() for one in made)
-
-
 def test_a_running_server_tells_which_numbers_to_make() -> None:
     spec = head_spec("bert_tiny", "1", ENCODERS["bert_tiny"].sizes(SMALL), 8)
     parameters = drawn_parameters(spec)
     assert parameters == (("drawn.input_ids", "5 119"), ("drawn.attention_mask", "1 1"))
-    text = config_pbtxt(spec, ServingConfig(parameters=parameters))
-    assert 'parameters { key: "drawn.input_ids" value: { string_value: "5 119" } }' in text
     tensors = [{"name": one.name, "data_type": "TYPE_INT64", "dims": list(one.dims)} for one in spec.inputs]
     config = {
         "name": "bert_tiny", "max_batch_size": 8, "input": tensors, "output": [],
         "parameters": {key: {"string_value": value} for key, value in parameters},
     }  # fmt: skip
     assert [one.drawn for one in ModelSpec.from_config(config, "1").inputs] == [(5, 119), (1, 1)]
+    ids, mask = (
+        np.concatenate(one)
+        for one in zip(*(make_inputs(spec, 8, i, 1).values() for i in range(20)), strict=True)
+    )
+    assert (ids.min(), ids.max(), mask.min(), mask.max()) == (5, 119, 1, 1)
     config["parameters"] = {"drawn.input_ids": {"string_value": "9 3"}, "drawn.attention_mask": {}}
     assert [one.drawn for one in ModelSpec.from_config(config, "1").inputs] == [None, None]
-
-
-def test_right_answers_to_made_requests_come_from_the_same_weights() -> None:
-    sizes = ENCODERS["bert_tiny"].sizes(SMALL)
-    spec = head_spec("bert_tiny", "1", sizes, 8)
-    requests = list(made_requests(spec, [(3, 0), (2, 1)], 7))
-    answers = answers_to(spec, SMALL, requests)
-    for rows, variant, inputs in requests:
-        weights = weights_of("bert_tiny", sizes, None)
-        expected = encode("bert_tiny", sizes, weights, inputs["input_ids"], inputs["attention_mask"])
-        found: Any = answers[rows, variant]["OUTPUT"]
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
 
 
 def test_right_answers_of_the_large_encoder_are_refused_in_one_line() -> None:
@@ -186,63 +169,37 @@ def test_right_answers_of_the_large_encoder_are_refused_in_one_line() -> None:
     refuse_large("seqlen_head", {})
 
 
-@pytest.mark.parametrize(
-    ("name", "settings", "why"),
-    [
-        ("bert_tiny", {"heads": 3}, "model.settings.heads: 3 heads do not divide hidden 128 evenly"),
-        ("bert_tiny", {"sequence": 513}, "model.settings.sequence: 513 tokens, and 512 positions hold 512"),
-        ("multilingual_e5_large", {"sequence": 513}, "513 tokens, and 514 positions hold 512"),
-        (
-            "bert_tiny",
-            {"vocabulary": 5},
-            "model.settings.vocabulary: 5 is too small, tokens are drawn from 5 on",
-        ),
-        ("bert_tiny", {"width": 5}, "model.settings.width: unknown key"),
-    ],
-)
-def test_sizes_that_make_no_encoder_are_refused(name: str, settings: dict[str, int], why: str) -> None:
-    with pytest.raises(ScenarioError, match=why):
-        ENCODERS[name].sizes(settings)
+def model_of(**keys: Any) -> ModelConfig:
+    return ModelConfig.model_validate({"name": "bert_tiny", "framework": "torch", **keys})
 
 
 def test_a_repository_of_an_encoder_has_no_weights_of_its_own(tmp_path: Path) -> None:
-    serving = ServingConfig(compute=ComputeConfig("torch", "cpu"))
-    write_repository(tmp_path, "bert_tiny", "1", SMALL, serving, None)
+    write_repository(tmp_path, model_of(settings=SMALL), None)
     files = {"model.py", "forward_torch.py", "networks_torch.py"}
     assert {path.name for path in (tmp_path / "bert_tiny" / "1").iterdir()} == files
-    assert (
-        'key: "drawn.attention_mask" value: { string_value: "1 1" }'
-        in (tmp_path / "bert_tiny" / "config.pbtxt").read_text()
-    )
+    config = tmp_path / "bert_tiny" / "config.pbtxt"
+    assert 'key: "drawn.attention_mask" value: { string_value: "1 1" }' in config.read_text()
     file = tmp_path / "model.safetensors"
     write_safetensors(file, weights_of("bert_tiny", ENCODERS["bert_tiny"].sizes(SMALL), None))
-    write_repository(tmp_path, "bert_tiny", "2", SMALL, serving, None, str(tmp_path))
+    write_repository(tmp_path, model_of(settings=SMALL, version="2", weights=str(tmp_path)), None)
     assert {path.name for path in (tmp_path / "bert_tiny" / "2").iterdir()} == {*files, "checkpoint.py"}
-    assert (
-        f'key: "weights" value: {{ string_value: "{file}" }}'
-        in (tmp_path / "bert_tiny" / "config.pbtxt").read_text()
-    )
+    assert f'key: "weights" value: {{ string_value: "{file}" }}' in config.read_text()
 
 
 @pytest.mark.parametrize(
-    ("name", "framework", "weights", "why"),
+    ("keys", "why"),
     [
         (
-            "bert_tiny",
-            "numpy",
-            None,
+            {"framework": "numpy"},
             "model.framework: bert_tiny is computed by torch alone: set framework: torch",
         ),
-        ("linear_head", "numpy", "x", "model.weights: those of linear_head are seeded"),
-        ("bert_tiny", "torch", "/nowhere/at/all", "model.weights: /nowhere/at/all: no such file or folder"),
+        ({"name": "linear_head", "weights": "x"}, "model.weights: those of linear_head are seeded"),
+        ({"weights": "/nowhere/at/all"}, "model.weights: /nowhere/at/all: no such file or folder"),
     ],
 )
-def test_what_a_model_cannot_have_is_refused(
-    tmp_path: Path, name: str, framework: str, weights: str | None, why: str
-) -> None:
-    serving = ServingConfig(compute=ComputeConfig(framework, "cpu"))
+def test_what_a_model_cannot_have_is_refused(tmp_path: Path, keys: dict[str, str], why: str) -> None:
     with pytest.raises(ScenarioError, match=why):
-        write_repository(tmp_path, name, "1", {}, serving, None, weights)
+        write_repository(tmp_path, model_of(**keys), None)
 
 
 def test_weights_of_other_sizes_are_told_with_the_settings_to_change(tmp_path: Path) -> None:
@@ -270,12 +227,13 @@ def test_weights_of_other_sizes_are_told_with_the_settings_to_change(tmp_path: P
         find_weights(str(file), "bert_tiny", sizes)
 
 
-def test_weights_of_a_file_are_those_that_answers_are_computed_with(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_of_file", [True, False])
+def test_right_answers_come_from_the_weights_that_are_served(tmp_path: Path, is_of_file: bool) -> None:
     sizes = ENCODERS["bert_tiny"].sizes(SMALL)
-    own = weights_of("bert_tiny", {**sizes, "weights_seed": 9}, None)
+    own = weights_of("bert_tiny", {**sizes, "weights_seed": 9 if is_of_file else 1}, None)
     write_safetensors(tmp_path / "model.safetensors", {f"bert.{key}": array for key, array in own.items()})
     spec = head_spec("bert_tiny", "1", sizes, 8)
     ((_, _, inputs),) = requests = list(made_requests(spec, [(2, 0)], 7))
-    found = answers_to(spec, SMALL, requests, str(tmp_path))[2, 0]["OUTPUT"]
+    found = answers_to(spec, SMALL, requests, str(tmp_path) if is_of_file else None)[2, 0]["OUTPUT"]
     expected = encode("bert_tiny", sizes, own, inputs["input_ids"], inputs["attention_mask"])
     np.testing.assert_array_equal(found, expected)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from squall.models.encoders import encode, weights_of
-from squall.models.heads import forward, make_weights
-from squall.models.spec import ENCODERS, HEADS, ZOO
+from squall.models.heads import make_weights
+from squall.models.spec import ENCODERS, ZOO
 from tests.unit.models.test_encoders import SMALL, inputs_of
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
@@ -112,33 +112,6 @@ def test_batches_through_the_buffers_of_a_gpu_are_gathered_and_given_back_in_the
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-6)
     np.testing.assert_allclose(again, expected[:2], rtol=1e-4, atol=2e-6)
     assert seen == [6]
-
-
-@pytest.mark.parametrize("name", HEADS)
-def test_a_head_computes_what_it_did(served: Any, name: str) -> None:
-    sizes = HEADS[name].sizes(HEAD_SIZES)
-    x = np.random.default_rng(1).standard_normal((5, 16)).astype(np.float32)
-    expected = forward(name, make_weights(name, sizes), x)
-    np.testing.assert_allclose(made(served, name)([[x[:2], x[2:]]]), expected, rtol=1e-4, atol=1e-5)
-
-
-def test_sizes_to_warm_up_are_few_and_reach_the_largest(served: Any) -> None:
-    assert served.warm_sizes(5) == [1, 2, 3, 4, 5]
-    found = served.warm_sizes(2048)
-    assert found[:64] == list(range(1, 65))
-    assert 64 < len(found) <= 64 + 24
-    assert found[-1] in (2047, 2048)
-
-
-def test_memory_grows_with_what_takes_it(served: Any) -> None:
-    sizes = ENCODERS["multilingual_e5_large"].sizes({})
-    own = served.memory_bytes(sizes, 558_840_832, 1, 2048, "fp32")
-    assert own > 558_840_832 * 4
-    many = served.memory_bytes(sizes, 558_840_832, 1001, 2048, "fp32") - own
-    assert many == 1000 * (2048 + 128 * (2 * 4096 + 6 * 1024) * 4)
-    half = served.memory_bytes(sizes, 0, 1000, 0, "fp16")
-    assert half == served.memory_bytes(sizes, 0, 1000, 0, "fp32") / 2
-    assert served.memory_bytes(ZOO["seqlen_head"].sizes({}), 0, 8, 0, "fp32") == 8 * 3 * 128 * 1024 * 4
 
 
 @pytest.mark.parametrize(

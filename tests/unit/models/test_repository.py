@@ -1,18 +1,19 @@
-"""The model repository that is written: config.pbtxt and the files of a version."""
+"""The model repository that is written: config.pbtxt of every backend, read by the protobuf that Triton's clients have
+of its configuration, and the files of a version."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from google.protobuf import text_format
+from tritonclient.grpc import model_config_pb2
 
-from squall.models.repository import ComputeConfig, ServingConfig, config_pbtxt, write_repository
-from squall.models.spec import HEADS, head_spec
-from squall.scenarios.config.models.model import ModelConfig
-from squall.scenarios.errors import ScenarioError
+from squall.models.repository import Serving, config_pbtxt, graph_sizes, write_repository, zoo_spec
+from squall.scenarios.config.models import ModelConfig
 
-SIZES = {"width": 16, "layers": 3, "classes": 2}
 CONFIG = """name: "linear_head"
 backend: "python"
 max_batch_size: 32
@@ -30,85 +31,109 @@ dynamic_batching {
 }
 parameters { key: "head" value: { string_value: "a \\"quoted\\" one" } }
 """
+HEAD = {"name": "linear_head", "settings": {"width": 16, "layers": 3, "classes": 2}}
+ENCODER = {
+    "name": "bert_tiny",
+    "framework": "torch",
+    "settings": {"hidden": 32, "layers": 1, "vocabulary": 40, "positions": 20, "sequence": 12},
+}
+ON_GPU = {"framework": "torch", "device": "gpu"}
+
+
+def text_of(keys: dict[str, Any], **serving: Any) -> str:
+    model = ModelConfig.model_validate(keys)
+    return config_pbtxt(zoo_spec(model)[0], model, Serving(**serving))
+
+
+def parsed(keys: dict[str, Any], **serving: Any) -> Any:
+    """Raises where a field is not one of Triton's."""
+    return text_format.Parse(text_of(keys, **serving), model_config_pb2.ModelConfig())
 
 
 def test_config_pbtxt_is_this_text() -> None:
-    serving = ServingConfig(2, 32, (4, 8), 2_000_000, 64, 100_000_000, "delay", (("head", 'a "quoted" one'),))
-    assert (
-        config_pbtxt(head_spec("linear_head", "1", HEADS["linear_head"].sizes(SIZES), 32), serving) == CONFIG
-    )
+    queue = {"max_size": 64, "timeout": "100ms", "on_timeout": "delay"}
+    keys = {"instances": 2, "preferred_batch_sizes": [4, 8], "queue_delay": "2ms", "queue": queue}
+    assert text_of({**HEAD, **keys}, parameters=(("head", 'a "quoted" one'),)) == CONFIG
 
 
-@pytest.mark.parametrize("queue_size", [0, 1, 7])
-@pytest.mark.parametrize("delay_ns", [0, 999, 1_000, 5_000_000])
-def test_config_pbtxt_states_the_settings_in_tritons_units(queue_size: int, delay_ns: int) -> None:
-    spec = head_spec("linear_head", "1", HEADS["linear_head"].sizes(SIZES), 32)
-    text = config_pbtxt(spec, ServingConfig(queue_size=queue_size, queue_delay_ns=delay_ns))
-    found = {key: int(value) for key, value in re.findall(r"(\w+): (\d+)\b", text)}
-    assert found["max_queue_delay_microseconds"] == delay_ns // 1_000
-    assert found.get("max_queue_size", 0) == queue_size
-    assert "default_timeout_microseconds" not in found
-    assert text.count("{") == text.count("}")
+@pytest.mark.parametrize("keys", [HEAD, ENCODER], ids=["head", "encoder"])
+@pytest.mark.parametrize("backend", ["python", "onnxruntime", "tensorrt"])
+def test_each_backend_has_the_tensors_and_the_queue_that_were_asked_for(
+    keys: dict[str, Any], backend: str
+) -> None:
+    queue = {"max_size": 20_480, "timeout": "120s", "on_timeout": "delay"}
+    asked = {
+        **keys, **ON_GPU, "instances": 4, "max_batch_size": 64, "preferred_batch_sizes": [16, 64],
+        "queue_delay": "500us", "queue": queue, "preserve_ordering": True,
+    }  # fmt: skip
+    config = parsed(asked, backend=backend, priority_levels=3, parameters=(("threads", "1"),))
+    spec, _ = zoo_spec(ModelConfig.model_validate(asked))
+    assert (config.backend, config.name, config.max_batch_size) == (backend, keys["name"], 64)
+    for told, tensors in ((config.input, spec.inputs), (config.output, spec.outputs)):
+        found = [(one.name, model_config_pb2.DataType.Name(one.data_type), tuple(one.dims)) for one in told]
+        assert found == [(one.name, f"TYPE_{one.datatype}", one.dims) for one in tensors]
+    (group,) = config.instance_group
+    assert (group.count, group.kind) == (4, model_config_pb2.ModelInstanceGroup.KIND_GPU)
+    batching = config.dynamic_batching
+    assert list(batching.preferred_batch_size) == [16, 64]
+    assert (batching.max_queue_delay_microseconds, batching.preserve_ordering) == (500, True)
+    assert (batching.priority_levels, batching.default_priority_level) == (3, 2)
+    policy = batching.default_queue_policy
+    assert policy.timeout_action == model_config_pb2.ModelQueuePolicy.DELAY
+    assert (policy.default_timeout_microseconds, policy.max_queue_size) == (120_000_000, 20_480)
+    assert config.parameters["threads"].string_value == "1"
+    assert not config.HasField("optimization")
 
 
-def test_instances_are_on_every_gpu_where_the_head_is_computed_on_gpus() -> None:
-    spec = head_spec("linear_head", "1", HEADS["linear_head"].sizes(SIZES), 32)
-    serving = ServingConfig(instances=3, compute=ComputeConfig("torch", "gpu"))
-    assert "instance_group [ { count: 3, kind: KIND_GPU } ]\n" in config_pbtxt(spec, serving)
+def test_every_batch_has_one_cuda_graph_and_it_is_the_next_larger() -> None:
+    sizes = graph_sizes(50, (12,))
+    assert sizes == (1, 2, 4, 8, 12, 16, 32, 50)
+    config = parsed(
+        {**ENCODER, **ON_GPU}, backend="tensorrt", graph_sizes=sizes, busy_wait_events=True, output_copy_stream=True
+    )  # fmt: skip
+    cuda = config.optimization.cuda
+    assert (cuda.graphs, cuda.busy_wait_events, cuda.output_copy_stream) == (True, True, True)
+    ranges = [(one.graph_lower_bound.batch_size, one.batch_size) for one in cuda.graph_spec]
+    for rows in range(1, 51):
+        assert [high for low, high in ranges if low <= rows <= high] == [
+            min(size for size in sizes if size >= rows)
+        ]
+    for one in cuda.graph_spec:  # the backend wants the dims of both ends, without the batch
+        assert {key: list(value.dim) for key, value in one.input.items()} == {
+            "input_ids": [12], "attention_mask": [12]
+        }  # fmt: skip
+        assert one.graph_lower_bound.input == one.input
+
+
+def test_an_accelerator_of_onnx_runtime_has_its_precision() -> None:
+    config = parsed({**HEAD, **ON_GPU, "precision": "fp16"}, backend="onnxruntime", is_accelerated=True)
+    (one,) = config.optimization.execution_accelerators.gpu_execution_accelerator
+    assert (one.name, dict(one.parameters)) == ("tensorrt", {"precision_mode": "FP16"})
+    assert not config.optimization.HasField("cuda")
 
 
 @pytest.mark.parametrize(
-    ("keys", "expected"),
+    ("keys", "parameters"),
     [
-        ({}, ComputeConfig("numpy", "cpu", "fp32", False)),
-        ({"framework": "torch"}, ComputeConfig("torch", "gpu", "fp32", False)),
+        ({}, "numpy fp32 false true false"),
         (
             {"framework": "torch", "precision": "fp16", "cuda_graphs": True},
-            ComputeConfig("torch", "gpu", "fp16", True),
+            "torch fp16 true true false",
         ),
-        (
-            {"framework": "torch", "device": "cpu", "precision": "fp16"},
-            ComputeConfig("torch", "cpu", "fp16", False),
-        ),
-        (
-            {"framework": "torch", "pinned": False, "compile": True},
-            ComputeConfig("torch", "gpu", is_pinned=False, is_compiled=True),
-        ),
+        ({"framework": "torch", "pinned": False, "compile": True}, "torch fp32 false false true"),
     ],
 )
 def test_what_computes_a_head_is_what_the_scenario_says(
-    tmp_path: Path, keys: dict[str, object], expected: ComputeConfig
+    tmp_path: Path, keys: dict[str, object], parameters: str
 ) -> None:
-    compute = ComputeConfig.of(ModelConfig.model_validate({"name": "linear_head", **keys}))
-    assert compute == expected
-    write_repository(tmp_path, "linear_head", "1", SIZES, ServingConfig(compute=compute), None)
+    model = ModelConfig.model_validate({**HEAD, **keys})
+    write_repository(tmp_path, model, None)
     assert {path.name for path in (tmp_path / "linear_head" / "1").iterdir()} == {
-        "model.py", "weights.npz", f"forward_{compute.framework}.py",
-        *(["networks_torch.py"] if compute.framework == "torch" else []),
+        "model.py", "weights.npz", f"forward_{model.framework}.py",
+        *(["networks_torch.py"] if model.framework == "torch" else []),
     }  # fmt: skip
     text = (tmp_path / "linear_head" / "config.pbtxt").read_text()
-    parameters = dict(re.findall(r'key: "(\w+)" value: { string_value: "(.*)" }', text))
-    assert (parameters["framework"], parameters["precision"]) == (compute.framework, compute.precision)
-    assert parameters["cuda_graphs"] == ("true" if compute.cuda_graphs else "false")
-    assert parameters["pinned"] == ("true" if compute.is_pinned else "false")
-    assert parameters["compile"] == ("true" if compute.is_compiled else "false")
-
-
-@pytest.mark.parametrize(
-    ("compute", "why"),
-    [
-        (("jax", "cpu"), "framework: 'jax' is not one of numpy, torch"),
-        (("torch", "tpu"), "device: 'tpu' is not one of cpu, gpu"),
-        (("torch", "gpu", "bf16"), "precision: 'bf16' is not one of fp32, fp16"),
-        (("numpy", "gpu"), "framework numpy computes in fp32 on the CPU: use framework torch"),
-        (("numpy", "cpu", "fp16"), "framework numpy computes in fp32 on the CPU: use framework torch"),
-        (("numpy", "cpu", "fp32", True), "cuda_graphs needs framework torch on a GPU"),
-        (("torch", "cpu", "fp32", True), "cuda_graphs needs framework torch on a GPU"),
-        (("torch", "cpu", "fp32", False, False), "pinned: false needs framework torch on a GPU"),
-        (("numpy", "cpu", "fp32", False, True, True), "compile needs framework torch"),
-    ],
-)
-def test_what_does_not_fit_is_refused(compute: tuple[str, ...], why: str) -> None:
-    with pytest.raises(ScenarioError) as caught:
-        ComputeConfig(*compute)  # type: ignore[arg-type]
-    assert str(caught.value) == why
+    found = dict(re.findall(r'key: "(\w+)" value: { string_value: "(.*)" }', text))
+    names = ("framework", "precision", "cuda_graphs", "pinned", "compile")
+    assert [found[name] for name in names] == parameters.split()
+    assert ("KIND_GPU" in text) == (model.framework == "torch")

@@ -16,15 +16,13 @@ import numpy as np
 import pytest
 
 from squall.cluster.node.batches import read_batches
-from squall.models.export.repositories import graph_sizes
 from squall.models.heads import forward
 from squall.models.payload import ID_DIGITS, LEAST_TRIAL_ID
-from squall.models.repository import ComputeConfig, ServingConfig, write_repository
+from squall.models.repository import device_of, graph_sizes, write_repository
 from squall.models.spec import HEADS
+from squall.scenarios.config.models import ModelConfig
 from tests.tolerance import TOLERANCE
 from tests.unit.models.test_heads import weights_of, x_of
-
-TORCH_CPU = ServingConfig(compute=ComputeConfig("torch", "cpu"))
 
 
 class Tensor:
@@ -85,29 +83,34 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> Any:
     return module
 
 
-def served(backend: Any, folder: Path, head: str, serving: ServingConfig | None = None) -> Any:
+def served(backend: Any, folder: Path, head: str, **keys: str) -> Any:
     """The model, initialised as Triton does it, from the repository that is written for it."""
-    serving = serving or ServingConfig()
     sizes, _ = weights_of(head)
+    served_as = ModelConfig.model_validate({"name": head, "settings": sizes, **keys})
     (folder / "rec").mkdir(exist_ok=True)
-    write_repository(folder, head, "1", sizes, serving, folder / "rec")
+    write_repository(folder, served_as, folder / "rec")
     text = (folder / head / "config.pbtxt").read_text()
     parameters = re.findall(r'key: "(\w+)" value: { string_value: "(.*)" }', text)
     config = {
-        "max_batch_size": serving.max_batch_size,
+        "max_batch_size": served_as.max_batch_size,
         "input": [{"name": "INPUT"}],
-        "dynamic_batching": {"preferred_batch_size": list(serving.preferred_batch_sizes)},
+        "dynamic_batching": {},
         "parameters": {key: {"string_value": value} for key, value in parameters},
     }
     model = backend.TritonPythonModel()
     model.initialize(
         {
             "model_config": json.dumps(config), "model_repository": str(folder / head), "model_version": "1",
-            "model_instance_name": f"{head}_0", "model_instance_kind": serving.compute.device.upper(),
+            "model_instance_name": f"{head}_0", "model_instance_kind": device_of(served_as).upper(),
             "model_instance_device_id": "0",
         }
     )  # fmt: skip
     return model
+
+
+def lines_of(folder: Path, head: str = "linear_head") -> list[dict[str, Any]]:
+    text = (folder / "rec" / f"{head}_0.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -123,7 +126,7 @@ def test_the_served_code_gives_the_reference_answer_and_records_the_batch(
     assert [len(answer) for answer in answers] == [1, 3, 3]
     _, weights = weights_of(head)
     np.testing.assert_allclose(np.concatenate(answers), forward(head, weights, x), rtol=1e-4, atol=1e-4)
-    lines = [json.loads(line) for line in (tmp_path / "rec" / f"{head}_0.jsonl").read_text().splitlines()]
+    lines = lines_of(tmp_path, head)
     assert lines[0] == {"instance": f"{head}_0", "device": -1, "pid": os.getpid()}
     assert [(line["b"], line["r"], line["i"]) for line in lines[1:]] == [
         (0, 7, ["000000000000", "000000000001", "000000000002"]), (1, 2, ["solo"])
@@ -140,7 +143,7 @@ def test_a_full_disk_loses_records_and_no_answer(backend: Any, tmp_path: Path) -
     record._fd = whole
     model.execute([Request("b", x_of(1))])
     model.finalize()
-    last = json.loads((tmp_path / "rec" / "linear_head_0.jsonl").read_text().splitlines()[-1])
+    last = lines_of(tmp_path)[-1]
     assert (last["b"], last["i"], last["lost"]) == (1, ["b"], 1)
 
 
@@ -159,11 +162,6 @@ def test_after_a_line_that_was_cut_the_next_stands_on_its_own(
     assert len(lines) == 4
     assert [json.loads(line)["b"] for line in lines[2:]] == [1, 2]
     assert json.loads(lines[2])["lost"] == 1
-
-
-def lines_of(folder: Path) -> list[dict[str, Any]]:
-    text = (folder / "rec" / "linear_head_0.jsonl").read_text()
-    return [json.loads(line) for line in text.splitlines()]
 
 
 def test_batch_ids_go_on_where_an_earlier_server_left_them(backend: Any, tmp_path: Path) -> None:
@@ -219,12 +217,6 @@ def test_a_second_process_of_one_name_and_device_is_an_instance_of_its_own(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["twin_0.gpu1.jsonl", "twin_0:2.gpu1.jsonl"]
 
 
-@pytest.mark.parametrize(("kind", "number", "device"), [("GPU", "3", 3), ("CPU", "0", -1)])
-def test_an_instance_on_the_cpu_has_no_device(backend: Any, kind: str, number: str, device: int) -> None:
-    given = {"model_instance_kind": kind, "model_instance_device_id": number}
-    assert backend._device(given) == device
-
-
 def test_batch_ids_go_on_after_a_line_that_a_killed_server_cut(backend: Any, tmp_path: Path) -> None:
     path = tmp_path / "i.jsonl"
     path.write_text('{"instance":"i","pid":1}\n{"b":41,"s":1,"e":2,"r":1,"i":["a"]}\n{"b":42,"s"')
@@ -247,27 +239,17 @@ def test_a_batch_is_in_a_range_with_its_id_and_the_clock_just_before(
     before_ns = time.monotonic_ns()
     model.execute([Request("a", x_of(1))])
     model.execute([Request("b", x_of(2))])
+    with pytest.raises(ValueError, match="mismatch"):
+        model.execute([Request("c", x_of(1)[:, :3])])
     clocks_ns = []
     for batch_id, text in enumerate(seen[::2]):
         *start, clock_ns = text.decode().split("|")
         assert start == ["squall", "linear_head_0", "cpu", str(batch_id)]
         clocks_ns.append(int(clock_ns))
-    assert seen[1::2] == [b"closed"] * 2
+    assert seen[1::2] == [b"closed"] * 3, "that of a batch that fails too"
     assert before_ns < clocks_ns[0] < clocks_ns[1]
     batches = lines_of(tmp_path)[1:]
-    assert all(line["s"] <= clock_ns < line["e"] for line, clock_ns in zip(batches, clocks_ns, strict=True))
-
-
-def test_a_batch_that_fails_closes_its_range(
-    backend: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[bytes] = []
-    functions = (seen.append, lambda: seen.append(b"closed"))
-    monkeypatch.setattr(backend, "_library_range_functions", lambda: functions)
-    model = served(backend, tmp_path, "linear_head")
-    with pytest.raises(ValueError, match="mismatch"):
-        model.execute([Request("a", x_of(1)[:, :3])])
-    assert seen[1:] == [b"closed"]
+    assert all(line["s"] <= ns < line["e"] for line, ns in zip(batches, clocks_ns[:2], strict=True))
 
 
 @pytest.mark.parametrize(
@@ -298,7 +280,7 @@ def test_a_framework_that_is_not_installed_is_told_with_the_mend(
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     monkeypatch.setattr(sys, "meta_path", [Missing(), *sys.meta_path])
     with pytest.raises(ModelException) as caught:
-        served(backend, tmp_path, "linear_head", TORCH_CPU)
+        served(backend, tmp_path, "linear_head", framework="torch", device="cpu")
     assert str(caught.value) == (
         "torch is not installed for the Python that Triton embeds: No module named 'torch'; install it into squall's "
         "environment on this node, or set model.framework: numpy, which computes heads, not encoders"
@@ -311,8 +293,7 @@ def test_torch_on_the_cpu_gives_the_reference_answer(
     backend: Any, tmp_path: Path, head: str, precision: str
 ) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
-    serving = ServingConfig(compute=ComputeConfig("torch", "cpu", precision))
-    model = served(backend, tmp_path, head, serving)
+    model = served(backend, tmp_path, head, framework="torch", device="cpu", precision=precision)
     x = x_of(7)
     answers = model.execute([Request("a", x[:1]), Request("b", x[1:4]), Request("c", x[4:])])
     assert [len(answer) for answer in answers] == [1, 3, 3]

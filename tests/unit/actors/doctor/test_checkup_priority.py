@@ -13,14 +13,21 @@ from squall.actors.doctor.priority import (
     sending,
     watchdogs,
 )
-from squall.actors.process.priority import Scheduling, Settled
 from squall.cluster.remote.session import LOCAL_SETTINGS
+from squall.scenarios.records import RayPriority, SenderScheduling
 from tests.checkup_hosts import FakeProbes
 
 
 def test_a_sender_without_real_time_is_told_with_the_mend() -> None:
-    assert sending(Scheduling("fifo", 1, 0)).status == "ok"
-    found = sending(Scheduling("other", 0, -5, (), "no CAP_SYS_NICE, and RLIMIT_RTPRIO is 0"))
+    assert sending(SenderScheduling(policy="fifo", realtime_priority=1, niceness=0)).status == "ok"
+    found = sending(
+        SenderScheduling(
+            policy="other",
+            realtime_priority=0,
+            niceness=-5,
+            why_less="no CAP_SYS_NICE, and RLIMIT_RTPRIO is 0",
+        )
+    )
     assert (found.status, "niceness -5" in found.what, "rtprio" in found.mend) == ("limited", True, True)
 
 
@@ -31,7 +38,9 @@ def test_a_sender_without_real_time_is_told_with_the_mend() -> None:
 def test_niceness_that_ray_gives_matters_where_it_cannot_be_undone(
     given: int, left: int, status: str
 ) -> None:
-    found = ray_niceness(Settled(given, left, 1000, 0))
+    found = ray_niceness(
+        RayPriority(niceness_given=given, niceness=left, oom_score_adj_given=1000, oom_score_adj=0)
+    )
     assert found.status == status
     assert str(max(given, left) if status == "ok" else left) in found.what
 

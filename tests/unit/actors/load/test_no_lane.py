@@ -15,8 +15,8 @@ from squall.actors.load.targets import TargetSettings
 from squall.actors.load.worker import WorkerSettings, why_no_lane
 from squall.actors.messages.template import Template
 from squall.actors.net.stream import TlsSettings
+from squall.cluster.commands.selftest_screen import _no_lane
 from squall.cluster.node import checkup as doctor_node
-from squall.cluster.proof.selftest_screen import _no_lane
 from squall.models.spec import head_spec
 from squall.scenarios.config.clients.rows import ConstantRows
 from squall.scenarios.sequences import SequenceRule
@@ -27,7 +27,7 @@ SPEC = head_spec("linear_head", "1", {"width": 8, "classes": 2}, 8)
 SETTINGS = WorkerSettings(
     run="r", node="node-0", worker=0, seed=1,
     targets=(TargetSettings("server-0", "127.0.0.1", 1, (SPEC,)),),
-    shapes={}, rules=Rules(S),
+    rules=Rules(S),
     n_connections=1, spill_dir="",
 )  # fmt: skip
 OVER_TLS = (*SETTINGS.targets, replace(SETTINGS.targets[0], tls=TlsSettings()))

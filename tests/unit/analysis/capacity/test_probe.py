@@ -10,7 +10,7 @@ import pytest
 
 from squall.analysis.capacity.probe import Margin, margin_of
 from squall.analysis.decisions.figures import BROKEN, INVALID, KEPT, UNDECIDED, PromiseFigures
-from squall.scenarios.promises.grammar import parse_promises
+from squall.scenarios.promises import parse_promises
 from tests.unit.analysis.decisions.test_over_seeds import run_of
 
 MS = 1_000_000

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from squall.analysis.clocks.brackets import NO_HIGH, NO_LOW, Allowance, Brackets
 from squall.analysis.clocks.fit import fit_track
 from squall.analysis.clocks.track import ClockTrack
+from squall.analysis.record import from_json, to_json
 from squall.analysis.tables.deployed import ClockKnots
-from squall.analysis.tables.document import read_section, to_json
 from squall.scenarios.errors import AnalysisError
 
 S = 1_000_000_000
@@ -372,7 +372,7 @@ def test_two_readings_that_contradict_each_other_give_no_track(low_at_ns: int, h
 
 
 def test_a_track_survives_json() -> None:
-    again = ClockTrack.from_knots(read_section(ClockKnots, json.loads(json.dumps(to_json(TRACK.to_knots())))))
+    again = ClockTrack.from_knots(from_json(ClockKnots, json.loads(json.dumps(to_json(TRACK.to_knots())))))
     for name in ("at_ns", "offset_ns", "error_ns"):
         assert getattr(again, name).tolist() == getattr(TRACK, name).tolist()
     assert (again.probed_ns, again.steps) == (TRACK.probed_ns, TRACK.steps)

@@ -80,7 +80,7 @@ def test_a_run_that_is_not_valid_costs_its_pair_and_is_named(tmp_path: Path, sta
 def test_a_run_whose_server_failed_more_than_is_expected_counts_and_is_said_to_have(tmp_path: Path) -> None:
     plans = pairs_in(tmp_path)
     store = write_run(tmp_path, n_failed=300, status=None, manifest=NSYS_ON)
-    store.seal(replace(judge_run(store).sealed(), status="VALID"))
+    store.seal(replace(judge_run(store), status="VALID"))
     found = evaluate(tmp_path, [*plans[:-1], PairRun(2, 5, plans[-1].is_profiled, store.run)], 3)
     notes = [note for note in found.notes if "30.0 % of 1,000 requests failed" in note]
     assert len(notes) == 1

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from squall.actors.counting.lateness import Lateness
+from squall.actors.lateness import Lateness
 from squall.actors.load.recorder import _RECORD, NEVER
 from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.decisions.certainty import Count, certain_verdict, outcome
@@ -20,11 +20,10 @@ from squall.analysis.requests.requests import Labels, Requests
 from squall.analysis.schema import OUTCOME_CODE
 from squall.cluster.driver.deciding import MARGIN_NS, Deciding, clipped
 from squall.scenarios.plan.plan import PhaseSpan, Plan
-from squall.scenarios.promises.grammar import parse_promises
-from squall.scenarios.promises.promise import Promise
+from squall.scenarios.promises import Promise, parse_promises
 from tests.many_examples import many
 from tests.unit.analysis.decisions.test_judged import MAIN, NEXT, evenly, held, requests
-from tests.unit.scenarios.promises.test_grammar import scenario
+from tests.unit.scenarios.test_promises import scenario
 
 MS, S = 1_000_000, 1_000_000_000
 START_NS = 77 * S

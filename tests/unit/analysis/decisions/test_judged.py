@@ -16,7 +16,7 @@ from squall.analysis.decisions.figures import BROKEN, KEPT, UNDECIDED, Certainty
 from squall.analysis.decisions.judged import hold
 from squall.analysis.requests.requests import Labels, Requests
 from squall.analysis.requests.streams import ResponseTimes
-from squall.scenarios.promises.grammar import parse_promises
+from squall.scenarios.promises import parse_promises
 
 S, MS = 1_000_000_000, 1_000_000
 MAIN, NEXT = RunPhase("main", "measure", 100 * S, 110 * S), RunPhase("next", "measure", 110 * S, 120 * S)

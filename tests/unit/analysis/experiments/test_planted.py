@@ -7,7 +7,7 @@ import pytest
 
 from squall.analysis.experiments.result import Sweep
 from squall.analysis.experiments.words import answer
-from squall.scenarios.experiments.file import Order
+from squall.scenarios.experiment import Order
 from tests.simulated_sweeps import Machine, simulated_sweep
 
 DRIFT = 0.005

@@ -17,9 +17,9 @@ from squall.analysis.experiments.result import FRONT, PERHAPS, Design, Sweep, ev
 from squall.analysis.experiments.rows import CELL, CONFIRM, FAILED, INVALID, RunRow, row_from_json
 from squall.analysis.experiments.tables import as_csv, as_parquet, runs_table
 from squall.analysis.experiments.words import answer, cell_lines, facts
+from squall.analysis.record import to_json
 from squall.analysis.render.decision_page import page_html
 from squall.analysis.render.plots_data import Points
-from squall.analysis.tables.document import to_json
 from tests.sweep_runs import figures
 from tests.unit.analysis.experiments.test_rivals import row
 

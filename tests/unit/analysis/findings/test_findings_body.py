@@ -15,7 +15,6 @@ from squall.analysis.findings.finding import Finding
 from squall.analysis.findings.rules.body_rules import BODY_RULES
 from squall.analysis.findings.rules.classifier import assess, classify
 from squall.analysis.findings.rules.facts import facts
-from squall.analysis.findings.rules.rule import RuleName
 from squall.analysis.findings.self_checks.self_check import SelfCheck
 from squall.analysis.findings.self_checks.self_checks import self_checks, unmet
 from squall.analysis.join.batch_costs import write_batch_costs
@@ -52,7 +51,7 @@ def test_idle_time_behind_another_process_is_contention() -> None:
     [("sync-bound", {"host_wait_of_idle_ratio": 0.5}), ("GPU-bound", {"body_busy_ratio": 0.75})],
 )
 def test_what_is_not_known_of_other_processes_matters_only_where_it_decides(
-    rule: RuleName, settled: dict[str, float]
+    rule: str, settled: dict[str, float]
 ) -> None:
     unknown: dict[str, float | None] = {**WAITS_FOR_OTHERS, "foreign_busy_ratio": None}
     assert assess(RULES[rule], unknown).missing == ("foreign_busy_ratio",)

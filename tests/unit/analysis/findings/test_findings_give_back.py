@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from squall.analysis.findings.finding import give_back
-from squall.analysis.findings.rules.body_rules import BODY_RULES
 from squall.analysis.findings.rules.facts import facts
 from squall.analysis.findings.rules.shares import BODY_PARTS, PARTS, response_shares
-from squall.analysis.findings.rules.window_rules import SCHEDULER, WINDOW_RULES
+from squall.analysis.findings.rules.tried import rules_of
+from squall.analysis.findings.rules.window_rules import SCHEDULER
 
 COLUMNS = [f"{part}_ns" for part in (*PARTS, "compute", "idle_wait", "response")]
 BATCH = (*BODY_PARTS, "head", "tail")
@@ -67,7 +67,7 @@ def test_no_bound_exceeds_what_its_parts_hold(connection: duckdb.DuckDBPyConnect
     assert bound.response_ratio <= bound.with_queue_ratio + 1e-12
     assert share("queue") <= bound.with_queue_ratio + 1e-12
     assert bound.with_queue_ratio <= before + 1e-12
-    for rule in (*WINDOW_RULES, *BODY_RULES):
+    for rule in (*rules_of("window", {}), *rules_of("body", {})):
         found = give_back(rule, known)
         if found.response_ratio is not None and rule is not SCHEDULER:
             assert found.with_queue_ratio is not None

@@ -10,18 +10,15 @@ import pytest
 
 from squall.analysis.findings.find import find
 from squall.analysis.findings.finding import Finding
-from squall.analysis.findings.rules.body_rules import BODY_RULES
-from squall.analysis.findings.rules.window_rules import WINDOW_RULES
+from squall.analysis.findings.rules.tried import rules_of
 from squall.analysis.findings.self_checks.self_check import SelfCheck
 from squall.analysis.findings.self_checks.self_checks import self_checks, unmet
 from squall.analysis.join.join import write_joined
 from squall.analysis.metrics.records import RunMetrics
 from squall.analysis.metrics.run import run_metrics
-from squall.analysis.requests.failures import Failures
+from squall.analysis.record import to_json
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.document import to_json
-from squall.analysis.verdict.bottleneck import Bottleneck
-from squall.analysis.verdict.verdict import VerdictFigures
+from squall.analysis.tables.sealed import Bottleneck, Failures, Verdict
 from tests.regime_runs import Op, Phase, diagnose, write_regime_run
 
 BUSY = (Op(50.0),) * 12
@@ -127,7 +124,7 @@ def test_its_near_miss_does_not(one: Case, diagnosed: tuple[Found, dict[str, Sel
 
 
 def test_every_rule_and_closer_name_is_planted() -> None:
-    rules = [*WINDOW_RULES, *BODY_RULES]
+    rules = [*rules_of("window", {}), *rules_of("body", {})]
     assert {one.rule for one in CASES} == {rule.name for rule in rules}
     details = {(rule.name, detail.name) for rule in rules for detail in rule.details}
     delayed = {(rule, "queue delay") for rule, _ in DELAYED.values()}  # of servers with a batcher
@@ -157,13 +154,15 @@ def test_findings_are_json(diagnosed: tuple[Found, dict[str, SelfCheck]]) -> Non
     assert json.loads(text)
 
 
-INVALID = VerdictFigures(
+INVALID = Verdict(
     status="INVALID",
     reasons=(),
     causes=(),
-    failures=Failures(n=40, n_ok=40, n_unreached=0, groups=()).figures(),
+    failures=Failures(n=40),
     checks=(),
-    client_bottleneck=Bottleneck("worker cpu", "The client was it.", "", "use more workers"),
+    client_bottleneck=Bottleneck(
+        cause="worker cpu", sentence="The client was it.", advice="use more workers"
+    ),
     starvation=None,
 )
 

@@ -63,7 +63,7 @@ def copies(store: RunStore) -> Iterator[tuple[duckdb.DuckDBPyConnection, list[st
     names = [name for name in TABLES if store.has(name)]
     with duckdb.connect() as connection:
         for name in names:
-            files = [str(path) for path in store.path(name)]
+            files = [str(path) for path in store.parts(name)]
             connection.execute(f"CREATE TABLE {name} AS SELECT * FROM read_parquet($files)", {"files": files})
         connection.execute("CREATE TABLE osrt AS SELECT 1 AS start_ns, 2 AS end_ns")
         yield connection, [*names, "osrt"]

@@ -185,7 +185,7 @@ def test_by_time_both_ends_belong_to_the_execution_and_unknown_instants_to_none(
 def test_columns_of_row_groups_are_numbers_and_places_of_words(tmp_path: Path) -> None:
     rows = [{**THREAD, "name": name, "batch_id": i or None} for i, name in enumerate("abcab")]
     store = plain_run(tmp_path, {"kernels": rows})
-    groups = row_groups(store.path("kernels"), ["batch_id", "name", "gpu_uuid"])
+    groups = row_groups(store.parts("kernels"), ["batch_id", "name", "gpu_uuid"])
     assert [group.n_rows for group in groups] == [5]
     bounds = groups[0].bounds
     assert (tuple(bounds["batch_id"]), tuple(bounds["name"])) == ((1, 4, True), ("a", "c", False))
@@ -205,7 +205,7 @@ def test_columns_of_row_groups_are_numbers_and_places_of_words(tmp_path: Path) -
 
 def test_a_torn_file_is_named(tmp_path: Path) -> None:
     store = plain_run(tmp_path, {"kernels": [kernel(0, 1, 2, 0)]})
-    (part,) = store.path("kernels")
+    (part,) = store.parts("kernels")
     (group,) = row_groups([part], ["batch_id"])
     part.write_bytes(part.read_bytes()[:100])
     with pytest.raises(StoreError, match=r"cannot read .*kernels"):

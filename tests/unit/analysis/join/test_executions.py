@@ -246,7 +246,7 @@ def test_requests_of_an_ensemble_may_wait_for_different_steps(tmp_path: Path) ->
 
 def test_a_run_from_before_the_library_has_the_models_own_records(tmp_path: Path) -> None:
     store = plain_run(tmp_path, {"batches": [batch(0, 5, (1,))]})
-    (part,) = store.path("batches")
+    (part,) = store.parts("batches")
     earlier = pq.read_table(part).drop_columns(["recorded_by", "exec_start_ns", "exec_end_ns", "n_failed"])
     pq.write_table(earlier, part)
     (row,) = executions(store)

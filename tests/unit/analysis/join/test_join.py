@@ -16,11 +16,11 @@ from squall.analysis.clocks.track import ClockTrack
 from squall.analysis.join.join import read_join_report, write_joined
 from squall.analysis.join.server_parts import PARTS
 from squall.analysis.metrics.windows import WINDOW_NS, write_windows
+from squall.analysis.record import to_json
 from squall.analysis.schema import arrow_schema
 from squall.analysis.storage.query import Spread, in_threads
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.identities import cost_identities
-from squall.analysis.tables.document import to_json
 from squall.scenarios.errors import AnalysisError, MissingTable
 from tests.known import known
 from tests.synthetic_runs import MS, START_NS, S, SyntheticRun, phase_at, synthesise
@@ -436,14 +436,14 @@ def test_slices_made_anywhere_and_in_any_order_are_the_rows_of_one_slice(
 ) -> None:
     store = rejoined
     write_joined(store)
-    parts = [path.read_bytes() for path in store.path("joined")]
+    parts = [path.read_bytes() for path in store.parts("joined")]
     assert len(parts) > 5
     write_joined(store, spread=spread)
-    assert [path.read_bytes() for path in store.path("joined")] == parts
+    assert [path.read_bytes() for path in store.parts("joined")] == parts
     many = store.read("joined")
     monkeypatch.undo()
     write_joined(store, memory_limit_bytes=64 * 1024**2)
-    assert len(store.path("joined")) == 1
+    assert len(store.parts("joined")) == 1
     assert store.read("joined").to_pylist() == many.to_pylist()
     assert store.verify() == []
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from squall.analysis.join.children import ChildModel, find_children
 from squall.analysis.join.join import write_joined
-from squall.analysis.steps.children import ChildModel, find_children
 from squall.analysis.storage.query import connect
 from squall.analysis.storage.store import RunStore
 from tests.plain_runs import START_NS, plain_run

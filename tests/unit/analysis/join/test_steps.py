@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from squall.analysis.join import join
+from squall.analysis.join.children import ChildModel, find_children
 from squall.analysis.join.join import write_joined
-from squall.analysis.steps.children import ChildModel, find_children
 from squall.analysis.storage.query import connect
 from squall.analysis.storage.store import RunStore
 from tests.plain_runs import plain_run
@@ -334,7 +334,7 @@ def test_slices_make_the_same_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(join, "_MOST_ROWS", 17)
     monkeypatch.setattr("squall.analysis.join.executions._PAIRS_AT_A_TIME", 13)
     store = nested_run(tmp_path / "parts", nested())
-    assert len(store.path("steps")) > 5
+    assert len(store.parts("steps")) > 5
     assert steps(store) == [{**row, "run": store.run} for row in whole]
 
 

@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from squall.analysis.limits import LIMITS
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.identities import locust_identities
-from squall.analysis.verdict.check import Check
-from squall.analysis.verdict.user_checks import MORE_LOCUST_WORKERS
-from squall.analysis.verdict.validity import Samples, Verdict, judge_run
+from squall.analysis.tables.sealed import Verdict
+from squall.analysis.verdict.run_view import HUB_LAG_NS, Samples
+from squall.analysis.verdict.validity import judge_run
 from tests.locust_runs import N_USERS, PLAIN, bucket, synthesise_locust
-from tests.synthetic_runs import MS, START_NS, S, SyntheticRun
+from tests.synthetic_runs import MS, START_NS, S, SyntheticRun, check_of
 
 Judge = Callable[[SyntheticRun], Verdict]
 
@@ -37,10 +36,6 @@ def store_of(tmp_path: Path) -> Callable[[SyntheticRun], RunStore]:
 @pytest.fixture
 def judge(store_of: Callable[[SyntheticRun], RunStore]) -> Judge:
     return lambda run: judge_run(store_of(run))
-
-
-def check_of(verdict: Verdict, name: str) -> Check:
-    return next(check for check in verdict.checks if check.name == name)
 
 
 def set_samples(run: SyntheticRun, table: str = "locust_samples", **values: Any) -> None:
@@ -91,7 +86,7 @@ def test_time_inside_locust_makes_the_client_the_cause_and_says_what_users_saw(j
     assert verdict.client_bottleneck.cause == "worker cpu"
     accounted = check_of(verdict, "users accounted for")
     assert accounted.is_unmet
-    assert MORE_LOCUST_WORKERS in accounted.reason
+    assert "a Locust worker has one core" in accounted.reason
 
 
 def test_a_full_worker_fails_its_check_and_is_told_of_its_one_core(
@@ -99,14 +94,14 @@ def test_a_full_worker_fails_its_check_and_is_told_of_its_one_core(
 ) -> None:
     set_samples(honest, "worker_samples", cpu_ns=int(0.95 * S))
     verdict = judge(honest)
-    assert check_of(verdict, "worker saturation").reason.endswith(f"{MORE_LOCUST_WORKERS}.")
+    assert check_of(verdict, "worker saturation").reason.endswith("a Locust worker has one core.")
     assert verdict.causes[0].kind == "client"
 
 
 def test_a_late_hub_fails_the_check_of_the_event_loop(honest: SyntheticRun, judge: Judge) -> None:
-    set_samples(honest, "worker_samples", loop_lag_ns=LIMITS.hub_lag_ns)
+    set_samples(honest, "worker_samples", loop_lag_ns=HUB_LAG_NS)
     assert judge(honest).status == "VALID"  # a tenth of the p95 would be 2.6 ms
-    set_samples(honest, "worker_samples", loop_lag_ns=LIMITS.hub_lag_ns + 1)
+    set_samples(honest, "worker_samples", loop_lag_ns=HUB_LAG_NS + 1)
     assert check_of(judge(honest), "event-loop lag p95").is_unmet
 
 

@@ -17,8 +17,8 @@ from squall.analysis.metrics.measures import NAMES
 from squall.analysis.metrics.records import RunMetrics
 from squall.analysis.metrics.run import run_metrics
 from squall.analysis.nsys.report import NsysReport
+from squall.analysis.record import to_json
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.document import to_json
 from tests.h200_runs import write_h200_run
 from tests.known import known
 

@@ -12,10 +12,9 @@ import pytest
 from squall.analysis.join.join import write_joined
 from squall.analysis.metrics.records import PhaseMetrics
 from squall.analysis.metrics.run import run_metrics
-from squall.analysis.record import from_json
+from squall.analysis.record import from_json, to_json
 from squall.analysis.schema import TABLES
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.document import to_json
 from squall.scenarios.errors import MissingTable
 from tests.reference_join import cut, length
 from tests.synthetic_runs import MS, START_NS, S, synthesise

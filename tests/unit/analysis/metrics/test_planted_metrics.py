@@ -16,9 +16,8 @@ from squall.analysis.join.join import write_joined
 from squall.analysis.metrics.records import RunMetrics
 from squall.analysis.metrics.run import run_metrics
 from squall.analysis.metrics.windows import write_windows
-from squall.analysis.record import from_json
+from squall.analysis.record import from_json, to_json
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.document import to_json
 from tests.many_examples import folder_in
 from tests.planted_runs import FEATURES, MS, STYLES, Planted, PlantedBatch, Shape, plant, shapes
 from tests.reference_join import Reference, Row, key, reference
@@ -96,7 +95,7 @@ def check_findings(store: RunStore, found: RunMetrics, expected: Reference) -> N
             continue  # of requests, or of an instance that began no batch
         seen.append((one.scope.phase, name, one.level))
         if one.rows is not None and one.rows.table == "batch_costs":
-            files = [str(path) for path in store.path("batch_costs")]
+            files = [str(path) for path in store.parts("batch_costs")]
             rows = duckdb.read_parquet(files).filter(one.rows.where).to_arrow_table().to_pylist()
             own = {k for k, c in costs.items() if (c["phase"], instance_name(c)) == (one.scope.phase, name)}
             assert {key(row) for row in rows} == own

@@ -11,10 +11,9 @@ import pytest
 
 from squall.analysis.metrics.measures import NAMES
 from squall.analysis.metrics.records import RunMetrics
-from squall.analysis.record import from_json
+from squall.analysis.record import from_json, to_json
 from squall.analysis.summary.keys import records
 from squall.analysis.summary.summary_file import Summary
-from squall.analysis.tables.document import to_json
 from squall.scenarios.errors import AnalysisError
 from tests.known import known
 

@@ -13,8 +13,8 @@ from squall.analysis.join.batch_costs import write_batch_costs
 from squall.analysis.join.join import write_joined
 from squall.analysis.metrics.records import RunMetrics
 from squall.analysis.metrics.run import run_metrics
+from squall.analysis.record import to_json
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.document import to_json
 from tests.many_examples import folder_in
 from tests.planted_runs import FEATURES, MS, START_NS, STYLES, US, Shape, plant, shapes
 from tests.reference_join import reference

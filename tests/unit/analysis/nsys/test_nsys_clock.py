@@ -12,7 +12,7 @@ from squall.analysis.clocks.track import ClockTrack
 from squall.analysis.nsys.clock import ReportClock, parse_lines, read_clock
 from squall.analysis.nsys.marks import pair_sleeps
 from squall.analysis.nsys.tables import EventLabels, event_tables
-from squall.analysis.tables.document import to_json
+from squall.analysis.record import to_json
 from squall.scenarios.errors import AnalysisError
 from tests.nsys_exports import GLOBAL_TID, PID, TID, UTC_START_NS, MadeExport, nvtx
 

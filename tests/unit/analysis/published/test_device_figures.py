@@ -16,7 +16,7 @@ from squall.analysis.published.figures import metric_figures, regime_figures
 from squall.analysis.schema import arrow_schema
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import read_manifest
-from squall.analysis.tables.sealed import SealedVerdict
+from squall.analysis.tables.sealed import Verdict
 from tests.h200_runs import write_h200_run
 
 COUNTED = {
@@ -96,7 +96,7 @@ def _kernel_run(folder: Path, kernels: list[dict[str, Any]]) -> RunStore:
         for one in kernels
     ]
     store.append("kernels", pa.Table.from_pylist(rows, schema=schema))
-    store.seal(SealedVerdict(status="VALID"))
+    store.seal(Verdict(status="VALID"))
     return store
 
 

@@ -14,7 +14,7 @@ from squall.analysis.probes.figures import operator_figures, pipeline_figures, p
 from squall.analysis.schema import arrow_schema
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest
-from squall.analysis.tables.sealed import SealedVerdict
+from squall.analysis.tables.sealed import Verdict
 from squall.scenarios.errors import AnalysisError
 from squall.scenarios.published.figures import FIGURES
 
@@ -138,7 +138,7 @@ def planted(tmp_path: Path, status: str, probe: dict[str, Any] | None) -> Path:
     store.append("probe_calls", calls({64: (5_000, 100)}))
     facts = {"left_out": {}, "no_kernels": ""}
     store.write_text("probe.json", json.dumps({"facts": facts}))
-    store.seal(SealedVerdict(status=status))
+    store.seal(Verdict(status=status))
     return store.run_dir
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from squall.analysis.probes.verdict import judge_probe
 from squall.analysis.schema import arrow_schema
-from squall.analysis.tables.sealed import SealedVerdict
+from squall.analysis.tables.sealed import Verdict
 
 QUIET = {"queued_ns": 1, "cpu_ns": 99, "n_put_aside": 1}
 FREE = {"util": 0.0, "n_processes": 0}
@@ -34,7 +34,7 @@ def rows(*medians: int) -> pa.Table:
     return pa.Table.from_pylist(found, schema=arrow_schema("probe_calls"))
 
 
-def judged(**changes: Any) -> SealedVerdict:
+def judged(**changes: Any) -> Verdict:
     facts = {"host_share": QUIET, "differing": {}} | changes.get("facts", {})
     return judge_probe(
         changes.get("kind", "operator"), changes.get("device", "gpu"), changes.get("rows", rows(100, 110, 105)),

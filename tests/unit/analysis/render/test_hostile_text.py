@@ -37,8 +37,8 @@ from squall.analysis.run import Run
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary_file import Summary
 from squall.analysis.traces.info import trace_summary
+from squall.cluster.commands import diagnosis
 from squall.cluster.commands.printed import screen_text
-from squall.cluster.proof import diagnosis
 from tests.compared_runs import Shape, pairs_of
 from tests.hostile_text import HOSTILE, changed, control_characters, elements, renamed, without_plotly
 from tests.planted_experiment import judged, noisy_runs, published

@@ -17,9 +17,19 @@ from squall.analysis.requests.closed_loop import UserTime, user_time
 from squall.analysis.requests.requests import Requests
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary_file import Summary
-from squall.analysis.verdict.validity import Samples, judge
 from tests.known import known
-from tests.synthetic_runs import MS, N_USERS, START_NS, THINK_NS, S, SyntheticRun, as_table, synthesise_closed
+from tests.synthetic_runs import (
+    MS,
+    N_USERS,
+    START_NS,
+    THINK_NS,
+    S,
+    SyntheticRun,
+    as_table,
+    check_of,
+    synthesise_closed,
+    verdict_of,
+)
 from tests.unit.analysis.render.test_screen import screen_lines
 
 MakeRun = Callable[..., RunStore]
@@ -28,19 +38,6 @@ MakeRun = Callable[..., RunStore]
 @pytest.fixture
 def closed() -> SyntheticRun:
     return synthesise_closed()
-
-
-def verdict_of(run: SyntheticRun) -> Any:
-    tables = {
-        name: as_table(name, {**run.tables[name], "run": ["r"] * len(run.tables[name]["phase"])})
-        for name in ("requests", "worker_samples")
-    }
-    samples = Samples(tables["worker_samples"])
-    return judge(Requests.from_table(tables["requests"], False), samples, run.stated)
-
-
-def check_of(run: SyntheticRun, name: str) -> Any:
-    return next(check for check in verdict_of(run).checks if check.name == name)
 
 
 def time_of(run: SyntheticRun) -> UserTime:
@@ -160,15 +157,16 @@ def test_few_long_think_times_cut_off_by_the_end_are_no_gap(
 
 
 def test_a_gap_beyond_the_limit_is_said_with_what_it_means() -> None:
-    check = check_of(synthesise_closed(overhead_ns=8 * MS), "users accounted for")
+    check = check_of(verdict_of(synthesise_closed(overhead_ns=8 * MS)), "users accounted for")
     assert not check.is_met
     assert "requests spent that time inside the load generator" in check.reason
+    assert check.limit is not None
     assert 0.05 < check.limit < 0.10
 
 
 def test_users_who_do_not_think_as_they_should_are_found_too(closed: SyntheticRun) -> None:
     set_arrivals(closed, think={"kind": "exponential", "mean": "60ms"})
-    check = check_of(closed, "users accounted for")
+    check = check_of(verdict_of(closed), "users accounted for")
     assert not check.is_met
     assert "users sent sooner than their think time allows" in check.reason
     assert verdict_of(closed).client_bottleneck is None
@@ -189,16 +187,16 @@ def drop(run: SyntheticRun, row: int) -> None:
 def test_completeness_counts_what_the_workers_issued_and_holes_in_a_users_requests(
     closed: SyntheticRun,
 ) -> None:
-    assert check_of(closed, "completeness").value == 0
+    assert check_of(verdict_of(closed), "completeness").value == 0
     drop(closed, 100)
-    check = check_of(closed, "completeness")
+    check = check_of(verdict_of(closed), "completeness")
     assert check.value == 1
     assert "Number of requests issued without exactly one row is 1" in check.reason
     closed.manifest["plan"]["n_arrivals"] -= 1  # a worker that does not know of it: the hole tells
-    assert check_of(closed, "completeness").value == 1
+    assert check_of(verdict_of(closed), "completeness").value == 1
     for values in closed.tables["requests"].values():
         values.append(values[5])
-    assert check_of(closed, "completeness").value == 2
+    assert check_of(verdict_of(closed), "completeness").value == 2
 
 
 def test_the_summary_of_a_closed_run_has_service_time_alone(closed_summary: Summary) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +19,7 @@ from scipy.stats import ks_2samp, poisson
 from squall.analysis.arrays import Int64s
 from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.limits import LIMITS
-from squall.analysis.record import from_json
+from squall.analysis.record import from_json, to_json
 from squall.analysis.render.figure_lines import intended_lines, stimulus_lines
 from squall.analysis.requests.bursts import Burst, compare_bursts
 from squall.analysis.requests.requests import Requests
@@ -31,10 +34,10 @@ from squall.analysis.requests.stimulus import (
     sends_of,
     verify,
 )
-from squall.analysis.tables.document import to_json
-from squall.analysis.verdict.check import Check
+from squall.analysis.tables.sealed import CheckResult
 from squall.analysis.verdict.figures import series_figures
-from squall.analysis.verdict.stimulus_checks import AllowedLag, stimulus_checks
+from squall.analysis.verdict.run_view import AllowedLag
+from squall.analysis.verdict.stimulus_checks import STIMULUS_CHECKS
 from squall.analysis.wording import change_text
 
 S = 1_000_000_000
@@ -69,17 +72,16 @@ def honest_lags(rng: np.random.Generator, n: int) -> Int64s:
 def failed(sends: Sends, allowed_ns: int = LAG_NS) -> set[str]:
     """Names of the checks that the sends do not meet."""
     n_unsent = int((~sends.is_sent).sum())
-    checks = checks_of([verify(sends, LIMITS)], n_unsent, allowed_ns)
+    checks = checks_of([verify(sends, LIMITS)], n_unsent, m=AllowedLag(allowed_ns, allowed_ns))
     return {check.name for check in checks if not check.is_met}
 
 
-def checks_of(stimuli: list[Stimulus], n_unsent: int = 0, allowed_ns: int = LAG_NS) -> list[Check]:
-    return stimulus_checks(
-        n_unsent,
-        stimuli,
-        dict.fromkeys([one.phase for one in stimuli], AllowedLag(allowed_ns, allowed_ns)),
-        LIMITS,
-    )
+def checks_of(stimuli: list[Stimulus], n_unsent: int = 0, **allowed: AllowedLag) -> list[CheckResult]:
+    """The checks of the sends, where each phase may lag as `allowed` says, else by the least."""
+    by_phase = defaultdict(lambda: AllowedLag(LAG_NS, LAG_NS), allowed)
+    view: Any = SimpleNamespace(stimuli=stimuli, n_unsent=n_unsent, allowed_by_phase=by_phase)
+    own = [check for check in STIMULUS_CHECKS if not check.name.startswith("lag in")]
+    return [check.held(figure) for check in own if (figure := check.figure(view)) is not None]
 
 
 def test_a_request_sent_before_its_time_is_a_fault_however_little() -> None:
@@ -97,10 +99,10 @@ def test_each_phase_has_the_lag_that_its_own_latency_allows() -> None:
     late = sent_as(planned, np.full(len(planned), 5 * MS), 120)
     calm = replace(verify(late, LIMITS), phase="calm")
     busy = replace(verify(late, LIMITS), phase="busy")
-    allowed = {"calm": AllowedLag(LAG_NS, LAG_NS), "busy": AllowedLag(LAG_NS, 100 * MS)}
-    unmet = {check.name for check in stimulus_checks(0, [calm, busy], allowed, LIMITS) if not check.is_met}
+    allowed = AllowedLag(LAG_NS, 100 * MS)
+    unmet = {check.name for check in checks_of([calm, busy], busy=allowed) if not check.is_met}
     assert "send lag of the worst worker" in unmet
-    alone = {check.name for check in stimulus_checks(0, [busy], allowed, LIMITS) if not check.is_met}
+    alone = {check.name for check in checks_of([busy], busy=allowed) if not check.is_met}
     assert "send lag of the worst worker" not in alone
 
 

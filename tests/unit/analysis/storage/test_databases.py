@@ -10,8 +10,8 @@ from threading import Barrier
 import duckdb
 import pytest
 
-from squall.analysis.storage import databases
-from squall.analysis.storage.databases import database
+from squall.analysis.storage import query as databases
+from squall.analysis.storage.query import database
 
 NAMES = "SELECT view_name FROM duckdb_views() WHERE NOT internal UNION SELECT table_name FROM duckdb_tables()"
 Rows = list[tuple[object, ...]]
@@ -105,7 +105,7 @@ def test_a_fork_does_not_use_the_databases_of_its_parent(
     with database(str(tmp_path)):
         pass
     parents = next(iter(databases._idle.values()))
-    monkeypatch.setattr("squall.analysis.storage.databases.os.getpid", lambda: -1)
+    monkeypatch.setattr("squall.analysis.storage.query.os.getpid", lambda: -1)
     with database(str(tmp_path)):
         assert len(parents) == 1
     assert {pid: len(some) for pid, some in databases._idle.items() if pid == -1} == {-1: 1}

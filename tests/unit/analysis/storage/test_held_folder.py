@@ -7,18 +7,17 @@ from pathlib import Path
 import pytest
 
 from squall.analysis.derive import derive
-from squall.analysis.storage.held_folder import PREFIXES, held_folder, sweep_folders
+from squall.analysis.storage.held_folder import held_folder, sweep_folders
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest
 from squall.scenarios.errors import SquallError
 
 
-@pytest.mark.parametrize("prefix", PREFIXES)
-def test_a_sweep_takes_what_dead_processes_left_and_nothing_else(tmp_path: Path, prefix: str) -> None:
-    left = tmp_path / f"{prefix}dead"
+def test_a_sweep_takes_what_dead_processes_left_and_nothing_else(tmp_path: Path) -> None:
+    left = tmp_path / ".spill-dead"
     (left / "deep").mkdir(parents=True)
     (tmp_path / "tables").mkdir()
-    with held_folder(prefix, tmp_path) as living:
+    with held_folder(tmp_path) as living:
         sweep_folders(tmp_path)
         assert sorted(tmp_path.iterdir()) == sorted([living, tmp_path / "tables"])
     assert list(tmp_path.iterdir()) == [tmp_path / "tables"]

@@ -9,20 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 
 from squall.analysis.storage.beneath import new_file, read_plain, refuse_ways_out
 from squall.analysis.storage.home import bring_home
-from squall.analysis.storage.places import object_folder
-from squall.analysis.storage.places.duckdb_files import read_parquet
-from squall.analysis.storage.places.local_folder import LocalFolder
-from squall.analysis.storage.places.object_folder import ObjectFolder
+from squall.analysis.storage.parquet import read_parquet
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import SEALED, Manifest
 from squall.scenarios.errors import StoreError
 from squall.scenarios.foreign_text import is_beneath, is_component, json_of
+from tests.bucket import bucket
 
 AWAY = ["../x", "..", ".", "/etc", "a/../../x", "a\x00b", "a\nb", "", "a//b", "a\\b", "x" * 300, "\ud800"]
 
@@ -58,7 +55,8 @@ def part(path: str, **more: Any) -> dict[str, Any]:
         {"run": "../x"}, {"run": "/etc"},
         {"tables": part("../../x.parquet")}, {"tables": part("/etc/passwd")}, {"tables": part("summary.json")},
         {"tables": part("tables/batches/part-0.parquet")}, {"tables": part("tables/requests/../../manifest.json")},
-        {"tables": part("node-1/tables/requests/part-0.parquet")}, {"tables": part("../tables/requests/p")},
+        {"tables": part("node-1/tables/requests/part-0.parquet", node="node-1")},
+        {"tables": part("../tables/requests/p", node="..")},
         {"tables": {"../x": {"rows": 0, "files": []}}},
         {"servers": {"../../logs": {"node": "node-0"}}}, {"servers": {"server-0": {"node": "../x"}}},
         {"nodes": {"/node": {}}},
@@ -70,18 +68,11 @@ def test_a_manifest_with_a_name_that_leads_away_is_refused(fields: dict[str, Any
         RunStore.open(written(tmp_path, **fields))
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"kept": {"node-1": "/tmp"}}, {"kept": {"../x": "/"}}, {"kept": ["/"]},
-        {"tables": part("node-1/tables/requests/part-00000.parquet", node="node-1")},
-        {"tables": part("../tables/requests/p", node="..")},
-    ],
-)  # fmt: skip
-def test_a_run_whose_rows_lie_on_nodes_is_refused(fields: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("kept", [{"node-1": "/tmp"}, {"../x": "/"}, ["/"]])
+def test_a_run_whose_rows_lie_on_nodes_is_refused(kept: object, tmp_path: Path) -> None:
     told = f"^{tmp_path}/run: rows of this run are not in it, but on the nodes that recorded them: "
     with pytest.raises(StoreError, match=told):
-        RunStore.open(written(tmp_path, **fields))
+        RunStore.open(written(tmp_path, kept=kept))
 
 
 def test_a_run_with_all_of_its_rows_is_opened(tmp_path: Path) -> None:
@@ -139,11 +130,6 @@ def test_files_are_written_through_no_link(tmp_path: Path) -> None:
     store.write_text("summary.json", "{}")
     with pytest.raises(FileExistsError):
         new_file(run_dir / "summary.json.new")
-    far = LocalFolder(tmp_path / "far")
-    (tmp_path / "far").mkdir()
-    (tmp_path / "far" / "a.incoming").symlink_to(own)
-    far.write("a", b"b")
-    far.send("a", run_dir / "summary.json")
     assert own.read_text() == "mine"
     assert (run_dir / "summary.json").read_text() == "{}"
 
@@ -158,44 +144,20 @@ def test_a_file_of_a_name_that_leads_away_is_not_written(name: str, tmp_path: Pa
     assert {path.name for path in tmp_path.iterdir()} == {"run"}
 
 
-class Objects(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no types
-    """A bucket whose objects have these keys; each holds `content`."""
-
-    def __init__(self, keys: list[str], content: bytes = b"x") -> None:
-        self.keys, self.content = keys, content
-
-    def get_type_name(self) -> str:
-        return "objects"
-
-    def normalize_path(self, path: str) -> str:
-        return path
-
-    def get_file_info_selector(self, _selector: Any) -> list[pafs.FileInfo]:
-        return [
-            pafs.FileInfo(f"bucket/{key}", pafs.FileType.File, size=len(self.content)) for key in self.keys
-        ]
-
-    def open_input_file(self, _path: str) -> pa.PythonFile:
-        return pa.PythonFile(pa.BufferReader(self.content), mode="r")
-
-
-for name in pafs.FileSystemHandler.__abstractmethods__ - {*vars(Objects)}:
-    setattr(Objects, name, None)
-Objects.__abstractmethods__ = frozenset()
-
-
 @pytest.mark.parametrize("key", ["../../x", "/x", "tables/../../x", "a//x", "..", "logs/a\nb"])
 def test_an_object_whose_key_leads_away_is_not_fetched(
     key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files = pafs.PyFileSystem(Objects([key]))
-    monkeypatch.setattr(object_folder, "_file_system", lambda: files)
-    with pytest.raises(OSError, match="an object there has a name that is no file's"):
-        ObjectFolder("s3://bucket").sizes()
-    (tmp_path / "runs" / "run").mkdir(parents=True)
-    with pytest.raises(StoreError, match="an object there has a name that is no file's"):
-        bring_home("s3://bucket", tmp_path / "runs" / "run")
-    assert not list((tmp_path / "runs" / "run").iterdir())
+    there = bucket(monkeypatch)
+    there.put(written(tmp_path / "theirs"), "bucket/run")
+    there.objects[f"bucket/run/{key}"] = b"x"
+    folder = tmp_path / "runs" / "run"
+    folder.mkdir(parents=True)
+    store = RunStore.open("s3://bucket/run")
+    for fetch in (lambda: bring_home("s3://bucket/run", folder), lambda: store.folder("logs")):
+        with pytest.raises(StoreError, match="an object there has a name that is no file's"):
+            fetch()
+    assert not list(folder.iterdir())
 
 
 @pytest.mark.parametrize("name", ["a*", "a?", "a[bc]", "**", "n=a"])

@@ -1,4 +1,5 @@
-"""A run goes to the object storage that the user names, and what others have there stays."""
+"""A run goes to the object storage that the user names, is read and taken up again from there, and what others have
+there stays."""
 
 from __future__ import annotations
 
@@ -6,47 +7,46 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from squall.analysis.derive import derive
 from squall.analysis.schema import TABLES
-from squall.analysis.storage import home, store
-from squall.analysis.storage.home import send_away, sending_command
-from squall.analysis.storage.places.local_folder import LocalFolder
-from squall.analysis.storage.places.place import Place
+from squall.analysis.storage.home import bring_home, home_of, send_away, sending_command
+from squall.analysis.storage.mirror import Mirror
+from squall.analysis.storage.object_folder import ObjectFolder
 from squall.analysis.storage.store import RunStore
 from squall.scenarios.errors import StoreError
+from tests.bucket import Bucket, bucket
 from tests.planted_runs import Shape, plant
 
+PART = "tables/requests/part-00000.parquet"
+Files = dict[str, bytes]
 
-@dataclass(frozen=True)
-class Bucket(LocalFolder):
-    """A folder that stands for one of object storage."""
 
-    @property
-    def address(self) -> str:
-        return f"s3://{self.path.parent.name}/{self.path.name}"
+@pytest.fixture
+def there(monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    return bucket(monkeypatch)
 
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunStore:
-    """Sealed and whole. `s3://A/B` is the folder `there/A/B`."""
-
-    def place_at(address: str) -> Place | None:
-        scheme, _, path = address.partition("s3://")
-        return None if scheme else Bucket(tmp_path / "there" / path)
-
-    monkeypatch.setattr(store, "place_at", place_at)
-    monkeypatch.setattr(home, "place_at", place_at)
+    """Sealed and whole; `runs` is the working folder's."""
+    monkeypatch.chdir(tmp_path)
     return plant(Shape(seed=5, n_requests=30)).write(tmp_path / "runs")
 
 
-def files(folder: Path) -> dict[str, bytes]:
+def files(folder: Path) -> Files:
     return {
         path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
     }
+
+
+def tables(of: Files) -> Files:
+    return {name: content for name, content in of.items() if name.startswith("tables/")}
 
 
 def with_address(run: RunStore, address: str) -> RunStore:
@@ -56,188 +56,156 @@ def with_address(run: RunStore, address: str) -> RunStore:
     return RunStore.open(run.run_dir)
 
 
-def test_what_the_manifest_says_sends_nothing(run: RunStore, tmp_path: Path) -> None:
+def stated(of: Files, **fields: Any) -> bytes:
+    """A manifest with other fields."""
+    return json.dumps({**json.loads(of["manifest.json"]), **fields}).encode()
+
+
+def test_what_the_manifest_says_sends_nothing(run: RunStore, there: Bucket) -> None:
     store = with_address(run, f"s3://theirs/{run.run}")
     assert send_away(store, "") == str(run.run_dir)
-    assert not (tmp_path / "there").exists()
+    assert not there.objects
     assert run.run_dir.is_dir()
 
 
-def test_it_goes_where_the_user_says_and_states_that(run: RunStore, tmp_path: Path) -> None:
+def test_it_goes_where_the_user_says_and_states_that(run: RunStore, there: Bucket) -> None:
     store = with_address(run, f"s3://theirs/{run.run}")
-    address = f"s3://mine/{run.run}"
-    tables = {name: content for name, content in files(run.run_dir).items() if name.startswith("tables/")}
+    address, here = f"s3://mine/{run.run}", tables(files(run.run_dir))
     assert send_away(store, address) == address
-    assert [path.name for path in (tmp_path / "there").iterdir()] == ["mine"]
-    there = files(tmp_path / "there" / "mine" / run.run)
-    assert {name: content for name, content in there.items() if name.startswith("tables/")} == tables
-    assert json.loads(there["manifest.json"])["copied_to"] == address
+    found = there.files(f"mine/{run.run}")
+    assert (tables(found), len(found)) == (here, len(there.objects))
+    assert json.loads(found["manifest.json"])["copied_to"] == address
     assert not run.run_dir.exists()
 
 
-def of_another_run(there: Path, manifest: dict[str, object]) -> None:
-    (there / "manifest.json").write_text(json.dumps({**manifest, "run": "another"}))
-
-
-def begun_at_another_time(there: Path, manifest: dict[str, object]) -> None:
-    (there / "manifest.json").write_text(json.dumps({**manifest, "started_ns": 1}))
-
-
-def no_run(there: Path, _: dict[str, object]) -> None:
-    (there / "letters.txt").write_text("mine")
-
-
-@pytest.mark.parametrize("has", [of_another_run, begun_at_another_time, no_run])
+@pytest.mark.parametrize(
+    "lies",
+    [
+        lambda here: {"manifest.json": stated(here, run="another")},
+        lambda here: {"manifest.json": stated(here, started_ns=1)},
+        lambda _: {"letters.txt": b"mine"},
+        lambda _: {"report.html": b"mine"},
+        lambda _: {"logs/server-0.log": b"mine"},
+    ],
+)
 def test_what_lies_there_already_is_not_overwritten(
-    run: RunStore, tmp_path: Path, has: Callable[[Path, dict[str, object]], None]
+    run: RunStore, there: Bucket, lies: Callable[[Files], Files]
 ) -> None:
-    there = tmp_path / "there" / "mine" / run.run
-    there.mkdir(parents=True)
-    has(there, json.loads((run.run_dir / "manifest.json").read_text()))
-    before, here = files(there), files(run.run_dir)
+    run.write_text("report.html", "planted")
+    here = files(run.run_dir)
+    there.objects = before = {f"mine/{run.run}/{name}": content for name, content in lies(here).items()}
     with pytest.raises(StoreError, match="has something else: remove that, or name another place") as raised:
         send_away(run, f"s3://mine/{run.run}")
     assert len(str(raised.value).splitlines()) == 1
-    assert (files(there), files(run.run_dir)) == (before, here)
+    assert (there.objects, files(run.run_dir)) == (before, here)
 
 
-@pytest.mark.parametrize("name", ["index.html", "report.html", "logs/server-0.log"])
-def test_what_lies_there_without_a_manifest_stays_whatever_the_run_directory_has(
-    run: RunStore, tmp_path: Path, name: str
-) -> None:
-    there = tmp_path / "there" / "mine" / run.run
-    for folder, text in ((there, "mine"), (run.run_dir, "planted")):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-    with pytest.raises(StoreError, match="has something else: remove that, or name another place"):
-        send_away(run, f"s3://mine/{run.run}")
-    assert files(there) == {name: b"mine"}
-
-
-def put_log(folder: Path) -> None:
-    (folder / "logs").mkdir(exist_ok=True)
-    (folder / "logs" / "server-0.log").write_text("as it was")
-
-
-def state_another_part(there: Path) -> None:
-    document = json.loads((there / "manifest.json").read_text())
-    document["tables"]["requests"]["files"][0]["sha256"] = "0" * 64
-    (there / "manifest.json").write_text(json.dumps(document))
-
-
-def have_another_log(there: Path) -> None:
-    (there / "logs" / "server-0.log").write_text("it is not")
-
-
-def have_another_log_and_report(there: Path) -> None:
-    (there / "logs" / "server-0.log").write_text("it is not")
-    (there / "report.html").write_text("of the user's run")
-
-
-def have_one_more_log(there: Path) -> None:
-    (there / "logs" / "server-1.log").write_text("only there")
+def another_part(found: Files) -> bytes:
+    of_tables = json.loads(found["manifest.json"])["tables"]
+    of_tables["requests"]["files"][0]["sha256"] = "0" * 64
+    return stated(found, tables=of_tables)
 
 
 @pytest.mark.parametrize(
     "differ",
-    [state_another_part, have_another_log, have_another_log_and_report, have_one_more_log],
+    [
+        lambda found: {"manifest.json": another_part(found)},
+        lambda _: {"logs/server-0.log": b"it is not"},
+        lambda _: {"logs/server-0.log": b"it is not", "report.html": b"of the user's run"},
+        lambda _: {"logs/server-1.log": b"only there"},
+        lambda found: {PART: bytes(len(found[PART]))},
+    ],
 )
 def test_a_sealed_run_there_is_not_replaced_by_an_altered_copy(
-    run: RunStore, tmp_path: Path, differ: Callable[[Path], None]
+    run: RunStore, there: Bucket, differ: Callable[[Files], Files]
 ) -> None:
-    put_log(run.run_dir)
+    run.write_text("logs/server-0.log", "as it was")
     run.write_text("report.html", "of the altered copy")
-    there = tmp_path / "there" / "mine" / run.run
-    shutil.copytree(run.run_dir, there)
-    differ(there)
-    before, here = files(there), files(run.run_dir)
+    there.put(run.run_dir, f"mine/{run.run}")
+    here = files(run.run_dir)
+    there.objects |= {f"mine/{run.run}/{name}": of for name, of in differ(here).items()}
+    before = dict(there.objects)
     told = "has this run with other records or logs, and stays as it is: name another place by --out"
     with pytest.raises(StoreError, match=told):
         send_away(run, f"s3://mine/{run.run}")
-    assert (files(there), files(run.run_dir)) == (before, here)
+    assert (there.objects, files(run.run_dir)) == (before, here)
 
 
-def test_a_sealed_run_that_lies_there_already_and_is_equal_is_sent(run: RunStore, tmp_path: Path) -> None:
-    put_log(run.run_dir)
-    run.write_text("report.html", "the report")
-    there = tmp_path / "there" / "mine" / run.run
-    shutil.copytree(run.run_dir, there)
-    before = files(there)
+def without_manifest(of: Files) -> Files:
+    return {**of, "manifest.json": b""}
+
+
+@pytest.mark.parametrize("is_alike", [True, False])
+def test_a_sealed_run_that_lies_there_already_is_sent_and_what_is_derived_there_is_replaced(
+    run: RunStore, there: Bucket, is_alike: bool
+) -> None:
+    """As a process leaves it there that was killed while it derived, or an older squall that made other figures."""
+    run.write_text("logs/server-0.log", "as it was")
+    run.replace_derived("joined", TABLES["joined"].arrow().empty_table())
+    run.write_text("report.html", "made")
+    under = f"mine/{run.run}"
+    there.put(run.run_dir, under)
+    if not is_alike:
+        joined = f"{under}/tables/joined/part-00000.parquet"
+        there.objects |= {f"{under}/summary.json": b"{}", joined: b"x", f"{under}/report.html": b"of before"}
+        run.replace_derived("windows", TABLES["windows"].arrow().empty_table())
+        run.write_text("summary.json", "made anew")
+    here = files(run.run_dir)
     assert send_away(run, f"s3://mine/{run.run}") == f"s3://mine/{run.run}"
-    assert {**files(there), "manifest.json": b""} == {**before, "manifest.json": b""}
+    found = there.files(under)
+    assert without_manifest(found) == without_manifest(here)
+    assert ("windows" in json.loads(found["manifest.json"])["tables"]) is not is_alike
     assert not run.run_dir.exists()
 
 
-@pytest.mark.parametrize("has_report", [False, True])
-def test_what_is_derived_there_is_replaced_by_what_is_made_anew_here(
-    run: RunStore, tmp_path: Path, has_report: bool
-) -> None:
-    """As a process leaves it there that was killed while it derived, or an older squall that made other figures."""
-    run.replace_derived("joined", TABLES["joined"].arrow().empty_table())
-    there = tmp_path / "there" / "mine" / run.run
-    shutil.copytree(run.run_dir, there)
-    (there / "summary.json").write_text("{}")
-    (there / "tables" / "joined" / "part-00000.parquet").write_text("not as it was sealed")
-    if has_report:
-        (there / "report.html").write_text("of before")
-    run.replace_derived("windows", TABLES["windows"].arrow().empty_table())
-    run.write_text("summary.json", "made anew")
-    run.write_text("report.html", "made anew")
-    here = files(run.run_dir)
-    send_away(run, f"s3://mine/{run.run}")
-    assert {**files(there), "manifest.json": b""} == {**here, "manifest.json": b""}
-    assert "windows" in json.loads(files(there)["manifest.json"])["tables"]
-
-
-def test_a_users_files_in_a_run_directory_are_neither_sent_nor_removed(run: RunStore, tmp_path: Path) -> None:
-    there = tmp_path / "there" / "mine" / run.run
+def test_a_users_files_in_a_run_directory_are_neither_sent_nor_removed(run: RunStore, there: Bucket) -> None:
     for name in ("notes.txt", "sub/thesis.tex", ".hidden"):
         (run.run_dir / name).parent.mkdir(exist_ok=True)
         (run.run_dir / name).write_text("a user's")
     (run.run_dir / ".fetched").mkdir()
-    run_dir = run.run_dir
-    sent = {name for name in files(run_dir) if name.startswith("tables/")}
+    sent = tables(files(run.run_dir))
     send_away(run, f"s3://mine/{run.run}")
-    assert set(files(there)) == {"manifest.json", *sent}
-    assert sorted(files(run_dir)) == [".hidden", "notes.txt", "sub/thesis.tex"]
-    assert not (run_dir / ".fetched").exists()
+    assert set(there.files(f"mine/{run.run}")) == {"manifest.json", *sent}
+    assert sorted(files(run.run_dir)) == [".hidden", "notes.txt", "sub/thesis.tex"]
+    assert not (run.run_dir / ".fetched").exists()
 
 
 def test_what_was_broken_off_is_made_whole_and_what_else_lies_there_stays(
-    run: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: RunStore, there: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    there = tmp_path / "there" / "mine" / run.run
-    whole = {name: content for name, content in files(run.run_dir).items() if name.startswith("tables/")}
-    send = LocalFolder.send
+    whole, send, under = tables(files(run.run_dir)), ObjectFolder.send, f"mine/{run.run}"
 
-    def break_off(place: Bucket, name: str, path: Path) -> None:
-        if name == "tables/requests/part-00000.parquet":
+    def break_off(place: ObjectFolder, name: str, path: Path) -> None:
+        if name == PART:
             raise OSError(5, "Input/output error")
         send(place, name, path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(LocalFolder, "send", break_off)
+        patch.setattr(ObjectFolder, "send", break_off)
         with pytest.raises(StoreError, match="input/output error; the run is whole in"):
-            send_away(run, f"s3://mine/{run.run}")
-    assert json.loads(files(there)["manifest.json"])["state"] == "open"
-    (there / "notes.txt").write_text("a user's")
-    send_away(RunStore.open(run.run_dir), f"s3://mine/{run.run}")
-    assert {name: files(there)[name] for name in whole} == whole
-    assert json.loads(files(there)["manifest.json"])["state"] == "sealed"
-    assert files(there)["notes.txt"] == b"a user's"
+            send_away(run, f"s3://{under}")
+    assert json.loads(there.files(under)["manifest.json"])["state"] == "open"
+    there.objects[f"{under}/notes.txt"] = b"a user's"
+    send_away(RunStore.open(run.run_dir), f"s3://{under}")
+    found = there.files(under)
+    assert tables(found) == whole
+    assert json.loads(found["manifest.json"])["state"] == "sealed"
+    assert found["notes.txt"] == b"a user's"
 
 
 @pytest.mark.parametrize("kind", ["a link", "a pipe"])
-def test_nothing_that_leads_out_of_the_run_is_sent(run: RunStore, tmp_path: Path, kind: str) -> None:
+def test_nothing_that_leads_out_of_the_run_is_sent(
+    run: RunStore, there: Bucket, tmp_path: Path, kind: str
+) -> None:
     (tmp_path / "key").write_text("secret")
     if kind == "a link":
-        (run.run_dir / "logs" / "key.log").parent.mkdir(exist_ok=True)
+        (run.run_dir / "logs").mkdir(exist_ok=True)
         (run.run_dir / "logs" / "key.log").symlink_to(tmp_path / "key")
     else:
         os.mkfifo(run.run_dir / "pipe")
     with pytest.raises(StoreError, match=f"is {kind}, which squall leaves in no folder"):
         send_away(run, f"s3://mine/{run.run}")
-    assert not (tmp_path / "there").exists()
+    assert not there.objects
     assert run.run_dir.is_dir()
 
 
@@ -252,139 +220,169 @@ def test_nothing_that_leads_out_of_the_run_is_sent(run: RunStore, tmp_path: Path
         ("s3://bucket/a\x1b[2J/RUN", "'s3://bucket/a\\x1b[2J'"),
     ],
 )
-def test_the_command_that_sends_is_safe_to_be_typed(
-    run: RunStore, copied_to: str, shown: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.undo()
+def test_the_command_that_sends_is_safe_to_be_typed(run: RunStore, copied_to: str, shown: str) -> None:
     store = with_address(run, copied_to.replace("RUN", run.run))
     assert sending_command(store) == f"squall resume {run.run_dir} --out {shown}"
     store.run_dir = Path("/tmp/it's mine")
     assert sending_command(store).startswith("squall resume '/tmp/it'\"'\"'s mine' --out ")
 
 
-def test_a_run_of_the_same_name_here_is_not_sent_in_the_place_of_one_there(
-    run: RunStore, tmp_path: Path
+def test_a_mirror_that_failed_states_nothing_that_it_has_not(
+    run: RunStore, there: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    there = tmp_path / "there" / "theirs" / run.run
-    there.mkdir(parents=True)
+    def fail(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    mirror = Mirror(run.run_dir, ObjectFolder("s3://mine/run"))
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectFolder, "send", fail)
+        mirror.put(PART)
+        mirror.put("manifest.json", b"sealed")
+        mirror._waiting.join()
+    assert not there.objects
+    mirror.finish("manifest.json")
+    assert there.files("mine/run") == files(run.run_dir)
+
+
+def test_a_run_there_is_analysed_as_one_here(run: RunStore, there: Bucket) -> None:
+    there.put(run.run_dir, "theirs/run")
+    address = "s3://theirs/run"
+    ours, theirs = derive(run).to_json(), derive(RunStore.open(address)).to_json()
+    assert theirs == ours
+    store = RunStore.open(address)
+    assert [store.has_file(name) for name in ("report.html", "summary.json", "other")] == [True, True, False]
+    assert json.loads(store.read_text("summary.json")) == ours
+    assert store.tables() == run.tables()
+    for name in run.tables():
+        assert store.read(name).equals(run.read(name)), name
+    assert store.verify() == []
+
+
+def test_a_table_made_anew_there_counts_from_when_the_manifest_names_it(
+    run: RunStore, there: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty = TABLES["windows"].arrow().empty_table()
+    run.replace_derived("windows", empty)
+    there.put(run.run_dir, "theirs/run")
+    old = dict(there.objects)
+
+    def fail(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    store = RunStore.open("s3://theirs/run")
+    with monkeypatch.context() as patch:
+        patch.setattr(RunStore, "_write_manifest", fail)
+        with pytest.raises(OSError, match="Input/output error"):
+            store.replace_derived("windows", empty)
+    assert {key: there.objects[key] for key in old} == old
+    assert RunStore.open("s3://theirs/run").verify() == []
+    assert RunStore.open("s3://theirs/run").replace_derived("windows", empty) == 0
+    assert there.objects["theirs/run/tables/windows/part-00000.parquet"] == b""
+    assert RunStore.open("s3://theirs/run").verify() == []
+    there.objects["theirs/run/manifest.json"] = stated(there.files("theirs/run"), state="open", tables={})
+    with pytest.raises(StoreError, match="is not sealed: squall resume s3://theirs/run finishes it first"):
+        RunStore.open("s3://theirs/run").replace_derived("windows", empty)
+
+
+@pytest.mark.parametrize("name", [PART, "manifest.json"])
+def test_what_is_not_there_is_one_line(run: RunStore, there: Bucket, name: str) -> None:
+    there.put(run.run_dir, "theirs/run")
+    there.objects[f"theirs/run/{name}"] = b""  # as none
+    with pytest.raises(StoreError, match="no such file or directory") as told:
+        RunStore.open("s3://theirs/run").read("requests")
+    assert "\n" not in str(told.value)
+
+
+def test_a_run_of_the_same_name_here_is_not_sent_in_the_place_of_one_there(
+    run: RunStore, there: Bucket
+) -> None:
+    there.objects[f"theirs/{run.run}/manifest.json"] = files(run.run_dir)["manifest.json"]
     address = f"s3://theirs/{run.run}"
-    manifest = (run.run_dir / "manifest.json").read_text()
-    (there / "manifest.json").write_text(manifest)
     with pytest.raises(StoreError, match=f"has another run than {address}: move it away"):
-        home.bring_home(address, run.run_dir)
+        bring_home(address, run.run_dir)
     own = with_address(run, address)
-    home.bring_home(address, run.run_dir)
+    bring_home(address, run.run_dir)
     assert own.manifest == replace(run.manifest, copied_to=address)
 
 
 @pytest.fixture
-def elsewhere(run: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The address of the run, which is in object storage alone; `runs` is the working folder's."""
-    monkeypatch.chdir(tmp_path)
+def elsewhere(run: RunStore, there: Bucket) -> str:
+    """The address of the run, which is in object storage alone."""
     address = f"s3://theirs/{run.run}"
     with_address(run, address)
-    shutil.copytree(run.run_dir, tmp_path / "there" / "theirs" / run.run)
+    there.put(run.run_dir, f"theirs/{run.run}")
     shutil.rmtree(run.run_dir)
     return address
 
 
 def test_a_run_of_a_bucket_takes_no_folder_that_has_files_and_no_manifest(
-    run: RunStore, tmp_path: Path, elsewhere: str
+    run: RunStore, elsewhere: str
 ) -> None:
-    folder = tmp_path / "runs" / run.run
+    folder = run.run_dir
     (folder / "sub").mkdir(parents=True)
     (folder / "summary.json").write_text("of a decision")
     (folder / "sub" / "thesis.tex").write_text("a user's")
     before = files(folder)
-    with pytest.raises(
-        StoreError, match=f"{run.run} has files of something else than {elsewhere}: move it away"
-    ):
-        home.bring_home(elsewhere, home.home_of(elsewhere))
+    told = f"{run.run} has files of something else than {elsewhere}: move it away"
+    with pytest.raises(StoreError, match=told):
+        bring_home(elsewhere, home_of(elsewhere))
     assert files(folder) == before
 
 
+def brought(elsewhere: str) -> Files:
+    """The run in its folder here, without what says whose it is."""
+    folder = home_of(elsewhere)
+    bring_home(elsewhere, folder)
+    found = files(folder)
+    assert found.pop(".brought") == elsewhere.encode()
+    return found
+
+
 def test_a_run_is_brought_without_what_squall_does_not_write(
-    run: RunStore, tmp_path: Path, elsewhere: str
+    run: RunStore, there: Bucket, elsewhere: str
 ) -> None:
-    there = tmp_path / "there" / "theirs" / run.run
-    whole = files(there)
-    (there / ".resumed-..").mkdir()
-    (there / ".resumed-.." / "x").write_text("planted")
-    (there / "notes.txt").write_text("a user's")
-    folder = home.home_of(elsewhere)
-    home.bring_home(elsewhere, folder)
-    assert files(folder) == whole
+    whole = there.files(f"theirs/{run.run}")
+    for name in (".resumed/x", ".brought", "notes.txt"):
+        there.objects[f"theirs/{run.run}/{name}"] = b"planted"
+    assert brought(elsewhere) == whole
 
 
-def test_a_run_that_is_broken_off_while_it_is_brought_leaves_nothing(
-    elsewhere: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("failure", [OSError(5, "Input/output error"), KeyboardInterrupt()])
+def test_what_was_broken_off_while_it_was_brought_is_brought_whole_from_there_alone(
+    run: RunStore, there: Bucket, elsewhere: str, monkeypatch: pytest.MonkeyPatch, failure: BaseException
 ) -> None:
-    def fetch(_place: Place, name: str, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("half of it")
-        if name.startswith("tables/"):
-            raise OSError(5, "Input/output error")
+    fetch = ObjectFolder.fetch
 
-    monkeypatch.setattr(home, "fetch", fetch)
-    folder = home.home_of(elsewhere)
-    with pytest.raises(StoreError, match=f"cannot bring {elsewhere} to .*: input/output error"):
-        home.bring_home(elsewhere, folder)
-    assert list(folder.iterdir()) == []
+    def break_off(place: ObjectFolder, name: str, path: Path) -> None:
+        if name == PART:
+            raise failure
+        fetch(place, name, path)
 
-
-def test_a_run_is_brought_where_a_killed_process_left_a_part_of_it(
-    run: RunStore, tmp_path: Path, elsewhere: str
-) -> None:
-    left = tmp_path / "runs" / run.run / ".scratch-dead"
-    (left / "tables").mkdir(parents=True)
-    (left / "manifest.json").write_text("half of it")
-    folder = home.home_of(elsewhere)
-    home.bring_home(elsewhere, folder)
-    assert files(folder) == files(tmp_path / "there" / "theirs" / run.run)
-    assert not (folder / ".scratch-dead").exists()
-
-
-@pytest.fixture
-def moved_in_part(elsewhere: str, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of a run whose process was ended when it had put two things of it there."""
-    rename, folder = Path.rename, home.home_of(elsewhere)
-
-    def break_off(path: Path, target: Path) -> None:
-        rename(path, target)
-        if len([one for one in folder.iterdir() if not one.name.startswith(".")]) == 2:
-            raise KeyboardInterrupt
-
+    folder = home_of(elsewhere)
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "rename", break_off)
-        with pytest.raises(KeyboardInterrupt):
-            home.bring_home(elsewhere, folder)
-    return folder
-
-
-def test_a_run_whose_move_into_its_folder_was_broken_off_is_moved_whole(
-    run: RunStore, tmp_path: Path, elsewhere: str, moved_in_part: Path
-) -> None:
-    assert not (moved_in_part / "manifest.json").exists()
-    home.bring_home(elsewhere, moved_in_part)
-    assert files(moved_in_part) == files(tmp_path / "there" / "theirs" / run.run)
+        patch.setattr(ObjectFolder, "fetch", break_off)
+        told = f"cannot bring {elsewhere} to .*: input/output error"
+        with pytest.raises(
+            (StoreError, KeyboardInterrupt), match=told if isinstance(failure, OSError) else None
+        ):
+            bring_home(elsewhere, folder)
+    assert not (folder / "manifest.json").exists()
+    there.objects |= {
+        f"another/{run.run}/{name}": of for name, of in there.files(f"theirs/{run.run}").items()
+    }
+    with pytest.raises(StoreError, match=f"has files of something else than s3://another/{run.run}"):
+        bring_home(f"s3://another/{run.run}", folder)
+    assert brought(elsewhere) == there.files(f"theirs/{run.run}")
 
 
 @pytest.mark.usefixtures("elsewhere")
 def test_a_run_that_was_brought_is_gone_on_with_whatever_address_its_manifest_says(
-    run: RunStore, tmp_path: Path
+    run: RunStore, there: Bucket
 ) -> None:
-    (tmp_path / "there" / "theirs").rename(tmp_path / "there" / "copy")
+    there.objects = {key.replace("theirs/", "copy/"): content for key, content in there.objects.items()}
     address = f"s3://copy/{run.run}"
-    folder = home.home_of(address)
-    home.bring_home(address, folder)
-    home.bring_home(address, folder)
+    folder = home_of(address)
+    bring_home(address, folder)
+    bring_home(address, folder)
     assert send_away(RunStore.open(folder), address) == address
     assert not folder.exists()
-
-
-def test_a_run_of_another_address_is_not_put_to_what_was_broken_off(
-    run: RunStore, tmp_path: Path, moved_in_part: Path
-) -> None:
-    (tmp_path / "there" / "theirs").rename(tmp_path / "there" / "another")
-    with pytest.raises(StoreError, match=f"has files of something else than s3://another/{run.run}"):
-        home.bring_home(f"s3://another/{run.run}", moved_in_part)

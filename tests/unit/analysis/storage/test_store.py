@@ -20,7 +20,7 @@ from squall.analysis.storage.beneath import new_file
 from squall.analysis.storage.part import NewParts, conform
 from squall.analysis.storage.store import RESERVE_BYTES, RunStore
 from squall.analysis.tables.manifest import OWN_FIELDS, Manifest
-from squall.analysis.tables.sealed import SealedTable, SealedVerdict, Unfinished
+from squall.analysis.tables.sealed import SealedTable, Unfinished, Verdict
 from squall.scenarios.errors import AnalysisError, MissingTable, SchemaMismatch, Sealed, StoreError
 
 NOW_NS = 1_795_250_252_713_561_538
@@ -31,8 +31,8 @@ def sealed(manifest: Manifest) -> Mapping[str, SealedTable]:
     return manifest.tables
 
 
-VALID = SealedVerdict(status="VALID")
-ABORTED = SealedVerdict(status="ABORTED", reasons=("a reason",))
+VALID = Verdict(status="VALID")
+ABORTED = Verdict(status="ABORTED", reasons=("a reason",))
 
 
 def osrt(starts_ns: list[int], name: str = "poll") -> pa.Table:
@@ -158,7 +158,7 @@ def test_a_part_is_closed_when_it_is_full(tmp_path: Path, monkeypatch: pytest.Mo
     store = create(tmp_path)
     for start in range(4):
         store.append("osrt", osrt([start, start]))
-    assert [part.name for part in store.path("osrt")] == ["part-00000.parquet", "part-00001.parquet"]
+    assert [part.name for part in store.parts("osrt")] == ["part-00000.parquet", "part-00001.parquet"]
     assert store.read("osrt").num_rows == 8
 
 
@@ -182,7 +182,7 @@ def test_a_changed_a_missing_and_an_added_file_show_in_verify(tmp_path: Path) ->
         store.append("osrt", osrt([1]))
         store.flush()
     store.seal(VALID)
-    first, second = store.path("osrt")
+    first, second = store.parts("osrt")
     first.write_bytes(first.read_bytes() + b" ")
     second.rename(second.with_name("part-00009.parquet"))
     name = "tables/osrt/part-0000"
@@ -198,7 +198,7 @@ def test_a_changed_a_missing_and_an_added_file_show_in_verify(tmp_path: Path) ->
     [
         (lambda t: t.drop_columns(["name"]), "column 9 is nothing, not name"),
         (lambda t: t.rename_columns([*t.column_names[:-1], "nam"]), "column 9 is nam, not name"),
-        (lambda t: t.append_column("more", t.column(0)), "column more is not in the schema"),
+        (lambda t: t.append_column("more", t.column(0)), "column 10 is more, not nothing"),
         (lambda t: t.set_column(7, "start_ns", t["start_ns"].cast(pa.float64())), "start_ns is double"),
         (lambda t: t.set_column(7, "start_ns", pa.array([None], pa.int64())), "start_ns holds 1 nulls"),
     ],
@@ -255,7 +255,7 @@ def test_a_seal_drops_a_part_that_cannot_be_closed_and_is_invalid(tmp_path: Path
     store.append("osrt", osrt([1]))
     store.append("nvtx", nvtx_rows())
     disk.room_bytes = 0
-    store.seal(SealedVerdict(status="VALID"))
+    store.seal(Verdict(status="VALID"))
     assert store.manifest.status == "INVALID"
     assert [loss.split(":")[0] for loss in store.manifest.losses] == ["osrt", "nvtx"]
     assert store.tables() == []

@@ -11,9 +11,10 @@ from squall.analysis.requests.by_server import QUANTILES, ServerLoad, ServersFig
 from squall.analysis.statistics.latency import Quantile
 from squall.analysis.summary.sampled import HostFigures
 from squall.analysis.summary.stragglers import Straggler, stragglers
-from squall.analysis.tables.deployed import GpuPlace, NodeFacts, ServerFacts
+from squall.analysis.tables.deployed import NodeFacts, ServerFacts
 from squall.analysis.tables.manifest import Manifest
 from squall.analysis.verdict.gpu_shares import GpuShares
+from squall.scenarios.records import GpuPlace
 
 MS = 1_000_000
 IDLE, HELD_BACK = 0x1, 0x4

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from squall.analysis.record import to_json
 from squall.analysis.requests.requests import Requests
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary import summary as summary_module
 from squall.analysis.summary.summary import summarise
 from squall.analysis.summary.summary_file import Summary
-from squall.analysis.tables.document import to_json
-from squall.analysis.tables.sealed import SealedVerdict
+from squall.analysis.tables.sealed import Verdict
 from squall.analysis.verdict.measured import MOST_DETAILS, RunTables, outcome_figures
 from squall.analysis.verdict.phase_figures import SeriesFigures
 from squall.scenarios.errors import AnalysisError, MissingTable, StoreError
@@ -276,7 +276,7 @@ def test_the_summary_of_an_aborted_run_keeps_its_verdict(make_run: MakeRun, plai
     plain.seal = False
     store = make_run(plain)
     assert summarise(store).verdict.status == "VALID"
-    store.seal(SealedVerdict(status="ABORTED", reasons=("interrupted",)))
+    store.seal(Verdict(status="ABORTED", reasons=("interrupted",)))
     verdict = summarise(store).verdict
     assert (verdict.status, verdict.reasons) == ("ABORTED", ("interrupted",))
 

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from squall.analysis.limits import LIMITS
 from squall.analysis.schema import arrow_schema
 from squall.analysis.verdict.cpu_shares import CpuShares, InFlight, cpu_line, cpu_shares
-from squall.analysis.verdict.starvation import cpu_checks, judge_starvation, starved_clients, worst
+from squall.analysis.verdict.server_checks import (
+    CPU_CHECK,
+    cpu_figure,
+    judge_starvation,
+    makes_invalid,
+    starved_clients,
+    worst,
+)
 
 S = 1_000_000_000
 
@@ -39,6 +46,11 @@ def shares(*seconds: dict[str, Any], **more: Any) -> CpuShares:
     return found
 
 
+def is_met(found: CpuShares) -> bool:
+    figure = cpu_figure([found])
+    return figure is not None and CPU_CHECK.held(figure).is_met
+
+
 def in_flight(n_seconds: int) -> dict[str, InFlight]:
     """One request, there all the time."""
     return {"node-0": InFlight.of(np.array([0]), np.array([n_seconds * S]))}
@@ -49,7 +61,7 @@ def test_a_server_beside_spinners_is_starved_by_others() -> None:
     assert found.server_wait_ratio == pytest.approx(0.51 / 0.69)
     assert found.taken_ratio == pytest.approx(0.51 / 0.69)
     starved = judge_starvation(found)
-    assert (starved.starved_by, starved.makes_invalid) == ("others", True)
+    assert (starved.starved_by, makes_invalid(starved)) == ("others", True)
     assert starved.sentence.startswith("Others took the CPU: of the 200 % of node-0 others 168 %")
     assert cpu_line(found) == (
         "CPU of node-0: server 18.0 %, clients 5.00 %, squall 9.00 %, others 168 % of 200 %; "
@@ -88,9 +100,9 @@ def test_a_server_beside_spinners_is_starved_by_others() -> None:
     ],
 )
 def test_a_server_that_nobody_takes_cpu_from_is_not_starved(second: dict[str, Any]) -> None:
-    starved = judge_starvation(shares(second))
-    assert starved.starved_by == "none"
-    assert [check.is_met for check in cpu_checks([starved])] == [True]
+    found = shares(second)
+    assert judge_starvation(found).starved_by == "none"
+    assert is_met(found)
 
 
 def test_a_server_tied_to_a_core_lacks_what_others_had_of_that_core() -> None:
@@ -107,7 +119,7 @@ def test_a_full_server_that_shares_its_cores_lacks_what_the_others_had() -> None
 
 def test_a_client_that_takes_the_cores_of_its_server_is_named() -> None:
     starved = judge_starvation(shares({"server": 1.0, "clients": 0.8, "others": 0.1, "wait": 4.0}))
-    assert (starved.starved_by, starved.makes_invalid) == ("clients", True)
+    assert (starved.starved_by, makes_invalid(starved)) == ("clients", True)
     assert starved.sentence.startswith("The load generator itself took the server's CPU")
 
 
@@ -121,11 +133,12 @@ QUOTA = {
 
 def test_a_quota_of_the_deployment_is_a_finding_and_no_fault_of_the_run() -> None:
     # the kernel counts what a quota holds back as waiting, too
-    starved = judge_starvation(shares({"server": 0.49, "clients": 0.3, "others": 0.8, "wait": 1.2, **QUOTA}))
-    assert (starved.starved_by, starved.makes_invalid) == ("quota", False)
+    found = shares({"server": 0.49, "clients": 0.3, "others": 0.8, "wait": 1.2, **QUOTA})
+    starved = judge_starvation(found)
+    assert (starved.starved_by, makes_invalid(starved)) == ("quota", False)
     assert starved.ratio == pytest.approx(0.8)
     assert "quota of 0.50 cores" in starved.sentence
-    assert all(check.is_met for check in cpu_checks([starved]))
+    assert is_met(found)
 
 
 @pytest.mark.parametrize(
@@ -139,15 +152,14 @@ def test_a_quota_of_the_deployment_is_a_finding_and_no_fault_of_the_run() -> Non
     ids=["held back", "room beside"],
 )
 def test_what_its_own_quota_made_the_server_wait_is_taken_by_nobody(second: dict[str, Any]) -> None:
-    starved = judge_starvation(shares({**QUOTA, **second}))
-    assert starved.shares.taken_ratio == 0.0
-    assert starved.starved_by == "quota"
+    found = shares({**QUOTA, **second})
+    assert (found.taken_ratio, judge_starvation(found).starved_by) == (0.0, "quota")
 
 
 def test_what_a_server_waited_beyond_its_quota_is_still_taken_by_others() -> None:
     second = {"server": 0.3, "others": 1.6, "wait": 0.9, "server_throttled_ns": 100_000_000}
     starved = judge_starvation(shares({**QUOTA, **second, "server_quota_cores": 1.0}))
-    assert (starved.starved_by, starved.makes_invalid) == ("others", True)
+    assert (starved.starved_by, makes_invalid(starved)) == ("others", True)
 
 
 def test_clients_in_the_servers_quota_take_from_it_and_others_outside_do_not() -> None:
@@ -175,9 +187,9 @@ def test_a_virtual_core_that_wakes_slowly_was_not_taken_by_other_guests() -> Non
     taken = shares({**first, "idle_ns": 14_660_000_000}, {**second, "idle_ns": 14_690_000_000}, n_cores=16)
     assert woken.cores["steal"] == pytest.approx((0.0 + 0.08) / 2)
     assert (woken.taken_ratio or 0.0) < 0.05
-    assert not judge_starvation(woken).makes_invalid
+    assert not makes_invalid(judge_starvation(woken))
     assert taken.cores["steal"] == pytest.approx((0.44 + 0.32) / 2)
-    assert judge_starvation(taken).makes_invalid
+    assert makes_invalid(judge_starvation(taken))
 
 
 def test_a_run_of_before_does_not_tell_who_had_the_servers_cores() -> None:
@@ -193,7 +205,7 @@ def test_what_is_not_told_is_not_assessed_and_no_check(column: str) -> None:
     table = table.set_column(table.column_names.index(column), table.schema.field(column), nulls)
     (found,) = cpu_shares(table, ["burst"])
     assert judge_starvation(found).starved_by == "not assessed"
-    assert cpu_checks([judge_starvation(found)]) == []
+    assert cpu_figure([found]) is None
     assert "not assessed" in cpu_line(found)
     assert "not assessed" not in cpu_line(found, has_server=False)
 

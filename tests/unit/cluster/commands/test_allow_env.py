@@ -15,7 +15,7 @@ from squall.cluster.cli import app
 from squall.scenarios.config.loader import load_scenario
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
-from squall.scenarios.experiments.experiment import load_experiment
+from squall.scenarios.experiment import load_experiment
 from squall.scenarios.published.experiment import load_published
 from squall.scenarios.strict_yaml import parse_yaml
 
@@ -51,7 +51,7 @@ def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for place in (
         "driver.run.run_scenario", "dry_run.dry_run", "commands.overhead.measure_overhead", "api.run_apart",
         "commands.decisions.seeds.run_seeds", "commands.decisions.compared_runs.run_pairs",
-        "commands.decisions.sweeps.rehearsal.rehearse", "commands.decisions.capacity.settings_of",
+        "commands.decisions.sweep_rehearsal.rehearse", "commands.decisions.capacity.settings_of",
     ):  # fmt: skip
         monkeypatch.setattr(f"squall.cluster.{place}", loaded)
     (tmp_path / "theirs.yaml").write_text(json.dumps(SCENARIO))

@@ -6,7 +6,7 @@ import pytest
 
 from squall.cluster.commands.decisions.fewer_servers import fewer, refuse_without_gpus
 from squall.scenarios.errors import ScenarioError
-from tests.unit.scenarios.promises.test_grammar import scenario
+from tests.unit.scenarios.test_promises import scenario
 
 PROMISE = {"response": "p(95)<50ms"}
 GPUS = [{"gpus": [place]} for place in range(3)]
@@ -20,9 +20,7 @@ def test_a_list_is_cut_and_one_per_gpu_is_named_by_its_gpus() -> None:
         found = fewer(one, 3, 1)
         assert [(name, n) for name, n, _ in found] == [("one", 1), ("one down", 2)]
         for _, n, fewer_of in found:
-            assert [entry.gpus for entry in fewer_of.server_entries() or ()] == [
-                (place,) for place in range(n)
-            ]
+            assert [entry.gpus for entry in fewer_of.servers or ()] == [(place,) for place in range(n)]
     assert [name for name, _, _ in fewer(scenario(PROMISE, servers=GPUS[:2]), 2, 1)] == ["one"]
     assert fewer(counted, 1, 1) == []
 

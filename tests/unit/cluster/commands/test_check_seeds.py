@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from squall.analysis.decisions.checked import lines
-from squall.analysis.requests.failures import FailureFigures
+from squall.analysis.tables.sealed import Failures
 from squall.cluster.commands.decisions.minutes import phases_s
 from squall.cluster.commands.decisions.seeds import for_seeds, run_seeds
 from squall.cluster.driver.run import RunResult
@@ -20,7 +20,7 @@ from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError, TargetError
 from tests.unit.analysis.decisions.test_over_seeds import run_of
-from tests.unit.scenarios.promises.test_grammar import scenario
+from tests.unit.scenarios.test_promises import scenario
 
 
 class Runs:
@@ -38,7 +38,14 @@ class Runs:
             raise TargetError("the server is gone")
         is_valid = status in ("VALID", "FAILING")
         verdict: dict[str, Any] = {} if is_valid else {"verdict": "invalid", "reason": "INVALID"}
-        failures = FailureFigures(1_000, 20, 0, 0.02, 0.01, status == "FAILING", "", "2 % failed.", ())
+        failures = Failures(
+            n=1_000,
+            n_failed=20,
+            failed_ratio=0.02,
+            is_beyond=status == "FAILING",
+            allowed_ratio=0.01,
+            sentence="2 % failed.",
+        )
         summary: Any = SimpleNamespace(
             promises=(run_of(1_000, 0, **verdict),),
             decided=None,
@@ -148,7 +155,7 @@ def test_a_run_that_a_promise_of_each_run_ended_is_the_last(tmp_path: Path) -> N
         def __call__(self, one: Scenario, out: Path, ray: str | None, interrupts: Interrupts) -> RunResult:
             result = super().__call__(one, out, ray, interrupts)
             broken = run_of(1_000, 1, is_of_each_run=True, allowed_ratio=None, verdict="broken")
-            measure = SimpleNamespace(failures=FailureFigures(1_000, 0, 0, 0.0, 0.01, False, "", "", ()))
+            measure = SimpleNamespace(failures=Failures(n=1_000))
             summary: Any = SimpleNamespace(promises=(broken,), decided="yes", measure=measure, locust=None)
             return replace(result, summary=summary)
 

@@ -57,7 +57,7 @@ class Runs:
         ending = self._endings.get(at, "VALID")
         if isinstance(ending, BaseException):
             raise ending
-        factor = (self._slower if one.model.instances == 2 else 1.0) * (1.0 + 0.01 * ((7 * at) % 3))
+        factor = (self._slower if one.models[0].model.instances == 2 else 1.0) * (1.0 + 0.01 * ((7 * at) % 3))
         entries = one.servers if isinstance(one.servers, tuple) else ()
         gpus = {
             f"server-{place}": {"node": "node-0", "gpus": [f"GPU-{entry.gpus}"]}
@@ -74,7 +74,7 @@ class Runs:
 
     @property
     def sides(self) -> str:
-        return "".join("b" if one.model.instances == 2 else "a" for one in self.scenarios)
+        return "".join("b" if one.models[0].model.instances == 2 else "a" for one in self.scenarios)
 
 
 def run(tmp_path: Path, runs: Runs, plan: PairPlan) -> tuple[Path, Comparison]:
@@ -169,7 +169,7 @@ def test_gpus_change_sides_half_way(tmp_path: Path) -> None:
         for gpu, one in enumerate((MODEL, {**MODEL, "instances": 2}))
     ]
     _, found = run(tmp_path, runs, plan_of(sides[0], sides[1], swaps_gpus=True))
-    used = [(one.model.instances, one.server_entries()[0].gpus) for one in runs.scenarios]  # type: ignore[index]
+    used = [(one.models[0].model.instances, one.servers[0].gpus) for one in runs.scenarios]  # type: ignore[index]
     assert [sorted(used[place : place + 2]) for place in range(0, 8, 2)] == [
         [(1, (0,)), (2, (1,))], [(1, (0,)), (2, (1,))], [(1, (1,)), (2, (0,))], [(1, (1,)), (2, (0,))],
     ]  # fmt: skip

@@ -17,11 +17,11 @@ from squall.analysis.capacity.rows import Row, read_rows, rows_bytes, schema
 from squall.analysis.experiments.rows import RunRow, row_from_json
 from squall.cluster.commands.decisions.capacity_search import resumed_rows
 from squall.cluster.commands.decisions.compared_folders import made_with, sides_of
-from squall.cluster.commands.decisions.sweeps.journal import FILE as JOURNAL
-from squall.cluster.commands.decisions.sweeps.journal import Plan, State, read_state
-from squall.cluster.commands.decisions.sweeps.plans import choosing_plans
-from squall.cluster.commands.reproduce.folder import FILE as REPRODUCTION
-from squall.cluster.commands.reproduce.folder import _figures, take_up
+from squall.cluster.commands.decisions.reproduced_folder import FILE as REPRODUCTION
+from squall.cluster.commands.decisions.reproduced_folder import _figures, take_up
+from squall.cluster.commands.decisions.sweep_journal import FILE as JOURNAL
+from squall.cluster.commands.decisions.sweep_journal import Plan, State, read_state
+from squall.cluster.commands.decisions.sweep_plans import choosing_plans
 from squall.cluster.driver import resume
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.measured import gather_broken_off, write_text
@@ -31,7 +31,7 @@ from squall.scenarios.published.experiment import load_published
 from tests.overhead_runs import write_run
 from tests.sweep_runs import FakeRuns, load, sweep
 from tests.unit.cluster.commands.test_capacity import scenario, settings
-from tests.unit.scenarios.published.test_published_experiments import write
+from tests.unit.scenarios.test_published import write
 
 NAMES = ["../run", "/tmp/run", "..", "a/b", "a\x1b[2J", "x" * 256]
 DEEP = "[" * 100_000 + "]" * 100_000

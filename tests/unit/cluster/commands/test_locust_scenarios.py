@@ -15,14 +15,14 @@ from squall.analysis.tables.locust import LocustFacts
 from squall.analysis.tables.manifest import Manifest, PlanFacts
 from squall.cluster.cli import app
 from squall.cluster.commands.decisions.compared_runs import PairPlan, refuse_other_load
+from squall.cluster.commands.decisions.runnable_cells import refuse_unrunnable
 from squall.cluster.commands.decisions.seeds import for_seeds
-from squall.cluster.commands.decisions.sweeps.runnable import refuse_unrunnable
 from squall.cluster.commands.overhead import bare
 from squall.cluster.driver.intent import announce, describe_plan, refuse_empty
 from squall.scenarios.config.loader import load_scenario
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
-from squall.scenarios.experiments.experiment import Experiment, load_experiment
+from squall.scenarios.experiment import Experiment, load_experiment
 from squall.scenarios.run_plan import plan_run
 from squall.scenarios.units import NS_PER_S
 

@@ -15,8 +15,8 @@ from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary_file import Summary
 from squall.analysis.tables.manifest import OPEN, Manifest
 from squall.cluster.cli import app
-from squall.cluster.commands.decisions.sweeps.sweeper import Asked, run_sweep
-from squall.cluster.commands.reproduce.running import Wanted
+from squall.cluster.commands.decisions.reproduced_parts import Wanted
+from squall.cluster.commands.decisions.sweeper import Asked, run_sweep
 from squall.cluster.driver.resume import _Resuming
 from squall.cluster.driver.run import _Run
 from squall.cluster.interrupts import Interrupts
@@ -58,7 +58,7 @@ def test_of_an_experiment(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: object, wanted: Wanted, __: object) -> None:
         raise ScenarioError(wanted.going_on(Path("a;b")))
 
-    where = "squall.cluster.commands.reproduce.running.reproduce_experiment"
+    where = "squall.cluster.commands.decisions.reproduced_parts.reproduce_experiment"
     monkeypatch.setattr(where, refuse)
     monkeypatch.setattr("squall.scenarios.published.experiment.load_published", lambda *_: None)
     done = CliRunner().invoke(app, ["reproduce", "c;d.yaml", "--seed", "3"])

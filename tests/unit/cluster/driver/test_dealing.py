@@ -12,11 +12,11 @@ import pytest
 
 from squall.actors.load.worker import LoadWorker
 from squall.cluster.driver.client_workers import Sending
-from squall.cluster.driver.records.ingest import RECORD_GONE, WORKER_GONE, Ledger
+from squall.cluster.driver.ingest import RECORD_GONE, WORKER_GONE, Ledger
 from squall.cluster.remote.spawn import Handle
+from squall.scenarios.model_shares import ranges_of
 from squall.scenarios.plan.deal import DealRule, affinity_of
 from squall.scenarios.plan.plan import PhaseSpan, Plan, deal
-from squall.scenarios.shares.ranges import ranges_of
 
 LABELS = {"run": "r", "target": "server-0", "request_kind": "m"}
 
@@ -101,7 +101,7 @@ def test_rows_at_other_instants_or_of_other_sizes_than_the_plans_are_counted() -
 
 
 def test_missing_rows_come_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("squall.cluster.driver.records.ingest._MISSING_ROWS", 16)
+    monkeypatch.setattr("squall.cluster.driver.ingest._MISSING_ROWS", 16)
     plan = plan_of(100, "hash")
     ledger = Ledger(plan, LABELS, ["node-0"], 0)
     ledger.note(recorded(plan, [*range(16, 32), 50]), 0)

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from squall.cluster.driver.records.copies import (
+from squall.cluster.driver.copies import (
     Copies,
     at_once,
     copied_sites,
@@ -20,9 +20,9 @@ from squall.cluster.driver.records.copies import (
     is_whole,
     remove_copies,
 )
-from squall.cluster.driver.records.fetching import Fetching, in_order
-from squall.cluster.driver.records.node_files import FilesHere, FilesThere
-from squall.cluster.driver.records.pace import MARGIN_NS, PIECE_BYTES, Pace, Span
+from squall.cluster.driver.fetching import Fetching, in_order
+from squall.cluster.driver.node_files import FilesHere, FilesThere
+from squall.cluster.driver.pace import MARGIN_NS, PIECE_BYTES, Pace, Span
 from squall.cluster.node.spills import NodeFile, Piece, Spills
 from squall.scenarios.config.records import RecordsConfig
 from squall.scenarios.errors import ClusterError, LostActor, StoreError

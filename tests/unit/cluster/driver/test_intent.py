@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from squall.analysis.tables.document import read_section, to_json
+from squall.analysis.record import from_json, to_json
 from squall.analysis.tables.manifest import PlanFacts
 from squall.analysis.verdict.figures import series_figures
 from squall.cluster.driver.intent import (
@@ -48,7 +48,7 @@ def draw() -> Plan:
 def test_the_manifest_has_the_burstiness_of_each_measure_phase() -> None:
     plan = draw()
     described = describe_plan(plan)
-    assert read_section(PlanFacts, json.loads(json.dumps(to_json(described), allow_nan=False))) == described
+    assert from_json(PlanFacts, json.loads(json.dumps(to_json(described), allow_nan=False))) == described
     assert described.n_by_phase == {
         "warmup": int((plan.offset_ns < 2 * S).sum()), "burst": int((plan.offset_ns >= 2 * S).sum())
     }  # fmt: skip

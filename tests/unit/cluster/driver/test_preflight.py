@@ -42,7 +42,9 @@ def scenario(arrivals: dict[str, Any] | None = None, **changes: Any) -> Scenario
 def served(monkeypatch: pytest.MonkeyPatch, most_rows: int, dims: tuple[int, ...] = (4,)) -> None:
     tensors = (TensorSpec("INPUT", "FP32", dims),)
     spec = ModelSpec("mine", "1", tensors, tensors, most_rows)
-    endpoint = Endpoint("http://127.0.0.1:9", PLAIN, 8001, None, "url", "2.51.0", spec, has_records=False)
+    endpoint = Endpoint(
+        "http://127.0.0.1:9", PLAIN, 8001, None, "url", "2.51.0", (ServedModel(spec),), has_records=False
+    )
     monkeypatch.setattr(squall.cluster.driver.preflight, "attach", lambda *_: endpoint)
 
 
@@ -84,9 +86,8 @@ def test_the_data_of_each_of_several_models_is_held_to_its_model(
             None,
             "url",
             "2.51.0",
-            mine,
+            (ServedModel(mine), ServedModel(other)),
             False,
-            others=(ServedModel(other),),
         )
         monkeypatch.setattr(squall.cluster.driver.preflight, "attach", lambda *_: served)
 
@@ -141,7 +142,7 @@ def test_a_repository_without_the_model_is_refused_where_the_server_starts_here(
     assert asked == []
     (tmp_path / "mine" / "1").mkdir(parents=True)
     check_before_ray(one, plan, is_local=True)
-    assert asked == list(one.server_entries() or ())
+    assert asked == list(one.servers or ())
 
 
 def test_a_run_whose_server_is_not_there_never_starts_ray(
@@ -177,7 +178,7 @@ def test_of_locusts_users_only_what_every_request_asks_is_held_to_a_server_that_
     }
     served(monkeypatch, 1, (-1,))
     one = scenario_from_mapping(mapping, "test")
-    check_before_ray(one, plan_run(one, one.server_entries()), is_local=False)
+    check_before_ray(one, plan_run(one, one.servers), is_local=False)
     other = scenario_from_mapping({**mapping, "clients": {"request": {"outputs": ["logits"]}}}, "test")
     with pytest.raises(ScenarioError, match="logits"):
-        check_before_ray(other, plan_run(other, other.server_entries()), is_local=False)
+        check_before_ray(other, plan_run(other, other.servers), is_local=False)

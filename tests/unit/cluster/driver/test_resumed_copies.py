@@ -14,7 +14,7 @@ import pytest
 from squall.analysis.tables.deployed import NodeFacts, ServerFacts
 from squall.analysis.tables.manifest import Manifest
 from squall.analysis.tables.sealed import Unfinished
-from squall.cluster.driver.records.copies import copied_sites, folder_of, is_whole
+from squall.cluster.driver.copies import copied_sites, folder_of, is_whole
 from squall.cluster.driver.resume import _Resuming
 from squall.scenarios.errors import ClusterError
 

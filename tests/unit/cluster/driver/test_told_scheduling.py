@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from squall.analysis.tables.deployed import SenderScheduling, WorkerFacts
+from squall.analysis.tables.deployed import WorkerFacts
 from squall.cluster.driver.client_workers import told_of_scheduling
+from squall.scenarios.records import SenderScheduling
 
 
 def worker(policy: str, niceness: int, why: str) -> WorkerFacts:

@@ -9,16 +9,16 @@ from typing import Any, cast
 import pytest
 
 from squall.actors.client_worker import Account, ClientWorker
-from squall.actors.process.priority import Scheduling
 from squall.analysis.tables.deployed import WorkerFacts
 from squall.cluster.driver.client_workers import Worker
-from squall.cluster.driver.records.side_by_side import as_they_end, side_by_side
+from squall.cluster.driver.side_by_side import as_they_end, side_by_side
 from squall.cluster.driver.worker_answers import answers_of, with_accounts
 from squall.cluster.placement import Node
 from squall.scenarios.errors import ClusterError, LostActor
+from squall.scenarios.records import SenderScheduling
 
 NODE = Node("node-0", "ray-id", "127.0.0.1", 0, True)
-PLAIN = Scheduling("SCHED_OTHER", 0, 0, (0, 1), "")
+PLAIN = SenderScheduling(policy="SCHED_OTHER", realtime_priority=0, niceness=0, cores=(0, 1))
 
 
 class _Handle:

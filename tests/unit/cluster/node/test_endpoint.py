@@ -12,7 +12,7 @@ from squall.actors.net.stream import Address
 from squall.actors.net.triton_control import ControlError
 from squall.actors.net.triton_models import latest
 from squall.cluster.node.endpoint import attach
-from squall.scenarios.config.models.model import ModelConfig
+from squall.scenarios.config.models import ModelConfig
 from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.errors import TargetError
 from tests.scripted_control import ScriptedControl
@@ -50,7 +50,7 @@ def attached(version: str | None = None, name: str = "vers", **ports: int) -> An
 def test_the_latest_version_is_taken_unless_another_is_named(
     server: type[ScriptedControl], given: str | None, served: str
 ) -> None:
-    assert attached(given).spec.version == served
+    assert attached(given).models[0].spec.version == served
     configs = [path for path in server.asked if "/versions/" in path and path.endswith("/config")]
     assert configs == [f"http://h:8000/v2/models/vers/versions/{served}/config"]
 
@@ -90,7 +90,7 @@ def test_steps_are_told_in_their_order_and_as_often_as_a_request_passes_them(
     for name, config in {"inner": of("a", "b"), "a": MODEL, "b": MODEL}.items():
         server.answers[f"/v2/models/{name}/config"] = config
     server.answers["/v2/models/vers/versions/10/config"] = of("inner", "b", "a")
-    assert attached().steps == ("a", "b", "b", "a")
+    assert attached().models[0].steps == ("a", "b", "b", "a")
 
 
 def steps_of(*steps: str) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def test_a_step_is_asked_once_however_often_it_is_passed(server: type[ScriptedCo
         server.answers[f"/v2/models/s{number}/config"] = steps_of(f"s{number + 1}", f"s{number + 1}")
     server.answers["/v2/models/s5/config"] = MODEL
     server.answers["/v2/models/vers/versions/10/config"] = steps_of("s0")
-    assert attached().steps == ("s5",) * 32
+    assert attached().models[0].steps == ("s5",) * 32
     assert len([path for path in server.asked if path.endswith("/s5/config")]) == 1
 
 
@@ -151,7 +151,7 @@ def test_a_server_that_calls_itself_not_ready_is_there_while_it_is_live(
     del server.answers[READY]
     assert refusal() == "no Triton is ready at http://h:8000: status 404"
     server.answers[LIVE] = {}
-    assert attached().spec.version == "10"
+    assert attached().models[0].spec.version == "10"
     del server.answers["/v2/models/vers/ready"]
     assert refusal().startswith("model 'vers' is not ready at http://h:8000: status 404; ")
 

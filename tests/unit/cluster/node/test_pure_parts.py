@@ -15,10 +15,10 @@ import pytest
 
 import squall.cluster.node.server
 import squall.cluster.node.triton_home
-from squall.cluster.driver.records.ingest import RECORD_GONE, Ledger
+from squall.cluster.driver.ingest import RECORD_GONE, Ledger
 from squall.cluster.node.batches import read_batches
 from squall.cluster.node.server import Ports, free_ports, refuse_no_model, triton_options
-from squall.scenarios.config.models.model import ModelConfig
+from squall.scenarios.config.models import ModelConfig
 from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.errors import TargetError
 from squall.scenarios.plan.plan import PhaseSpan, Plan

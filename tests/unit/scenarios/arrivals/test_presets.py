@@ -6,7 +6,6 @@ import csv
 import gzip
 import math
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import pytest
@@ -48,11 +47,6 @@ def curve_of_preset(name: PresetName) -> tuple[float, ...]:
     return tuple(PRESETS[name].keys["envelope"]["curve"])
 
 
-def test_every_name_has_a_preset() -> None:
-    assert tuple(PRESETS) == get_args(PresetName)
-    assert tuple(CLIENT_PRESETS) == get_args(ClientPresetName)
-
-
 FITS: tuple[type[Fitted], ...] = (EnvelopeArrivals, MmppArrivals, HawkesArrivals, FgnArrivals, BModelArrivals)
 
 
@@ -71,15 +65,6 @@ def test_keys_of_its_own_go_before_those_of_a_preset() -> None:
     settled = EnvelopeArrivals.model_validate({**keys, "bin": "1s", "residual": residual}).settled()
     assert (settled.bin_ns, settled.residual) == (1_000_000_000, Gamma(kind="gamma", cv=2.0))
     assert FgnArrivals.model_validate({**keys, "kind": "fgn", "bin": "2s"}).settled().bin_ns == 2_000_000_000
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_the_simpler_fits_of_a_preset_are_bursty(name: PresetName) -> None:
-    keys = PRESETS[name].keys
-    assert keys["hawkes"]["n"] > 0.5  # burstier than its residual
-    assert keys["fgn"]["hurst"] > 0.8
-    assert keys["b-model"]["bias"] > 0.5
-    assert keys["mmpp"]["peak"] > 1 > keys["mmpp"]["base"]
 
 
 @pytest.mark.parametrize("name", CLIENT_PRESETS)

@@ -56,6 +56,7 @@ from tests.point_checks import (
     renewal_idc,
     replicate,
 )
+from tests.unit.scenarios.arrivals.test_gaps import hyperexponential, lognormal, lomax, weibull
 
 S = 1_000_000_000
 RATE = 20.0
@@ -234,25 +235,6 @@ def gamma_cdf(cv: float) -> Function:
     return stats.gamma(1 / cv**2, scale=cv**2).cdf  # type: ignore[no-any-return]
 
 
-def weibull_cdf(shape: float) -> Function:
-    return stats.weibull_min(shape, scale=1 / math.gamma(1 + 1 / shape)).cdf  # type: ignore[no-any-return]
-
-
-def lognormal_cdf(cv: float) -> Function:
-    sigma = math.sqrt(math.log(1 + cv**2))
-    return stats.lognorm(sigma, scale=math.exp(-(sigma**2) / 2)).cdf  # type: ignore[no-any-return]
-
-
-def lomax_cdf(alpha: float) -> Function:
-    return stats.lomax(alpha, scale=alpha - 1).cdf  # type: ignore[no-any-return]
-
-
-def hyper_cdf(x: Any) -> Any:
-    """Balanced means, cv 2: 2p(1 - p) = 1/5."""
-    p = 0.5 + math.sqrt(0.15)
-    return p * exponential_cdf(2 * p * np.asarray(x)) + (1 - p) * exponential_cdf(2 * (1 - p) * np.asarray(x))
-
-
 def exponential_sources(on: float, off: float, n_sources: int) -> Callable[[float], float]:
     """Two states: Cov(u) = off/on/n·e^(-u/tau), 1/tau = 1/on + 1/off."""
     tau = 1 / (1 / on + 1 / off)
@@ -297,11 +279,11 @@ CASES: dict[str, Case] = {
     ),
     "gamma": renewal_case("gamma", gamma_cdf(2.0), cv=2.0),
     "gamma by burstiness": renewal_case("gamma", gamma_cdf(0.5), burstiness=4.0),
-    "weibull": renewal_case("weibull", weibull_cdf(0.6), shape=0.6),
-    "lognormal": renewal_case("lognormal", lognormal_cdf(1.5), cv=1.5),
-    "pareto": renewal_case("pareto", lomax_cdf(1.5), alpha=1.5),
-    "pareto by cv": renewal_case("pareto", lomax_cdf(2.5), cv=math.sqrt(5)),
-    "hyperexponential": renewal_case("hyperexponential", hyper_cdf, cv=2.0),
+    "weibull": renewal_case("weibull", weibull(0.6).cdf, shape=0.6),
+    "lognormal": renewal_case("lognormal", lognormal(1.5).cdf, cv=1.5),
+    "pareto": renewal_case("pareto", lomax(1.5).cdf, alpha=1.5),
+    "pareto by cv": renewal_case("pareto", lomax(2.5).cdf, cv=math.sqrt(5)),
+    "hyperexponential": renewal_case("hyperexponential", hyperexponential(2.0).cdf, cv=2.0),
     "mmpp": Case(
         section("{kind: mmpp, rate: 20/s, peak: 3.0, base: 0.5, tau: 2s}"),
         cox_variance(heffes_lucantoni(3.0, 0.5, 2.0)),
@@ -328,6 +310,15 @@ CASES: dict[str, Case] = {
             "mean: 3s}}"
         ),
         cox_variance(exponential_sources(1.0, 3.0, 1)),
+        windows=LONG,
+        residuals=on_the_path,
+    ),
+    "on-off of 20": Case(
+        section(
+            "{kind: on-off, rate: 20/s, sources: 20, on: {kind: exponential, mean: 1s}, off: {kind: exponential, "
+            "mean: 3s}}"
+        ),
+        cox_variance(exponential_sources(1.0, 3.0, 20)),
         windows=LONG,
         residuals=on_the_path,
     ),
@@ -399,14 +390,6 @@ CASES: dict[str, Case] = {
         windows=((0.0, 0.1), (0.0, 2.0), (1.9, 2.0), (2.0, 5.0), (5.0, 10.0), (9.0, 10.0)),
     ),
 }
-
-
-@pytest.mark.parametrize("share", SHARES)
-@pytest.mark.parametrize("name", CASES)
-def test_arrivals_have_their_mean_their_dispersion_and_their_law_from_the_first_instant(
-    name: str, share: float
-) -> None:
-    assert faults(shorter(CASES[name], share), build) == set()
 
 
 # --- envelopes ----------------------------------------------------------------------------------------------------
@@ -512,14 +495,6 @@ def envelope_case(name: str) -> Case:
     )
 
 
-@pytest.mark.parametrize("share", SHARES)
-@pytest.mark.parametrize("name", SHAPES)
-def test_an_envelope_has_the_rate_of_its_shape_and_the_burstiness_of_its_residual(
-    name: str, share: float
-) -> None:
-    assert faults(shorter(envelope_case(name), share), build) == set()
-
-
 def log_ar1_case(kind: str) -> Case:
     shape: dict[str, Any] = section("{kind: log-ar1, sigma: 0.5, tau: 2s, bin: 500ms}")
     correlation: Function = lambda k: np.exp(-k / 4)  # noqa: E731
@@ -533,10 +508,16 @@ def log_ar1_case(kind: str) -> Case:
     )
 
 
+CASES |= {name: envelope_case(name) for name in SHAPES}
+CASES |= {"log-ar1 levels": log_ar1_case("log-ar1"), "fgn levels": log_ar1_case("fgn")}
+
+
 @pytest.mark.parametrize("share", SHARES)
-@pytest.mark.parametrize("kind", ["log-ar1", "fgn"])
-def test_an_envelope_of_random_levels_has_their_dispersion(kind: str, share: float) -> None:
-    assert faults(shorter(log_ar1_case(kind), share), build) == set()
+@pytest.mark.parametrize("name", CASES)
+def test_arrivals_have_their_mean_their_dispersion_and_their_law_from_the_first_instant(
+    name: str, share: float
+) -> None:
+    assert faults(shorter(CASES[name], share), build) == set()
 
 
 @pytest.fixture
@@ -546,13 +527,6 @@ def trace_file(tmp_path: Path) -> Path:
     rows = [second + index / (7 * (second + 1)) for second in range(10) for index in range(7 * (second + 1))]
     file.write_text("timestamp\n" + "".join(f"{row:.6f}\n" for row in rows))
     return file
-
-
-def test_a_trace_arrives_as_recorded(trace_file: Path) -> None:
-    config = {"kind": "trace", "file": str(trace_file), "unit": "s"}
-    offsets = build(config).draw(np.random.default_rng(0), 10 * S)
-    recorded = trace_file.read_text().split()[1:]
-    assert [f"{offset / S:.6f}" for offset in offsets.tolist()] == recorded
 
 
 def test_a_trace_gives_its_rate_per_bin_to_an_envelope(trace_file: Path) -> None:
@@ -710,6 +684,7 @@ def halves_swapped(offsets: Instants, horizon_ns: int) -> Instants:
     return np.sort((offsets + horizon_ns // 2) % horizon_ns)
 
 
+SHORT_MEMORY = with_keys(shape=section("{kind: log-ar1, sigma: 0.5, bin: 500ms, tau: 100ms}"))
 WRONG: dict[str, tuple[Make, str, set[str]]] = {
     "constant a period late": (
         changed(lambda o, h: o[o + 50_000_000 < h] + 50_000_000), "constant", {"mean 0-0.5"},
@@ -742,20 +717,7 @@ WRONG: dict[str, tuple[Make, str, set[str]]] = {
     "first part only": (
         lambda config: build(config["parts"][0]["arrivals"]), "concatenate", {"mean 2-5", "expected"},
     ),
-}  # fmt: skip
-
-CLOSE = {"last arrival on the end", "beta 1 for 5", "hawkes of n 0.8", "n 0.6 for 0.4"}
-"""Twins, of envelopes too, that only all runs tell."""
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_wrong_arrivals_are_refused(name: str) -> None:
-    make, taken_for, at_least = WRONG[name]
-    case = shorter(CASES[taken_for], 1.0 if name in CLOSE else ENOUGH)
-    assert faults(case, make, frozenset(at_least)) >= at_least
-
-
-WRONG_ENVELOPES: dict[str, tuple[Make, str, set[str]]] = {
+    "half as many sources": (with_keys(sources=10), "on-off of 20", {"idc 0-10"}),
     "a bin late": (with_keys(curve=[0.5, 1.0, 3.0]), "curve", {"mean 0-3", "law", "expected"}),
     "poisson for gamma": (with_keys(residual=section("{kind: poisson}")), "curve", {"idc 0-10", "law"}),
     "gamma in time, not on the clock of the curve": (
@@ -766,21 +728,19 @@ WRONG_ENVELOPES: dict[str, tuple[Make, str, set[str]]] = {
     ),
     "another preset": (with_keys(preset="nasa-web"), "preset", {"expected"}),
     "n 0.6 for 0.4": (with_keys(residual=section("{kind: hawkes, n: 0.6, beta: 1.0}")), "preset", {"idc 0-10", "law"}),
+    "log-ar1 of a short memory": (SHORT_MEMORY, "log-ar1 levels", {"idc 0-10"}),
+    "log-ar1 for fgn": (SHORT_MEMORY, "fgn levels", {"idc 0-10"}),
 }  # fmt: skip
 
+CLOSE = {"last arrival on the end", "beta 1 for 5", "hawkes of n 0.8", "n 0.6 for 0.4"}
+"""Twins that only all runs tell."""
 
-@pytest.mark.parametrize("name", WRONG_ENVELOPES)
-def test_a_wrong_envelope_is_refused(name: str) -> None:
-    make, taken_for, at_least = WRONG_ENVELOPES[name]
-    case = shorter(envelope_case(taken_for), 1.0 if name in CLOSE else ENOUGH)
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_arrivals_are_refused(name: str) -> None:
+    make, taken_for, at_least = WRONG[name]
+    case = shorter(CASES[taken_for], 1.0 if name in CLOSE else ENOUGH)
     assert faults(case, make, frozenset(at_least)) >= at_least
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["log-ar1", "fgn"])
-def test_random_levels_of_another_memory_are_refused(kind: str) -> None:
-    shape = section("{kind: log-ar1, sigma: 0.5, bin: 500ms, tau: 100ms}")
-    assert "idc 0-10" in count_part(log_ar1_case(kind), with_keys(shape=shape))
 
 
 OF_GAPS = {name for name, case in CASES.items() if case.windows == GAP_WINDOWS}
@@ -790,43 +750,11 @@ OF_PATHS = {name for name, case in CASES.items() if case.residuals is on_the_pat
 
 def test_every_kind_is_in_the_tables_and_has_a_wrong_twin() -> None:
     kinds = {get_args(section.model_fields["kind"].annotation)[0] for section in get_args(OpenArrivals)}
-    assert {case.config["kind"] for case in CASES.values()} | {"envelope", "trace"} == kinds
-    assert {taken_for for _, taken_for, _ in WRONG.values()} | OF_GAPS | OF_PATHS == set(CASES)
+    assert {case.config["kind"] for case in CASES.values()} | {"trace"} == kinds
+    assert {taken_for for _, taken_for, _ in WRONG.values()} | OF_GAPS | OF_PATHS | set(SHAPES) == set(CASES)
 
 
-# --- gaps of the modulated kinds ----------------------------------------------------------------------------------
-
-
-def mmpp_gap_c2(rate: float, levels: Floats, rates: Floats, shares: Floats) -> float:
-    """M = (L - Q)^-1, φ = πL/(πL1), m1 = φM1, m2 = 2φM²1 (Fischer, Meier-Hellstern, 1993)."""
-    arrivals = np.diag(rate * levels)
-    m = np.linalg.inv(arrivals - rates)
-    phi = shares @ arrivals / (shares @ arrivals).sum()
-    m1, m2 = float((phi @ m).sum()), float(2 * (phi @ m @ m).sum())
-    return m2 / m1**2 - 1
-
-
-@pytest.mark.parametrize(("name", "chain"), [
-    ("mmpp", Chain((3.0, 0.5), (2.5, 10.0), ((0.0, 1.0), (1.0, 0.0)))),
-    ("mmpp of three", THREE),
-    ("on-off", Chain((1.0, 0.0), (1.0, 3.0), ((0.0, 1.0), (1.0, 0.0)))),
-])  # fmt: skip
-def test_the_gaps_of_a_markov_modulated_process_have_the_c2_of_theory(name: str, chain: Chain) -> None:
-    """Over 60 independent stretches of 200 s; s.e. of the ratio of means by its residuals, as in survey sampling."""
-    expected = mmpp_gap_c2(RATE, chain.scaled, chain.rates, chain.shares)
-    arrivals, rng = build(CASES[name].config), np.random.default_rng(35)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(varying, "_SPELLS", 256)
-        gaps = [np.diff(draw_s(arrivals, rng, 200.0)) for _ in range(60)]
-    sums = np.array([[g.size, g.sum(), (g**2).sum()] for g in gaps])
-    n, first, second = sums.sum(axis=0)
-    c2 = n * second / first**2 - 1
-    # gradient of ln(1 + c2) = ln n + ln Σx² - 2·ln Σx
-    residuals = sums[:, 0] / n + sums[:, 2] / second - 2 * sums[:, 1] / first
-    error = (1 + c2) * math.sqrt(float((residuals**2).sum()))
-    # a gap over the end of a stretch is not seen: of about 4,000 gaps one, longer than others, below 0.1 s.e.
-    assert abs(c2 - expected) < 4.5 * error
-    assert abs(c2 - 1) > 4.5 * error  # a Poisson process would be seen
+# --- ticks and clients -------------------------------------------------------------------------------------------
 
 
 def test_ticks_carry_a_poisson_number_each() -> None:

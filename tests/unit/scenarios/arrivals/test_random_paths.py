@@ -22,13 +22,11 @@ from squall.scenarios.arrivals.varying import (
     MmppArrivals,
     OnOffArrivals,
     ParetoSojourn,
-    gaussian_series,
     noise_autocorrelation,
 )
 from tests.point_checks import (
     Chain,
     Function,
-    even_source_variances,
     exponential_cdf,
     is_correlated,
     misfits,
@@ -254,7 +252,7 @@ N_FIRST = 400
 
 
 def source_faults(draw: Draw, theory: Sources) -> set[str]:
-    """Which checks a path of one source fails."""
+    """Which checks a path of one source fails; the variance of several stands in test_process.py."""
     rng, failed = generator(), set()
     levels, lengths = spells(draw(rng, 200_000 * S))
     levels, lengths = (
@@ -348,51 +346,6 @@ WRONG_SOURCES: dict[str, tuple[Draw, str, set[str]]] = {
 def test_a_wrong_source_is_refused(name: str) -> None:
     draw, taken_for, at_least = WRONG_SOURCES[name]
     assert source_faults(draw, ON_OFF[taken_for][1]) >= at_least
-
-
-def mean_levels(draw: Draw, windows_s: list[float], n: int) -> list[Floats]:
-    """Mean level over [0, w) of `n` draws, one array for each window."""
-    rng, end = generator(), int(max(windows_s) * S)
-    curves = [draw(rng, end) for _ in range(n)]
-    return [np.array([np.interp(w * S, c.edges_ns, c.cum) / (w * S) for c in curves]) for w in windows_s]
-
-
-def exponential_sources_variance(theory: Sources, n_sources: int, window: float) -> float:
-    """Cov(u) = (1 - p)/p/n · e^(-u/tau), 1/tau = 1/on + 1/off; its mean over the window is 2g(w/tau)·tau/w."""
-    tau = 1 / (1 / theory.on + 1 / theory.off)
-    x = window / tau
-    return (1 - theory.share) / theory.share / n_sources * 2 / x * (1 - -math.expm1(-x) / x)
-
-
-@pytest.mark.parametrize("n_sources", [1, 20])
-def test_the_level_of_many_sources_has_the_variance_of_theory_at_two_windows(n_sources: int) -> None:
-    for window, means in zip(
-        (1.0, 8.0), mean_levels(onoff(EXPONENTIAL, n_sources), [1.0, 8.0], 320), strict=True
-    ):
-        variance = exponential_sources_variance(EXPONENTIAL, n_sources, window)
-        assert not misses_mean(means, 1.0, variance)
-        assert not misses_variance(means, variance)
-        assert misses_variance(means, exponential_sources_variance(Sources(6.0, 2.0), n_sources, window))
-        assert misses_variance(means, variance * 2)  # half as many sources
-
-
-@pytest.mark.slow
-def test_a_pareto_source_has_the_variance_of_theory_and_so_its_hurst_index() -> None:
-    """H = (3 - α)/2: the variance over w falls as w^(2H-2) once w is many sojourns."""
-    windows = (8.0, 64.0)
-    laws = {1.4: pareto_cdf(1.0, 1.4), None: exponential_cdf}
-    for alpha, law in laws.items():
-        expected = even_source_variances(law, windows, 0.05)
-        means = mean_levels(onoff(Sources(1.0, 1.0, alpha, alpha)), list(windows), 800)
-        other = mean_levels(onoff(Sources(1.0, 1.0, 1.7, 1.7)), list(windows), 800)
-        for found, wrong, variance in zip(means, other, expected, strict=True):
-            assert not misses_mean(found, 1.0, variance)
-            assert not misses_variance(found, variance)
-            assert misses_variance(wrong, variance)
-    near, far = even_source_variances(laws[1.4], (100.0, 400.0), 0.2)
-    assert 1 + math.log(far / near) / math.log(4) / 2 == pytest.approx(0.8, abs=0.03)
-    near, far = (exponential_sources_variance(Sources(1.0, 1.0), 1, w) for w in (100.0, 400.0))
-    assert 1 + math.log(far / near) / math.log(4) / 2 == pytest.approx(0.5, abs=0.03)
 
 
 # --- log-Gaussian -------------------------------------------------------------------------------------------------
@@ -515,25 +468,6 @@ def test_the_autocorrelation_of_noise_is_that_of_the_powers_at_every_lag(hurst: 
             right = float((powers[0] - 2 * powers[1] + powers[2]) / 2)
         assert found[lag] == pytest.approx(right, rel=3e-14)
     assert np.array_equal(noise_autocorrelation(hurst, 5), found[:6])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("hurst", [0.5, 0.75, 0.95])
-def test_the_hurst_index_is_the_slope_of_the_variance_of_means(hurst: float) -> None:
-    """Of fGn the variance of the mean of m values is m^(2H-2) exactly: H = 1 + slope/2.
-
-    Over 400 independent series, means of 8 and of 512 values (one of each a series): log Var has a standard error of
-    √(2/400) each, the slope √(4/400)/ln 64 = 0.024, H half of it.
-    """
-    rng, lags = generator(), np.arange(1_025, dtype=np.float64)
-    power = 2 * hurst
-    row = (np.abs(lags + 1) ** power - 2 * lags**power + np.abs(lags - 1) ** power) / 2
-    series = np.array([gaussian_series(row, rng) for _ in range(400)])
-    ratio = float(series[:, 300:812].mean(axis=1).var() / series[:, :8].mean(axis=1).var())
-    found = 1 + math.log(ratio) / math.log(64) / 2
-    error = math.sqrt(4 / 400) / math.log(64) / 2
-    assert abs(found - hurst) < 4.5 * error
-    assert abs(found - (hurst - 0.1)) > 4.5 * error
 
 
 @pytest.mark.parametrize("n_bins", [1, 2, 3])

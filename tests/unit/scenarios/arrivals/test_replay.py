@@ -8,23 +8,19 @@ import json
 from collections.abc import Iterator
 from datetime import datetime
 from decimal import Decimal
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from squall.scenarios.arrivals import window as window_module
-from squall.scenarios.arrivals.replay import TraceArrivals, TraceReplay
-from squall.scenarios.arrivals.window import Drawn, join
+from squall.scenarios.arrivals import replay as replay_module
+from squall.scenarios.arrivals.replay import Replay, TraceArrivals
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.drafting import plan_scenario
-from squall.scenarios.traces.parts.part import TracePart, join_parts
-from squall.scenarios.traces.reading import read_trace
+from squall.scenarios.traces.parts.part import TracePart
+from squall.scenarios.traces.reading import open_trace, read_trace
 
 S, MS = 1_000_000_000, 1_000_000
 HOUR = 3_600 * S
@@ -109,52 +105,61 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def replay(path: Path, size: str | None = "tokens", **config: Any) -> TraceReplay:
-    return TraceReplay(
-        TraceArrivals.model_validate({"kind": "trace", "file": str(path), **config}), (size,) if size else ()
-    )
+Columns = tuple[Any, Any, Any]
+"""Instants, sizes and sessions."""
 
 
-def rows_of(one: TraceReplay, horizon_ns: int = HOUR, seed: int = 1) -> Drawn:
-    parts = list(one.parts(np.random.default_rng(seed), horizon_ns))
-    whole = join(parts)
-    assert (np.diff(whole.offset_ns) >= 0).all()
-    assert whole.offset_ns[0] >= 0
-    assert whole.offset_ns[-1] < horizon_ns
-    return whole
+def arrivals(path: Path, **config: Any) -> TraceArrivals:
+    return TraceArrivals.model_validate({"kind": "trace", "file": str(path), **config})
 
 
-def columns(rows: Drawn) -> tuple[Any, Any, Any]:
+def replayed(
+    path: Path, horizon_ns: int = HOUR, seed: int = 1, size: str = "tokens", **config: Any
+) -> Replay:
+    found = arrivals(path, **config).replay(np.random.default_rng(seed), horizon_ns, (size,) if size else ())
+    stamps = found.rows.stamp_ns
+    assert (np.diff(stamps) >= 0).all()
+    assert ((stamps >= 0) & (stamps < horizon_ns)).all()
+    return found
+
+
+def columns(path: Path, horizon_ns: int = HOUR, seed: int = 1, **config: Any) -> Columns:
+    rows = replayed(path, horizon_ns, seed, **config).rows
     assert rows.session is not None
-    return rows.offset_ns, rows.sizes["tokens"], rows.session
+    return rows.stamp_ns, rows.sizes["tokens"], rows.session
+
+
+def instants(path: Path, horizon_ns: int = HOUR, **config: Any) -> list[int]:
+    found: list[int] = arrivals(path, **config).draw(np.random.default_rng(1), horizon_ns).tolist()
+    return found
 
 
 def user_of(trace: Path) -> dict[int, int]:
     """Number of the user by session number."""
-    _, _, sessions = columns(rows_of(replay(trace)))
+    _, _, sessions = columns(trace)
     return {session: index % N_USERS for index, session in enumerate(sessions.tolist())}
 
 
 def test_a_trace_as_it_is_has_every_row_at_its_instant(trace: Path) -> None:
-    offsets, sizes, sessions = columns(rows_of(replay(trace)))
+    offsets, sizes, sessions = columns(trace)
     assert (offsets == (STAMPS_MS - STAMPS_MS[0]) * MS).all()
     assert (sizes * MS == offsets).all()
     assert len(set(sessions.tolist())) == N_USERS
     assert sessions[:N_USERS].tolist() == sessions[N_USERS : 2 * N_USERS].tolist()
-    assert replay(trace).offsets_ns(np.random.default_rng(1), HOUR).tolist() == offsets.tolist()
-    assert replay(trace, None, length="10s").offsets_ns(np.random.default_rng(1), S).max() < S
+    assert instants(trace) == offsets.tolist()
+    assert max(instants(trace, S, length="10s")) < S
 
 
 def test_a_window_counts_from_its_own_start_and_just_ends(trace: Path) -> None:
-    offsets, sizes, _ = columns(rows_of(replay(trace, start="10s", length="5s")))
+    offsets, sizes, _ = columns(trace, start="10s", length="5s")
     assert (offsets == sizes * MS - 10 * S).all()
     assert sizes.tolist() == [ms for ms in (STAMPS_MS - STAMPS_MS[0]).tolist() if 10_000 <= ms < 15_000]
 
 
 def test_a_time_scale_is_exact_and_cuts_at_the_horizon(trace: Path) -> None:
-    offsets, sizes, _ = columns(rows_of(replay(trace, time_scale="7/3")))
+    offsets, sizes, _ = columns(trace, time_scale="7/3")
     assert offsets.tolist() == [size * MS * 7 // 3 for size in sizes.tolist()]
-    offsets, sizes, _ = columns(rows_of(replay(trace, time_scale="1/7"), 2 * S))
+    offsets, sizes, _ = columns(trace, 2 * S, time_scale="1/7")
     assert offsets.tolist() == [size * MS // 7 for size in sizes.tolist()]
     assert len(offsets) == sum(ms * MS // 7 < 2 * S for ms in (STAMPS_MS - STAMPS_MS[0]).tolist())
 
@@ -162,13 +167,12 @@ def test_a_time_scale_is_exact_and_cuts_at_the_horizon(trace: Path) -> None:
 def test_the_horizon_cuts_after_the_scaling(tmp_path: Path) -> None:
     path = tmp_path / "ns.txt"
     path.write_text("5\n6\n7\n")
-    one = replay(path, None, unit="ns", time_scale=7)
     for horizon_ns, offsets in ((7, [0]), (8, [0, 7]), (14, [0, 7]), (15, [0, 7, 14])):
-        assert rows_of(one, horizon_ns).offset_ns.tolist() == offsets
+        assert instants(path, horizon_ns, unit="ns", time_scale=7) == offsets
 
 
 def test_a_loop_repeats_the_window_with_its_length_as_period(trace: Path) -> None:
-    offsets, sizes, _ = columns(rows_of(replay(trace, start="10s", length="5s", loop=True), 22 * S))
+    offsets, sizes, _ = columns(trace, 22 * S, start="10s", length="5s", loop=True)
     assert (offsets % (5 * S) == sizes * MS - 10 * S).all()
     laps = np.bincount(offsets // (5 * S))
     assert laps.size == 5
@@ -177,11 +181,12 @@ def test_a_loop_repeats_the_window_with_its_length_as_period(trace: Path) -> Non
 
 def test_a_loop_of_the_whole_trace_closes_with_the_mean_gap_or_the_tick(trace: Path) -> None:
     last = SPAN_MS * MS
-    for config, period in (
+    cases: tuple[tuple[dict[str, Any], int], ...] = (
         ({}, last + last // (N_ROWS - 1)),
         ({"quantum": "spread", "quantum_width": "3s"}, last + 3 * S),
-    ):
-        offsets, _, _ = columns(rows_of(replay(trace, loop=True, **config), 3 * period))
+    )
+    for config, period in cases:
+        offsets, _, _ = columns(trace, 3 * period, loop=True, **config)
         assert len(offsets) == 3 * N_ROWS - (offsets.size != 3 * N_ROWS)
         if not config:
             assert offsets[N_ROWS] == period
@@ -189,7 +194,7 @@ def test_a_loop_of_the_whole_trace_closes_with_the_mean_gap_or_the_tick(trace: P
 
 
 def test_spread_arrivals_stay_inside_their_tick_with_their_requests(trace: Path) -> None:
-    offsets, sizes, _ = columns(rows_of(replay(trace, quantum="spread", quantum_width="3s")))
+    offsets, sizes, _ = columns(trace, quantum="spread", quantum_width="3s")
     late = offsets - sizes * MS
     assert (late >= 0).all()
     assert (late < 3 * S).all()
@@ -200,24 +205,24 @@ def test_spread_arrivals_stay_inside_their_tick_with_their_requests(trace: Path)
 
 
 def test_thinning_takes_whole_rows(trace: Path) -> None:
-    offsets, sizes, _ = columns(rows_of(replay(trace, rate_scale={"kind": "thin", "keep": 0.3})))
+    offsets, sizes, _ = columns(trace, rate_scale={"kind": "thin", "keep": 0.3})
     assert (offsets == sizes * MS).all()
     assert abs(len(offsets) - 900) < 4 * 25.1  # sd sqrt(3000 * 0.3 * 0.7) = 25.1
 
 
 def test_thinning_by_session_takes_all_of_some_sessions_and_draws_nothing(trace: Path) -> None:
-    one = replay(trace, rate_scale={"kind": "thin-by-session", "keep": 0.5})
-    offsets, sizes, sessions = columns(rows_of(one, seed=1))
+    scale = {"kind": "thin-by-session", "keep": 0.5}
+    offsets, sizes, sessions = columns(trace, rate_scale=scale)
     assert (offsets == sizes * MS).all()
     assert set(np.unique(sessions, return_counts=True)[1].tolist()) == {N_ROWS // N_USERS}
     assert 8 < len(set(sessions.tolist())) < 32  # of 40, sd sqrt(40 / 4) = 3.2
-    assert columns(rows_of(one, seed=2))[0].tolist() == offsets.tolist()
+    assert columns(trace, seed=2, rate_scale=scale)[0].tolist() == offsets.tolist()
 
 
 def test_replicated_requests_follow_theirs_within_the_jitter(trace: Path) -> None:
     users = user_of(trace)
     scale = {"kind": "replicate", "copies": 3, "jitter": "500ms"}
-    offsets, sizes, sessions = columns(rows_of(replay(trace, rate_scale=scale)))
+    offsets, sizes, sessions = columns(trace, rate_scale=scale)
     late = offsets - sizes * MS
     assert np.unique(sizes, return_counts=True)[1].sum() == 3 * N_ROWS == len(sizes)
     assert (late >= 0).all()
@@ -229,9 +234,9 @@ def test_replicated_requests_follow_theirs_within_the_jitter(trace: Path) -> Non
 
 
 def test_overlapped_windows_come_at_once(trace: Path) -> None:
-    one = replay(trace, length="10s", rate_scale={"kind": "overlap", "copies": 3})
-    offsets, sizes, sessions = columns(rows_of(one))
-    assert one._window.end_ns == 10 * S
+    scale = {"kind": "overlap", "copies": 3}
+    assert replayed(trace, length="10s", rate_scale=scale).end_ns == 10 * S
+    offsets, sizes, sessions = columns(trace, length="10s", rate_scale=scale)
     lap = sizes * MS // (10 * S)
     assert (offsets == sizes * MS - lap * 10 * S).all()
     assert (
@@ -239,19 +244,14 @@ def test_overlapped_windows_come_at_once(trace: Path) -> None:
     ).all()  # at one instant window after window
     assert sizes.size == sum(ms < 30_000 for ms in (STAMPS_MS - STAMPS_MS[0]).tolist())
     assert len(set(sessions.tolist())) == 3 * N_USERS
-    whole = replay(trace, rate_scale={"kind": "overlap", "copies": 4})
-    assert (
-        abs(len(rows_of(whole)) - N_ROWS) <= 1
-    )  # of the mean gap behind the last one, a rest below 4 ns is left
-    looped = rows_of(
-        replay(trace, length="10s", rate_scale={"kind": "overlap", "copies": 3}, loop=True), 20 * S
-    )
-    assert len(looped) == 2 * sizes.size
+    whole = instants(trace, rate_scale={"kind": "overlap", "copies": 4})
+    assert abs(len(whole) - N_ROWS) <= 1  # of the mean gap behind the last one, a rest below 4 ns is left
+    assert len(instants(trace, 20 * S, length="10s", rate_scale=scale, loop=True)) == 2 * sizes.size
 
 
 def test_an_envelope_drawn_anew_takes_requests_of_the_same_bin(trace: Path) -> None:
     scale = {"kind": "envelope", "factor": 2.5, "bin": "2s"}
-    offsets, sizes, _ = columns(rows_of(replay(trace, rate_scale=scale)))
+    offsets, sizes, _ = columns(trace, rate_scale=scale)
     assert (offsets // (2 * S) == sizes * MS // (2 * S)).all()
     assert abs(len(offsets) - 2.5 * N_ROWS) < 4 * (2.5 * N_ROWS) ** 0.5
     assert offsets[-1] < (SPAN_MS + 100) * MS  # no further than the mean gap behind the last arrival
@@ -262,7 +262,6 @@ class _Reader:
     """Rows in parts of any size, as a reader gives them."""
 
     size_names = ("tokens", "replies")
-    has_sessions = True
     reading = None
     unit = "ms"
 
@@ -293,20 +292,15 @@ CONFIGS: tuple[dict[str, Any], ...] = (
 
 @pytest.mark.parametrize("config", CONFIGS)
 @pytest.mark.parametrize("is_looped", [False, True])
-@given(part_rows=st.sampled_from([7, 100, 2_999]), kept_rows=st.sampled_from([0, 10**6]))
-@settings(max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_parts_of_a_file_do_not_show(
-    config: dict[str, Any], is_looped: bool, part_rows: int, kept_rows: int, monkeypatch: pytest.MonkeyPatch
+    config: dict[str, Any], is_looped: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    horizon_ns = 31 * S if is_looped else HOUR
-
-    def rows(part_rows: int, kept_rows: int) -> list[Any]:
-        monkeypatch.setattr(window_module, "open_trace", lambda *_: _Reader(part_rows))
-        monkeypatch.setattr(window_module, "MOST_ROWS_KEPT", kept_rows)
-        found = columns(rows_of(replay(Path("none"), loop=is_looped, **config), horizon_ns))
+    def rows(part_rows: int) -> list[Any]:
+        monkeypatch.setattr(replay_module, "open_trace", lambda *_: _Reader(part_rows))
+        found = columns(Path("none"), 31 * S if is_looped else HOUR, loop=is_looped, **config)
         return [column.tolist() for column in found]
 
-    assert rows(part_rows, kept_rows) == rows(N_ROWS, 10**6)
+    assert rows(7) == rows(2_999) == rows(N_ROWS)
 
 
 @pytest.mark.parametrize("n_draws", [16, pytest.param(40, marks=pytest.mark.slow)])
@@ -320,33 +314,32 @@ def test_the_expected_counts_are_the_mean_of_what_is_drawn(
 ) -> None:
     """Over draws of n the mean is within 4 standard errors, taken from the draws, of what is expected."""
     edges = np.array([0, 2_500 * MS, 4 * S, 7_777 * MS, 14 * S, 25 * S])
-    one = replay(trace, loop=is_looped, **config)
-    draws = [one.offsets_ns(np.random.default_rng(seed), 25 * S) for seed in range(n_draws)]
+    one = arrivals(trace, loop=is_looped, **config)
+    draws = [one.draw(np.random.default_rng(seed), 25 * S) for seed in range(n_draws)]
     counts = np.array([np.searchsorted(offsets, edges) for offsets in draws])
-    expected = np.array([one.expected_count(int(edge)) for edge in edges])
+    expected = np.array([one.expected_count(int(edge), 25 * S) for edge in edges])
     error = np.maximum(counts.std(axis=0) / n_draws**0.5, 1e-9 + 0.02 * (counts.std(axis=0) > 0))
     assert (abs(counts.mean(axis=0) - expected) <= 4 * error).all()
 
 
 @pytest.mark.parametrize("config", CONFIGS)
-def test_as_parts_of_a_trace_all_size_columns_follow(trace: Path, config: dict[str, Any]) -> None:
-    one = replay(trace, **config)
-    rows = rows_of(one)
-    assert set(rows.sizes) == {"tokens"}
-    part = join_parts(list(one.trace_parts(np.random.default_rng(1), HOUR)))
-    first_ns = int(read_trace(trace).stamp_ns[0]) + one._config.start_ns
-    assert part.stamp_ns.tolist() == (rows.offset_ns + first_ns).tolist()
-    assert part.sizes["tokens"].tolist() == rows.sizes["tokens"].tolist()
-    assert (part.sizes["replies"] == part.sizes["tokens"] + 1).all()
-    assert part.session is not None
-    assert rows.session is not None
-    assert part.session.tolist() == rows.session.tolist()
+def test_all_size_columns_follow_and_the_stamps_are_those_of_the_file(
+    trace: Path, config: dict[str, Any]
+) -> None:
+    one = replayed(trace, **config)
+    whole = arrivals(trace, **config).replay(np.random.default_rng(1), HOUR)
+    assert set(one.rows.sizes) == {"tokens"}
+    assert whole.rows.sizes["tokens"].tolist() == one.rows.sizes["tokens"].tolist()
+    assert (whole.rows.sizes["replies"] == whole.rows.sizes["tokens"] + 1).all()
+    first_ns = int(read_trace(trace).stamp_ns[0])
+    assert whole.origin_ns == first_ns + arrivals(trace, **config).start_ns
 
 
 def test_the_same_generator_gives_the_same_arrivals_and_another_other_ones(trace: Path) -> None:
-    one = replay(trace, quantum="spread", quantum_width="3s")
-    assert rows_of(one, seed=1).offset_ns.tolist() == rows_of(one, seed=1).offset_ns.tolist()
-    assert rows_of(one, seed=1).offset_ns.tolist() != rows_of(one, seed=2).offset_ns.tolist()
+    first, same, other = (
+        columns(trace, seed=seed, quantum="spread", quantum_width="3s")[0].tolist() for seed in (1, 1, 2)
+    )
+    assert first == same != other
 
 
 @pytest.mark.parametrize(
@@ -356,23 +349,23 @@ def test_the_same_generator_gives_the_same_arrivals_and_another_other_ones(trace
         ({"start": "1ms", "length": "1ns"}, "no arrival in the 1ns from 1ms on; use another start or a longer length"),
         ({"rate_scale": {"kind": "overlap", "copies": 9}, "length": "20s"}, "9 windows of 20s are longer than the 5"),
         ({"time_scale": "1/1000000000", "loop": True}, "time_scale 1/1000000000 takes times beyond the 146 years"),
-        ({"rate_scale": {"kind": "envelope", "factor": 1e7}}, "3000 arrivals of one bin times 10,000,000 are more"),
+        ({"rate_scale": {"kind": "envelope", "factor": 1e7}}, "30,000,000,000 arrivals are more than a plan takes"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_replayed_is_one_error(trace: Path, config: dict[str, Any], what: str) -> None:
     with pytest.raises(ScenarioError, match=f"^{trace}: .*{what}"):
-        rows_of(replay(trace, **config), 300 * HOUR)
+        instants(trace, 300 * HOUR, **config)
 
 
 def test_a_size_or_sessions_that_the_trace_has_not_are_named(trace: Path, tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="has no size column 'input', it has tokens, replies"):
-        rows_of(replay(trace, "input"))
+        replayed(trace, size="input")
     bare = tmp_path / "bare.txt"
     bare.write_text("0\n1\n")
     with pytest.raises(ScenarioError, match="thin-by-session needs a trace with sessions; use kind thin"):
-        rows_of(replay(bare, None, rate_scale={"kind": "thin-by-session", "keep": 0.5}))
+        instants(bare, rate_scale={"kind": "thin-by-session", "keep": 0.5})
     with pytest.raises(ScenarioError, match="has no size column 'input', it has none"):
-        rows_of(replay(bare, "input"))
+        replayed(bare, size="input")
 
 
 def test_a_loop_without_a_period_is_refused(tmp_path: Path) -> None:
@@ -381,22 +374,22 @@ def test_a_loop_without_a_period_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         ScenarioError, match="all 2 arrivals of the window come at one instant, so a loop has no period"
     ):
-        rows_of(replay(path, None, loop=True))
-    offsets = rows_of(replay(path, None, loop=True, length="1s"), 3 * S).offset_ns
-    assert offsets.tolist() == [0, 0, S, S, 2 * S, 2 * S]
-    assert rows_of(replay(path, None)).offset_ns.tolist() == [0, 0]
+        instants(path, loop=True)
+    assert instants(path, 3 * S, loop=True, length="1s") == [0, 0, S, S, 2 * S, 2 * S]
+    assert instants(path) == [0, 0]
 
 
-def test_a_trace_that_changes_between_two_laps_is_refused(
+def test_a_trace_that_changes_while_it_is_read_is_refused(
     trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "growing.csv"
-    text = trace.read_text()
-    path.write_text(text)
-    monkeypatch.setattr(window_module, "MOST_ROWS_KEPT", 0)
-    parts = replay(path, loop=True).parts(np.random.default_rng(1), HOUR)
-    next(parts)
-    path.write_text(text + f"{STAMPS_MS[-1] + 1},1,user-1,2\n")
+    path.write_text(trace.read_text())
+
+    def grown(*arguments: Any) -> Any:
+        reader = open_trace(*arguments)
+        path.write_text(trace.read_text() + f"{STAMPS_MS[-1] + 1},1,user-1,2\n")
+        return reader
+
+    monkeypatch.setattr(replay_module, "open_trace", grown)
     with pytest.raises(ScenarioError, match=r"growing\.csv: the trace changed while it was read; run again"):
-        list(parts)
-    assert len(list(pairwise(rows_of(replay(path)).offset_ns))) == N_ROWS
+        instants(path)

@@ -8,7 +8,6 @@ standard errors of the mean of squared deviations, taken from the counts themsel
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
@@ -21,17 +20,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from squall.scenarios.arrivals.replay import TraceArrivals, TraceReplay
-from squall.scenarios.arrivals.scaling import (
-    Redraw,
-    copy_delays,
-    delays,
-    kept_by_chance,
-    kept_sessions,
-    other_sessions,
-    scaled,
-)
-from squall.scenarios.arrivals.window import Drawn, join
+from squall.scenarios.arrivals.replay import TraceArrivals
+from squall.scenarios.arrivals.scaling import kept_sessions, other_sessions, scaled
 from squall.scenarios.plan.deal import affinity_of, workers_of
 from squall.scenarios.traces.parts.part import TracePart
 from squall.scenarios.traces.writing import write_trace
@@ -79,16 +69,16 @@ def instants(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return written(tmp_path_factory.mktemp("scaling") / "instants.parquet", drawn()[0])
 
 
-def rows_of(trace: Path, horizon_ns: int = 2 * END_NS, seed: int = 3, **config: Any) -> Drawn:
+def rows_of(trace: Path, horizon_ns: int = 2 * END_NS, seed: int = 3, **config: Any) -> TracePart:
     """What `config` replays of a trace."""
     arrivals = TraceArrivals.model_validate({"kind": "trace", "file": str(trace), **config})
-    rows = join(list(TraceReplay(arrivals).parts(np.random.default_rng(seed), horizon_ns)))
-    assert (np.diff(rows.offset_ns) >= 0).all()
+    rows = arrivals.replay(np.random.default_rng(seed), horizon_ns).rows
+    assert (np.diff(rows.stamp_ns) >= 0).all()
     return rows
 
 
 def replayed(trace: Path, horizon_ns: int = 2 * END_NS, seed: int = 3, **config: Any) -> Offsets:
-    return rows_of(trace, horizon_ns, seed, **config).offset_ns
+    return rows_of(trace, horizon_ns, seed, **config).stamp_ns
 
 
 def thin(keep: float) -> dict[str, Any]:
@@ -130,7 +120,7 @@ def test_the_drawn_series_is_what_the_tests_take_it_for(trace: Path) -> None:
     offsets, sessions = drawn()
     rows = rows_of(trace)
     assert rows.session is not None
-    assert (rows.offset_ns == offsets).all()
+    assert (rows.stamp_ns == offsets).all()
     assert (rows.session == sessions).all()
     assert abs(offsets.size - 20 * END_NS / S) < 4 * (IDC * 20 * END_NS / S) ** 0.5
     assert_idc(offsets, S, IDC)
@@ -218,21 +208,21 @@ def test_thinning_by_session_keeps_the_bursts_inside_sessions(trace: Path) -> No
     kept = rows_of(trace, rate_scale={"kind": "thin-by-session", "keep": 0.25})
     assert kept.session is not None
     is_kept = np.isin(sessions, kept.session)
-    assert (kept.offset_ns == offsets[is_kept]).all()  # all of a session or nothing of it
+    assert (kept.stamp_ns == offsets[is_kept]).all()  # all of a session or nothing of it
     assert (kept.session == sessions[is_kept]).all()
     # kept sessions are binomial: n = 100,000, sd sqrt(n / 4 * 3 / 4) = 137
     n_sessions = np.unique(sessions).size
     n_kept = np.unique(kept.session).size
     assert abs(n_kept - n_sessions / 4) < 4 * (n_sessions * 0.25 * 0.75) ** 0.5
-    assert_idc(kept.offset_ns, S, IDC)
-    assert not is_idc(kept.offset_ns, S, 1 + 0.25 * (IDC - 1))  # which a random thinning would give
+    assert_idc(kept.stamp_ns, S, IDC)
+    assert not is_idc(kept.stamp_ns, S, 1 + 0.25 * (IDC - 1))  # which a random thinning would give
     assert not is_idc(replayed(trace, rate_scale=thin(0.25)), S, IDC)
-    assert kept_sessions(sessions, 1.0, 0).all()
+    assert kept_sessions(sessions, 1.0).all()
 
 
 def test_sessions_that_are_kept_are_dealt_to_all_workers_evenly() -> None:
     sessions = np.arange(80_000, dtype=np.int64) * 7
-    kept = sessions[kept_sessions(sessions, 0.125, 0)]
+    kept = sessions[kept_sessions(sessions, 0.125)]
     workers = workers_of("session", sessions, affinity_of(sessions, sessions), 8)
 
     def chi2(kept: Offsets) -> float:
@@ -248,9 +238,8 @@ def test_sessions_that_are_kept_are_dealt_to_all_workers_evenly() -> None:
 
 def test_rows_without_a_session_are_thinned_one_by_one() -> None:
     none = np.full(40_000, -1, np.int64)
-    is_kept = kept_sessions(none, 0.5, 0)
+    is_kept = kept_sessions(none, 0.5)
     assert abs(is_kept.sum() - 20_000) < 4 * 100  # sd sqrt(40,000 / 4) = 100
-    assert is_kept[100:].tolist() == kept_sessions(none[100:], 0.5, 100).tolist()
 
 
 def test_windows_at_once_keep_the_dispersion_and_add_their_rates(instants: Path) -> None:
@@ -327,34 +316,6 @@ def test_a_loop_has_the_same_count_in_every_period(instants: Path, tmp_path: Pat
     assert idc(rounds, S, 3 * END_NS)[0] == pytest.approx(idc(base, S)[0], rel=1e-12)
     # 2 gaps at the seams of 1.2 million: equal to 1e-5
     assert c2(rounds) == pytest.approx(c2(base), rel=1e-4)
-
-
-@given(st.integers(0, 300), st.integers(1, 4))
-@settings(max_examples=30)
-def test_draws_in_pieces_are_the_same_series(border: int, copies: int) -> None:
-    whole, pieces = (np.random.default_rng(9) for _ in range(2))
-    for draw in (
-        lambda rng, n: delays(rng, n, 3 * S),
-        lambda rng, n: copy_delays(rng, n, copies, 40 * S),
-        lambda rng, n: kept_by_chance(rng, n, 0.4),
-    ):
-        parts = [draw(pieces, border), draw(pieces, 300 - border)]
-        assert np.concatenate(parts).tolist() == draw(whole, 300).tolist()
-
-
-@given(st.integers(0, 20))
-@settings(max_examples=15)
-def test_bins_redrawn_in_pieces_are_the_same_series(n_first_bins: int) -> None:
-    offsets = drawn()[0][:400]
-    border = int(np.searchsorted(offsets, n_first_bins * S))
-    whole = Redraw.seeded(np.random.default_rng(1), 2.5, S, END_NS)
-    pieces = Redraw.seeded(np.random.default_rng(1), 2.5, S, END_NS)
-    placed, picked = whole.bins(offsets)
-    parts = [pieces.bins(offsets[:border]), pieces.bins(offsets[border:])]
-    assert np.concatenate([part[0] for part in parts]).tolist() == placed.tolist()
-    assert np.concatenate([parts[0][1], parts[1][1] + border]).tolist() == picked.tolist()
-    assert (offsets[picked] // S == placed // S).all()  # a request of the same bin
-    assert replace(whole, factor=1e-12).bins(offsets)[0].size == 0
 
 
 def test_copies_are_of_other_sessions_and_the_first_of_the_same() -> None:

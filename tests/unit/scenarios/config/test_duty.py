@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from squall.scenarios.config.duty import LEAST_ON_NS, LONGEST_PERIOD_NS, WHOLE, Duty, format_duty, parse_duty
 from squall.scenarios.config.profile import ProfileConfig
@@ -28,44 +26,6 @@ def test_a_duty_is_read_as_share_of_a_period_or_whole() -> None:
 def test_a_duty_that_is_written_is_read_again(duty: Duty) -> None:
     assert parse_duty(format_duty(duty)) == duty
     assert parse_duty(format_duty(WHOLE)) == WHOLE
-
-
-@pytest.mark.parametrize(
-    ("written", "told"),
-    [
-        ("200ms", "use on/period, such as 200ms/2s, or whole"),
-        (0.1, "use on/period"),
-        ("10ms/1s", "on for 10ms is below 20ms"),
-        ("1s/1s", "on is not shorter than the period 1s"),
-        ("2s/1s", "on is not shorter than the period 1s"),
-        ("1s/2m", "the period 2m is above 1m"),
-        ("1/2", "1"),
-    ],
-)
-def test_a_duty_that_cannot_be_is_refused(written: object, told: str) -> None:
-    with pytest.raises(ValidationError, match=told):
-        ProfileConfig(duty=written)
-
-
-@pytest.mark.parametrize(
-    ("kinds", "told"),
-    [
-        (["sync", "runtime"], "name kernels, copies or both"),
-        ([], "name kernels, copies or both"),
-        (["kernels", "kernels"], "kernels is named twice"),
-        (["kernels", "memory"], "Input should be"),
-        (["kernels", "graphs"], "Input should be"),  # CUPTI then ends a server whose graphs were there before
-    ],
-)
-def test_kinds_without_anything_on_the_gpu_are_refused(kinds: list[str], told: str) -> None:
-    with pytest.raises(ValidationError, match=told):
-        ProfileConfig(kernel_kinds=kinds)
-
-
-def test_two_profilers_of_one_cupti_cannot_both_be_required() -> None:
-    with pytest.raises(ValidationError, match="one has CUPTI at a time"):
-        ProfileConfig(nsys="required", kernels="required")
-    assert ProfileConfig(nsys="required", kernels="required", trace=("osrt",)).kernels == "required"
 
 
 def test_windows_lie_in_the_middle_of_each_whole_period() -> None:

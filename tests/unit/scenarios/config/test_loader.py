@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,7 +11,6 @@ from squall.scenarios.arrivals.replay import TraceArrivals
 from squall.scenarios.arrivals.stationary import PoissonArrivals
 from squall.scenarios.arrivals.varying import EnvelopeArrivals
 from squall.scenarios.config.loader import load_scenario, scenario_from_mapping
-from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.drafting import plan_scenario
 
@@ -133,7 +131,7 @@ def test_relative_paths_are_taken_from_the_folder_of_the_file(tmp_path: Path) ->
     arrivals = scenario.phases[0].arrivals
     assert isinstance(arrivals, TraceArrivals)
     assert arrivals.file == str(tmp_path / "trace.csv")
-    assert scenario.model.repository == str(tmp_path / "models")
+    assert scenario.models[0].model.repository == str(tmp_path / "models")
 
 
 def test_a_relative_path_of_an_override_is_taken_from_the_current_folder(
@@ -162,107 +160,3 @@ def test_parts_that_an_alias_shares_are_changed_apart(tmp_path: Path) -> None:
     assert isinstance(one.arrivals, PoissonArrivals)
     assert isinstance(two.arrivals, PoissonArrivals)
     assert (one.arrivals.rate_hz, two.arrivals.rate_hz) == (1.0, 9.0)
-
-
-NESTED = """
-name: nested
-seed: 1
-model: {name: head}
-clients: {rows: {kind: empirical, file: rows.csv, size: tokens, max: 8}}
-phases:
-  - name: burst
-    kind: measure
-    duration: 9s
-    arrivals:
-      kind: superpose
-      parts:
-        - {kind: poisson, rate: 1/s}
-        - {kind: clients, rate: 2/s, clients: 5, zipf: 1, cv: 2}
-        - {kind: trace, file: trace.csv}
-        - kind: concatenate
-          parts:
-            - {duration: 2s, arrivals: {kind: envelope, rate: 1/s, shape: {kind: trace, file: shape.csv}}}
-            - {duration: 1s, arrivals: {kind: gamma, rate: 1/s, cv: 2}}
-  - {name: end, kind: drain, duration: 1s}
-"""
-
-
-@pytest.fixture
-def nested(tmp_path: Path) -> Path:
-    path = tmp_path / "s.yaml"
-    path.write_text(NESTED)
-    return path
-
-
-def value_at(scenario: Scenario, path: tuple[str | int, ...]) -> Any:
-    here: Any = scenario.to_mapping()["phases"][0]["arrivals"]
-    for part in path:
-        here = here[part]
-    return here
-
-
-@pytest.mark.parametrize(
-    ("override", "path", "value"),
-    [
-        ("parts.0.rate=7/s", ("parts", 0, "rate"), "7/s"),
-        ("parts[0].rate=7/s", ("parts", 0, "rate"), "7/s"),
-        ("parts.1.clients=7", ("parts", 1, "clients"), 7),
-        ("parts.1.zipf=0.5", ("parts", 1, "zipf"), 0.5),
-        ("parts.2.rate_scale={kind: thin, keep: 0.5}", ("parts", 2, "rate_scale", "keep"), 0.5),
-        ("parts.2.time_scale=1/60", ("parts", 2, "time_scale"), "1/60"),
-        ("parts.3.parts.0.duration=7s", ("parts", 3, "parts", 0, "duration"), "7s"),
-        ("parts.3.parts.0.arrivals.rate=7/s", ("parts", 3, "parts", 0, "arrivals", "rate"), "7/s"),
-        ("parts.3.parts.0.arrivals.shape.bin=7s", ("parts", 3, "parts", 0, "arrivals", "shape", "bin"), "7s"),
-        ("parts[3].parts[1].arrivals.cv=1.5", ("parts", 3, "parts", 1, "arrivals", "cv"), 1.5),
-        ("parts.0={kind: constant, rate: 7/s}", ("parts", 0, "kind"), "constant"),
-    ],
-)
-def test_an_override_reaches_a_part_however_deep(
-    nested: Path, override: str, path: tuple[str | int, ...], value: object
-) -> None:
-    before, after = (
-        load_scenario(nested, changes) for changes in ([], [f"phases.burst.arrivals.{override}"])
-    )
-    assert value_at(after, path) == value
-    assert before != after
-
-
-@pytest.mark.parametrize(
-    ("override", "problem"),
-    [
-        ("parts.0.rat=7/s", "phases[0].arrivals.parts[0].rat: unknown key, did you mean 'rate'?"),
-        ("parts.0.cv=7", "phases[0].arrivals.parts[0].cv: unknown key, allowed are kind, rate"),
-        ("parts.1.client=7", "phases[0].arrivals.parts[1].client: unknown key, did you mean 'clients'?"),
-        (
-            "parts.3.parts.0.arrivals.shape.bim=7s",
-            "phases[0].arrivals.parts[3].parts[0].arrivals.shape.bim: unknown key, did you mean 'bin'?",
-        ),
-        ("parts.3.parts.0.rate=7/s", "phases[0].arrivals.parts[3].parts[0].rate: unknown key"),
-        ("parts.9.rate=7/s", "phases[0].arrivals.parts has no item '9', there are 0 to 3"),
-        ("parts.x.rate=7/s", "phases[0].arrivals.parts has no item 'x', there are 0 to 3"),
-    ],
-)
-def test_a_part_or_key_that_is_not_there_is_refused_with_its_place(
-    nested: Path, override: str, problem: str
-) -> None:
-    with pytest.raises(ScenarioError) as caught:
-        load_scenario(nested, [f"phases.burst.arrivals.{override}"])
-    assert str(caught.value).startswith(f"--set phases.burst.arrivals.{override}: {problem}")
-    assert "\n" not in str(caught.value)
-
-
-def test_files_in_parts_shapes_and_rows_are_taken_from_the_folder_of_the_file(nested: Path) -> None:
-    scenario, folder = load_scenario(nested), nested.parent
-    assert value_at(scenario, ("parts", 2, "file")) == str(folder / "trace.csv")
-    shape = ("parts", 3, "parts", 0, "arrivals", "shape", "file")
-    assert value_at(scenario, shape) == str(folder / "shape.csv")
-    assert scenario.to_mapping()["clients"]["rows"]["file"] == str(folder / "rows.csv")
-
-
-def test_a_fault_in_a_part_is_one_line_with_its_place(nested: Path) -> None:
-    nested.write_text(NESTED.replace("cv: 2}}", "cv: 9}}"))
-    with pytest.raises(ScenarioError) as caught:
-        load_scenario(nested)
-    place = "phases[0].arrivals.parts[3].parts[1].arrivals"
-    assert str(caught.value).startswith(f"{nested}: {place}: gaps with cv² 81 are above 10")
-    assert "\n" not in str(caught.value)

@@ -64,7 +64,7 @@ def test_a_relative_file_is_taken_from_the_current_folder(
         (3, {}, "scenario: a file, a mapping or a Scenario, not a int"),
         (None, {}, "scenario: a file, a mapping or a Scenario, not a NoneType"),
         ("gone.yaml", {}, "gone.yaml: no such scenario file"),
-        ({}, {}, "scenario: name: missing, it must be given (and 2 more)"),
+        ({}, {}, "scenario: name: missing, it must be given (and 1 more)"),
         (DEMO, {"phases.bursts.duration": "3s"},
          "phases.bursts.duration='3s': phases has no item 'bursts', did you mean 'burst'?"),
         (DEMO, {"sed": 3}, "sed=3: sed: unknown key, did you mean 'seed'?"),

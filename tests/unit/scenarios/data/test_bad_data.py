@@ -197,7 +197,7 @@ def test_a_folder_is_no_file_and_no_file_a_folder(tmp_path: Path, form: str, is_
 
 
 def test_json_whose_entry_does_not_end_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("squall.scenarios.data.jsondata.LARGEST_ENTRY_CHARACTERS", 2**20)
+    monkeypatch.setattr("squall.scenarios.traces.documents.LARGEST_ENTRY_CHARACTERS", 2**20)
     (tmp_path / "a.json").write_text('{"data": [{"A": [' + "1, " * 2**21)
     with pytest.raises(ScenarioError, match="row 1: no entry ends within 1 MiB"):
         open_data(DataConfig(path=str(tmp_path / "a.json")))

@@ -155,12 +155,12 @@ def test_a_trace_may_name_them_by_a_key_of_the_data(tmp_path: Path, trace: Path)
         (
             None,
             None,
-            "the trace's column 'prompt' says 4 in a request, and of {path} it has the entries 0 to 3",
+            "the trace's column 'prompt' says 4 in a request, and {path} has 4 entries, 0 to 3",
         ),
         (
             [4, 2, 0, 1],
             "key",
-            "the trace's column 'prompt' says 3 in a request, and of {path} 4 entries have keys, 0",
+            "the trace's column 'prompt' says 3 in a request, and {path} has 4 entries, 0 to 4",
         ),
         ([4, 2, 0, 2], "key", "{path}: row 4: the key 2 of 'key' stands there a second time"),
         ([0.5] * 4, "key", "{path}: row 1: 'key' is no whole number, and was to be a key"),

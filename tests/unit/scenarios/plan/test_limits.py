@@ -93,22 +93,18 @@ def test_a_curve_of_billions_of_pieces_is_refused(keys: dict[str, Any]) -> None:
         planned(envelope(**keys))
 
 
-def test_the_shape_of_a_trace_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_looped_trace_and_the_shape_of_one_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "one.txt").write_text("5\n")
     shape = {"kind": "trace", "file": str(tmp_path / "one.txt"), "loop": True, "length": "1us"}
     with pytest.raises(ScenarioError, match="bins of the shape are too short"):
         planned(envelope(shape={**shape, "bin": "1ns"}))
-    monkeypatch.setattr("squall.scenarios.arrivals.varying.MOST_DRAWN", 10_000)
-    with pytest.raises(ScenarioError, match=r"the shape's trace has more than 10,000 arrivals"):
+    monkeypatch.setattr("squall.scenarios.arrivals.process.MOST_DRAWN", 10_000)
+    with pytest.raises(ScenarioError, match=r"one\.txt: 10,000,000 arrivals are more than a plan takes"):
         planned(envelope(shape=shape))
-
-
-def test_a_looped_trace_inside_parts_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "one.txt").write_text("5\n")
-    trace = {"kind": "trace", "file": str(tmp_path / "one.txt"), "loop": True, "length": "1us"}
-    monkeypatch.setattr("squall.scenarios.arrivals.replay.LARGEST_DRAW", 10_000)
-    with pytest.raises(ScenarioError, match=r"replays more than 10,000 arrivals"):
-        config_of(trace).draw(np.random.default_rng(0), 10 * S)
+    with pytest.raises(ScenarioError, match=r"one\.txt: 10,000,000 arrivals are more than a plan takes"):
+        config_of({**shape, "kind": "trace"}).draw(np.random.default_rng(0), 10 * S)
 
 
 def test_a_part_of_a_concatenation_counts_for_its_own_time() -> None:

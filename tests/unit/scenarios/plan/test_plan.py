@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from squall.scenarios.arrivals.replay import TraceReplay
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
@@ -334,8 +333,8 @@ def test_the_digest_is_that_of_the_formula() -> None:
 def test_a_plan_of_many_pieces_is_drawn_checked_and_digested_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = {"kind": "constant", "value": 3}
     whole = plan_scenario(scenario(rows=rows, payload_variants=1))
-    for module in ("drafting", "growing"):
-        monkeypatch.setattr(f"squall.scenarios.plan.{module}.PIECE_ROWS", 16)
+    monkeypatch.setattr("squall.scenarios.plan.growing.PIECE_ROWS", 16)
+    monkeypatch.setattr("squall.scenarios.plan.drafting.pieces", lambda columns: pieces(columns, 16))
     monkeypatch.setattr("squall.scenarios.plan.plan.pieces", lambda columns: pieces(columns, 16))
     assert_same(plan_scenario(scenario(rows=rows, payload_variants=1)), whole)
     assert_same(merge(deal(whole, 3)), whole)
@@ -394,17 +393,8 @@ def test_a_trace_that_changes_between_two_phases_is_refused(
         mapping["phases"][index]["arrivals"] = {"kind": "trace", "file": str(path)}
     replayed = scenario_from_mapping(mapping, "test")
     assert len(plan_scenario(replayed)) == 10 + 2 + 2
-    made = 0
-
-    class Touching(TraceReplay):
-        def __init__(self, *arguments: Any) -> None:
-            nonlocal made
-            made += 1
-            if made == 2:
-                path.write_text("0\n1\n2\n")
-            super().__init__(*arguments)
-
-    monkeypatch.setattr("squall.scenarios.arrivals.replay.TraceReplay", Touching)
+    states = iter([(0, 0, 0, 0)] * 2 + [(0, 0, 1, 0)] * 2)  # before and after each of the two reads
+    monkeypatch.setattr("squall.scenarios.arrivals.replay.file_state", lambda _: next(states))
     with pytest.raises(ScenarioError, match=r"trace\.txt: the trace changed while it was read"):
         plan_scenario(replayed)
 

@@ -112,6 +112,15 @@ def test_a_file_of_more_rows_than_any_trace_is_refused(
         read_trace(table)
 
 
+def test_a_session_that_is_no_unicode_is_a_session(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    users = enumerate(["\\ud800", "\\ud800", "a"])
+    path.write_text("".join(f'{{"timestamp": {place}, "user": "{user}"}}\n' for place, user in users))
+    session = read_trace(path).session
+    assert session is not None
+    assert session[0] == session[1] != session[2]
+
+
 @pytest.mark.parametrize(
     "format", [None, "csv", "lines", "parquet", "servegen", "common-log", "fixed-schedule"]
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -28,57 +28,42 @@ def trace_file(name: str) -> Path:
 
 
 def table_rows(path: Path) -> Iterator[dict[str, str]]:
+    """Each row with the texts of its cells, numbers of JSON as they are written."""
     with gzip.open(path, "rt") as file:
-        yield from csv.DictReader(file)
+        if ".jsonl" in path.name:
+            yield from (json.loads(line, parse_int=str, parse_float=str) for line in file)
+        else:
+            yield from csv.DictReader(file)
 
 
-def test_azure_llm_is_read_to_its_100_ns() -> None:
-    path = trace_file("azure_llm_conv_2023.csv.gz")
-    part = read_trace(path)
-    stamps = []
-    rows = list(table_rows(path))
-    for row in rows:
-        whole, _, ticks = row["TIMESTAMP"].partition(".")
-        seconds = datetime.strptime(whole, "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC).timestamp()
-        stamps.append(int(seconds) * S + int(ticks) * 100)
-    assert open_trace(path).format == "azure-llm"
-    assert len(part) == 19_366
-    assert part.stamp_ns.tolist() == stamps
-    for name in ("ContextTokens", "GeneratedTokens"):
-        assert part.sizes[name].tolist() == [int(row[name]) for row in rows]
+def azure_ns(row: dict[str, str]) -> int:
+    whole, _, ticks = row["TIMESTAMP"].partition(".")
+    at = datetime.strptime(whole, "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
+    return int(at.timestamp()) * S + int(ticks) * 100
 
 
-def test_mooncake_is_read_to_its_ms() -> None:
-    path = trace_file("mooncake_conversation_fast25.jsonl.gz")
-    part = read_trace(path)
-    with gzip.open(path, "rt") as file:
-        rows = [json.loads(line, parse_int=Decimal) for line in file]
-    assert open_trace(path).format == "mooncake"
-    assert len(part) == 12_031
-    assert part.stamp_ns.tolist() == [int(row["timestamp"] * 1_000_000) for row in rows]
-    for name in ("input_length", "output_length"):
-        assert part.sizes[name].tolist() == [int(row[name]) for row in rows]
-
-
-def test_nasa_requests_are_read_with_clients_and_bytes() -> None:
-    path = trace_file("nasa_http_1995-08-01.csv.gz")
+@pytest.mark.parametrize(("name", "format", "n_rows", "stamp_ns", "sizes"), [
+    ("azure_llm_conv_2023.csv.gz", "azure-llm", 19_366, azure_ns, ("ContextTokens", "GeneratedTokens")),
+    ("mooncake_conversation_fast25.jsonl.gz", "mooncake", 12_031, lambda row: int(Decimal(row["timestamp"]) * 10**6),
+     ("input_length", "output_length")),
+    ("nasa_http_1995-08-01.csv.gz", "csv", 30_969, lambda row: int(row["unix_time"]) * S, ("bytes",)),
+    ("nasa_http_1995-07-13_counts.csv.gz", "counts", 134_203, lambda row: int(row["second"]) * S, ()),
+])  # fmt: skip
+def test_every_row_is_as_the_file_has_it(
+    name: str, format: str, n_rows: int, stamp_ns: Callable[[dict[str, str]], int], sizes: tuple[str, ...]
+) -> None:
+    path = trace_file(name)
     part = read_trace(path)
     rows = list(table_rows(path))
-    assert len(part) == 30_969
-    assert part.stamp_ns.tolist() == [int(row["unix_time"]) * S for row in rows]
-    assert part.sizes["bytes"].tolist() == [int(row["bytes"]) for row in rows]
-    assert part.session is not None
-    assert part.session.tolist() == [session_number(row["client_id"]) for row in rows]
-    assert np.unique(part.session).size == 2_365
-
-
-def test_nasa_counts_are_expanded_at_the_start_of_their_second() -> None:
-    path = trace_file("nasa_http_1995-07-13_counts.csv.gz")
-    part = read_trace(path)
-    expected = [int(row["second"]) * S for row in table_rows(path) for _ in range(int(row["count"]))]
-    assert open_trace(path).tick_ns == S
-    assert len(part) == 134_203
-    assert part.stamp_ns.tolist() == expected
+    assert open_trace(path).format == format
+    assert len(part) == n_rows
+    assert part.stamp_ns.tolist() == [stamp_ns(row) for row in rows for _ in range(int(row.get("count", 1)))]
+    assert {size: part.sizes[size].tolist() for size in sizes} == {
+        size: [int(row[size]) for row in rows] for size in sizes
+    }
+    if "client_id" in rows[0]:
+        assert part.session is not None
+        assert part.session.tolist() == [session_number(row["client_id"]) for row in rows]
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from squall.scenarios.errors import ScenarioError
-from squall.scenarios.traces.formats import FORMATS, TraceFormat
+from squall.scenarios.traces.formats import FORMATS
 from squall.scenarios.traces.parts.options import NS_PER_UNIT, TraceOptions, TraceUnit
 from squall.scenarios.traces.parts.part import PART_ROWS, join_parts, session_number, session_text
 from squall.scenarios.traces.reading import open_trace, read_trace
@@ -45,9 +45,8 @@ def write_case(folder: Path, case: Case, suffix: str) -> tuple[Path, TraceOption
     return write(folder, data, f"trace{suffix}"), TraceOptions(**options)
 
 
-def test_every_format_is_in_the_table_and_has_an_example() -> None:
-    assert sorted(format.name for format in FORMATS) == sorted(get_args(TraceFormat))
-    assert {case.get("format", "csv") for case in CASES["read"]} | ELSEWHERE == set(get_args(TraceFormat))
+def test_every_format_has_an_example() -> None:
+    assert {case.get("format", "csv") for case in CASES["read"]} | ELSEWHERE == {*FORMATS}
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
@@ -60,10 +59,8 @@ def test_a_file_is_recognised_and_read_exactly(tmp_path: Path, case: Case, suffi
         part = join_parts(list(reader))
         assert part.stamp_ns.tolist() == case["stamp_ns"]
         assert part.stamp_ns.dtype == np.int64
-        assert reader.repaired == case.get("repaired", {})  # counted anew, not on top
     assert {name: values.tolist() for name, values in part.sizes.items()} == case.get("sizes", {})
     assert reader.size_names == tuple(part.sizes)
-    assert reader.has_sessions == ("sessions" in case)
     sessions = None if part.session is None else part.session.tolist()
     assert sessions == ([session_number(text) for text in case["sessions"]] if "sessions" in case else None)
 
@@ -79,18 +76,6 @@ def test_a_fault_is_one_line_with_file_row_and_mend(tmp_path: Path, case: Case, 
     assert text.startswith(f"{path}: {case['error']}")
 
 
-@pytest.mark.parametrize("unit", get_args(TraceUnit))
-def test_a_stated_unit_holds_for_every_plain_format(tmp_path: Path, unit: TraceUnit) -> None:
-    pq.write_table(pa.table({"timestamp": [3, 7]}), tmp_path / "a.parquet")
-    write(tmp_path, "3\n7\n")
-    write(tmp_path, "timestamp,n\n3,1\n7,1\n", "a.csv")
-    write(tmp_path, '{"timestamp": 3}\n{"timestamp": 7}\n', "a.jsonl")
-    for path in tmp_path.iterdir():
-        reader = open_trace(path, TraceOptions(unit=unit))
-        assert reader.unit == unit
-        assert next(iter(reader)).stamp_ns.tolist() == [3 * NS_PER_UNIT[unit], 7 * NS_PER_UNIT[unit]]
-
-
 def test_a_session_number_is_63_bits_of_blake2b_and_survives_its_text() -> None:
     # blake2b with 8 bytes of "a", computed with coreutils: printf a | b2sum -l 64
     assert session_number("a") == 0x40F89E395B66422F & (2**63 - 1)
@@ -98,11 +83,7 @@ def test_a_session_number_is_63_bits_of_blake2b_and_survives_its_text() -> None:
     assert session_text(session_number("")) == ""
 
 
-def test_counts_state_the_width_of_their_bin(tmp_path: Path) -> None:
-    assert open_trace(write(tmp_path, "second,count\n0,3\n60,2\n120,0\n")).tick_ns == 60 * S
-    assert open_trace(write(tmp_path, "second,count\n0,3\n")).tick_ns == S
-    bare = write(tmp_path, "0,1\n5,2\n")
-    assert read_trace(bare, TraceOptions(format="counts")).stamp_ns.tolist() == [0, 5 * S, 5 * S]
+def test_counts_of_more_than_a_part_are_all_there(tmp_path: Path) -> None:
     many = read_trace(write(tmp_path, f"second,count\n7,{PART_ROWS + 3}\n8,1\n"))
     assert len(many) == PART_ROWS + 4
     assert many.stamp_ns[-2:].tolist() == [7 * S, 8 * S]
@@ -155,7 +136,7 @@ def test_a_column_of_any_type_of_time_is_read(
     st.sampled_from([("lines", "{}\n"), ("jsonl", '{{"timestamp": {}}}\n'), ("csv", "{},x\n")]),
 )
 def test_a_number_is_cut_to_ns_and_never_rounded(
-    tmp_path: Path, numbers: list[Decimal], unit: TraceUnit, form: tuple[TraceFormat, str]
+    tmp_path: Path, numbers: list[Decimal], unit: TraceUnit, form: tuple[str, str]
 ) -> None:
     format, row = form
     head = "timestamp,who\n" if format == "csv" else ""

@@ -19,6 +19,7 @@ from squall.actors.sampling.gpu.source import (
     temperatures_c,
 )
 from squall.analysis.schema import arrow_schema
+from squall.scenarios.records import GpuUse
 from tests.unit.actors.fake_nvml import FakeGpu, FakeMig, FakeNvml
 
 MS = 1_000_000
@@ -320,7 +321,10 @@ def test_processes_without_samples_of_their_use_keep_their_memory(bench: Bench, 
 
 def test_what_each_gpu_does_at_a_moment_is_none_where_it_is_not_told(bench: Bench) -> None:
     bench.nvml(FakeGpu(values=values(processes=[process(9), process(7)])), FakeGpu(uuid="GPU-1"))
-    assert gpu_uses() == [("GPU-0", 0.7, 5 << 30, (7, 9)), ("GPU-1", None, None, None)]
+    assert gpu_uses() == [
+        GpuUse(uuid="GPU-0", util=0.7, memory_used_bytes=5 << 30, processes=(7, 9)),
+        GpuUse(uuid="GPU-1"),
+    ]
 
 
 def test_a_missing_driver_is_said_in_nvmls_words(bench: Bench) -> None:

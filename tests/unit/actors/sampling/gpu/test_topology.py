@@ -9,7 +9,7 @@ import pynvml
 import pytest
 
 from squall.actors.sampling.gpu.source import gpu_places
-from squall.actors.sampling.gpu.topology import GpuPlace
+from squall.scenarios.records import GpuPlace
 from tests.unit.actors.fake_nvml import FakeGpu, FakeNvml
 
 
@@ -32,15 +32,20 @@ def test_two_gpus_on_two_numa_nodes(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         (tmp_path / name / "numa_node").write_text(f"{node}\n")
     across = "across NUMA nodes"
     assert gpu_places(tmp_path) == [
-        GpuPlace("GPU-a", 5, 16, 0, (0, 1), 4, {"GPU-b": across}),
-        GpuPlace("GPU-b", 5, 16, 1, (2, 3), 4, {"GPU-a": across}),
+        GpuPlace(
+            uuid=uuid, pcie_generation=5, pcie_lanes=16, numa_node=node, cores=cores, n_nvlinks=4, ways=ways
+        )
+        for uuid, node, cores, ways in (
+            ("GPU-a", 0, (0, 1), {"GPU-b": across}),
+            ("GPU-b", 1, (2, 3), {"GPU-a": across}),
+        )
     ]
     assert nvml.n_inits == 0
 
 
 def test_what_a_gpu_does_not_tell_is_not_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(FakeGpu()))
-    assert gpu_places(tmp_path) == [GpuPlace("GPU-0", None, None, None, None, None, {})]
+    assert gpu_places(tmp_path) == [GpuPlace(uuid="GPU-0")]
 
 
 @pytest.mark.parametrize("told", ["-1", "none"])

@@ -20,7 +20,7 @@ from squall.analysis.compare.pairs.words import answer, lines, markdown
 from squall.analysis.compare.run_figures import Reading
 from squall.analysis.render.decision_page import page_html
 from squall.analysis.tables.manifest import DataFacts, Manifest
-from squall.analysis.tables.sealed import SealedVerdict
+from squall.analysis.tables.sealed import Verdict
 from squall.scenarios.errors import ScenarioError
 from tests.compared_runs import Shape, pairs_of, side_run
 from tests.overhead_runs import LENGTH_NS, START_NS, table, write_run
@@ -382,7 +382,7 @@ def warmed(parent: Path, is_answered: bool, response_bytes: int) -> Answers:
     )
     store.append("requests", table("requests", rows))
     store.flush()
-    store.seal(SealedVerdict(status="VALID", reasons=()))
+    store.seal(Verdict(status="VALID", reasons=()))
     return read_side_run(store.run_dir).answers
 
 

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from squall.cluster import cli
-from squall.cluster.commands.decisions.sweeps import sweeper
+from squall.cluster.commands.decisions import sweeper
 from tests.sweep_runs import FakeRuns, write_experiment
 
 
@@ -50,7 +50,7 @@ def test_a_dry_run_runs_nothing_and_writes_nothing(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("changes", "options", "line"),
     [
-        ({"matrix": {}}, (), "matrix: is empty, it names key paths and their values"),
+        ({"matrix": {}}, (), "matrix: {} has too few entries, the least are 1"),
         ({}, ("--resume", "nowhere"), "nowhere: holds no sweep: sweep.jsonl: no such file or directory"),
         (
             {},

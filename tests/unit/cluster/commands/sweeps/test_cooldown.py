@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from squall.cluster.commands.decisions.sweeps.cooldown import Cooldown
+from squall.cluster.commands.decisions.cooldown import Cooldown
 from squall.cluster.progress import Screen
-from squall.scenarios.experiments.file import CooldownConfig
+from squall.scenarios.experiment import CooldownConfig
 
 
 @dataclass

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from squall.cluster.commands.decisions.sweeps.journal import FILE
+from squall.cluster.commands.decisions.sweep_journal import FILE
 from squall.cluster.interrupts import Interrupts
 from tests.sweep_runs import FakeRuns, comparable, load, sweep, write_experiment
 
@@ -25,7 +25,7 @@ INVALID_AT = 3
 _CHILD = """
 import os, signal, sys
 from pathlib import Path
-from squall.scenarios.experiments.experiment import load_experiment
+from squall.scenarios.experiment import load_experiment
 from tests.sweep_runs import FakeRuns, sweep
 
 out, experiment, kill_at, invalid_at = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from squall.cluster.commands.decisions.sweeps.rehearsal import rehearse
-from squall.cluster.commands.decisions.sweeps.sweeper import Asked, run_sweep
+from squall.cluster.commands.decisions.sweep_rehearsal import rehearse
+from squall.cluster.commands.decisions.sweeper import Asked, run_sweep
 from squall.cluster.interrupts import Interrupts
 from squall.scenarios.errors import ScenarioError
 from tests.sweep_runs import SITE, FakeRuns, load, sweep

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from squall.cluster.commands.decisions.sweeps import site
-from squall.cluster.commands.decisions.sweeps.site import this_site
+from squall.cluster.commands.decisions import site
+from squall.cluster.commands.decisions.site import this_site
 
 GPUS = ("580.1", ("NVIDIA H100", "NVIDIA H100"))
 

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from squall.analysis.experiments.rows import DONE, FAILED, INVALID
-from squall.cluster.commands.decisions.sweeps.journal import FILE
-from squall.cluster.commands.decisions.sweeps.rehearsal import rehearse
+from squall.cluster.commands.decisions.sweep_journal import FILE
+from squall.cluster.commands.decisions.sweep_rehearsal import rehearse
 from squall.scenarios.errors import ClusterError, ScenarioError, StoreError, TargetError
 from tests.sweep_runs import (
     OTHER_SITE,
@@ -396,7 +396,7 @@ def test_the_same_cell_on_another_host_or_version_is_another_run() -> None:
 
 def test_a_failed_quantile_is_infinite_in_the_tables_and_no_number_in_json(tmp_path: Path) -> None:
     def broken(scenario: Any, _: int) -> Any:
-        if scenario.model.max_batch_size == 8:
+        if scenario.models[0].model.max_batch_size == 8:
             return figures(throughput_hz=10.0, n_failed=60, p95_ns=5e6, infinite=("p95_ns", "p99_ns"))
         return figures(1e6 * (5 + scenario.seed))
 

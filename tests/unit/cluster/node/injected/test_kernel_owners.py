@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from squall.analysis.steps.holders import AMBIGUOUS, FEWEST, UNHELD
+from squall.analysis.join.holders import AMBIGUOUS, FEWEST, UNHELD
 from squall.cluster.node.injected.kernel_owners import (
     Instance,
     Int64s,

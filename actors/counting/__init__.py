@@ -1,1 +1,0 @@
-"""What a worker counts beside its records: late requests, and what it uses itself."""

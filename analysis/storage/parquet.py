@@ -1,0 +1,51 @@
+"""Parquet files, of this run or of somebody else's: opened, read whole, named for DuckDB."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+
+def parquet_file(path: Path) -> pq.ParquetFile:
+    """The file, its footer read. Text is read by dictionary, also where it stands plain: a long one of many rows is
+    held once. Raises OSError, pa.ArrowException."""
+    metadata = pq.read_metadata(path)
+    return pq.ParquetFile(path, metadata=metadata, read_dictionary=_plain_texts(metadata))
+
+
+def rows_of(path: Path, columns: list[str] | None = None, keeps: pc.Expression | None = None) -> pa.Table:
+    """Its rows, those that `keeps` is true of. Raises OSError, pa.ArrowException."""
+    if keeps is None:
+        with parquet_file(path) as file:
+            return file.read(columns=columns)
+    texts = _plain_texts(pq.read_metadata(path))
+    return pq.read_table(path, columns=columns, filters=keeps, partitioning=None, read_dictionary=texts)
+
+
+def _plain_texts(metadata: pq.FileMetaData) -> list[str]:
+    """Columns of plain text that can be read by dictionary: not differences, as DuckDB writes some of ours."""
+    texts = {field.name for field in metadata.schema.to_arrow_schema() if field.type == pa.string()}
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    return [
+        name
+        for i in range(metadata.num_columns)
+        if (name := metadata.schema.column(i).path) in texts
+        and not any(one.startswith("DELTA") for group in groups for one in group.column(i).encodings)
+    ]
+
+
+def read_parquet(paths: Iterable[Path]) -> str:
+    """SQL that reads the files as one table, and no others: a folder above them may bear a name that DuckDB would take
+    for a pattern, or for a column, as `model=x`."""
+    quoted = ", ".join(literal(re.sub(r"[*?[]", r"[\g<0>]", str(path))) for path in paths)
+    return f"read_parquet([{quoted}], hive_partitioning = false)"
+
+
+def literal(text: str) -> str:
+    """`text` as an SQL string."""
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,227 @@
+"""A run as its checks look at it: its requests, its samples, and what is made of them once for several checks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from squall.analysis.clocks.timeline import RunPhase, measure_spans
+from squall.analysis.limits import LIMITS
+from squall.analysis.locust.named_rows import RowsByName, rows_by_name
+from squall.analysis.locust.users import is_locust_load, users_of_run
+from squall.analysis.requests.closed_loop import UserTime
+from squall.analysis.requests.failures import failures_of, is_cut, is_lost, is_unreached
+from squall.analysis.requests.requests import Requests, rows_in
+from squall.analysis.requests.stimulus import Stimulus, sends_of, verify
+from squall.analysis.statistics.order_statistics import rank_value
+from squall.analysis.storage.store import RunStore
+from squall.analysis.tables.manifest import Manifest
+from squall.analysis.tables.sealed import CheckResult, Failures
+from squall.analysis.verdict.check import SENDS, Check
+from squall.analysis.verdict.cpu_shares import CpuShares, cpu_shares, in_flight_by_node, programs_of
+from squall.analysis.verdict.gpu_shares import BATCH_COLUMNS, GpuShares, GpuTables, gpu_shares
+from squall.analysis.verdict.lag_parts import JUDGED, LagPart, lag_parts
+
+HUB_LAG_NS = 5_000_000
+"""Locust: lag that is always allowed, in place of `lag_ns`: its hub has coarse timers and runs all users in turn. Ten
+users at 2 % CPU had 1.6 ms (FastHttpUser) and 3.6 ms (HttpUser) at the p95, sixty at 37 % had 8.3 ms, three hundred at
+81 % 89 ms (Locust 2.47.0, a shared host with 2 cores, 2026-11-26)."""
+
+
+@dataclass(frozen=True, eq=False)
+class LocustRecord:
+    """What is known of Locust beside its requests; None where the table is absent."""
+
+    samples: pa.Table | None
+    rows: RowsByName | None
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """What was sampled beside the requests; None where the table is absent."""
+
+    workers: pa.Table | None = None
+    hosts: pa.Table | None = None
+    cpus: pa.Table | None = None
+    locust: LocustRecord | None = None
+    """Of the whole run, of one whose load was Locust's."""
+    gpus: GpuTables = field(default_factory=GpuTables)
+    """Of the whole run: what the GPUs do by themselves shows where no load is."""
+
+    @classmethod
+    def read(cls, store: RunStore) -> Samples:
+        """Those of a run; nothing of the use of GPUs where these were not sampled."""
+
+        def read(name: str, *columns: str) -> pa.Table | None:
+            return store.read(name, list(columns) or None) if store.has(name) else None
+
+        locust = None
+        if is_locust_load(store.manifest):
+            rows = rows_by_name(store) if store.has("requests") else None
+            locust = LocustRecord(read("locust_samples"), rows)
+        gpus = GpuTables()
+        if store.has("gpu_samples"):
+            gpus = GpuTables(
+                read(
+                    "gpu_samples",
+                    *("phase", "node", "gpu_uuid", "mig_instance", "t_ns", "interval_ns", "sm_util", "util"),
+                ),
+                read("gpu_processes"),
+                read("batches", *BATCH_COLUMNS),
+                read("triton_samples", "phase", "server", "model", "success_ns"),
+            )
+        return cls(read("worker_samples"), read("host_samples"), read("cpu_samples"), locust, gpus)
+
+    @property
+    def locust_users(self) -> pa.Table | None:
+        """All of `locust_samples`; None where the table is absent."""
+        return self.locust.samples if self.locust is not None else None
+
+
+class AllowedLag(NamedTuple):
+    """Of a phase: what its latency p50 allows to a median lag, and its p95 to a p95 of lags."""
+
+    p50_ns: int
+    p95_ns: int
+
+
+@dataclass(eq=False)
+class RunView:
+    """The measure phases of a run, for the checks; `cpus` and `gpus`: `run_shares` and `run_gpus` of it."""
+
+    everything: Requests
+    samples: Samples
+    manifest: Manifest
+    stimuli: Sequence[Stimulus]
+    """Of the phases that have arrivals: others have nothing to deliver."""
+    cpus: Sequence[CpuShares]
+    gpus: Sequence[GpuShares]
+    results: list[tuple[Check, CheckResult]] = field(default_factory=list)
+    """Of the checks so far, in their order."""
+
+    @cached_property
+    def spans(self) -> Sequence[RunPhase]:
+        """The measure phases."""
+        return measure_spans(self.manifest)
+
+    @cached_property
+    def measured(self) -> Requests:
+        """The requests of the measure phases."""
+        return self.everything.in_phases([span.name for span in self.spans])
+
+    @cached_property
+    def by_phase(self) -> dict[str, Requests]:
+        """The requests of each measure phase, where there are several."""
+        if len(self.spans) < 2:
+            return {}
+        return {span.name: self.measured.in_phases([span.name]) for span in self.spans}
+
+    @cached_property
+    def workers(self) -> pa.Table | None:
+        """Samples of the workers in the measure phases; None without any."""
+        found = rows_in(self.samples.workers, [span.name for span in self.spans])
+        return found if found is not None and found.num_rows else None
+
+    @cached_property
+    def failures(self) -> Failures:
+        """Of the measured requests."""
+        return failures_of(self.measured, self.manifest.scenario)
+
+    @cached_property
+    def n_unsent(self) -> int:
+        """Measured arrivals never sent for the client's sake."""
+        own = self.measured
+        return int((~own.is_sent & ~is_unreached(own) & ~is_lost(own) & ~is_cut(own)).sum())
+
+    @cached_property
+    def users(self) -> UserTime | None:
+        """Where the time of the users of a closed loop went; None of an open one, and where it is not known."""
+        if self.everything.is_open:
+            return None
+        return users_of_run(self.everything, self.spans, self.manifest, self.samples.locust_users)
+
+    @cached_property
+    def allowed(self) -> AllowedLag:
+        """Of all measure phases together."""
+        return allowed_lag(self.measured, HUB_LAG_NS if is_locust_load(self.manifest) else LIMITS.lag_ns)
+
+    @cached_property
+    def allowed_by_phase(self) -> dict[str, AllowedLag]:
+        """Of each measure phase."""
+        own = {name: allowed_lag(requests, LIMITS.lag_ns) for name, requests in self.by_phase.items()}
+        return own or {span.name: self.allowed for span in self.spans}
+
+    @cached_property
+    def lag_parts(self) -> dict[float, list[LagPart | None]]:
+        """By quantile, of all measure phases together and, of several, of each."""
+        found = [lag_parts(own, JUDGED) for own in (self.measured, *self.by_phase.values())]
+        return {q: [of_phase[index] for of_phase in found] for index, q in enumerate(JUDGED)}
+
+    def unmet(self, *shows: str) -> list[str]:
+        """Names of the checks so far that are not met, of those that show one of these, or of all."""
+        return [
+            result.name
+            for check, result in self.results
+            if result.is_unmet and (not shows or check.shows in shows)
+        ]
+
+    @property
+    def is_late(self) -> bool:
+        """Whether anything was done to the sends, by the checks so far."""
+        return bool(self.unmet(SENDS))
+
+
+def allowed_lag(measured: Requests, always_ns: int) -> AllowedLag:
+    """What the p50 and the p95 of the latencies that ended ok allow to the same quantiles of lags, `always_ns` at
+    least."""
+    latency_ns = measured.latency_ns[measured.is_ok]
+    p50_ns, p95_ns = (
+        max(always_ns, round(LIMITS.lag_of_latency_ratio * (rank_value(latency_ns, q) or 0)))
+        for q in (0.50, 0.95)
+    )
+    return AllowedLag(p50_ns, p95_ns)
+
+
+def has_measured(view: RunView) -> bool:
+    """Whether any request was due in a measure phase."""
+    return len(view.measured) > 0
+
+
+def is_open(view: RunView) -> bool:
+    """Whether the run had a schedule that its measured sends can be held to."""
+    return has_measured(view) and view.everything.is_open
+
+
+def has_users(view: RunView) -> bool:
+    """Whether the load was a closed loop whose users' time is known."""
+    return has_measured(view) and view.users is not None
+
+
+def is_locust(view: RunView) -> bool:
+    """Whether the load was Locust's."""
+    return is_locust_load(view.manifest) and bool(view.spans)
+
+
+def run_stimuli(requests: Requests, manifest: Manifest) -> list[Stimulus]:
+    """Planned against sent in each measure phase; empty for a closed loop, which plans no instants."""
+    if not requests.is_open:
+        return []
+    return [verify(sends, LIMITS) for sends in sends_of(requests, measure_spans(manifest))]
+
+
+def run_shares(requests: Requests, samples: Samples, manifest: Manifest) -> list[CpuShares]:
+    """Who had the CPU of each node in each measure phase, and what that did to the requests; empty without samples."""
+    if samples.cpus is None:
+        return []
+    names = [span.name for span in measure_spans(manifest)]
+    found = cpu_shares(samples.cpus, names, in_flight_by_node(requests, manifest))
+    return [replace(one, programs=programs_of(manifest, one.node)) for one in found]
+
+
+def run_gpus(requests: Requests, samples: Samples, manifest: Manifest) -> list[GpuShares]:
+    """Who used the GPUs of the servers in each measure phase, and what that did to the requests."""
+    return gpu_shares(samples.gpus, requests, manifest, [span.name for span in measure_spans(manifest)])

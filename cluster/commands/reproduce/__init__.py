@@ -1,1 +1,0 @@
-"""Published experiments run again: their parts as sweeps or probes, and what they found as files."""

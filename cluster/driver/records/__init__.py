@@ -1,1 +1,0 @@
-"""From the nodes' disks to the tables of a run."""

@@ -1,0 +1,210 @@
+"""Which batch of its instance each execution on a lane is, where intervals of batches overlap (TensorRT).
+
+    batches            [── 7 ──────────)
+                             [── 8 ──────────)
+                                   [── 9 ──────────)
+    lane, by events      x x x | x x x | x x x |        an execution: what lies between two events that end one
+    held by                7,8     8,9     9
+
+What holds: the work of an instance is first in, first out on its stream; executions are issued in the order of the
+batches' starts, one a batch; each records as many events on the stream as the next, its *period*; what it does lies in
+the interval of its batch. Nothing else is taken for granted: not how many events a period has, not which of them ends
+an execution (its *phase*), not which batch a window begins with.
+
+An execution that one batch alone can be is *pinned*. Executions in order and batches in order differ by a number, the
+*shift*, which pinned ones tell. Those between two pinned ones of equal shift have it too; where the shift changes, a
+batch or an execution is missing, and some on both sides of the change are left out. A shift that only few pinned ones
+have is none.
+
+All periods that agree with the number of batches, and all phases, are tried. Those that are wrong put operations of two
+executions together, and soon no batch holds what they put together. An execution is told where all that are left say
+the same of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from squall.analysis.join.holders import LEAST_HELD, stand_apart
+from squall.cluster.node.injected.execution_segments import ALWAYS, NEVER, NOWHERE, Segments, Stretch
+from squall.cluster.node.injected.kernel_owners import Instance, Int64s
+
+Bools = NDArray[np.bool_]
+
+LARGEST_PERIOD: Final = 64
+"""Events of an execution on one stream; TensorRT's backend records two on that of its kernels."""
+MOST_ASTRAY: Final = 3
+"""Batches of a window by which their number may differ from that of executions: those at its edges, whose interval
+begins in it and whose events do not lie in it, or the other way round."""
+MOST_ASTRAY_SHARE: Final = 0.02
+"""And of all of them, for batches without an execution, such as failed ones."""
+FEWEST_PINNED: Final = 6
+"""Pinned executions in a row with one shift; the batch of one that is missing may hold as many as an instance has
+begun at once, and so make a shift of its own."""
+LEFT_OUT: Final = 3
+"""Pinned executions on either side of a change of shift."""
+FEWEST_APART: Final = 5
+"""Executions that a wrong period or phase must miss, beyond three times as many as the best does."""
+TORN: Final = -2
+_FAR: Final = 2**40
+
+
+def matched_rows(segments: Segments, instance: Instance, window_ns: Int64s) -> Int64s:
+    """The row of the batch in its instance of each segment, NOWHERE where it is not told; (n,).
+
+    `segments` with all operations of their lane; `window_ns`: (n_windows, 2), start and end of each.
+    """
+    stretches = segments.stretches()
+    windows = window_ns[[one.window for one in stretches]].reshape(-1, 2)
+    begun = np.searchsorted(instance.begins_ns, windows)
+    rows = np.full(len(segments.start_ns), NOWHERE, np.int64)
+    tried = _Tried(stretches, instance, _periods(stretches, begun[:, 1] - begun[:, 0]))
+    for number, stretch in enumerate(stretches):
+        told = [_of_segments(stretch, instance, *one) for one in tried.left(number)]
+        if told:
+            is_common = np.logical_and.reduce([one == told[0] for one in told])
+            rows[stretch.first : stretch.first + len(stretch.start_ns)] = np.where(
+                is_common, told[0], NOWHERE
+            )
+    return rows
+
+
+def _periods(stretches: Sequence[Stretch], n_batches: Int64s) -> list[int]:
+    """Events of an execution with which, in nearly all windows, there are as many executions as batches."""
+    n_events = np.array([len(one.events) for one in stretches])
+    counted = n_batches >= FEWEST_PINNED
+    if not counted.any():
+        return []
+    most = MOST_ASTRAY + MOST_ASTRAY_SHARE * n_batches[counted]
+    return [
+        period
+        for period in range(1, LARGEST_PERIOD + 1)
+        if np.mean(np.abs(n_events[counted] / period - n_batches[counted]) <= most) >= 0.9
+    ]
+
+
+class _Tried:
+    """How many executions of each window every period and phase misses."""
+
+    def __init__(self, stretches: Sequence[Stretch], instance: Instance, periods: Sequence[int]) -> None:
+        self._turns = {period: _turns(stretches, period) for period in periods}
+        self._missed = {
+            period: np.array(
+                [
+                    [
+                        _n_missed(one, instance, period, phase) if turn != TORN else _FAR
+                        for phase in range(period)
+                    ]
+                    for one, turn in zip(stretches, turns, strict=True)
+                ]
+            ).reshape(-1, period)
+            for period, turns in self._turns.items()
+        }
+        n_events = np.array([len(one.events) for one in stretches], np.int64)
+        missed = np.concatenate([n_events[:, None], *self._missed.values()], axis=1)
+        self._least = missed.min(axis=1)
+        n = n_events // np.repeat([1, *periods], [1, *periods])[missed.argmin(axis=1)]
+        self._fits = self._least <= (1 - LEAST_HELD) * n
+
+    def left(self, number: int) -> Iterator[tuple[int, int]]:
+        """Period and phase of all that can be true in a window; none where none can."""
+        if not self._fits[number]:
+            return
+        for period, missed in self._missed.items():
+            turns = self._turns[period]
+            alike = self._fits & (turns >= 0) if turns[number] >= 0 else np.arange(len(turns)) == number
+            for phase in range(period):
+                turned = (phase + turns[alike] - turns[number]) % period
+                n_missed = int(missed[alike, turned].sum())
+                if not stand_apart(n_missed, int(self._least[alike].sum()), FEWEST_APART):
+                    yield period, phase
+
+
+def _turns(stretches: Sequence[Stretch], period: int) -> Int64s:
+    """By how many places the records of each window are turned against those of the first, by the events that they are
+    of; NOWHERE where that cannot be told. (n,)
+
+    A backend that records the same events again and again has each at one place of the period. TORN: one of the window
+    is at two, since a record is missing between, or since the period is another.
+    """
+    place: dict[int, int] = {}
+    found = np.full(len(stretches), NOWHERE, np.int64)
+    for number, one in enumerate(stretches):
+        pairs = np.unique(np.stack([one.events, np.arange(len(one.events)) % period]), axis=1)
+        own = dict(pairs.T.tolist())
+        known = {(at - place[event]) % period for event, at in own.items() if event in place}
+        if len(own) < pairs.shape[1]:
+            found[number] = TORN
+        if len(own) < pairs.shape[1] or len(known) > 1 or (place and not known):
+            continue
+        found[number] = known.pop() if known else 0
+        place.update({event: (at - int(found[number])) % period for event, at in own.items()})
+    return found
+
+
+class _Executions(NamedTuple):
+    edges: Int64s
+    """(n + 1,): segments at which they begin and the last ends."""
+    rows: Int64s
+    """(n,): rows of their batches, or NOWHERE."""
+    is_missed: Bools
+    """(n,): no batch can be what it is, by what the others are."""
+
+
+def _executions(stretch: Stretch, instance: Instance, period: int, phase: int) -> _Executions:
+    """Those that begin and end in the window; the first is what of one lies in it. What follows the last end is cut by
+    the window's end, and is none."""
+    edges = np.append(0, np.arange(phase, len(stretch.events), period) + 1)
+    if len(edges) < 2:
+        return _Executions(edges, np.zeros(0, np.int64), np.zeros(0, np.bool_))
+    start = np.minimum.reduceat(stretch.start_ns[: edges[-1]], edges[:-1])
+    end = np.maximum.reduceat(stretch.end_ns[: edges[-1]], edges[:-1])
+    first, last = instance.bounds(start, end)
+    is_empty = (start == NEVER) & (end == ALWAYS)
+    number = np.arange(len(start))
+    least, most = np.where(is_empty, -_FAR, first - number), np.where(is_empty, _FAR, last - number)
+    shift, is_missed = _shifts(least, most)
+    rows = np.where(is_missed | (shift == _FAR), NOWHERE, number + shift)
+    is_held = is_empty | (rows == NOWHERE) | instance.hold(rows, start, end)
+    return _Executions(edges, np.where(is_held & ~is_empty, rows, NOWHERE), is_missed | ~is_held)
+
+
+def _shifts(least: Int64s, most: Int64s) -> tuple[Int64s, Bools]:
+    """Of executions whose shift lies in [least, most] the shift, _FAR where it is not told, and which are missed."""
+    shift = np.full(len(least), _FAR, np.int64)
+    is_missed = least > most
+    pinned = np.flatnonzero(least == most)
+    runs = np.split(pinned, np.flatnonzero(np.diff(least[pinned])) + 1)
+    long = [run for run in runs if len(run) >= FEWEST_PINNED]
+    kept = np.concatenate([np.zeros(0, np.int64), *long])
+    for run in runs:
+        # Once: near a window's end a batch without an execution leaves one such run.
+        if 0 < len(run) < FEWEST_PINNED:
+            is_missed[run[0]] = True
+    runs = np.split(kept, np.flatnonzero(np.diff(least[kept])) + 1)
+    for number, run in enumerate(runs):
+        own = run[LEFT_OUT if number else 0 : len(run) - (LEFT_OUT if number < len(runs) - 1 else 0)]
+        if not len(own):
+            continue
+        within = np.arange(own[0], own[-1] + 1)
+        told = least[own[0]]
+        fits = (least[within] <= told) & (told <= most[within])
+        shift[within[fits]] = told
+        is_missed[within[~fits]] = True
+    return shift, is_missed
+
+
+def _n_missed(stretch: Stretch, instance: Instance, period: int, phase: int) -> int:
+    return int(_executions(stretch, instance, period, phase).is_missed.sum())
+
+
+def _of_segments(stretch: Stretch, instance: Instance, period: int, phase: int) -> Int64s:
+    """The row of each segment's batch."""
+    found = _executions(stretch, instance, period, phase)
+    rows = np.full(len(stretch.start_ns), NOWHERE, np.int64)
+    rows[: found.edges[-1]] = np.repeat(found.rows, np.diff(found.edges))
+    return rows

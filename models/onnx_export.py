@@ -1,0 +1,362 @@
+"""ONNX files of the zoo's models, and repositories of them for Triton's ONNX Runtime backend: written from the PyTorch
+module, and compared with it before they are left anywhere.
+
+By `torch.onnx.export` of the exported program (`dynamo=True`); the batch dimension is dynamic, all others are fixed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import logging
+import re
+import tempfile
+import warnings
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from importlib import resources
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from squall.models.heads import make_weights
+from squall.models.repository import Serving, config_pbtxt, zoo_spec
+from squall.models.spec import ENCODERS, ModelSpec, drawn_parameters
+from squall.scenarios.config.models import ModelConfig
+from squall.scenarios.errors import ScenarioError, StoreError, TargetError
+from squall.scenarios.units import digits_text
+
+Weights = Mapping[str, NDArray[Any]]
+DEFAULT_OPSET = 18
+"""torch's exporter writes this one; a newer one is reached by conversion, an older one lacks what the models use."""
+TRIED_ROWS = (1, 2, 7)
+TOLERANCE = {"fp32": (1e-3, 1e-4), "fp16": (2e-2, 2e-2)}
+"""rtol and atol of an exported file by its precision: |value - expected| <= rtol x |expected| + atol x rms, the root
+mean square of what is expected, which is what the module answers in float32: an embedding of 1,024 dims and length 1
+has elements of 0.03, a head's output of 1 to 2."""
+EXTERNAL_BYTES = 1_900_000_000
+"""Weights above this lie beside the file: protobuf holds no message of 2^31 bytes or more."""
+ONNX_FILE = "model.onnx"
+_WRITTEN = (
+    "model.py",
+    "checkpoint.py",
+    "*_numpy.py",
+    "*_torch.py",
+    "weights.npz",
+    "model.onnx",
+    "model.onnx.data",
+    "model.plan*",
+)
+"""Files in a version folder that squall writes for one backend or another."""
+_EXPORT = "pip install 'squall[export]'"
+_MENDS = {
+    "tensorrt": "pip install 'squall[tensorrt]' on a host with an NVIDIA GPU, at the version of the server's TensorRT"
+}
+
+
+@dataclass(frozen=True)
+class OnnxFile:
+    """A file that was checked. `sha256`: over it and the weights beside it. `worst`: the largest difference to the
+    module in parts of what `TOLERANCE` allows, over requests of `TRIED_ROWS` rows. `n_bytes`: with the weights."""
+
+    path: Path
+    opset: int
+    precision: str
+    n_bytes: int
+    sha256: str
+    worst: float
+
+    @property
+    def description(self) -> str:
+        """One line on it."""
+        return (
+            f"ONNX opset {self.opset}, {self.precision}, {self.n_bytes / 1e6:.1f} MB: in ONNX Runtime on the CPU it "
+            f"differs from the module by {digits_text(self.worst, 2)} of what {self.precision} is allowed, in batches "
+            f"of {', '.join(map(str, TRIED_ROWS))} rows"
+        )
+
+
+def needed(name: str) -> ModuleType:
+    """The package of that name, imported. Raises TargetError with the mend where it is missing or cannot be loaded."""
+    try:
+        return importlib.import_module(name)
+    except (ImportError, OSError) as error:  # a package without its libraries raises either
+        is_missing = isinstance(error, ModuleNotFoundError) and error.name == name
+        what = "is not installed" if is_missing else f"cannot be loaded ({error})"
+        mend = _MENDS.get(name, _EXPORT)
+        raise TargetError(f"{name} {what}, which this export needs: {mend}") from error
+
+
+def zoo_module(name: str, sizes: Mapping[str, int], weights: Weights | None) -> Any:
+    """The `torch.nn.Module` of a model of the zoo: float32, on the CPU, in eval mode.
+
+    `weights` None: the seeded ones. Raises ScenarioError where given ones do not fit the sizes, TargetError without
+    torch.
+    """
+    needed("torch")
+    path = str(resources.files("squall.models").joinpath("backend/networks_torch.py"))
+    spec = importlib.util.spec_from_file_location("squall_networks_torch", path)
+    assert spec is not None
+    assert spec.loader is not None
+    networks = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(networks)
+    if weights is None and name not in ENCODERS:  # an encoder's module makes the seeded ones itself
+        weights = make_weights(name, sizes)
+    try:
+        return networks.build(name, sizes, weights)
+    except ValueError as error:
+        raise ScenarioError(f"weights of {name}: {error}") from error
+
+
+def write_onnx_repository(
+    folder: Path, model: ModelConfig, serving: Serving, opset: int, weights: Weights | None = None
+) -> tuple[ModelSpec, OnnxFile]:
+    """Writes `folder/NAME/config.pbtxt` and `folder/NAME/1/model.onnx` for Triton's backend `onnxruntime`.
+
+    Raises what `export_onnx` does.
+    """
+    spec, sizes = zoo_spec(model)
+    file = folder / spec.name / spec.version / ONNX_FILE
+    onnx = export_onnx(file, spec, sizes, weights, model.precision, opset)
+    finish_repository(folder, spec, model, serving, (ONNX_FILE, f"{ONNX_FILE}.data"))
+    return spec, onnx
+
+
+def finish_repository(
+    folder: Path, spec: ModelSpec, model: ModelConfig, serving: Serving, kept: Collection[str]
+) -> None:
+    """Writes config.pbtxt beside a version folder with the files `kept`, and removes from that one what squall wrote
+    for another backend; files of others stay. Raises StoreError where the folder cannot be written."""
+    serving = replace(serving, parameters=(*serving.parameters, *drawn_parameters(spec)))
+    try:
+        for pattern in _WRITTEN:
+            for file in (folder / spec.name / spec.version).glob(pattern):
+                if file.name not in kept:
+                    file.unlink()
+        (folder / spec.name / "config.pbtxt").write_text(config_pbtxt(spec, model, serving))
+    except OSError as error:
+        raise StoreError(f"cannot write the model repository {folder}: {error.strerror}") from error
+
+
+def export_onnx(
+    file: Path,
+    spec: ModelSpec,
+    sizes: Mapping[str, int],
+    weights: Weights | None = None,
+    precision: str = "fp32",
+    opset: int = DEFAULT_OPSET,
+    external_bytes: int = EXTERNAL_BYTES,
+) -> OnnxFile:
+    """Writes the model `spec.name` of the zoo to `file`, and its weights to `file`.data where these are above
+    `external_bytes`.
+
+    In half precision inputs and output stay float32 (and int64); the file rounds and widens them. Nothing is left at
+    `file` unless onnx.checker takes it and ONNX Runtime on the CPU answers as the module does, within `TOLERANCE`.
+    Raises ScenarioError for an opset that cannot be, TargetError for a missing package and for a file that fails its
+    check, StoreError where it cannot be written.
+    """
+    for package in ("torch", "onnx", "onnxscript", "onnxruntime"):
+        needed(package)
+    _refuse_opset(opset)
+    module = zoo_module(spec.name, sizes, weights)
+    tried = [_try_inputs(spec, sizes, rows) for rows in TRIED_ROWS]
+    expected = [_answer(module, inputs) for inputs in tried]  # before its weights are rounded
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".export-", dir=file.parent) as folder:
+            made = Path(folder) / file.name
+            _write(made, module, spec, tried[1], precision, opset, external_bytes)
+            worst = _check(made, spec, precision, opset, tried, expected)
+            parts = sorted(Path(folder).iterdir())
+            n_bytes, sha256 = sum(part.stat().st_size for part in parts), _sha256(parts)
+            for part in reversed(parts):  # the weights first
+                part.replace(file.parent / part.name)
+    except OSError as error:
+        raise StoreError(f"cannot write {file}: {error.strerror or error}") from error
+    return OnnxFile(file, opset, precision, n_bytes, sha256, worst)
+
+
+def _refuse_opset(opset: int) -> None:
+    import onnx
+
+    latest = onnx.defs.onnx_opset_version()
+    if not DEFAULT_OPSET <= opset <= latest:
+        raise ScenarioError(
+            f"opset {opset}: the exporter writes {DEFAULT_OPSET} to {latest}, that of onnx {onnx.__version__}"
+        )
+
+
+def _try_inputs(spec: ModelSpec, sizes: Mapping[str, int], rows: int) -> list[NDArray[Any]]:
+    """Inputs of a request of `rows`, in the order of the spec: floats from N(0, 1), token ids below
+    `sizes["vocabulary"]`, and masks of 1 up to a length of at least 1 and 0 from there on."""
+    rng = np.random.default_rng([0, rows])
+    found: list[NDArray[Any]] = []
+    for tensor in spec.inputs:
+        shape = (rows, *tensor.dims)
+        if tensor.datatype == "FP32":
+            found.append(rng.standard_normal(shape, dtype=np.float32))
+        elif tensor.name == "attention_mask":
+            lengths = rng.integers(1, tensor.dims[-1] + 1, size=(rows, 1))
+            found.append((np.arange(tensor.dims[-1]) < lengths).astype(np.int64))
+        else:
+            found.append(rng.integers(0, sizes["vocabulary"], size=shape, dtype=np.int64))
+    return found
+
+
+def _answer(module: Any, inputs: list[NDArray[Any]]) -> NDArray[np.float32]:
+    import torch
+
+    with torch.inference_mode():
+        found: NDArray[np.float32] = module(*map(torch.from_numpy, inputs)).numpy()
+    return found
+
+
+def _in_half(module: Any) -> Any:
+    """That module in half precision, its own from here on: float inputs are rounded first, the output is float32."""
+    import torch
+
+    class InHalf(torch.nn.Module):  # type: ignore[misc]  # of a library that need not be there
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = module.half()
+
+        def forward(self, *inputs: Any) -> Any:
+            rounded = [one.half() if one.is_floating_point() else one for one in inputs]
+            return self.inner(*rounded).float()
+
+    return InHalf().eval()
+
+
+def _write(
+    file: Path,
+    module: Any,
+    spec: ModelSpec,
+    inputs: list[NDArray[Any]],
+    precision: str,
+    opset: int,
+    external_bytes: int,
+) -> None:
+    import torch
+
+    rows = torch.export.Dim("rows", min=1, max=max(spec.max_batch_size, TRIED_ROWS[-1]))
+    shapes: tuple[Any, ...] = tuple({0: rows} for _ in inputs)
+    if precision == "fp16":
+        module, shapes = _in_half(module), (shapes,)  # of its `*inputs` torch wants the shapes as one tuple
+    n_bytes = sum(one.numel() * one.element_size() for one in module.state_dict().values())
+    try:
+        with _quiet(), torch.no_grad():
+            program = torch.onnx.export(
+                module, tuple(map(torch.from_numpy, inputs)), dynamo=True, opset_version=opset, verbose=False,
+                input_names=[one.name for one in spec.inputs], output_names=[one.name for one in spec.outputs],
+                dynamic_shapes=shapes,
+            )  # fmt: skip
+            assert program is not None
+            program.save(str(file), external_data=n_bytes > external_bytes)
+            _strip(file)
+    except OSError:
+        raise
+    except Exception as error:  # the exporter has a tree of errors of its own, none of them public
+        raise TargetError(
+            f"{spec.name} cannot be exported to ONNX at opset {opset}: {_line(error)}"
+        ) from error
+
+
+def _strip(file: Path) -> None:
+    """Takes the exporter's remarks out of it: traces of the calls that made each node, with paths of this machine. The
+    same model then makes the same file wherever it is exported."""
+    import onnx
+
+    model = onnx.load(str(file), load_external_data=False)
+    graph = model.graph
+    parts = (graph.node, graph.input, graph.output, graph.value_info, graph.initializer)
+    for part in (model, graph, *(one for group in parts for one in group)):
+        part.ClearField("metadata_props")
+        part.ClearField("doc_string")
+    onnx.save_model(model, str(file))
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the exporter's remarks on itself: operators of packages that are not there, its own deprecations."""
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def _check(
+    file: Path,
+    spec: ModelSpec,
+    precision: str,
+    opset: int,
+    tried: list[list[NDArray[Any]]],
+    expected: list[NDArray[np.float32]],
+) -> float:
+    """The largest difference in parts of what is allowed. Raises TargetError for a file that is not to be kept."""
+    import onnx
+    import onnxruntime
+
+    try:
+        onnx.checker.check_model(str(file), full_check=True)
+        imported = {
+            one.domain: one.version for one in onnx.load(str(file), load_external_data=False).opset_import
+        }
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+        answers = [
+            session.run(
+                [spec.outputs[0].name], dict(zip((one.name for one in spec.inputs), inputs, strict=True))
+            )[0]
+            for inputs in tried  # of other names or types it takes none, and of fixed rows not all
+        ]
+    except Exception as error:  # of both packages, which have no common base
+        raise TargetError(f"the ONNX file of {spec.name} is not valid: {_line(error)}") from error
+    if imported.get("") != opset:
+        raise TargetError(
+            f"the ONNX file of {spec.name} has opset {imported.get('')} and not {opset}: leave --opset out"
+        )
+    shape = answers[0].shape[1:]
+    if shape != spec.outputs[0].dims:
+        raise TargetError(
+            f"the ONNX file of {spec.name} answers rows of {list(shape)}, and the model has {spec.outputs[0]}"
+        )
+    worst = max(_difference(*pair, precision) for pair in zip(answers, expected, strict=True))
+    if not worst <= 1:
+        raise TargetError(
+            f"the ONNX file of {spec.name} answers otherwise than the module: {digits_text(worst)} times the "
+            f"difference that {precision} is allowed; nothing was kept"
+        )
+    return worst
+
+
+def _difference(found: NDArray[Any], expected: NDArray[np.float32], precision: str) -> float:
+    """Largest, in parts of what is allowed; infinite for another shape or type and for what is no number."""
+    if (found.dtype, found.shape) != (expected.dtype, expected.shape) or not np.isfinite(found).all():
+        return float("inf")
+    rtol, atol = TOLERANCE[precision]
+    wide = expected.astype(np.float64)
+    allowed = rtol * np.abs(wide) + atol * np.sqrt(np.mean(wide**2))
+    return float(np.max(np.abs(found - wide) / allowed))
+
+
+def _sha256(files: list[Path]) -> str:
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(np.memmap(file, np.uint8, "r").data)
+    return digest.hexdigest()
+
+
+def _line(error: BaseException) -> str:
+    """The first line of what its first cause says, without colours, or its kind where that says nothing."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = (line.strip() for line in re.sub(r"\x1b\[[0-9;]*m", "", str(error)).splitlines())
+    return next(filter(None, lines), type(error).__name__)

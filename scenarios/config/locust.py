@@ -1,0 +1,141 @@
+"""The load of a scenario that is Locust's: which locustfile, how many users, and what Locust is told besides."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Annotated, Any
+
+from pydantic import Field, model_validator
+
+from squall.scenarios.arrivals.users import LARGEST_USER_COUNT
+from squall.scenarios.fields import (
+    Count,
+    Duration,
+    Port,
+    PositiveDuration,
+    PositiveNumber,
+    Section,
+    Text,
+    refuse,
+)
+from squall.scenarios.units import NS_PER_S, format_duration
+
+OURS = {
+    "-f": "file", "--locustfile": "file", "-H": "host", "--host": "host", "-u": "users", "--users": "users",
+    "-r": "spawn_rate", "--spawn-rate": "spawn_rate", "-T": "tags", "--tags": "tags", "-E": "exclude_tags",
+    "--exclude-tags": "exclude_tags", "-s": "stop_timeout", "--stop-timeout": "stop_timeout", "-t": "run_time",
+    "--run-time": "run_time", "--html": "html",
+}  # fmt: skip
+"""Options of Locust that have a key of their own here."""
+SQUALLS = (
+    "--master", "--worker", "--master-host", "--master-port", "--master-bind-host", "--master-bind-port", "--processes",
+    "--slave", "--expect-slaves", "--expect-workers", "--expect-workers-max-wait", "--headless", "--headful",
+    "--autostart", "--autoquit", "--web-host", "--web-port", "-P", "--csv", "--csv-full-history", "--reset-stats",
+    "--config", "--json", "--json-file", "--exit-code-on-error", "--logfile", "--skip-log-setup",
+)  # fmt: skip
+"""Options of Locust that squall sets, or that would take from it what it measures."""
+INSTEAD = (
+    "-h", "--help", "-V", "--version", "-l", "--list", "--show-task-ratio", "--show-task-ratio-json", "--print-stats",
+    "--only-summary",
+)  # fmt: skip
+"""Options by which Locust prints something, mostly instead of a load."""
+_LONGEST_NS = 2**63
+DRAIN_NS = 30 * NS_PER_S
+"""Of a scenario that states no phases: what users have to end the task that they are in, unless it says more."""
+
+
+class WebConfig(Section):
+    """Locust's web page, on loopback of the node with its master."""
+
+    port: Port = 8089
+
+
+class LocustConfig(Section):
+    """An unchanged locustfile, run by Locust's own runners on the client nodes."""
+
+    file: Text
+    include: tuple[
+        Text, ...
+    ] = ()  # files and folders beside it that it reads or imports, brought to every node
+    users: Annotated[Count, Field(le=LARGEST_USER_COUNT)] = 1  # a LoadTestShape of the file says its own
+    spawn_rate: PositiveNumber = 1.0  # users a second
+    run_time_ns: PositiveDuration | None = Field(default=None, alias="run_time")  # where no phases are stated
+    user_classes: tuple[Text, ...] = ()  # empty: all of the file
+    tags: tuple[Text, ...] = ()
+    exclude_tags: tuple[Text, ...] = ()
+    host: Text | None = None  # else that of the user class, else the server's HTTP address
+    stop_timeout_ns: Duration | None = Field(
+        default=None, alias="stop_timeout"
+    )  # else the length of the drain
+    options: tuple[
+        Annotated[str, Field(strict=True)], ...
+    ] = ()  # of Locust's command line, the file's own among them
+    web: WebConfig | None = None
+    html: bool = False  # Locust's HTML report beside its CSV files
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> LocustConfig:
+        flags = [
+            one.partition("=")[0] if one.startswith("--") else one[:2] for one in self.options
+        ]  # -u5 is -u 5
+        file = PurePath(self.file)
+        refuse({
+            f"file: {file.name} is no locustfile, whose name ends in .py": file.suffix != ".py",
+            **{f"options: {one} has a key of its own, use load.locust.{OURS.get(one)}": one in OURS for one in flags},
+            **{f"options: {one} is for squall to say, leave it out": one in SQUALLS for one in flags},
+            **{f"options: {one} is for the command locust alone, leave it out": one in INSTEAD for one in flags},
+            f"spawn_rate: at {self.spawn_rate:g} a second {self.users} users take longer than the 292 years of an int64"
+            " in ns": self.users / self.spawn_rate * NS_PER_S >= _LONGEST_NS,
+            **{
+                f"include: {one} does not lie in the folder of the locustfile": (
+                    not PurePath(one).is_relative_to(file.parent) or ".." in PurePath(one).parts
+                )
+                for one in self.include
+            },
+        })  # fmt: skip
+        return self
+
+
+class LoadConfig(Section):
+    """Who makes the load, where it is not squall's own client."""
+
+    locust: LocustConfig
+
+
+def with_locust_arrivals(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A scenario's mapping with the arrivals of the phases that it states beside `load.locust`; anything of the wrong
+    type is left for validation."""
+    load, phases = values.get("load"), values.get("phases")
+    if not (isinstance(load, Mapping) and "locust" in load and isinstance(phases, list | tuple)):
+        return values
+    filled = [
+        {**phase, "arrivals": {"kind": "locust"}}
+        if isinstance(phase, Mapping) and phase.get("kind") != "drain" and phase.get("arrivals") is None
+        else phase
+        for phase in phases
+    ]
+    return {**values, "phases": filled}
+
+
+def without_implied_phases(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """A scenario's whole mapping without the phases that `run_time` implies: they follow what is changed in it."""
+    run_time = ((mapping.get("load") or {}).get("locust") or {}).get("run_time")
+    return {key: value for key, value in mapping.items() if key != "phases" or run_time is None}
+
+
+def implied_phases(locust: LocustConfig) -> dict[str, Any]:
+    """Phases of a scenario that states `run_time`: warmup until all users are there, `run_time`, and what they have to
+    end their tasks."""
+    spawning_ns = NS_PER_S + math.ceil(locust.users / locust.spawn_rate * NS_PER_S)
+    lengths = {
+        "warmup": spawning_ns,
+        "measure": locust.run_time_ns or 0,
+        "drain": max(DRAIN_NS, locust.stop_timeout_ns or 0),
+    }
+    phases = [
+        {"name": kind, "kind": kind, "duration": format_duration(length_ns)}
+        for kind, length_ns in lengths.items()
+    ]
+    return dict(with_locust_arrivals({"load": {"locust": locust}, "phases": phases}))

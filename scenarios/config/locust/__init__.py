@@ -1,1 +1,0 @@
-"""Locust as the load: what `load.locust` of a scenario may say."""

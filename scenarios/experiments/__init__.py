@@ -1,1 +1,0 @@
-"""Experiments: the cells of a sweep as a file states them, and the order of their runs."""

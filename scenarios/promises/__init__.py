@@ -1,1 +1,0 @@
-"""Promises: what a service is held to, as a scenario states it."""
