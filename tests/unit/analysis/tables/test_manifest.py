@@ -71,7 +71,7 @@ def test_readers_get_sections(current: dict[str, Any]) -> None:
         ("verdict checks 0 limit", {}, "valid number"),
         ("nsys reports", [], "an object"),
         ("observers node-0 samplers cpu_samples n_rows", "1", "valid integer"),
-        ("servers a\x1b[2Jb", 1, "an object"),
+        ("collectors a\x1b[2Jb", 1, "an object"),
         ("phases 0", {"name": "", "kind": "", "start_ns": 0}, "is not there"),
     ],
 )
