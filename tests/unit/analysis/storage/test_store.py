@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from squall.analysis.schema import arrow_schema
+from squall.analysis.schema import TABLES, arrow_schema
 from squall.analysis.storage import store as store_module
 from squall.analysis.storage.beneath import new_file
 from squall.analysis.storage.part import NewParts, conform
@@ -178,6 +178,18 @@ def test_a_part_is_readable_once_it_is_closed_by_a_flush_or_full(
         "end_ns": [1, 2, 3, 4],
         "name": ["poll"] * 4,
     }
+
+
+def test_a_column_without_any_value_takes_the_type_of_the_schema() -> None:
+    schema = arrow_schema("windows")
+    found = conform(
+        "windows", pa.table([pa.nulls(4) if f.nullable else WINDOWS[f.name] for f in schema], schema.names)
+    )
+    assert found.schema.equals(schema)
+    assert {found[field.name].null_count for field in schema if field.nullable} == {4}
+    for table in TABLES:
+        names = arrow_schema(table).names
+        assert conform(table, pa.table([pa.nulls(0)] * len(names), names)).schema.equals(arrow_schema(table))
 
 
 def test_a_sealed_run_takes_nothing_more(tmp_path: Path) -> None:
