@@ -57,7 +57,7 @@ class ConstantThink(Think):
 
     def mean_excess_ns(self, elapsed_ns: NDArray[np.int64]) -> Floats:
         """value - e."""
-        return np.maximum(self.value_ns - np.asarray(elapsed_ns, dtype=np.float64), 0.0)
+        return np.maximum(self.value_ns - elapsed_ns, 0.0)
 
 
 class ExponentialThink(Think):

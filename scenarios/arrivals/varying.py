@@ -34,9 +34,8 @@ from squall.scenarios.arrivals.stationary import (
     Poisson,
     Residual,
     Unit,
-    series_until,
 )
-from squall.scenarios.exact import arrays, draws, scalars
+from squall.scenarios.exact import arrays, draws, renewals, scalars
 from squall.scenarios.exact.fourier import fourier
 from squall.scenarios.fields import Count, Duration, Number, PositiveDuration, Section
 from squall.scenarios.units import NS_PER_S, format_duration
@@ -351,7 +350,9 @@ class OnOffArrivals(Modulated):
             return [np.cumsum(part, out=part) for part in parts]
 
         ends = np.full(is_on.size, float(horizon_ns))
-        return series_until(firsts, ends, lambda _, ns: (1.2 * ns / pair_ns).astype(np.int64) + 8, sums)
+        return renewals.series_until(
+            firsts, ends, lambda _, ns: (1.2 * ns / pair_ns).astype(np.int64) + 8, sums
+        )
 
     def _pairs(self, rng: Generator, is_on: NDArray[np.bool_]) -> Floats:
         """Pairs of sojourns, (2 n,): the first of each pair is OFF where the source began ON, and ON else."""
