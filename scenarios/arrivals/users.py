@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from squall.scenarios.exact import draws, scalars
+from squall.scenarios.exact.arrays import Floats
 from squall.scenarios.fields import Count, Cv, Duration, PositiveDuration, Section
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 LARGEST_USER_COUNT = 1_000_000  # each is a connection in the worst case
 _LONGEST_NS = 2**62
-Floats = NDArray[np.float64]
 
 
 class Think(Section):

@@ -99,14 +99,12 @@ class Modulated(RatePath, Rated):
     def draw(self, rng: Generator, horizon_ns: int, whole_ns: int | None = None) -> Instants:
         whole_ns, per_ns = whole_ns or horizon_ns, self.rate_hz / NS_PER_S
         fixed = self.fixed(whole_ns)
-        if fixed is not None:
-            curve = fixed.curve(horizon_ns)
-        else:
+        if fixed is None:
             curve = self.random(rng, whole_ns if self.is_of_whole else horizon_ns)
-        if fixed is not None and curve.begins is not None:
-            area_ns = fixed.area_ns(horizon_ns)
-        else:
             area_ns = curve.area_at(horizon_ns)
+        else:
+            curve = fixed.curve(horizon_ns)
+            area_ns = curve.area_at(horizon_ns) if curve.begins is None else fixed.area_ns(horizon_ns)
         refuse_many(area_ns * per_ns)
         points = self.unit().points(rng, area_ns * per_ns)
         points /= per_ns

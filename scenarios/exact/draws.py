@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from squall.scenarios.exact import arrays
+from squall.scenarios.exact.arrays import Floats
 
-Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
 
 _MOST_AT_ONCE = 1 << 20

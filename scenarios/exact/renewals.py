@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from squall.scenarios.exact import arrays, draws, scalars
+from squall.scenarios.exact.arrays import Floats
 
 if TYPE_CHECKING:
     from numpy.random import Generator
 
-Floats = NDArray[np.float64]
 
 CHUNK = 1 << 20
 """Draws at a time. It is part of what a seed means: some laws draw a longer array differently."""
