@@ -29,8 +29,8 @@ from squall.scenarios.arrivals.scaling import (
 )
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.fields import Duration, PositiveDuration, Text
-from squall.scenarios.traces.parts.options import Repair, TraceOptions, TraceUnit
-from squall.scenarios.traces.parts.part import TracePart, join_parts
+from squall.scenarios.traces.options import Repair, TraceOptions, TraceUnit
+from squall.scenarios.traces.part import TracePart, join_parts
 from squall.scenarios.traces.reading import open_trace
 from squall.scenarios.units import format_duration
 

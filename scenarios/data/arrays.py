@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from squall.scenarios.data.folders import LARGEST_FILE_BYTES
 from squall.scenarios.data.source import Entry, Source, Wanted, fault
 from squall.scenarios.data.values import array_of, n_elements
-from squall.scenarios.traces.parts.faults import RowFault
+from squall.scenarios.traces.faults import RowFault
 
 ONLY_COLUMN = "array"
 _KINDS = "biufSU"

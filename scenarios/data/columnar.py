@@ -11,7 +11,7 @@ import numpy as np
 
 from squall.scenarios.data.source import Cell, Entry, Source, Wanted, fault
 from squall.scenarios.data.values import array_of
-from squall.scenarios.traces.parts.faults import RowFault
+from squall.scenarios.traces.faults import RowFault
 from squall.scenarios.traces.tables import record_batches, schema_of, stated_rows
 
 _BATCH_ROWS = 1_024

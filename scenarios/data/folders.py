@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from squall.scenarios.data.source import Entry, Picture, Raw, Source, Wanted
-from squall.scenarios.traces.parts.faults import RowFault
+from squall.scenarios.traces.faults import RowFault
 
 ONLY_COLUMN = "image"
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")

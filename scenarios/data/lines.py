@@ -7,7 +7,7 @@ from pathlib import Path
 
 from squall.scenarios.data.source import Entry, Source, Wanted, fault
 from squall.scenarios.data.values import array_of
-from squall.scenarios.traces.parts.faults import RowFault
+from squall.scenarios.traces.faults import RowFault
 
 ONLY_COLUMN = "text"
 LARGEST_LINE_BYTES = 2**24

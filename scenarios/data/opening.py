@@ -26,7 +26,7 @@ from squall.scenarios.data.lines import LineSource
 from squall.scenarios.data.source import Entry, Source
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.sizes import LARGEST_ENTRY_COUNT
-from squall.scenarios.traces.parts.faults import RowFault, faults_of
+from squall.scenarios.traces.faults import RowFault, faults_of
 
 KIND = "file or folder of data"
 

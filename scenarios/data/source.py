@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.scenarios.traces.parts.faults import RowFault
+from squall.scenarios.traces.faults import RowFault
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from squall.scenarios.exact.hashing import mix64
-from squall.scenarios.traces.parts.part import NO_SESSION
+from squall.scenarios.traces.part import NO_SESSION
 
 DealRule = Literal["sequence", "hash", "session"]
 """By the number of the arrival in turn, by a hash of that number, or by a hash of its session."""

@@ -29,7 +29,7 @@ from squall.scenarios.plan.growing import Column, pieces
 from squall.scenarios.plan.mix import request_draws, settled, trace_rows
 from squall.scenarios.plan.plan import COLUMNS, VARIANT_TYPES, PhaseSpan, Plan, stream
 from squall.scenarios.sizes import LARGEST_ARRIVAL_COUNT
-from squall.scenarios.traces.parts.part import TracePart
+from squall.scenarios.traces.part import TracePart
 
 
 def plan_scenario(scenario: Scenario, seed: int | None = None) -> Plan:

@@ -25,7 +25,7 @@ from squall.scenarios.errors import ScenarioError
 from squall.scenarios.exact import arrays, draws, scalars
 from squall.scenarios.model_shares import Draw, VariantRange, drawn_models, mixed, shifted
 from squall.scenarios.plan.plan import stream
-from squall.scenarios.traces.parts.options import TraceOptions
+from squall.scenarios.traces.options import TraceOptions
 from squall.scenarios.traces.reading import read_trace
 
 if TYPE_CHECKING:

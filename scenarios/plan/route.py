@@ -27,7 +27,7 @@ from squall.scenarios.plan.deal import affinity_of
 from squall.scenarios.plan.growing import PIECE_ROWS, Column, pieces
 from squall.scenarios.plan.plan import Plan
 from squall.scenarios.sizes import LARGEST_ARRIVAL_COUNT, LARGEST_SERVER_COUNT
-from squall.scenarios.traces.parts.part import session_number
+from squall.scenarios.traces.part import session_number
 from squall.scenarios.units import digits_text
 
 _MIRRORED_ROWS = PIECE_ROWS // LARGEST_SERVER_COUNT

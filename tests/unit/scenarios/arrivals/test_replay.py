@@ -20,7 +20,7 @@ from squall.scenarios.arrivals.replay import Replay, TraceArrivals
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.drafting import plan_scenario
-from squall.scenarios.traces.parts.part import TracePart
+from squall.scenarios.traces.part import TracePart
 from squall.scenarios.traces.reading import open_trace, read_trace
 from squall.scenarios.units import parse_duration
 

@@ -23,7 +23,7 @@ from scipy import stats
 from squall.scenarios.arrivals.replay import TraceArrivals
 from squall.scenarios.arrivals.scaling import kept_sessions, other_sessions, scaled
 from squall.scenarios.plan.deal import affinity_of, workers_of
-from squall.scenarios.traces.parts.part import TracePart
+from squall.scenarios.traces.part import TracePart
 from squall.scenarios.traces.writing import write_trace
 
 S, MS = 1_000_000_000, 1_000_000
