@@ -100,7 +100,6 @@ def zipf_weights(config: ZipfRows) -> NDArray[np.float64]:
     return arrays.power(np.arange(1, config.max + 1, dtype=np.float64), -config.exponent)
 
 
-@lru_cache(maxsize=1024)
 def _lognormal(config: LognormalRows, rng: np.random.Generator, count: int) -> NDArray[np.int32]:
     """Rounded to the nearest, then clipped to [1, max]: mean and cv are those before both steps."""
     found = draws.lognormal(rng, *scalars.lognormal_parameters(config.mean, config.cv), count)

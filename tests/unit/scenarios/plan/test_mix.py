@@ -128,6 +128,9 @@ def test_rows_are_int32_within_what_is_possible(config: RowsConfig) -> None:
     assert rows.max() == max_rows(config)
     assert draw(config, 0).size == 0
     assert np.array_equal(rows, draw(config))
+    rng = np.random.default_rng(7)
+    first, next_ones = draw_rows(config, rng, 64), draw_rows(config, rng, 64)
+    assert np.array_equal(first, next_ones) == isinstance(config, ConstantRows)
 
 
 def test_constant_rows_are_all_the_same() -> None:
