@@ -16,12 +16,14 @@ from squall.scenarios.config.clients.routing import RoutingConfig
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
-from squall.scenarios.model_shares import ONE_MODEL, VariantRange, drawn_models, models_of, ranges_of
+from squall.scenarios.exact import draws
+from squall.scenarios.model_shares import ONE_MODEL, VariantRange, models_of, ranges_of
 from squall.scenarios.plan.closed import ClosedPlan, deal_closed
 from squall.scenarios.plan.deal import affinity_of
 from squall.scenarios.plan.plan import Plan, codes_by_model, deal, kinds_of
 from squall.scenarios.plan.route import planned_by_server, route
 from squall.scenarios.run_plan import plan_run
+from squall.scenarios.strict_yaml import parse_yaml
 from tests.merged_plans import merge
 
 MODELS: list[dict[str, Any]] = [
@@ -36,27 +38,22 @@ def scenario_of(
     models: Any = MODELS, *, n_servers: int = 1, closed: bool = False, **clients: Any
 ) -> Scenario:
     """Exactly `N_OF` arrivals of each phase; in the burst four of five ask `text`."""
-    phases: list[dict[str, Any]] = [
-        {
-            "name": name,
-            "kind": "measure",
-            "duration": "10s",
-            "arrivals": {"kind": "constant", "rate": f"{n / 10}/s"},
-        }
-        for name, n in N_OF.items()
-    ]
-    phases[1]["shares"] = {"dense": 1, "text": 4}
-    if closed:
-        for phase in phases:
-            phase["arrivals"] = {"kind": "closed", "users": 3}
-    return scenario_from_mapping(
-        {
-            "name": "x", "seed": 5, "models": models, "clients": clients,
-            "phases": [*phases, {"name": "drain", "kind": "drain", "duration": "1s"}],
-            "servers": None if n_servers == 1 else {"count": n_servers},
-        },
+    mapping: Any = parse_yaml(
+        """
+        {name: x, seed: 5, phases: [
+          {name: main, kind: measure, duration: 10s, arrivals: {kind: constant, rate: 2000/s}},
+          {name: burst, kind: measure, duration: 10s, arrivals: {kind: constant, rate: 500/s},
+           shares: {dense: 1, text: 4}},
+          {name: drain, kind: drain, duration: 1s}]}
+        """,
         "test",
-    )  # fmt: skip
+    )
+    for phase in mapping["phases"][:2] if closed else ():
+        phase["arrivals"] = {"kind": "closed", "users": 3}
+    mapping |= {"models": models, "clients": clients}
+    return scenario_from_mapping(
+        mapping | ({} if n_servers == 1 else {"servers": {"count": n_servers}}), "test"
+    )
 
 
 def plan_of(scenario: Scenario) -> Plan:
@@ -194,7 +191,7 @@ def test_what_users_may_send_is_known_before_and_nothing_of_a_model_without_a_sh
     expected = {(1, variant) for variant in range(5)} | {
         (rows, variant) for rows in (7, 8, 9) for variant in range(5, 9)
     }
-    assert plan.request_kinds() == expected
+    assert set(zip(*(column.tolist() for column in kinds_of(plan.kind_codes())), strict=True)) == expected
     assert len(plan.kind_codes()) == len(expected)
     sent = {(step.rows, step.variant) for step in islice(plan.steps(0, 0), 2_000)}
     assert sent == expected
@@ -213,11 +210,14 @@ def test_a_user_has_a_server_for_each_model_where_not_all_serve_all() -> None:
     scenario = scenario_of(served, n_servers=3, closed=True)
     plan = plan_run(scenario, scenario.servers)
     assert isinstance(plan, ClosedPlan)
-    assert [plan.targets_of(user) for user in range(3)] == [[1, 0, 0], [2, 2, 1], [1, 0, 2]]
-    assert plan.servers_used() == [[1, 2], [0, 2], [0, 1, 2]]
+    assert plan.targets.tolist() == [[1, 0, 0], [2, 2, 1], [1, 0, 2]]
+    asked_at = [
+        [codes.size for codes in codes_by_model(plan.kind_codes(server), plan.models)] for server in range(3)
+    ]
+    assert asked_at == [[0, 12, 0], [5, 0, 0], [5, 12, 0]]
     assert planned_by_server(plan, 3) == [2, 3, 2]  # users that ask it anything
     (_, part, _) = deal_closed(plan, 3)
-    assert part.targets_of(0) == [2, 2, 1]
+    assert part.targets[0].tolist() == [2, 2, 1]
 
 
 def test_ranges_follow_one_another_and_name_the_model_of_a_variant() -> None:
@@ -228,8 +228,8 @@ def test_ranges_follow_one_another_and_name_the_model_of_a_variant() -> None:
 
 
 def test_a_model_without_a_share_is_never_drawn_wherever_it_stands() -> None:
-    draw = drawn_models([0, 1, 0, 2, 0], np.random.default_rng(1))
-    assert set(draw(10_000).tolist()) == {1, 3}
+    found = draws.by_weight(np.arange(5), np.array([0.0, 1, 0, 2, 0]), np.random.default_rng(1), 10_000)
+    assert set(found.tolist()) == {1, 3}
 
 
 def with_data(folder: Path, **changes: Any) -> list[dict[str, Any]]:
