@@ -24,8 +24,8 @@ from squall.scenarios.plan.plan import PhaseSpan, kind_code, stream
 
 if TYPE_CHECKING:  # of a file's sections: a worker that has no users starts without them
     from squall.scenarios.arrivals.users import ThinkConfig
-    from squall.scenarios.config.clients.data import DrawnOrder
-    from squall.scenarios.config.clients.rows import RowsConfig
+    from squall.scenarios.config.inputs import DrawnOrder
+    from squall.scenarios.config.rows import RowsConfig
 
 _CHUNK_STEPS = 64
 """Steps drawn at a time: part of what a seed means, since a longer array is drawn differently."""
@@ -191,7 +191,7 @@ class ClosedPlan:
 
     def _sizes(self) -> list[tuple[int, range]]:
         """Numbers of rows that a request can have, each with the variants that it can have then, sorted."""
-        from squall.scenarios.config.clients.rows import possible_rows
+        from squall.scenarios.config.rows import possible_rows
 
         laws: list[tuple[RowsConfig, range]] = []
         for closed in self.phases:

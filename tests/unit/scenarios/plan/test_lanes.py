@@ -7,7 +7,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from squall.scenarios.config.clients.routing import CHOSEN_AT_SEND, RoutingConfig, RoutingKind
+from squall.scenarios.config.client import CHOSEN_AT_SEND, RoutingConfig, RoutingKind
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
@@ -15,7 +15,7 @@ from squall.scenarios.plan.drafting import plan_scenario
 from squall.scenarios.plan.plan import Plan, deal
 from squall.scenarios.plan.route import route
 from tests.merged_plans import merge
-from tests.unit.scenarios.config.test_client_options import scenario_of
+from tests.unit.scenarios.config.given import scenario_of
 
 N_LANES = 10
 KINDS = [one for one in get_args(RoutingKind) if one not in (*CHOSEN_AT_SEND, "mirror", "trace")]
@@ -27,7 +27,8 @@ def plan_of(**sequences: Any) -> Plan:
 
 def busy(clients: dict[str, Any]) -> Scenario:
     """About 500 arrivals."""
-    scenario = scenario_of(clients).to_mapping()
+    scenario = scenario_of(clients=clients, seed=1).to_mapping()
+    scenario["phases"][0]["duration"] = "1s"
     scenario["phases"][0]["arrivals"]["rate"] = "500/s"
     return scenario_from_mapping(scenario, "test")
 
@@ -85,6 +86,6 @@ def test_a_server_has_whole_lanes(kind: RoutingKind) -> None:
 )  # fmt: skip
 def test_what_sequences_cannot_have_is_one_line(clients: dict[str, Any], text: str) -> None:
     with pytest.raises(ScenarioError) as caught:
-        scenario_of({"sequences": {"length": 3}, **clients})
+        scenario_of(clients={"sequences": {"length": 3}, **clients})
     assert text in str(caught.value)
     assert "\n" not in str(caught.value)

@@ -18,8 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from squall.scenarios.config.clients.check import ValueCheckConfig
-from squall.scenarios.config.clients.routing import RoutingConfig, RoutingKind
+from squall.scenarios.config.client import RoutingConfig, RoutingKind, ValueCheckConfig
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.closed import ClosedPlan, deal_closed
