@@ -50,7 +50,7 @@ def test_a_dry_run_runs_nothing_and_writes_nothing(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("changes", "options", "line"),
     [
-        ({"matrix": {}}, (), "matrix: {} is empty, it needs at least one entry"),
+        ({"matrix": {}}, (), "matrix: {} has too few entries, the least are 1"),
         ({}, ("--resume", "nowhere"), "nowhere: holds no sweep: sweep.jsonl: no such file or directory"),
         (
             {},
