@@ -16,8 +16,8 @@ from squall.models.spec import ModelSpec, TensorSpec
 from squall.scenarios.errors import ScenarioError
 
 if TYPE_CHECKING:  # of a file's sections: a worker whose inputs are made as they come starts without them
-    from squall.scenarios.config.clients.inputs import InputConfig
-    from squall.scenarios.config.clients.rows import Law
+    from squall.scenarios.config.inputs import InputConfig
+    from squall.scenarios.config.rows import Law
 
 _INTEGER_LIMIT = 100
 _LENGTH = 16
@@ -81,7 +81,7 @@ def _refuse_other_datatype(where: str, datatype: str, how: InputConfig) -> None:
 
 def _refuse_larger(where: str, law: Law, largest: int, datatype: str) -> None:
     """Raises ScenarioError where a number of that law may be more than its datatype, or a draw, holds."""
-    from squall.scenarios.config.clients.rows import max_rows
+    from squall.scenarios.config.rows import max_rows
 
     most = max_rows(law)
     if most > min(largest, _LARGEST_DRAWN):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from squall.scenarios.exact import arrays
 
 if TYPE_CHECKING:  # of a file's sections: a worker without data starts without them
-    from squall.scenarios.config.clients.data import DrawnOrder
+    from squall.scenarios.config.inputs import DrawnOrder
 
 Draw = Callable[[int], NDArray[Any]]
 """The entries of the next n requests, from 0 on."""

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.scenarios.config.clients.data import DataConfig, DataFormat
+from squall.scenarios.config.inputs import DataConfig, DataFormat
 from squall.scenarios.config.models import ModelScenario
 from squall.scenarios.data.arrays import ArraySource
 from squall.scenarios.data.columnar import ColumnarSource

@@ -24,8 +24,8 @@ from squall.scenarios.plan.plan import PhaseSpan, kind_code, stream
 
 if TYPE_CHECKING:  # of a file's sections: a worker that has no users starts without them
     from squall.scenarios.arrivals.users import ThinkConfig
-    from squall.scenarios.config.clients.data import DrawnOrder
-    from squall.scenarios.config.clients.rows import RowsConfig
+    from squall.scenarios.config.inputs import DrawnOrder
+    from squall.scenarios.config.rows import RowsConfig
 
 _CHUNK_STEPS = 64
 """Steps drawn at a time: part of what a seed means, since a longer array is drawn differently."""
@@ -163,7 +163,7 @@ class ClosedPlan:
     def kind_codes(self, target: int | None = None) -> NDArray[np.int64]:
         """The distinct (rows, variant) that `steps` of all users can give, or what one target can be asked: sorted
         codes, see `kind_code`."""
-        from squall.scenarios.config.clients.rows import possible_rows
+        from squall.scenarios.config.rows import possible_rows
 
         kinds = {
             (rows, own)

@@ -15,9 +15,9 @@ from squall.scenarios.arrivals.kinds import UserArrivals
 from squall.scenarios.arrivals.replay import FileState, TraceArrivals, changed
 from squall.scenarios.arrivals.scaling import scaled
 from squall.scenarios.arrivals.users import ClosedArrivals
-from squall.scenarios.config.clients.data import IN_SEQUENCE, DrawnOrder, TraceOrder
-from squall.scenarios.config.clients.rows import TraceRows
+from squall.scenarios.config.inputs import IN_SEQUENCE, DrawnOrder, TraceOrder
 from squall.scenarios.config.models import ModelScenario
+from squall.scenarios.config.rows import TraceRows
 from squall.scenarios.config.scenario import PhaseConfig, Scenario
 from squall.scenarios.data.drawing import entry_dtype
 from squall.scenarios.data.named import named_entries

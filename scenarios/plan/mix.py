@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.scenarios.config.clients.rows import (
+from squall.scenarios.config.rows import (
     ConstantRows,
     EmpiricalRows,
     LognormalRows,
@@ -29,7 +29,7 @@ from squall.scenarios.traces.options import TraceOptions
 from squall.scenarios.traces.reading import read_trace
 
 if TYPE_CHECKING:
-    from squall.scenarios.config.clients.data import DrawnOrder
+    from squall.scenarios.config.inputs import DrawnOrder
     from squall.scenarios.plan.closed import ModelLoad
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.scenarios.config.clients.routing import NO_MIRROR, RoutingConfig
+from squall.scenarios.config.client import NO_MIRROR, RoutingConfig
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.exact import arrays
 from squall.scenarios.exact.hashing import mix64

@@ -18,7 +18,7 @@ from squall.models.made import make_inputs
 from squall.models.payload import read_tensor, write_tensor
 from squall.models.reference import made_requests
 from squall.models.spec import ModelSpec, TensorSpec
-from squall.scenarios.config.clients.inputs import InputConfig
+from squall.scenarios.config.inputs import InputConfig
 from squall.scenarios.errors import ScenarioError
 from tests.unit.models.cases import cases
 

@@ -23,8 +23,7 @@ from pydantic import TypeAdapter
 from squall.models.entries import Fitting, fit
 from squall.models.payload import NUMPY, read_tensor, write_tensor
 from squall.models.spec import ModelSpec, TensorSpec
-from squall.scenarios.config.clients.data import DataConfig
-from squall.scenarios.config.clients.inputs import InputConfig
+from squall.scenarios.config.inputs import DataConfig, InputConfig
 from squall.scenarios.data.opening import Data, open_data
 from squall.scenarios.data.source import Picture, Raw
 from squall.scenarios.data.values import array_of

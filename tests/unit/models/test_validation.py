@@ -11,7 +11,7 @@ import pytest
 
 from squall.models.spec import ModelSpec, TensorSpec
 from squall.models.validation import read_validation
-from squall.scenarios.config.clients.data import DataConfig
+from squall.scenarios.config.inputs import DataConfig
 from squall.scenarios.data.opening import is_validated
 from squall.scenarios.errors import ScenarioError
 from tests.unit.models.cases import cases

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from squall.scenarios.config.clients.routing import RoutingConfig
+from squall.scenarios.config.client import RoutingConfig
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
@@ -159,15 +159,6 @@ def test_an_arrival_goes_to_a_server_of_its_model(kind: str) -> None:
         assert set(counts) == set(servers)
         spread = 1 if kind == "round-robin" else 8 * np.sqrt(targets.size / 4)  # of n p, p = ½, on both sides
         assert abs(counts[servers[0]] - counts[servers[1]]) <= spread
-
-
-@pytest.mark.parametrize("kind", ["mirror", "least-in-flight", "two-choices"])
-def test_no_other_kind_of_routing_chooses_by_model(kind: str) -> None:
-    models = [MODELS[0] | {"servers": [1]}, *MODELS[1:]]
-    with pytest.raises(
-        ScenarioError, match=rf"models\[0\].servers: clients.routing '{kind}' is for servers that"
-    ):
-        scenario_of(models, n_servers=2, routing={"kind": kind})
 
 
 def test_servers_that_serve_all_get_arrivals_as_those_of_one_model_do() -> None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from squall.scenarios.config.clients.data import DataConfig
+from squall.scenarios.config.inputs import DataConfig
 from squall.scenarios.data.opening import open_data
 from squall.scenarios.errors import ScenarioError
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from squall.scenarios.config.clients.data import OrderConfig
+from squall.scenarios.config.inputs import OrderConfig
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.data.drawing import drawn, zipf_bounds

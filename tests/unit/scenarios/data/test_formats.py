@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from pyarrow.feather import write_feather
 
-from squall.scenarios.config.clients.data import DataConfig
+from squall.scenarios.config.inputs import DataConfig
 from squall.scenarios.data.jsondata import JsonSource
 from squall.scenarios.data.opening import Data, count_entries, open_data
 from squall.scenarios.data.source import Picture, Raw

@@ -7,7 +7,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from squall.scenarios.config.clients.routing import CHOSEN_AT_SEND, RoutingConfig, RoutingKind
+from squall.scenarios.config.client import CHOSEN_AT_SEND, RoutingConfig, RoutingKind
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.plan import Plan, deal
 from squall.scenarios.plan.route import route

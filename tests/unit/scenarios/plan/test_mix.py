@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from squall.scenarios.config.clients.rows import (
+from squall.scenarios.config.rows import (
     ConstantRows,
     EmpiricalRows,
     LognormalRows,

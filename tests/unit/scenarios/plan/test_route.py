@@ -19,8 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from squall.scenarios.config.clients.check import ValueCheckConfig
-from squall.scenarios.config.clients.routing import CHOSEN_AT_SEND, RoutingConfig, RoutingKind
+from squall.scenarios.config.client import ValueCheckConfig
+from squall.scenarios.config.client import CHOSEN_AT_SEND, RoutingConfig, RoutingKind
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
