@@ -12,7 +12,6 @@ from pydantic import TypeAdapter
 from squall.scenarios.arrivals.kinds import OpenArrivals, OpenPart
 from squall.scenarios.arrivals.process import MOST_DRAWN
 from squall.scenarios.config.loader import load_scenario, scenario_from_mapping
-from squall.scenarios.config.rows import EmpiricalRows, ParetoRows
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.drafting import plan_scenario
 from squall.scenarios.strict_yaml import parse_yaml

@@ -19,8 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from squall.scenarios.config.client import ValueCheckConfig
-from squall.scenarios.config.client import CHOSEN_AT_SEND, RoutingConfig, RoutingKind
+from squall.scenarios.config.client import CHOSEN_AT_SEND, RoutingConfig, RoutingKind, ValueCheckConfig
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
@@ -269,6 +268,14 @@ def scenario(servers: int, arrivals: Any, deal: DealRule = "sequence", **routing
     mapping["phases"][0]["arrivals"] = arrivals
     mapping["clients"] |= {"routing": routing, "deal": deal}
     return scenario_from_mapping(mapping | {"servers": {"count": servers}}, "test")
+
+
+def test_one_and_two_servers_have_one_schedule() -> None:
+    one, two = (
+        plan_scenario(scenario(n, {"kind": "poisson", "rate": "90/s"}, kind="random")) for n in (1, 2)
+    )
+    assert one.sha256() == two.sha256()
+    assert routed(two, "random", [1.0, 1.0]).offset_ns.tolist() == one.offset_ns.tolist()
 
 
 def test_a_plan_for_sticky_routing_keeps_its_sessions(tmp_path: Path) -> None:
