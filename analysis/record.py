@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+
+from annotated_types import Predicate
 
 from squall.scenarios.errors import AnalysisError, SquallError
-from squall.scenarios.foreign_text import escaped
+from squall.scenarios.foreign_text import escaped, is_beneath, is_component
 from squall.scenarios.records import LED, LEFT_OUT, Record
 
 if TYPE_CHECKING:
@@ -28,8 +30,21 @@ Number = int | float
 
 _MOST_FAULTS = 1_000
 """Of which the first is looked for: each takes a kilobyte then."""
+_SHOWN = 100
+"""Characters of a name in a place."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 """Half of a character, as a server may send it: no UTF-8 has it, so it is read as its escape."""
+
+
+def is_file_name(text: str) -> bool:
+    """Whether a text can be the name of a file or folder, or is empty."""
+    return not text or is_component(text)
+
+
+Name = Annotated[str, Predicate(is_file_name)]
+"""Type of a text that becomes the name of a file or folder; it may be empty."""
+SubPath = Annotated[str, Predicate(is_beneath)]
+"""Type of a text that becomes a path below a folder."""
 
 
 def from_json(
@@ -52,7 +67,7 @@ def from_json(
         if wrong.error_count() > _MOST_FAULTS:
             raise error(f"{whole}: {wrong.error_count()} values are of another type") from None
         first = wrong.errors(include_url=False, include_context=False, include_input=False)[0]
-        place = ".".join(map(str, (*filter(None, [where]), *first["loc"]))) or whole
+        place = ".".join(str(one)[:_SHOWN] for one in (*filter(None, [where]), *first["loc"])) or whole
         what = "is not there" if first["type"] == "missing" else first["msg"].removeprefix("Value error, ")
         raise error(escaped(f"{place}: {what}")) from wrong
     return record
@@ -74,12 +89,16 @@ def to_json(value: Any, is_whole: bool = False) -> Any:
 
     `is_whole`: with the fields that records leave out.
     """
-    if isinstance(value, Record):
-        return dict(_written(value, is_whole))
     if is_dataclass(value) and not isinstance(value, type):
-        names = [*(one.name for one in fields(value)), *getattr(value, "STATED", ())]
+        absent = _absent(value) if isinstance(value, Record) and not is_whole else set()
         whole = getattr(value, "WHOLE", ())
-        return {name: to_json(getattr(value, name), is_whole or name in whole) for name in names}
+        written = {
+            name: to_json(getattr(value, name), is_whole or name in whole)
+            for name in (*(one.name for one in fields(value)), *getattr(value, "STATED", ()))
+            if name not in absent
+        }
+        further: dict[str, Any] = written.pop(getattr(value, "REST", ""), {})
+        return {**written, **further}
     if isinstance(value, Mapping):
         return {str(key): to_json(one, is_whole) for key, one in value.items()}
     if isinstance(value, list | tuple):
@@ -88,17 +107,11 @@ def to_json(value: Any, is_whole: bool = False) -> Any:
     return value
 
 
-def _written(record: Record, is_whole: bool) -> Iterator[tuple[str, Any]]:
-    """The keys of a record that are written, with their values as JSON."""
+def _absent(record: Record) -> set[str]:
+    """The fields of a record that are not written."""
     kind: Any = type(record)
     absent = {name for name, default in _may_be_absent(kind) if getattr(record, name) == default}
-    if is_whole or (record.LEAD and record.LEAD not in absent):
-        absent.clear()
-    for name, value in vars(record).items():
-        if name == record.REST:
-            yield from to_json(value, is_whole).items()
-        elif name not in absent:
-            yield name, to_json(value, is_whole)
+    return absent if not record.LEAD or record.LEAD in absent else set()
 
 
 @cache

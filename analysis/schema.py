@@ -6,13 +6,9 @@ Instants are int64 ns on the run clock (UTC ns of the driver); spans are int64 n
 
 from __future__ import annotations
 
-import ast
 import inspect
-from collections.abc import Iterator
+import re
 from functools import cache
-from itertools import pairwise
-from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 
@@ -27,7 +23,7 @@ from squall.analysis.tables.columns import (
     Table,
 )
 from squall.analysis.tables.load import HUNG_UP, OUTCOME_CODE, OUTCOMES
-from squall.scenarios.records import LED, LEFT_OUT, Record
+from squall.scenarios.records import Record
 
 __all__ = [
     "HUNG_UP",
@@ -111,63 +107,37 @@ def _manifest_lines() -> list[str]:
     for section in sections(Manifest):
         title = "manifest.json" if section is Manifest else section.__name__
         lines += ["", f"## {title}", "", str(section.__doc__).strip(), ""]
-        lines += ["| key | what | meaning |", "|---|---|---|"]
-        texts = meanings(section)
-        for name, hint in get_type_hints(section, include_extras=True).items():
-            if name in texts:
-                lines.append(f"| {_key(section, name, hint)} | {_kind(hint)} | {texts[name]} |")
+        lines += ["| key | type | meaning |", "|---|---|---|"]
+        lines += [_key_line(section, name, meaning) for name, meaning in meanings(section).items()]
     return lines
 
 
 def sections(root: type[Record]) -> list[type[Record]]:
     """`root` and every section within it, once, in the order of the fields."""
+    known = {section.__name__: section for section in Record.__subclasses__()}
     found = [root]
     for section in found:
-        for hint in get_type_hints(section).values():
-            found += [one for one in _within(hint) if one not in found]
+        names = re.findall(r"\w+", " ".join(section.__annotations__.values()))
+        found += [known[name] for name in dict.fromkeys(names) if name in known and known[name] not in found]
     return found
 
 
-def _within(hint: Any) -> Iterator[type[Record]]:
-    if isinstance(hint, type) and issubclass(hint, Record):
-        yield hint
-    for one in get_args(hint):
-        yield from _within(one)
-
-
-def meanings(section: type) -> dict[str, str]:
+def meanings(section: type[Record]) -> dict[str, str]:
     """What each field of a record means: the text below it in the source."""
-    (definition,) = ast.parse(inspect.getsource(section)).body
-    assert isinstance(definition, ast.ClassDef)
-    return {
-        field.target.id: " ".join(text.value.value.split())
-        for field, text in pairwise(definition.body)
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-        if isinstance(text, ast.Expr)
-        and isinstance(text.value, ast.Constant)
-        and isinstance(text.value.value, str)
-    }
+    texts = re.findall(r'\n    (\w+): .*\n    """((?:.|\n)+?)"""', inspect.getsource(section))
+    return {name: " ".join(text.split()) for name, text in texts}
 
 
-def _key(section: type[Record], name: str, hint: Any) -> str:
-    may_be_absent = {LED, LEFT_OUT}.intersection(getattr(hint, "__metadata__", ()))
-    return "others" if name == section.REST else f"`{name}`{'?' if may_be_absent else ''}"
+_JSON = {"Listed": "list", "Mapping": "dict", "Int": "int", "Float": "float", "Name": "str", "SubPath": "str"}
+"""Types of fields, as a reader of the JSON knows them."""
 
 
-_KINDS = {int: "whole number", float: "number", str: "text", bool: "truth value", Any: "any"}
-
-
-def _kind(hint: Any) -> str:
-    """What JSON has of a type, in words. One that is left out while it has its default is never null."""
-    inner, *marks = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-    arguments = [one for one in get_args(inner) if one is not NoneType]
-    if get_origin(inner) in (Union, UnionType):
-        return _kind(arguments[0]) + ("" if LEFT_OUT in marks else ", or null")
-    if get_origin(inner) is tuple:
-        return f"list of {_kind(arguments[0])}"
-    if arguments:
-        return f"by name: {_kind(arguments[1])}"
-    return _KINDS.get(inner) or str(inner.__name__)
+def _key_line(section: type[Record], name: str, meaning: str) -> str:
+    stated = section.__annotations__[name]
+    type_ = re.sub(r"^Led\[(.*)\]$|^LeftOut\[(.*?)(?: \| None)?\]$", r"\1\2", stated)
+    key = "others" if name == section.REST else f"`{name}`{'' if type_ == stated else '?'}"
+    shown = re.sub(r"\w+", lambda word: _JSON.get(word[0], word[0]), type_).replace("|", "\\|")
+    return f"| {key} | `{shown}` | {meaning} |"
 
 
 if __name__ == "__main__":

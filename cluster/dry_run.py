@@ -218,7 +218,7 @@ def _by_phase_and_model(plan: Plan) -> NDArray[np.int64]:
     """Arrivals, (phases, models)."""
     shape = len(plan.spans), len(plan.models)
     found = np.zeros(shape[0] * shape[1], np.int64)
-    for piece in pieces([plan.phase, plan.variant]):
+    for piece in pieces(len(plan)):
         places = plan.phase[piece].astype(np.int64) * shape[1] + models_of(plan.variant[piece], plan.models)
         found += np.bincount(places, minlength=found.size)
     return found.reshape(shape)
@@ -347,7 +347,7 @@ def _shares(plan: Plan | ClosedPlan, n_workers: int) -> tuple[Sequence[int], NDA
     if isinstance(plan, ClosedPlan):
         n_of += np.bincount(plan.users % n_workers, minlength=n_workers)
         return n_of.tolist(), rows_of
-    for piece in pieces([plan.seq]):
+    for piece in pieces(len(plan)):
         affinity = None if plan.affinity is None else plan.affinity[piece]
         workers = workers_of(plan.deal, plan.seq[piece], affinity, n_workers)
         n_of += np.bincount(workers, minlength=n_workers)

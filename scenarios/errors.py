@@ -15,6 +15,9 @@ SquallError                 exit code 1 unless the class says otherwise
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
 
 class SquallError(Exception):
     """Anything squall reports to its user as one line. `exit_code` is what the command ends with."""
@@ -58,3 +61,20 @@ class AnalysisError(SquallError):
 
 class MissingTable(AnalysisError):
     """The run has no table of that name."""
+
+
+@contextmanager
+def faults_of(place: object, kind: type[Exception] = ValueError) -> Iterator[None]:
+    """A ValueError or ScenarioError within is one of `kind` that names the place first."""
+    try:
+        yield
+    except (ValueError, ScenarioError) as error:
+        raise kind(f"{place}: {error}") from error
+
+
+def way_out(word: str, known: Iterable[str], otherwise: str) -> str:
+    """The known word that `word` most likely was meant to be, as a question; `otherwise` where none is near."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, list(known), n=1)
+    return f"did you mean {near[0]!r}?" if near else otherwise

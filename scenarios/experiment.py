@@ -27,14 +27,13 @@ import hashlib
 import itertools
 import json
 import operator
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field
 
 from squall.scenarios.config.loader import (
     file_mapping,
@@ -45,10 +44,10 @@ from squall.scenarios.config.loader import (
     section_from_mapping,
 )
 from squall.scenarios.config.overrides import kept_override, set_value
-from squall.scenarios.config.problems import nearest
-from squall.scenarios.config.scenario import Scenario, refuse_as_factor, with_struck_keys
-from squall.scenarios.errors import ScenarioError
-from squall.scenarios.fields import Count, Duration, PositiveNumber, Section, Slug, Whole
+from squall.scenarios.config.rules import refuse_as_factor
+from squall.scenarios.config.scenario import Scenario, with_struck_keys
+from squall.scenarios.errors import ScenarioError, faults_of, way_out
+from squall.scenarios.fields import EACH_ONCE, Count, Duration, PositiveNumber, Section, Slug, Whole
 from squall.scenarios.units import NS_PER_S
 
 Order = Literal["blocked-random", "fixed"]
@@ -82,9 +81,9 @@ class ReferenceConfig(Section):
 class CooldownConfig(Section):
     """What is waited for between two runs."""
 
-    pause_ns: Duration = Field(default=0, alias="pause")
+    pause_ns: Duration = 0
     gpu_below: PositiveNumber | None = None  # degrees Celsius, of every GPU here
-    at_most_ns: Duration = Field(default=300 * NS_PER_S, alias="at_most")
+    at_most_ns: Duration = 300 * NS_PER_S
 
 
 class ExperimentFile(Section):
@@ -104,18 +103,12 @@ class ExperimentFile(Section):
     restart: Literal["cell", "never"] | None = None
     cooldown: CooldownConfig | None = None
     objectives: Annotated[
-        tuple[Literal["p50", "p95", "p99", "throughput"], ...], Field(min_length=1, max_length=2)
+        tuple[Literal["p50", "p95", "p99", "throughput"], ...], Field(min_length=1, max_length=2), EACH_ONCE
     ] = (
         "p95",
         "throughput",
     )
     confirm: Annotated[Whole, Field(le=1_000)] = 2
-
-    @model_validator(mode="after")
-    def _two_objectives(self) -> ExperimentFile:
-        if len(set(self.objectives)) < len(self.objectives):
-            raise ValueError(f"objectives: {self.objectives[0]} is named twice")
-        return self
 
 
 @dataclass(frozen=True)
@@ -219,7 +212,7 @@ def load_experiment(path: Path, allow_env: Collection[str] = ()) -> Experiment:
     else:
         base = stated.scenario
         resolve_paths(base, path.parent)
-    with _errors_of(path):
+    with faults_of(path, ScenarioError):
         _refuse_strange_keys(stated)
         chosen = combinations(stated.matrix, stated.include, stated.exclude)
     short = _short_names(chosen)
@@ -243,7 +236,7 @@ def experiment_of(
     origin = str(path.parent / stated.scenario) if is_named else f"{path}: scenario"
     plain = scenario_from_mapping(base, origin)
     seed = plain.seed if stated.seed is None else stated.seed
-    with _errors_of(path):
+    with faults_of(path, ScenarioError):
         cells = [
             _cell(path.parent, {**base, "seed": seed}, factors, label)
             for label, factors in combinations.items()
@@ -262,12 +255,6 @@ def without_early_end(scenario: Scenario) -> Scenario:
     promises = scenario.promises
     lasting = promises and tuple(replace(one, aborts_on_fail=False, delay_ns=0) for one in promises)
     return scenario.model_copy(update={"stop_when": None, "promises": lasting})
-
-
-def is_running(scenario: Scenario) -> bool:
-    """Whether any server of the scenario is one that squall does not start."""
-    entries = scenario.servers
-    return entries is not None and any(entry.url is not None for entry in entries)
 
 
 def combinations(
@@ -304,15 +291,6 @@ def combinations(
     return [*grown, *lone]
 
 
-@contextmanager
-def _errors_of(path: Path) -> Iterator[None]:
-    """Errors within name the file."""
-    try:
-        yield
-    except (ValueError, ScenarioError) as error:
-        raise ScenarioError(f"{path}: {error}") from error
-
-
 def _refuse_strange_keys(stated: ExperimentFile) -> None:
     pairs = [("matrix", key, value) for key, values in stated.matrix.items() for value in values]
     for place, entry in enumerate(stated.include):
@@ -329,8 +307,7 @@ def _refuse_strange_keys(stated: ExperimentFile) -> None:
     for place, entry in enumerate(stated.exclude):
         for key in entry:
             if key not in stated.matrix:
-                guess = nearest(key, stated.matrix)
-                hint = f"did you mean {guess!r}?" if guess else f"it has {', '.join(stated.matrix) or 'none'}"
+                hint = way_out(key, stated.matrix, f"it has {', '.join(stated.matrix) or 'none'}")
                 raise ValueError(f"exclude[{place}]: {key} is no key of matrix, {hint}")
 
 
@@ -376,7 +353,7 @@ def _refuse_twins(cells: Sequence[Cell]) -> None:
 
 def _refuse_restart(stated: ExperimentFile, cells: Sequence[Cell]) -> None:
     """A server that squall starts is started anew for each run; one that runs already is not."""
-    of_cells = {"never" if is_running(cell.scenario) else "cell" for cell in cells}
+    of_cells = {"cell" if cell.scenario.is_started else "never" for cell in cells}
     if stated.restart is not None and of_cells != {stated.restart}:
         raise ValueError(
             f"restart: {stated.restart} cannot be kept: squall starts its server anew for every run, and one at"

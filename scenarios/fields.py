@@ -6,9 +6,21 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    model_validator,
+)
 
 from squall.scenarios.units import format_duration, format_rate, parse_duration, parse_rate
+
+
+def _without_unit(name: str) -> str:
+    return re.sub("_(ns|hz|bytes)$", "", name)
 
 
 class Section(BaseModel):
@@ -17,7 +29,12 @@ class Section(BaseModel):
     Built with the keys and texts of the file (`duration="30s"`); attributes carry the unit (`duration_ns`).
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=_without_unit)
+
+    @classmethod
+    def file_keys(cls) -> dict[str, str]:
+        """The key in the file of each attribute."""
+        return {name: field.alias or name for name, field in cls.model_fields.items()}
 
 
 def refuse(reasons: Mapping[str, object]) -> None:
@@ -32,10 +49,21 @@ def repeated(values: Sequence[Any]) -> Any:
     return next((one for index, one in enumerate(values) if one in values[:index]), None)
 
 
+def each_once(values: Sequence[Any]) -> Sequence[Any]:
+    """`values`, in which nothing stands twice. Raises ValueError for what does."""
+    twice = repeated(values)
+    refuse({f"{twice!r} is named twice": twice is not None})
+    return values
+
+
+EACH_ONCE = AfterValidator(each_once)
+"""Of a list in which nothing stands twice."""
+
+
 def stated_keys(section: Section) -> set[str]:
     """Keys of the file that are given there."""
-    fields = type(section).model_fields
-    return {fields[name].alias or name for name in section.model_fields_set}
+    keys = section.file_keys()
+    return {keys[name] for name in section.model_fields_set}
 
 
 class OneForm(Section):
@@ -47,8 +75,8 @@ class OneForm(Section):
     def _in_one_form(self) -> Self:
         given = [[getattr(self, name) is not None for name in form] for form in self.forms]
         if sum(map(any, given)) != 1 or not any(map(all, given)):
-            fields = type(self).model_fields
-            texts = [_listed([fields[name].alias or name for name in form]) for form in self.forms]
+            keys = self.file_keys()
+            texts = [_listed([keys[name] for name in form]) for form in self.forms]
             is_plain = all(len(form) == 1 for form in self.forms)
             choice = f" {_listed(texts)}" if is_plain else f": {'; '.join(texts)}"
             raise ValueError(f"needs exactly one of{choice}")

@@ -7,8 +7,13 @@ import stat
 
 
 def plain_opener(path: str, flags: int) -> int:
-    """For `open(…, opener=…)`. Raises OSError for a link, and for what is no file: a pipe would be waited for."""
-    opened = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    """For `open(…, opener=…)`. Raises OSError for a link, and for what is no file."""
+    return file_opener(path, flags | os.O_NOFOLLOW)
+
+
+def file_opener(path: str, flags: int) -> int:
+    """For `open(…, opener=…)`. Raises OSError for what is no file: a pipe would be waited for."""
+    opened = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(opened).st_mode):
         os.close(opened)
         raise OSError(0, "it is no file", path)

@@ -94,10 +94,7 @@ def variables_in(texts: Iterable[str]) -> list[str]:
 def kept_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """What is kept of headers: values that are written as `${NAME}`, else `${NAME_OF_THE_HEADER}`, so that whoever
     runs it again is asked for them. Raises TypeError for a value that is no text."""
-    return {name: _kept_header(name, value) for name, value in headers.items()}
-
-
-def _kept_header(name: str, value: str) -> str:
-    if VARIABLE.search(value) or not value:
-        return value
-    return "${" + re.sub(r"\W", "_", name).upper() + "}"
+    return {
+        name: value if VARIABLE.search(value) or not value else "${" + re.sub(r"\W", "_", name).upper() + "}"
+        for name, value in headers.items()
+    }

@@ -16,6 +16,7 @@ from typing import Any
 
 from squall.scenarios.config.locust import LocustConfig
 from squall.scenarios.errors import ScenarioError
+from squall.scenarios.foreign_file import file_opener
 from squall.scenarios.plan.plan import PhaseSpan
 
 MOST_BYTES = 64 * 2**20
@@ -132,9 +133,7 @@ def _files_of(path: Path) -> Iterator[Path]:
 def _read(path: Path, key: str, left: int, most: int) -> bytes:
     """The file, of at most `left` of `most` bytes; one byte more is read. Raises ScenarioError."""
     try:
-        if path.exists() and not path.is_file():  # a folder, or a pipe that would be waited for
-            raise ScenarioError(f"{key}: {path}: is a {'folder' if path.is_dir() else 'device'}, no file")
-        with path.open("rb") as file:
+        with open(path, "rb", opener=file_opener) as file:
             content = file.read(left + 1)
     except OSError as error:
         raise ScenarioError(f"{key}: {path}: {error.strerror}") from error

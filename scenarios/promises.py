@@ -20,17 +20,16 @@ A request that failed, or was never sent, is infinitely slow. Shares are decimal
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from decimal import Decimal
 from fractions import Fraction
 from itertools import combinations
 from typing import Any, Literal, cast, get_args
 
+from squall.scenarios.errors import faults_of, way_out
 from squall.scenarios.units import (
     NS_PER_MS,
     NS_PER_S,
@@ -53,6 +52,7 @@ TIMES: tuple[Metric, ...] = ("response", *OF_RESPONSES, "service", "send_lag")
 METRICS: tuple[Metric, ...] = get_args(Metric)
 BURSTS: tuple[Burst, ...] = get_args(Burst)
 TAGS = ("phase", "model", "server", "gpu", "burst", "window", "within")
+"""In the order of the fields of `PromiseScope`."""
 DECIDED = "decided"
 """The detail of arrivals that were not sent since the outcome of the promises was certain."""
 
@@ -219,7 +219,7 @@ def parse_promises(value: object) -> tuple[Promise, ...] | None:
         raise ValueError("is not a mapping such as response: p(95)<50ms")
     promises: list[Promise] = []
     for key, stated in value.items():
-        with _prefixed(key):
+        with faults_of(key):
             is_list = isinstance(stated, list | tuple) and stated
             promises += [_promise(key, condition) for condition in (stated if is_list else [stated])]
     if not promises:
@@ -236,24 +236,15 @@ def format_promises(promises: Sequence[Promise] | None) -> dict[str, list[Any]] 
         return None
     by_key: dict[str, list[Any]] = {}
     for promise in promises:
-        stated: dict[str, Any] = {"threshold": promise.condition}
-        if promise.at_hz is not None:
-            stated["at"] = format_rate(promise.at_hz)
-        if promise.aborts_on_fail:
-            stated["abortOnFail"] = True
-        if promise.delay_ns:
-            stated["delayAbortEval"] = format_duration(promise.delay_ns)
-        by_key.setdefault(promise.key, []).append(stated if len(stated) > 1 else promise.condition)
+        options = {
+            "at": None if promise.at_hz is None else format_rate(promise.at_hz),
+            "abortOnFail": promise.aborts_on_fail,
+            "delayAbortEval": promise.delay_ns and format_duration(promise.delay_ns),
+        }
+        stated = {key: value for key, value in options.items() if value}
+        whole = {"threshold": promise.condition, **stated} if stated else promise.condition
+        by_key.setdefault(promise.key, []).append(whole)
     return by_key
-
-
-@contextmanager
-def _prefixed(place: object) -> Iterator[None]:
-    """Errors within name the place."""
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(f"{place}: {error}") from error
 
 
 def _promise(key: object, stated: object) -> Promise:
@@ -267,34 +258,31 @@ def _promise(key: object, stated: object) -> Promise:
     match = _CONDITION.fullmatch(condition.strip()) if isinstance(condition, str) else None
     if match is None:
         raise ValueError(f"{condition!r} is not a condition such as p(95)<50ms or rate<0.001")
-    with _prefixed(condition):
+    with faults_of(condition):
         return _of_condition(metric, scope, match, _parsed_options(scope, options))
 
 
 def _scope(metric: Metric, text: str | None) -> PromiseScope:
     tags: dict[str, Any] = {}
     for part in text.split(",") if text is not None else ():
-        tag, colon, value = (word.strip() for word in part.partition(":"))
-        if not colon or not value:
+        tag, _, value = (word.strip() for word in part.partition(":"))
+        if not value:
             raise ValueError(f"{part.strip()!r} is not a tag such as phase:burst")
-        _known(tag, TAGS, "tag")
-        if tag == "burst":
-            _known(value, BURSTS, "burst")
-        is_time = tag in ("window", "within")
-        name = f"{tag}_ns" if is_time else tag
-        if name in tags:
+        if _known(tag, TAGS, "tag") in tags:
             raise ValueError(f"tag {tag} stands twice")
-        tags[name] = _time_ns(value) if is_time else value
-        if tags[name] == 0:
+        tags[tag] = _time_ns(value) if tag in ("window", "within") else value
+        if tags[tag] == 0:
             raise ValueError(f"{tag} must be above 0")
-    if (metric == "goodput") != ("within_ns" in tags):
+    if "burst" in tags:
+        _known(tags["burst"], BURSTS, "burst")
+    if (metric == "goodput") != ("within" in tags):
         raise ValueError(
             "tag within is the time up to which a request is good: goodput needs it, goodput{within:100ms}, and"
             " other metrics have their limit in the condition, p(95)<50ms"
         )
-    if "burst" in tags and "window_ns" in tags:
+    if {"burst", "window"} <= tags.keys():
         raise ValueError("tags burst and window exclude each other")
-    return PromiseScope(**tags)
+    return PromiseScope(*map(tags.get, TAGS))
 
 
 def _of_condition(
@@ -341,12 +329,12 @@ def _parsed_options(scope: PromiseScope, stated: Mapping[Any, Any]) -> dict[str,
     if "at" in stated:
         if scope.burst is not None or scope.window_ns is not None:
             raise ValueError("at is the load of whole phases, and the tags name parts of them")
-        with _prefixed("at"):
+        with faults_of("at"):
             options["at_hz"] = parse_rate(stated["at"])
     if "delayAbortEval" in stated:
         if not options["aborts_on_fail"]:
             raise ValueError("delayAbortEval is for abortOnFail: true")
-        with _prefixed("delayAbortEval"):
+        with faults_of("delayAbortEval"):
             options["delay_ns"] = _time_ns(str(stated["delayAbortEval"]))
     return options
 
@@ -391,9 +379,7 @@ def _refuse_contradictions(promises: Sequence[Promise]) -> None:
 def _known(word: str, known: Sequence[str], what: str) -> str:
     if word in known:
         return word
-    guess = next(iter(difflib.get_close_matches(word, known, n=1, cutoff=0.6)), None)
-    hint = f"did you mean {guess!r}?" if guess else f"use {', '.join(known)}"
-    raise ValueError(f"unknown {what} {word!r}, {hint}")
+    raise ValueError(f"unknown {what} {word!r}, {way_out(word, known, 'use ' + ', '.join(known))}")
 
 
 def refuse_strangers(
@@ -414,28 +400,22 @@ def refuse_strangers(
         ):
             if name is not None and names is not None and name not in names:
                 raise ValueError(f"{promise.key}: there is no {what} {name!r}, only {', '.join(names)}")
-        if is_closed:
-            _refuse_schedule(promise)
+        scheduled = {
+            "response time": promise.metric == "response",
+            "send lag": promise.metric == "send_lag",
+            "bursts": scope.burst,
+            "load that is asked for": promise.at_hz is not None,
+            "number of requests that is known before its end, by which abortOnFail decides": promise.aborts_on_fail,
+        }
+        lacking = next(filter(scheduled.get, scheduled), None)
+        if is_closed and lacking is not None:
+            raise ValueError(
+                f"{promise.text}: a closed loop has no schedule and so no {lacking}; promise service times"
+            )
         shortest_ns = phases_ns[scope.phase] if scope.phase is not None else min(phases_ns.values())
         if scope.window_ns is not None and scope.window_ns > shortest_ns:
             window, phase = format_duration(scope.window_ns), format_duration(shortest_ns)
             raise ValueError(f"{promise.key}: a window of {window} is longer than a phase of {phase}")
-
-
-def _refuse_schedule(promise: Promise) -> None:
-    """A closed loop has service times alone."""
-    scheduled = {
-        "response time": promise.metric == "response",
-        "send lag": promise.metric == "send_lag",
-        "bursts": promise.scope.burst is not None,
-        "load that is asked for": promise.at_hz is not None,
-        "number of requests that is known before its end, by which abortOnFail decides": promise.aborts_on_fail,
-    }
-    for what, is_promised in scheduled.items():
-        if is_promised:
-            raise ValueError(
-                f"{promise.text}: a closed loop has no schedule and so no {what}; promise service times"
-            )
 
 
 def _time_text(ns: int) -> str:

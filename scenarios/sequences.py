@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from squall.scenarios.plan.plan import stream
 
 if TYPE_CHECKING:  # of a file's sections: a worker without sequences starts without them
-    from squall.scenarios.config.clients.rows import Law
+    from squall.scenarios.config.rows import Law
 
 _CHUNK = 64
 """Lengths drawn at a time: part of what a seed means, since a longer array is drawn differently."""

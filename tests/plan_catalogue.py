@@ -18,9 +18,9 @@ from squall.scenarios.arrivals.scaling import RateScaleConfig
 from squall.scenarios.arrivals.stationary import ClientsArrivals, Residual
 from squall.scenarios.arrivals.users import ThinkConfig
 from squall.scenarios.arrivals.varying import AnyShape, Sojourn
-from squall.scenarios.config.clients.routing import RoutingConfig, RoutingKind
-from squall.scenarios.config.clients.rows import RowsConfig
+from squall.scenarios.config.client import WEIGHED, RoutingConfig, RoutingKind
 from squall.scenarios.config.loader import scenario_from_mapping
+from squall.scenarios.config.rows import RowsConfig
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.plan.deal import DealRule
 from squall.scenarios.strict_yaml import parse_yaml
@@ -219,7 +219,7 @@ def _of_several_models() -> Iterator[tuple[str, Mapped]]:
 def _routed(trace: Mapped) -> Iterator[tuple[str, Mapped]]:
     """To three servers; of equal weights only where the routing takes no others."""
     for kind in _planned_routing():
-        weights = (1.0, 2.5, 0.7) if RoutingConfig(kind=kind).is_weighed else (1.0, 1.0, 1.0)
+        weights = (1.0, 2.5, 0.7) if kind in WEIGHED else (1.0, 1.0, 1.0)
         several = {
             "servers": [{"weight": weight} for weight in weights],
             "clients": {"routing": {"kind": kind, **({"column": "session"} if kind == "trace" else {})}},

@@ -28,6 +28,7 @@ from squall.actors.messages.template import Template
 from squall.actors.net.loop import Loop
 from squall.analysis.schema import OUTCOME_CODE
 from squall.models.payload import encode_id
+from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan, kinds_of
 from squall.scenarios.promises import DECIDED
 from squall.scenarios.sequences import IN_TURN
@@ -466,7 +467,7 @@ class Engine:
         )  # fmt: skip
 
 
-def templates_needed(plan: Plan, target: int | None = None) -> set[tuple[int, int]]:
+def templates_needed(plan: Plan | ClosedPlan, target: int | None = None) -> set[tuple[int, int]]:
     """The distinct (rows, variant) of a plan, or of its arrivals for one target."""
     rows, variants = kinds_of(plan.kind_codes(target))
     return set(zip(rows.tolist(), variants.tolist(), strict=True))

@@ -341,7 +341,7 @@ class LaneClosedLoop(_LanePacing):
 
     def _refill(self, index: int) -> tuple[bytes, bytes]:
         think_ns, rows, variants = next(self._chunks[index])
-        targets = np.array(self._plan.targets_of(index))[models_of(variants, self._plan.models)]
+        targets = self._plan.targets[index][models_of(variants, self._plan.models)]
         return think_ns.astype(np.int64).tobytes(), self._lane.numbers(targets, rows, variants).tobytes()
 
 

@@ -187,7 +187,7 @@ class ClosedLoop:
         self._start_ns = start_ns
         plan = self._plan
         for index, user in enumerate(plan.users.tolist()):
-            self._users[user] = _User(-1, iter(()), plan.targets_of(index))
+            self._users[user] = _User(-1, iter(()), plan.targets[index].tolist())
             self._enter(user, 0, start_ns)
         self._look()
 

@@ -56,7 +56,6 @@ from squall.models.payload import (
 )
 from squall.models.spec import ModelSpec
 from squall.scenarios.errors import ClusterError, TargetError
-from squall.scenarios.model_shares import models_of
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan
 
@@ -119,19 +118,10 @@ def refuse_strange_plan(plan: Plan | ClosedPlan, n_targets: int, choice: Choice)
 def keys_needed(plan: Plan | ClosedPlan, n_targets: int, choice: Choice) -> set[TemplateKey]:
     """The distinct (target, rows, variant) that a plan may need. Raises as `refuse_strange_plan` does."""
     refuse_strange_plan(plan, n_targets, choice)
-    target = plan.target
     if choice != "planned":
-        kinds = plan.request_kinds() if isinstance(plan, ClosedPlan) else templates_needed(plan)
-        return {(number, *kind) for number in range(n_targets) for kind in kinds}
-    if isinstance(plan, ClosedPlan):
-        kinds, used = plan.request_kinds(), plan.servers_used()
-        models = models_of([variant for _, variant in kinds], plan.models).tolist()
-        return {(number, *kind) for kind, model in zip(kinds, models, strict=True) for number in used[model]}
-    if target is None:
-        return {(0, *kind) for kind in templates_needed(plan)}
-    return {
-        (number, *kind) for number in np.unique(target).tolist() for kind in templates_needed(plan, number)
-    }
+        return {(number, *kind) for number in range(n_targets) for kind in templates_needed(plan)}
+    numbers = [0] if plan.target is None else np.unique(plan.target).tolist()
+    return {(number, *kind) for number in numbers for kind in templates_needed(plan, number)}
 
 
 @dataclass(frozen=True)

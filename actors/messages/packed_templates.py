@@ -134,7 +134,7 @@ class PackedTemplates(Sequence[Template]):
         """Those of the requests with these keys, (n,). Raises KeyError for one that is not there."""
         found = np.empty(np.shape(variants), np.int32)
         of_rows = np.broadcast_to(targets, found.shape)
-        for piece in pieces([rows, variants]):
+        for piece in pieces(len(rows)):
             found[piece] = self._numbers(of_rows[piece], rows[piece], variants[piece])
         return found
 

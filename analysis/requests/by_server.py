@@ -26,7 +26,7 @@ from squall.analysis.statistics.latency import Quantile, quantiles
 from squall.analysis.statistics.stretches import run_lengths
 from squall.analysis.statistics.student import student_quantile
 from squall.analysis.tables.manifest import Manifest
-from squall.scenarios.config.clients.routing import WEIGHED
+from squall.scenarios.config.client import WEIGHED
 
 QUANTILES = (0.50, 0.95, 0.99)
 _P95 = QUANTILES.index(0.95)

@@ -15,7 +15,7 @@ from squall.analysis.requests.failures import is_cut
 from squall.analysis.requests.requests import Labels, Requests
 from squall.analysis.statistics.latency import Quantile, quantiles
 from squall.analysis.tables.manifest import Manifest
-from squall.scenarios.config.clients.sequences import SequencesConfig
+from squall.scenarios.config.client import SequencesConfig
 from squall.scenarios.sequences import SequenceRule, Sequences
 
 

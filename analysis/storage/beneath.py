@@ -18,10 +18,8 @@ FileOpener = Callable[[Path], BinaryIO]
 disk."""
 MOST_SMALL_BYTES = 256 * 1024**2
 """No document of a run, its log among them, is larger: it is held in memory."""
-_LEAVINGS = {
-    stat.S_IFLNK: "a link", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
-}  # fmt: skip
+_KINDS = {"l": "a link", "p": "a pipe", "s": "a socket"}
+"""By the first letter of what `ls -l` shows of it."""
 
 
 def refuse_ways_out(folder: Path) -> None:
@@ -36,7 +34,7 @@ def refuse_ways_out(folder: Path) -> None:
                     if stat.S_ISDIR(mode):
                         waiting.append(Path(entry.path))
                     elif not stat.S_ISREG(mode):
-                        kind = _LEAVINGS.get(stat.S_IFMT(mode), "no file")
+                        kind = _KINDS.get(stat.filemode(mode)[0], "a device")
                         raise StoreError(
                             f"{entry.path} is {kind}, which squall leaves in no folder: remove it"
                         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from shlex import quote
 
@@ -70,11 +71,7 @@ def bring_home(run: str, folder: Path) -> None:
 
 def is_to_be_sent(store: RunStore) -> bool:
     """Whether it is a run in a folder here that is to lie in object storage, sealed and without a lack."""
-    return bool(store.manifest.copied_to) and _is_whole(store)
-
-
-def _is_whole(store: RunStore) -> bool:
-    return store.is_sealed and store.manifest.unfinished is None
+    return bool(store.manifest.copied_to) and store.manifest.is_whole
 
 
 def send_away(store: RunStore, address: str) -> str:
@@ -83,7 +80,7 @@ def send_away(store: RunStore, address: str) -> str:
 
     Raises `StoreError`: it is whole in its folder then.
     """
-    if not address or not _is_whole(store):
+    if not address or not store.manifest.is_whole:
         return store.where
     try:
         return store.send(address)
@@ -104,9 +101,8 @@ def sending_command(store: RunStore) -> str:
     """What brings a run of this folder to the object storage that its manifest names, for a screen: a user decides, no
     manifest."""
     parent, _, name = store.manifest.copied_to.rpartition("/")
-    try:
-        is_address = place_at(parent) is not None and name == store.run
-    except StoreError:
-        is_address = False
-    shown = escaped(parent) if is_address else "s3://BUCKET/PREFIX"
+    shown = "s3://BUCKET/PREFIX"
+    with suppress(StoreError):
+        if name == store.run and place_at(parent) is not None:
+            shown = escaped(parent)
     return f"squall resume {quote(escaped(str(store.run_dir)))} --out {quote(shown)}"

@@ -7,9 +7,10 @@ tables are no fault: what needs them says so.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -17,11 +18,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from squall.analysis.schema import TABLES, arrow_schema
-from squall.analysis.storage.parquet import parquet_file
+from squall.analysis.storage.parquet import column_chunks, parquet_file
 from squall.analysis.storage.part import disk_errors, plain
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.manifest import SEALED, Manifest, PhaseFacts
-from squall.analysis.tables.sealed import SealedTable
+from squall.analysis.tables.manifest import SEALED, Manifest
 from squall.scenarios.errors import AnalysisError, StoreError
 
 LONGEST_NS = 30 * 24 * 3600 * 10**9
@@ -91,43 +91,33 @@ def _manifest_faults(manifest: Manifest) -> Iterator[str]:
             yield f"{name} has {len(value):,} entries, and {MOST_ENTRIES:,} at most are read"
     if manifest.state == SEALED and manifest.tables is None:
         yield "it has no tables"
-    names = set[str]()
-    last: PhaseFacts | None = None  # of those before, the one that ends last
-    for phase in sorted(manifest.phases, key=lambda phase: phase.start_ns):
+    phases = sorted(manifest.phases, key=lambda phase: phase.start_ns)
+    for phase in phases:
         if phase.end_ns < phase.start_ns:
             yield f"phase {phase.name} ends before it starts"
-        if last is not None and phase.start_ns < last.end_ns:
-            yield f"phases {last.name} and {phase.name} overlap"
-        if phase.name in names:
-            yield f"two phases are named {phase.name}"
-        names.add(phase.name)
-        if last is None or phase.end_ns > last.end_ns:
-            last = phase
+    for phase, later in pairwise(phases):
+        if later.start_ns < phase.end_ns:
+            yield f"phases {phase.name} and {later.name} overlap"
+    for name, n in Counter(phase.name for phase in phases).items():
+        if n > 1:
+            yield f"two phases are named {name}"
 
 
 def _table_faults(table: str, store: RunStore) -> Iterator[str]:
     """Why the parts of a table are not those that squall wrote, the first of it first."""
-    manifest = store.manifest
-    parts = {part.relative_to(store.run_dir).as_posix(): part for part in store.parts(table)}
-    sizes = {name: part.stat().st_size for name, part in parts.items()}
     if store.is_sealed and not TABLES[table].is_derived:
-        sealed = {file.path: file.bytes for file in (manifest.tables or {}).get(table, SealedTable()).files}
-        for name in sorted({*sealed, *sizes}):
-            if name not in sizes:
-                yield f"{name} is missing, which the run was sealed with"
-            elif name not in sealed:
-                yield f"{name} is not of this run: it was not there at the seal"
-            elif sizes[name] != sealed[name]:
-                yield f"{name} has changed since the seal"
-    start_ns = manifest.start_ns
+        yield from store.verify([table], is_read=False)
+    start_ns = store.manifest.start_ns
     if start_ns is None:
-        start_ns = min((phase.start_ns for phase in manifest.phases), default=None)
-    n_rows, n_bytes = 0, sum(sizes.values())
-    for name, part in parts.items():
+        start_ns = min((phase.start_ns for phase in store.manifest.phases), default=None)
+    n_rows = n_bytes = 0
+    for part in store.parts(table):
+        name, n_part_bytes = part.relative_to(store.run_dir), part.stat().st_size
         with disk_errors(f"{store.where}: cannot read {name}"), parquet_file(part) as file:
-            for fault in _part_faults(table, file, sizes[name], start_ns):
+            for fault in _part_faults(table, file, n_part_bytes, start_ns):
                 yield f"{name}{fault}"
             n_rows += file.metadata.num_rows
+        n_bytes += n_part_bytes
     if n_rows > max(FEW_ROWS, MOST_ROWS_A_BYTE * n_bytes):
         yield f"{table} states {n_rows:,} rows in {n_bytes:,} bytes, which cannot be"
 
@@ -151,10 +141,8 @@ def _part_faults(table: str, file: pq.ParquetFile, n_bytes: int, start_ns: int |
         type_, own = plain(schema.field(position).type), plain(field.type)
         if not type_.equals(own):
             yield f": column {field.name} is {type_}, not {own}"
-    places = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
-    for group in groups:
-        for name in TABLES[table].instants:
-            chunk = group.column(places[name])
+    for name in TABLES[table].instants:
+        for chunk in column_chunks(metadata, name):
             statistics = chunk.statistics
             has_bounds = statistics is not None and statistics.has_min_max
             n_nulls = 0 if statistics is None else statistics.null_count
@@ -164,45 +152,47 @@ def _part_faults(table: str, file: pq.ParquetFile, n_bytes: int, start_ns: int |
                 if start_ns is not None and abs(t_ns - start_ns) > LONGEST_NS:
                     days = (t_ns - start_ns) / (24 * 3600 * 10**9)
                     yield f" has a {name} that is {days:+.0f} days from the start of the run"
-    texts = [field.name for field in arrow_schema(table) if pa.types.is_dictionary(field.type)]
-    chunks = [{name: group.column(places[name]) for name in texts} for group in groups]
-    yield from _text_faults(file, chunks, n_bytes)
+    yield from _text_faults(table, file, n_bytes)
 
 
-def _text_faults(
-    file: pq.ParquetFile, groups: Sequence[Mapping[str, pq.ColumnChunkMetaData]], n_bytes: int
-) -> Iterator[str]:
-    """What is too long of the texts in the row groups. Dictionaries are read where a row group has more text than a
-    value may have: each comes with the first row."""
-    chunks = [(name, chunk) for group in groups for name, chunk in group.items()]
-    for name, chunk in chunks:
-        if not _TEXT_ENCODINGS.issuperset(chunk.encodings):
-            yield f": the text of {name} is encoded as squall encodes none"
-    n_text_bytes = sum(chunk.total_uncompressed_size for _, chunk in chunks)
+def _text_faults(table: str, file: pq.ParquetFile, n_bytes: int) -> Iterator[str]:
+    """What is too long of the texts. Dictionaries are read where a row group has more text than a value may have: each
+    comes with the first row."""
+    names = [field.name for field in arrow_schema(table) if pa.types.is_dictionary(field.type)]
+    chunks = {name: column_chunks(file.metadata, name) for name in names}
+    n_text_bytes = 0
+    for name in names:
+        for chunk in chunks[name]:
+            n_text_bytes += chunk.total_uncompressed_size
+            if not _TEXT_ENCODINGS.issuperset(chunk.encodings):
+                yield f": the text of {name} is encoded as squall encodes none"
     if n_text_bytes > max(FEW_TEXT_BYTES, MOST_TEXT_A_BYTE * n_bytes):
         yield f" has {n_text_bytes:,} bytes of text in {n_bytes:,} bytes, which squall does not write"
-    for number, group in enumerate(groups):
-        large = [name for name, chunk in group.items() if chunk.total_uncompressed_size > LONGEST_TEXT_BYTES]
-        for rows in islice(file.iter_batches(1, row_groups=[number], columns=large), 1 if large else 0):
-            for name in large:
-                longest = pc.max(pc.binary_length(rows.column(name).dictionary)).as_py() or 0
+    for name in names:
+        for number, chunk in enumerate(chunks[name]):
+            is_long = chunk.total_uncompressed_size > LONGEST_TEXT_BYTES
+            rows = file.iter_batches(1, row_groups=[number], columns=[name]) if is_long else iter(())
+            for first in islice(rows, 1):
+                longest = pc.max(pc.binary_length(first.column(name).dictionary)).as_py() or 0
                 if longest > LONGEST_TEXT_BYTES:
                     yield f" has a {name} of {longest:,} bytes: no text of a run is that long"
 
 
-def finite(figures: Any, where: str = "") -> tuple[Any, list[str]]:
+def finite(figures: Any) -> tuple[Any, list[str]]:
     """`figures`, of mappings and lists, with None for every float that is not finite, and where those stood.
 
     JSON has no such number, and no reader could use it: a sample that is none spoils the means it is part of.
     """
-    if isinstance(figures, float) and not math.isfinite(figures):
-        return None, [where.lstrip(".")]
-    if isinstance(figures, dict):
-        pairs = {key: finite(value, f"{where}.{key}") for key, value in figures.items()}
-        return {key: value for key, (value, _) in pairs.items()}, [
-            one for _, found in pairs.values() for one in found
-        ]
-    if isinstance(figures, list | tuple):
-        items = [finite(value, f"{where}[{i}]") for i, value in enumerate(figures)]
-        return [value for value, _ in items], [one for _, found in items for one in found]
-    return figures, []
+    places: list[str] = []
+
+    def made_finite(value: Any, place: str) -> Any:
+        if isinstance(value, dict):
+            return {key: made_finite(inner, f"{place}.{key}") for key, inner in value.items()}
+        if isinstance(value, list | tuple):
+            return [made_finite(inner, f"{place}[{i}]") for i, inner in enumerate(value)]
+        if isinstance(value, float) and not math.isfinite(value):
+            places.append(place.lstrip("."))
+            return None
+        return value
+
+    return made_finite(figures, ""), places

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -63,9 +62,9 @@ def refuse_own(manifest: Manifest, known: Manifest) -> None:
 
 def changed(document: Mapping[str, Any], before: Manifest, after: Manifest) -> dict[str, Any]:
     """`document`, which is `before` on the disk, as `after`. What did not change stays, and so do keys not known."""
-    known = {one.name for one in fields(Manifest)}
-    stated = {
-        name: document[name] if name in document and getattr(before, name) == getattr(after, name) else value
-        for name, value in to_json(after).items()
+    stated: dict[str, Any] = to_json(after)
+    known, changes = vars(before), vars(after)
+    stays = {
+        name for name in document if name not in known or (name in stated and known[name] == changes[name])
     }
-    return {**stated, **{name: value for name, value in document.items() if name not in known}}
+    return {**stated, **{name: document[name] for name in document if name in stays}}

@@ -33,13 +33,12 @@ class Mirror:
         self._waiting: Queue[tuple[str, bytes | None]] = Queue()
         self._sent: dict[str, tuple[int, int]] = {}
         self._has_failed = False
-        self._thread: Thread | None = None
+        self._thread = Thread(target=self._work, name="mirror", daemon=True)
 
     def put(self, name: str, content: bytes | None = None) -> None:
         """Has the file `name` sent after those before it: as it is then, or this `content`."""
         self._waiting.put((name, content))
-        if self._thread is None:
-            self._thread = Thread(target=self._work, name="mirror", daemon=True)
+        if self._thread.ident is None:
             self._thread.start()
 
     def finish(self, last: str) -> None:
@@ -50,15 +49,15 @@ class Mirror:
         self._waiting.join()
         self._has_failed = False
         found = self.place.sizes()
-        paths = {path.relative_to(self._folder).as_posix(): path for path in self._folder.rglob("*")}
-        files = {name: path for name, path in paths.items() if is_of_run(name) and path.is_file()}
-        for name in sorted(files.keys() - {last}):
-            state = _state(files[name])
-            if self._sent.get(name) != state or found.get(name) != state[0]:
+        paths = [path for path in self._folder.rglob("*") if path.is_file()]
+        names = {path.relative_to(self._folder).as_posix() for path in paths}
+        for name in sorted(filter(is_of_run, names - {last})):
+            state = _state(self._folder / name)
+            if (self._sent.get(name), found.get(name)) != (state, state[0]):
                 self._send(name)
         self._send(last)
         for name in found:
-            if name not in files and is_of_run(name):
+            if name not in names and is_of_run(name):
                 self.place.remove(name)
 
     def _send(self, name: str) -> None:

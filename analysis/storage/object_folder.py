@@ -28,14 +28,14 @@ _PIECE_BYTES = 8 * 1024**2
 _ADDRESS = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^\s?#@:]+)*")
 _REASONS = (
     (
-        ("ACCESS_DENIED", "INVALID_ACCESS_KEY_ID", "SIGNATURE_DOES_NOT_MATCH", "INVALID_CLIENT_TOKEN_ID",
-         "MISSING_AUTHENTICATION_TOKEN", "HTTP status 403", "UNRECOGNIZED_CLIENT"),
+        "ACCESS_DENIED|INVALID_ACCESS_KEY_ID|SIGNATURE_DOES_NOT_MATCH|INVALID_CLIENT_TOKEN_ID"
+        "|MISSING_AUTHENTICATION_TOKEN|HTTP status 403|UNRECOGNIZED_CLIENT",
         "access is denied: see that AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the profile or role, may read and "
         "write there",
     ),
-    (("NO_SUCH_BUCKET",), "there is no such bucket: make it first"),
+    ("NO_SUCH_BUCKET", "there is no such bucket: make it first"),
     (
-        ("NETWORK_CONNECTION", "curlCode", "REQUEST_TIMEOUT"),
+        "NETWORK_CONNECTION|curlCode|REQUEST_TIMEOUT",
         "the object store cannot be reached: see AWS_ENDPOINT_URL and the network",
     ),
 )  # fmt: skip
@@ -170,5 +170,5 @@ def _told() -> Iterator[None]:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)) from error
     except OSError as error:
         words = str(error)
-        reasons = [reason for marks, reason in _REASONS if any(mark in words for mark in marks)]
+        reasons = [reason for marks, reason in _REASONS if re.search(marks, words)]
         raise OSError(error.errno or errno.EIO, *(reasons or words.splitlines())[:1]) from error

@@ -29,14 +29,18 @@ def rows_of(path: Path, columns: list[str] | None = None, keeps: pc.Expression |
 
 def _plain_texts(metadata: pq.FileMetaData) -> list[str]:
     """Columns of plain text that can be read by dictionary: not differences, as DuckDB writes some of ours."""
-    texts = {field.name for field in metadata.schema.to_arrow_schema() if field.type == pa.string()}
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    texts = [field.name for field in metadata.schema.to_arrow_schema() if field.type == pa.string()]
     return [
         name
-        for i in range(metadata.num_columns)
-        if (name := metadata.schema.column(i).path) in texts
-        and not any(one.startswith("DELTA") for group in groups for one in group.column(i).encodings)
+        for name in texts
+        if not any("DELTA" in str(chunk.encodings) for chunk in column_chunks(metadata, name))
     ]
+
+
+def column_chunks(metadata: pq.FileMetaData, name: str) -> list[pq.ColumnChunkMetaData]:
+    """What the footer says of the column `name`, of no nested type, in each row group. Raises ValueError without it."""
+    place = [metadata.schema.column(i).path for i in range(metadata.num_columns)].index(name)
+    return [metadata.row_group(number).column(place) for number in range(metadata.num_row_groups)]
 
 
 def read_parquet(paths: Iterable[Path]) -> str:

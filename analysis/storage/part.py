@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -63,10 +63,10 @@ class OpenPart:
         """Removes the unfinished file and returns the rows it had been handed. A full disk raises nothing."""
         self._writer.is_open = False  # else its finaliser tries to write the footer again, and fails again
         for release in (self._file.close, self._open_path.unlink):
-            try:
+            with suppress(
+                OSError
+            ):  # the disk already refused; the `.open` name keeps the rest from being read
                 release()
-            except OSError:
-                continue  # the disk already refused; the `.open` name keeps the rest from being read
         return self.n_rows
 
 
@@ -117,23 +117,24 @@ def conform(table: str, data: pa.Table | pa.RecordBatch) -> pa.Table:
             raise SchemaMismatch(f"{table}: column {position} is {name}, not {own}")
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
-    columns = [
-        _conform_column(f"{table}.{field.name}", field, column)
-        for field, column in zip(schema, data.columns, strict=True)
-    ]
+    columns = []
+    for field, column in zip(schema, data.columns, strict=True):
+        if column.null_count and not field.nullable:
+            raise SchemaMismatch(f"{table}.{field.name} holds {column.null_count} nulls and may hold none")
+        if column.type != field.type:
+            column = _converted(f"{table}.{field.name}", column, field.type)
+        columns.append(column)
     return pa.table(columns, schema=schema)
 
 
-def _conform_column(name: str, field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    if column.null_count and not field.nullable:
-        raise SchemaMismatch(f"{name} holds {column.null_count} nulls and may hold none")
-    if column.type == field.type:
-        return column
-    if pa.types.is_null(column.type):  # pyarrow's type for a column without any value
-        return pa.chunked_array([pa.nulls(len(column), field.type)])
-    if pa.types.is_dictionary(field.type) and plain(column.type) in (pa.string(), pa.large_string()):
-        return column.cast(pa.string()).dictionary_encode()
-    raise SchemaMismatch(f"{name} is {column.type}, not {field.type}")
+def _converted(name: str, column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
+    """`column` of a column without any value, for which pyarrow has a type of its own, or of text."""
+    is_text = pa.types.is_dictionary(type_)
+    can_be = (pa.null(), pa.string(), pa.large_string()) if is_text else (pa.null(),)
+    if plain(column.type) not in can_be:
+        raise SchemaMismatch(f"{name} is {column.type}, not {type_}")
+    values = column.cast(plain(type_))
+    return values.dictionary_encode() if is_text else values
 
 
 def plain(type_: pa.DataType) -> pa.DataType:

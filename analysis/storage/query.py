@@ -53,12 +53,7 @@ def in_threads(n_threads: int) -> Spread:
 
     def call(function: Callable[[Partition], Answer], partitions: Sequence[Partition], /) -> list[Answer]:
         with ThreadPoolExecutor(n_threads) as pool:
-            running = [pool.submit(function, partition) for partition in partitions]
-            try:
-                return [one.result() for one in running]
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
+            return list(pool.map(function, partitions))  # which begins no more once one has failed
 
     return call
 

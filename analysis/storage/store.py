@@ -19,6 +19,7 @@ asked for, and what is written goes there too, before the method returns.
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 import json
 import os
@@ -53,7 +54,7 @@ from squall.analysis.storage.mirror import Mirror, is_of_run
 from squall.analysis.storage.object_folder import ObjectFolder, place_at
 from squall.analysis.storage.parquet import rows_of
 from squall.analysis.storage.part import NewParts, OpenPart, conform, disk_errors, error_reason
-from squall.analysis.tables.manifest import OPEN, SEALED, Manifest, is_sealed_whole
+from squall.analysis.tables.manifest import OPEN, SEALED, Manifest
 from squall.analysis.tables.sealed import SealedFile, SealedTable, Unfinished, Verdict
 from squall.scenarios.errors import MissingTable, Sealed, StoreError
 from squall.scenarios.foreign_text import escaped, is_beneath
@@ -64,6 +65,9 @@ RESERVE_BYTES = 256 * 1024
 """Real bytes held back on the disk: several times the manifest of a large run."""
 RESERVE = ".reserve"
 _RESUMED, _RESUMED_DONE = ".resumed", ".done"
+_DERIVED_TABLES = "|".join(name for name, table in TABLES.items() if table.is_derived)
+_DERIVED = re.compile(rf"manifest\.json|summary\.json|report\.html|tables/({_DERIVED_TABLES})(/.*)?")
+"""Files of a run that are made of others, and the folders of such tables."""
 _PASSING = re.compile(
     r"\.(reserve|fetched|resumed|done|brought)|\.(new|old|spill)-.*|[0-9a-f]{16}-.*\.(new|open)"
 )
@@ -106,7 +110,7 @@ class RunStore:
         `manifest`: what is known of the run at its begin; the store's own fields it has not.
         """
         refuse_own(manifest, Manifest())
-        if not name or not all(letter.isalnum() or letter in "-_." for letter in name) or name[0] == ".":
+        if not re.fullmatch(r"[\w-][\w.-]*", name):
             raise StoreError(f"cannot create a run named {name!r}: use letters, digits, '-', '_' and '.'")
         stamp = datetime.fromtimestamp(now_utc_ns // 10**9, UTC).strftime("%Y%m%dT%H%M%SZ")
         with disk_errors(f"cannot create the run directory {parent}"):
@@ -177,7 +181,7 @@ class RunStore:
             if name in self._parts:
                 with self._dropped_on_error(name):
                     self._parts[name].close()
-                self._copy(self._name(self._parts.pop(name).path))
+                self._copy(f"tables/{name}/{self._parts.pop(name).path.name}")
 
     @contextmanager
     def _dropped_on_error(self, table: str) -> Iterator[None]:
@@ -202,25 +206,19 @@ class RunStore:
 
     def parts(self, table: str) -> list[Path]:
         """The closed parts of `table`, in the order written; empty if the table is absent."""
-        names = self._part_names(table)
-        for name in names:
-            with disk_errors(f"cannot read {self.where}/{name}"):
-                self._fetch(name)
-        return [self.run_dir / name for name in names]
+        return [self._fetched(name) for name in self._part_names(table)]
 
     def _part_names(self, table: str) -> list[str]:
         """Of a sealed run in object storage those of the manifest: a derived table changes at once, when that does."""
         if self._place is None:
             _, current, old = (self.run_dir / name for name in _folders(table))
-            folder = current if current.is_dir() else old
-            return [self._name(path) for path in sorted(folder.glob("part-*.parquet"))]
+            return self._parts_in(current if current.is_dir() else old)
         if self.is_sealed:
-            return [file.path for file in (self._manifest.tables or {}).get(table, SealedTable()).files]
-        begin = f"tables/{table}/part-"
-        return [name for name in self._there if name.startswith(begin) and name.endswith(".parquet")]
+            return [file.path for file in self._sealed(table).files]
+        return fnmatch.filter(self._there, f"tables/{table}/part-*.parquet")
 
-    def _name(self, path: Path) -> str:
-        return path.relative_to(self.run_dir).as_posix()
+    def _parts_in(self, folder: Path) -> list[str]:
+        return sorted(path.relative_to(self.run_dir).as_posix() for path in folder.glob("part-*.parquet"))
 
     @cached_property
     def _there(self) -> Mapping[str, int]:
@@ -230,17 +228,19 @@ class RunStore:
         with disk_errors(f"cannot read {self.where}"):
             return self._place.sizes()
 
-    def _fetch(self, name: str) -> None:
-        """Brings a file of a run in object storage into the folder here, once. Raises OSError."""
-        if self._place is not None and not (self.run_dir / name).exists():
-            self._place.fetch(name, self.run_dir / name)
+    def _fetched(self, name: str) -> Path:
+        """Where a file of the run is; of one in object storage, it is brought here when it is first asked for."""
+        path = self.run_dir / name
+        if self._place is not None and not path.exists():
+            with disk_errors(f"cannot read {self.where}/{name}"):
+                self._place.fetch(name, path)
+        return path
 
     def read_text(self, name: str) -> str:
         """A file such as `summary.json`. Raises `StoreError`."""
         try:
-            self._fetch(name)
-            return read_plain(self.run_dir / name).decode()
-        except (OSError, UnicodeDecodeError) as error:
+            return read_plain(self._fetched(name)).decode()
+        except (OSError, UnicodeDecodeError, StoreError) as error:
             raise StoreError(
                 f"{self.where}/{name} cannot be read: squall analyze {quote(self.where)}"
             ) from error
@@ -251,10 +251,9 @@ class RunStore:
 
     def folder(self, name: str) -> Path:
         """A folder of small files of another program's, such as `nsys`."""
-        with disk_errors(f"cannot read {self.where}/{name}"):
-            for file in self._there:
-                if file.startswith(f"{name}/"):
-                    self._fetch(file)
+        for file in self._there:
+            if file.startswith(f"{name}/"):
+                self._fetched(file)
         return self.run_dir / name
 
     def read(
@@ -306,30 +305,32 @@ class RunStore:
                 _swap(new, current, old)
         finally:
             shutil.rmtree(new, ignore_errors=True)
-        made = sorted(current.glob("part-*.parquet"))
-        for part in made:
-            self._copy(self._name(part))
+        made = self._parts_in(current)
+        for name in made:
+            self._copy(name)
         if self.is_sealed:
-            self._write_manifest(
-                replace(
-                    self._manifest, tables={**(self._manifest.tables or {}), table: self._sealed_table(made)}
-                )
-            )
+            tables = {**(self._manifest.tables or {}), table: self._sealed_table(made)}
+            self._write_manifest(replace(self._manifest, tables=tables))
         if self._place is not None:
             with disk_errors(cannot):
                 for name in before:
                     self._place.remove(name)
 
-    def _sealed_table(self, parts: list[Path]) -> SealedTable:
-        """What a sealed manifest states of a table."""
+    def _sealed(self, table: str) -> SealedTable:
+        """What the manifest states of a table."""
+        return (self._manifest.tables or {}).get(table, SealedTable())
+
+    def _sealed_table(self, names: list[str]) -> SealedTable:
+        """What a manifest is to state of a table of these parts."""
         files = tuple(
             SealedFile(
-                path=self._name(part),
-                rows=pq.read_metadata(part).num_rows,
-                bytes=part.stat().st_size,
-                sha256=_sha256(part),
+                path=name,
+                rows=pq.read_metadata(path).num_rows,
+                bytes=path.stat().st_size,
+                sha256=_sha256(path),
             )
-            for part in parts
+            for name in names
+            for path in [self.run_dir / name]
         )
         return SealedTable(rows=sum(file.rows for file in files), files=files)
 
@@ -384,7 +385,7 @@ class RunStore:
         manifest = replace(
             self._manifest,
             state=SEALED,
-            tables={table: self._sealed_table(self.parts(table)) for table in self.tables()},
+            tables={table: self._sealed_table(self._part_names(table)) for table in self.tables()},
             losses=(*self._manifest.losses, *lost),
             verdict=verdict,
             disk_losses=lost,
@@ -406,7 +407,7 @@ class RunStore:
         The rows that were there lie beside the tables until the run is sealed; what is derived goes. Raises `Sealed`
         for a run that is finished, `StoreError` where the disk has no room.
         """
-        if self.is_sealed and self._manifest.unfinished is None:
+        if self._manifest.is_whole:
             raise Sealed(f"{self.run_dir} is sealed and whole")
         reserve, aside = self.run_dir / RESERVE, self.run_dir / _RESUMED
         try:
@@ -440,22 +441,25 @@ class RunStore:
         if not self.has(table):  # its room is wanted
             shutil.rmtree(aside, ignore_errors=True)
 
-    def verify(self) -> list[str]:
-        """What differs between a sealed run's files and its manifest, a line each; empty if nothing does."""
+    def verify(self, tables: Iterable[str] = TABLES, is_read: bool = True) -> list[str]:
+        """What differs between the parts of `tables` of a sealed run and its manifest, a line each that begins with the
+        file; empty if nothing does. Unless `is_read`, their sizes alone are compared."""
         if not self.is_sealed:
             raise StoreError(f"{self.run_dir} is not sealed: it has no checksums yet")
-        entries = (self._manifest.tables or {}).items()
-        stated = {file.path: file.sha256 for _, entry in entries for file in entry.files}
-        found = {self._name(part): _sha256(part) for table in self.tables() for part in self.parts(table)}
-        return [
-            *(f"{name} is missing" for name in stated if name not in found),
-            *(f"{name} is not in the manifest" for name in found if name not in stated),
-            *(
-                f"{name} has changed since the seal"
-                for name in found
-                if stated.get(name, found[name]) != found[name]
-            ),
-        ]
+        changes = []
+        for table in tables:
+            stated = {file.path: file for file in self._sealed(table).files}
+            found = {name: self._fetched(name) for name in self._part_names(table)}
+            for name in sorted({*stated, *found}):
+                if name not in found:
+                    changes.append(f"{name} is missing")
+                elif name not in stated:
+                    changes.append(f"{name} is not in the manifest")
+                elif found[name].stat().st_size != stated[name].bytes or (
+                    is_read and _sha256(found[name]) != stated[name].sha256
+                ):
+                    changes.append(f"{name} has changed since the seal")
+        return changes
 
     def copy_to(self, place: ObjectFolder) -> None:
         """From now on whatever is whole is copied to `place` too, in the background; `send` ends that.
@@ -503,35 +507,31 @@ class RunStore:
             return False
         told = "has something else: remove that, or name another place by --out"
         if MANIFEST in found:
-            there, document = read_document(place)
+            there = read_document(place)[0]
             if (there.run, there.started_ns) == (self.run, self._manifest.started_ns):
                 # sealed whole: sent by another process, or all of it there
-                is_settled = self._mirror is None and is_sealed_whole(document)
-                if not is_settled or self._is_alike(there, place, found):
+                if self._mirror is not None or not there.is_whole or self._is_alike(there, place, found):
                     return True
                 told = (
                     "has this run with other records or logs, and stays as it is: name another place by --out"
                 )
         raise StoreError(f"{place.address} {told}")
 
-    def _is_alike(self, there: Manifest, place: ObjectFolder, found: Mapping[str, int]) -> bool:
+    def _is_alike(self, there: Manifest, place: ObjectFolder, names: Iterable[str]) -> bool:
         """Whether the sealed run in `place` is this one, file by file, but for what is derived: that can be made again
         of the rest, by each squall in its way. Raises OSError."""
 
         def is_same(name: str) -> bool:
             path = self.run_dir / name
-            if not path.is_file() or path.stat().st_size != found[name]:
-                return False
             with place.open(name) as file:
-                return _sha256(path) == hashlib.file_digest(file, "sha256").hexdigest()
+                return path.is_file() and _sha256(path) == hashlib.file_digest(file, "sha256").hexdigest()
 
         def raw_alone(manifest: Manifest) -> Manifest:
-            tables = {
-                name: entry for name, entry in (manifest.tables or {}).items() if _is_raw(f"tables/{name}/")
-            }
+            stated = (manifest.tables or {}).items()
+            tables = {name: entry for name, entry in stated if not _DERIVED.fullmatch(f"tables/{name}")}
             return replace(manifest, copied_to="", tables=tables)
 
-        raw = [name for name in found if is_of_run(name) and name != MANIFEST and _is_raw(name)]
+        raw = [name for name in names if is_of_run(name) and not _DERIVED.fullmatch(name)]
         return raw_alone(self._manifest) == raw_alone(there) and all(map(is_same, raw))
 
     def _copy(self, name: str, content: bytes | None = None) -> None:
@@ -585,15 +585,6 @@ def _opened(manifest: Manifest) -> Manifest:
         disk_losses=(),
         unfinished=None,
     )
-
-
-def _is_raw(name: str) -> bool:
-    """Whether a file of a run is not made of others: neither summary nor report, nor of a derived table."""
-    folder, _, rest = name.partition("/")
-    if folder == "tables":
-        table = TABLES.get(rest.partition("/")[0])
-        return table is None or not table.is_derived
-    return name not in ("summary.json", "report.html")
 
 
 def _sha256(path: Path) -> str:

@@ -107,5 +107,9 @@ RUN, PHASE, NODE, SERVER, INSTANCE_DEVICE, T, INTERVAL = columns(
     interval_ns      ns       length of the sampled interval
     """
 )
+OF_NODE = (RUN, PHASE, NODE)
+"""First columns of a row of a node."""
+OF_SERVER = (*OF_NODE, SERVER)
+"""First columns of a row of a server."""
 NO_DEVICE = -1
 """`instance_device` of an instance on the CPU, and of one that is not known."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 
+from squall.analysis.record import Name
 from squall.scenarios.records import (
     AddressFacts,
     Float,
@@ -163,7 +164,7 @@ class ControlFacts(Record):
 class ServerFacts(Record):
     """A server under load. `model`, `version`, `steps` and `batch_record` are of the first model under load there."""
 
-    node: str
+    node: Name
     """its node; of a server elsewhere the driver's"""
     model: str | None = None
     """model under load"""
@@ -206,7 +207,7 @@ class WorkerFacts(Record):
 
     worker: Int
     """its number"""
-    node: str
+    node: Name
     """its node"""
     has_lane: bool | None = None
     """sends by the C lane"""

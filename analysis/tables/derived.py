@@ -7,7 +7,7 @@ from dataclasses import replace
 from squall.analysis.tables.columns import (
     INSTANCE_DEVICE,
     INTERVAL,
-    NODE,
+    OF_SERVER,
     PHASE,
     RUN,
     SERVER,
@@ -61,10 +61,7 @@ TABLES = (
         "execution in the server, with what it did on CPU and GPU",
         PhaseFrom("its row of `batches`; by a trace the first of its rows of `triton_traces`"),
         columns(
-            RUN,
-            PHASE,
-            NODE,
-            SERVER,
+            *OF_SERVER,
             """
             model     text  name of the model
             version   text  version of the model

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from squall.analysis.tables.columns import INTERVAL, NODE, PHASE, RUN, PhaseAt, PhaseFrom, T, Table, columns
+from squall.analysis.tables.columns import INTERVAL, OF_NODE, RUN, PhaseAt, PhaseFrom, T, Table, columns
 
 OUTCOMES = (
     "ok",
@@ -87,9 +87,7 @@ TABLES = (
         "second of a client worker",
         PhaseAt("t_ns"),
         columns(
-            RUN,
-            PHASE,
-            NODE,
+            *OF_NODE,
             "worker  id  client worker",
             T,
             INTERVAL,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 
-from squall.analysis.tables.columns import INTERVAL, NODE, PHASE, RUN, PhaseAt, T, Table, columns
+from squall.analysis.tables.columns import INTERVAL, OF_NODE, PhaseAt, T, Table, columns
 from squall.scenarios.records import Float, Int, LeftOut, Listed, Record
 
 TABLES = (
@@ -14,9 +14,7 @@ TABLES = (
         "second of a Locust worker",
         PhaseAt("t_ns"),
         columns(
-            RUN,
-            PHASE,
-            NODE,
+            *OF_NODE,
             "worker  id  Locust worker, as in `requests`",
             T,
             INTERVAL,

@@ -6,11 +6,11 @@ prints all fields. A key stands in the file as the field is named here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
-from squall.analysis.record import from_json
+from squall.analysis.record import Name, from_json
 from squall.analysis.tables.collected import (
     ClockCost,
     CollectorState,
@@ -26,7 +26,7 @@ from squall.analysis.tables.deployed import NodeFacts, ServerFacts, WorkerFacts
 from squall.analysis.tables.locust import LocustFacts
 from squall.analysis.tables.sealed import SealedTable, Unfinished, Verdict
 from squall.scenarios.errors import StoreError
-from squall.scenarios.foreign_text import escaped, is_beneath, is_component
+from squall.scenarios.foreign_text import escaped
 from squall.scenarios.records import Float, Int, LeftOut, Listed, Record
 
 OPEN, SEALED = "open", "sealed"
@@ -124,7 +124,7 @@ class DecidedFacts(Record):
 class Manifest(Record):
     """What ran, where, when, and the verdict."""
 
-    run: str = ""
+    run: Name = ""
     """name of the run: of its directory when it was made"""
     state: str = OPEN
     """`open` while it is written, then `sealed`"""
@@ -154,9 +154,9 @@ class Manifest(Record):
     """of a run that ended when its promises were decided"""
     driver_ended_ns: LeftOut[Int | None] = None
     """of a run whose driver was killed under load: its last send; resumed"""
-    nodes: Mapping[str, NodeFacts] = field(default_factory=dict)
+    nodes: Mapping[Name, NodeFacts] = field(default_factory=dict)
     """by label: `node-0` and so on"""
-    servers: Mapping[str, ServerFacts] = field(default_factory=dict)
+    servers: Mapping[Name, ServerFacts] = field(default_factory=dict)
     """by name: `server-0`"""
     workers: Listed[WorkerFacts] = ()
     """by number"""
@@ -188,7 +188,7 @@ class Manifest(Record):
     """where a run of `--out s3://…` goes: its address"""
     notes: Listed[str] = ()
     """all else that did not go as it should"""
-    tables: LeftOut[Mapping[str, SealedTable] | None] = None
+    tables: LeftOut[Mapping[Name, SealedTable] | None] = None
     """of a sealed run, the tables"""
     verdict: LeftOut[Verdict | None] = None
     """of a sealed run"""
@@ -196,6 +196,11 @@ class Manifest(Record):
     """of `losses` those that the disk did not take"""
     unfinished: LeftOut[Unfinished | None] = None
     """of a sealed run that lacks rows"""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the run is sealed with all that was recorded."""
+        return self.state == SEALED and self.unfinished is None
 
     @property
     def status(self) -> str:
@@ -239,27 +244,11 @@ OWN_FIELDS = ("run", "state", "schema_version", "tables", "verdict", "disk_losse
 def read_manifest(document: Mapping[str, Any]) -> Manifest:
     """The manifest that `document`, from JSON, is. Raises StoreError where it is not what squall writes."""
     manifest = from_json(Manifest, document, error=StoreError)
-    for name, is_one in _names(manifest):
-        if not is_one(name):
-            raise StoreError(f"{escaped(name[:_SHOWN])!r} is no name of a file or folder")
     for table, entry in (manifest.tables or {}).items():
         for file in entry.files:
             if file.path.rpartition("/")[0] != f"tables/{table}":
                 raise StoreError(f"{escaped(file.path[:_SHOWN])!r} is no part of {escaped(table[:_SHOWN])}")
     return manifest
-
-
-def _names(manifest: Manifest) -> Iterator[tuple[str, Callable[[str], bool]]]:
-    """All that becomes a name of a file or folder, each with what it has to be: one component, or a path of them."""
-    own = (manifest.run, *manifest.nodes, *manifest.servers, *(manifest.tables or {}))
-    of_nodes = (served.node for served in manifest.servers.values())
-    for name in (*own, *of_nodes, *(worker.node for worker in manifest.workers)):
-        if name:
-            yield name, is_component
-    if manifest.unfinished is not None:
-        yield from ((site, is_beneath) for site in manifest.unfinished.folders)
-    for entry in (manifest.tables or {}).values():
-        yield from ((file.path, is_beneath) for file in entry.files)
 
 
 def is_sealed_whole(document: Mapping[str, Any]) -> bool:

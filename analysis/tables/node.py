@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from squall.analysis.tables.columns import INTERVAL, NODE, PHASE, RUN, PhaseAt, T, Table, columns
+from squall.analysis.tables.columns import INTERVAL, OF_NODE, PhaseAt, T, Table, columns
 
-_LABELS = (RUN, PHASE, NODE)
 _SAMPLED = PhaseAt("t_ns")
 
 TABLES = (
@@ -13,7 +12,7 @@ TABLES = (
         "sample of a node",
         _SAMPLED,
         columns(
-            *_LABELS,
+            *OF_NODE,
             T,
             INTERVAL,
             """
@@ -47,7 +46,7 @@ TABLES = (
         "NVML sample of a GPU",
         _SAMPLED,
         columns(
-            *_LABELS,
+            *OF_NODE,
             "gpu_uuid  text  UUID of the GPU",
             T,
             INTERVAL,
@@ -92,7 +91,7 @@ TABLES = (
         "process with a context on a GPU, or that used it, every second",
         _SAMPLED,
         columns(
-            *_LABELS,
+            *OF_NODE,
             "gpu_uuid  text  UUID of the GPU",
             T,
             INTERVAL,
@@ -112,7 +111,7 @@ TABLES = (
         "second of a logical CPU",
         _SAMPLED,
         columns(
-            *_LABELS,
+            *OF_NODE,
             "core  id  logical CPU",
             T,
             INTERVAL,
@@ -131,7 +130,7 @@ TABLES = (
         "second of a node's CPU: who had it, and who waited for it",
         _SAMPLED,
         columns(
-            *_LABELS,
+            *OF_NODE,
             T,
             INTERVAL,
             """
@@ -173,9 +172,7 @@ TABLES = (
         "exchange of four time stamps between driver and a node",
         PhaseAt("sent_ns"),
         columns(
-            RUN,
-            PHASE,
-            NODE,
+            *OF_NODE,
             """
             sent_ns           instant  the driver sent the probe
             node_received_ns  ns       the node got it, on the node's own monotonic clock

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from squall.analysis.tables.columns import INSTANCE_DEVICE, NODE, PHASE, RUN, SERVER, PhaseAt, Table, columns
+from squall.analysis.tables.columns import INSTANCE_DEVICE, OF_SERVER, PhaseAt, Table, columns
 
 _RECORDED = PhaseAt("start_ns", only_measured=True)
 (_BY,) = columns(
@@ -10,10 +10,7 @@ _RECORDED = PhaseAt("start_ns", only_measured=True)
 )
 
 EVENT = columns(
-    RUN,
-    PHASE,
-    NODE,
-    SERVER,
+    *OF_SERVER,
     """
     process      id       process id on its node
     thread       id       thread id on its node
@@ -29,10 +26,7 @@ _BATCH = columns(
     "batch_id  id?  batch that it belongs to, by thread and correlation id; null if to none",
 )
 _DEVICE = columns(
-    RUN,
-    PHASE,
-    NODE,
-    SERVER,
+    *OF_SERVER,
     _BY,
     """
     process          id        process id on its node
@@ -152,10 +146,7 @@ TABLES = (
         "synchronisation that CUPTI recorded, in the nsys report or by the kernel library",
         _RECORDED,
         columns(
-            RUN,
-            PHASE,
-            NODE,
-            SERVER,
+            *OF_SERVER,
             _BY,
             """
             process         id       process id on its node
@@ -177,10 +168,7 @@ TABLES = (
         "event of the nsys report whose instant is known from a clock reading beside it",
         _RECORDED,
         columns(
-            RUN,
-            PHASE,
-            NODE,
-            SERVER,
+            *OF_SERVER,
             """
             source          text      sleep: a call between two readings; range: an NVTX range that carries one
             read_before_ns  instant   the node's monotonic clock just before

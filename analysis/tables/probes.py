@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from squall.analysis.tables.columns import NODE, PHASE, RUN, PhaseFrom, Table, columns
+from squall.analysis.tables.columns import OF_NODE, PhaseFrom, Table, columns
 
 _PHASE = PhaseFrom("the run, which has the one phase `probe`")
-_LABELS = (RUN, PHASE, NODE)
 
 
 TABLES = (
@@ -14,7 +13,7 @@ TABLES = (
         "call of an operator probe",
         _PHASE,
         columns(
-            *_LABELS,
+            *OF_NODE,
             """
             size       count    side of the square matrices
             under      text     what was recorded beside it: `nothing`, or `profiler`: torch.profiler
@@ -40,7 +39,7 @@ TABLES = (
         "stage of a call of a pipeline probe",
         _PHASE,
         columns(
-            *_LABELS,
+            *OF_NODE,
             """
             variant   text     memory and kernels of the variant, as its row of figures is called
             repeat    id       round, from 0

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 
+from squall.analysis.record import SubPath
 from squall.scenarios.records import Float, Int, Led, LeftOut, Listed, Record
 
 
 class SealedFile(Record):
     """A part of a table at the seal."""
 
-    path: str
+    path: SubPath
     """from the run directory"""
     rows: Int = 0
     """its rows"""
@@ -162,7 +163,7 @@ class Verdict(Record):
 class Unfinished(Record):
     """Rows that the sealed run has not: `squall resume` finishes it."""
 
-    folders: Mapping[str, str] = field(default_factory=dict)
+    folders: Mapping[SubPath, str] = field(default_factory=dict)
     """scratch folders that hold them, by node"""
     why: Mapping[str, str] = field(default_factory=dict)
     """why each was not fetched"""

@@ -2,20 +2,7 @@
 
 from __future__ import annotations
 
-from squall.analysis.tables.columns import (
-    INSTANCE_DEVICE,
-    INTERVAL,
-    NODE,
-    PHASE,
-    RUN,
-    SERVER,
-    PhaseAt,
-    T,
-    Table,
-    columns,
-)
-
-_LABELS = (RUN, PHASE, NODE, SERVER)
+from squall.analysis.tables.columns import INSTANCE_DEVICE, INTERVAL, OF_SERVER, PhaseAt, T, Table, columns
 
 TABLES = (
     Table(
@@ -24,10 +11,7 @@ TABLES = (
         "in a Python model",
         PhaseAt("start_ns"),
         columns(
-            RUN,
-            PHASE,
-            NODE,
-            SERVER,
+            *OF_SERVER,
             """
             model        text  name of the model
             version      text  version of the model
@@ -60,10 +44,7 @@ TABLES = (
         "stretch in which the kernel library recorded a server's kernels: all that start and end in it are there",
         PhaseAt("start_ns"),
         columns(
-            RUN,
-            PHASE,
-            NODE,
-            SERVER,
+            *OF_SERVER,
             """
             begun_ns     instant  recording was asked for: from here on it may cost the server something
             start_ns     instant  every process of the server that used CUDA records
@@ -79,7 +60,7 @@ TABLES = (
         "statistics delta of a model between two samples",
         PhaseAt("t_ns"),
         columns(
-            *_LABELS,
+            *OF_SERVER,
             """
             model    text  name of the model
             version  text  version of the model
@@ -116,10 +97,7 @@ TABLES = (
         "request that Triton's trace API recorded; requests of one batch share compute_start_ns",
         PhaseAt("request_start_ns"),
         columns(
-            RUN,
-            PHASE,
-            NODE,
-            SERVER,
+            *OF_SERVER,
             """
             model                    text      name of the model; empty if the request never came as far as one
             version                  text      version of the model; empty as model is
@@ -148,7 +126,7 @@ TABLES = (
         "second of a thread of the server that ran or switched in it",
         PhaseAt("t_ns"),
         columns(
-            *_LABELS,
+            *OF_SERVER,
             """
             process       id    process id on its node
             process_name  text  name of the process

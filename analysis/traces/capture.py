@@ -12,7 +12,7 @@ from squall.analysis.clocks.timeline import phase_spans
 from squall.analysis.requests.requests import is_open_load
 from squall.analysis.storage.store import RunStore
 from squall.scenarios.errors import AnalysisError
-from squall.scenarios.traces.parts.part import TracePart
+from squall.scenarios.traces.part import TracePart
 
 Instant = Literal["scheduled", "sent"]
 

@@ -13,7 +13,7 @@ from squall.scenarios.arrivals.kinds import OpenArrivals, SuperposeArrivals
 from squall.scenarios.config.loader import read_mapping
 from squall.scenarios.config.problems import describe_problem
 from squall.scenarios.errors import AnalysisError, ScenarioError
-from squall.scenarios.traces.parts.part import TracePart
+from squall.scenarios.traces.part import TracePart
 from squall.scenarios.units import format_duration, parse_duration, parse_rate
 
 if TYPE_CHECKING:

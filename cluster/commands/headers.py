@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from squall.cluster.node.endpoint import expand_headers
-from squall.scenarios.config.clients.client import ClientConfig
+from squall.scenarios.config.client import ClientConfig
 from squall.scenarios.config.loader import section_from_mapping
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.foreign_text import VARIABLE, variables_in

@@ -16,7 +16,7 @@ from squall.scenarios.errors import ScenarioError
 if TYPE_CHECKING:
     from squall.analysis.fitting.fitted import Fitted
     from squall.scenarios.arrivals.replay import Replay
-    from squall.scenarios.traces.parts.part import TracePart
+    from squall.scenarios.traces.part import TracePart
 
 LONGEST_NS = 2**61
 """Horizon that no trace reaches: 73 years."""

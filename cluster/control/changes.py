@@ -15,9 +15,8 @@ from typing import Any
 from squall.analysis.tables.deployed import ControlFacts
 from squall.analysis.wording import names_text
 from squall.cluster.control.repository import Config, Repository
-from squall.scenarios.config.problems import nearest
 from squall.scenarios.config.servers import ControlConfig, LoadSettings
-from squall.scenarios.errors import TargetError
+from squall.scenarios.errors import TargetError, way_out
 from squall.scenarios.units import NS_PER_S
 
 _MOST_NAMES, _MOST_TOLD = 1_000, 20
@@ -48,10 +47,8 @@ def refuse_unknown(repository: Repository, names: Sequence[str]) -> None:
     known = sorted({one["name"] for one in repository.index()})
     for name in names:
         if name not in known:
-            guess = nearest(name, known[:_MOST_NAMES])
-            hint = (
-                f"did you mean {guess!r}?" if guess else f"it has {names_text(known, _MOST_TOLD) or 'none'}"
-            )
+            all_known = f"it has {names_text(known, _MOST_TOLD) or 'none'}"
+            hint = way_out(name, known[:_MOST_NAMES], all_known)
             raise TargetError(
                 f"server.control: {repository.where} has no model {name!r} in its repository, {hint}"
             )

@@ -42,9 +42,7 @@ from squall.models.reference import Kind, answers_to, made_requests, of_asked, r
 from squall.models.spec import ModelSpec
 from squall.models.validation import SUFFIX as VALIDATION_SUFFIX
 from squall.models.validation import read_validation
-from squall.scenarios.config.clients.check import ValueCheckConfig
-from squall.scenarios.config.clients.client import ClientConfig
-from squall.scenarios.config.clients.routing import CHOSEN_AT_SEND, RoutingConfig
+from squall.scenarios.config.client import CHOSEN_AT_SEND, ClientConfig, RoutingConfig, ValueCheckConfig
 from squall.scenarios.config.models import ModelScenario
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ClusterError, ScenarioError

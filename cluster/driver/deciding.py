@@ -93,9 +93,8 @@ def _planned(plan: Plan, n_targets: int) -> NDArray[np.int64]:
     the last column."""
     n_places = n_targets + 1
     found = np.zeros(len(plan.spans) * n_places, np.int64)
-    columns = [plan.phase] if plan.target is None else [plan.phase, plan.target]
     only = 0 if n_targets == 1 else n_targets
-    for part in pieces(columns):
+    for part in pieces(len(plan)):
         target = only if plan.target is None else plan.target[part]
         found += np.bincount(plan.phase[part].astype(np.int64) * n_places + target, minlength=len(found))
     return found.reshape(len(plan.spans), n_places)

@@ -162,7 +162,7 @@ def encoded_by_model(
 def sendable(scenario: Scenario, plan: Plan | ClosedPlan) -> tuple[Codes, ...]:
     """What the plan can send to each model. Raises ScenarioError where that is too much to be encoded."""
     if scenario.has_data and isinstance(plan, ClosedPlan):
-        _refuse_many(plan.n_variants, scenario)  # before they are counted out
+        _refuse_many(plan.models[-1].stop, scenario)  # before they are counted out
     codes = plan.kind_codes()
     if scenario.has_data:
         _refuse_many(codes.size, scenario)

@@ -10,10 +10,7 @@ from squall.actors.messages.sequence_wire import n_bytes_of
 from squall.cluster.node.endpoint import Endpoint
 from squall.models.payload import PLAIN, RequestOptions, refuse_json
 from squall.models.spec import ModelSpec
-from squall.scenarios.config.clients.client import ClientConfig
-from squall.scenarios.config.clients.request import RequestConfig
-from squall.scenarios.config.clients.sequences import SequencesConfig
-from squall.scenarios.config.clients.stream import StreamConfig
+from squall.scenarios.config.client import ClientConfig, RequestConfig, SequencesConfig, StreamConfig
 from squall.scenarios.config.models import ModelScenario
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError

@@ -68,7 +68,7 @@ def resume_run(run_dir: Path, interrupts: Interrupts) -> RunResult:
     again, StoreError where the disk has no room: the run stays as it was then, and so do the folders.
     """
     store, screen = RunStore.open(run_dir.resolve()), Screen()
-    if store.is_sealed and store.manifest.unfinished is None:
+    if store.manifest.is_whole:
         return _already_whole(store, screen, interrupts)
     resuming = _Resuming(store, screen)
     with interrupts.allowed():

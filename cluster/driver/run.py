@@ -259,7 +259,7 @@ class _Run:
                 return self._seal()
         finally:
             self._fetching.stop()
-            if self._store.is_sealed and self._store.manifest.unfinished is None:
+            if self._store.manifest.is_whole:
                 remove_copies(self._store.run_dir)
             is_open = self._phases and not self._store.is_sealed
             keeps = self._deployment.nodes.folders if is_open else self._kept_folders()

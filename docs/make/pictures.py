@@ -23,7 +23,7 @@ from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.exact.draws import lognormal
 from squall.scenarios.series.burstiness import idc_shifted, window_counts
 from squall.scenarios.strict_yaml import parse_yaml
-from squall.scenarios.traces.parts.part import TracePart
+from squall.scenarios.traces.part import TracePart
 from squall.scenarios.traces.writing import write_trace
 from squall.scenarios.units import NS_PER_S
 

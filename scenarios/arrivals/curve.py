@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from squall.scenarios.arrivals.process import Floats, Instants
 from squall.scenarios.exact.renewals import CHUNK
@@ -31,49 +30,29 @@ class Curve:
         """
         for start in range(0, areas.size, CHUNK):
             part = areas[start : start + CHUNK]
-            pieces, counts = self._pieces(part)
-            part -= np.repeat(self.cum[pieces], counts)
+            piece = np.searchsorted(self.cum[1:-1], part, side="right")
+            first_ns, end_ns = self.edges_ns[piece], self.edges_ns[piece + 1]
+            width, mass = end_ns - first_ns, self.cum[piece + 1] - self.cum[piece]
+            part -= self.cum[piece]
             if self.begins is None:
-                self._divide(part, pieces, counts)
+                part *= np.divide(width, mass, out=np.zeros_like(mass), where=mass > 0)
             else:
-                self._solve(part, self.begins[pieces], pieces, counts)
-            part += np.repeat(self.edges_ns[pieces], counts)
-            ends = self.edges_ns[pieces.start + 1 : pieces.stop + 1]
-            np.minimum(part, np.repeat(ends, counts), out=part)  # so that rounding keeps them sorted
+                begin = self.begins[piece]
+                root = np.maximum(part * (4 * ((mass / width - begin) / width)) + begin * begin, 0.0)
+                part *= 2.0
+                part /= np.maximum(np.sqrt(root) + begin, np.finfo(np.float64).tiny)
+            part += first_ns
+            np.minimum(part, end_ns, out=part)  # so that rounding keeps them sorted
             if self.begins is not None:  # a root may be rounded below that of a smaller area
                 np.maximum.accumulate(part, out=part)
 
     def area_at(self, t_ns: float) -> float:
         """Cumulated level at `t_ns` of a curve of constant levels; beyond the last edge that of it."""
-        piece = min(int(np.searchsorted(self.edges_ns, t_ns, side="right")), len(self.cum) - 1) - 1
-        begin, end = float(self.edges_ns[piece]), float(self.edges_ns[piece + 1])
-        below, above = float(self.cum[piece]), float(self.cum[piece + 1])
-        return above if t_ns >= end else below + (above - below) * ((t_ns - begin) / (end - begin))
-
-    def _pieces(self, areas: Floats) -> tuple[slice, NDArray[np.int64]]:
-        """The pieces from that of the first to that of the last area, and how many areas lie in each."""
-        last_piece = len(self.cum) - 2
-        ends = np.searchsorted(self.cum, areas[[0, -1]], side="right") - 1
-        first, last = (min(max(int(end), 0), last_piece) for end in ends)
-        places = np.searchsorted(areas, self.cum[first + 1 : last + 1])
-        return slice(first, last + 1), np.diff(places, prepend=0, append=areas.size)
-
-    def _divide(self, inside: Floats, pieces: slice, counts: NDArray[np.int64]) -> None:
-        """Of areas into their pieces, of a constant level each, the times into them."""
-        widths = np.diff(self.edges_ns[pieces.start : pieces.stop + 1])
-        mass = np.diff(self.cum[pieces.start : pieces.stop + 1])
-        inside *= np.repeat(np.divide(widths, mass, out=np.zeros_like(mass), where=mass > 0), counts)
-
-    def _solve(self, inside: Floats, begins: Floats, pieces: slice, counts: NDArray[np.int64]) -> None:
-        """The same where the level goes linearly."""
-        widths = np.diff(self.edges_ns[pieces.start : pieces.stop + 1])
-        mass = np.diff(self.cum[pieces.start : pieces.stop + 1])
-        root = inside * np.repeat(4 * ((mass / widths - begins) / widths), counts)
-        root += np.repeat(begins * begins, counts)
-        np.sqrt(np.maximum(root, 0.0, out=root), out=root)
-        root += np.repeat(begins, counts)
-        inside *= 2.0
-        inside /= np.maximum(root, np.finfo(np.float64).tiny, out=root)
+        piece = int(np.searchsorted(self.edges_ns[1:-1], t_ns, side="right"))
+        begin, end = self.edges_ns[piece : piece + 2].tolist()
+        below, above = self.cum[piece : piece + 2].tolist()
+        area: float = above if t_ns >= end else below + (above - below) * ((t_ns - begin) / (end - begin))
+        return area
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,13 +100,12 @@ class FixedPath:
 
     def _raw_area(self, t_ns: int) -> float:
         widths = np.diff(self.edges_ns)
-        sums = np.cumsum((self.begins + self.ends) / 2 * widths)
+        sums = np.concatenate([[0.0], np.cumsum((self.begins + self.ends) / 2 * widths)])
         cycles, rest = divmod(float(t_ns), float(self.edges_ns[-1]))
-        piece = min(int(np.searchsorted(self.edges_ns, rest, side="right")) - 1, len(widths) - 1)
+        piece = np.searchsorted(self.edges_ns[1:-1], rest, side="right")
         x = rest - self.edges_ns[piece]
         rise = (self.ends[piece] - self.begins[piece]) / widths[piece]
-        inside = self.begins[piece] * x + rise * x * x / 2
-        return float(cycles * sums[-1] + (sums[piece - 1] if piece else 0.0) + inside)
+        return float(cycles * sums[-1] + sums[piece] + (self.begins[piece] * x + rise * x * x / 2))
 
 
 def steps(curve: Floats | tuple[float, ...], bin_ns: int, horizon_ns: int) -> FixedPath:
@@ -141,12 +119,11 @@ def piecewise(points: tuple[tuple[int, float], ...], horizon_ns: int) -> FixedPa
 
     Two points at one instant make a jump.
     """
-    at = [0, *(t for t, _ in points), max(horizon_ns, points[-1][0] + 1)]
-    levels = [points[0][1], *(level for _, level in points), points[-1][1]]
-    kept = [i for i in range(len(at) - 1) if at[i + 1] > at[i]]
-    edges = np.array([at[i] for i in kept] + [at[-1]], np.float64)
-    begins = np.array([levels[i] for i in kept], np.float64)
-    return FixedPath(edges, begins, np.array([levels[i + 1] for i in kept], np.float64), horizon_ns)
+    at_ns = np.array([0, *(t for t, _ in points), max(horizon_ns, points[-1][0] + 1)], np.float64)
+    levels = np.array([points[0][1], *(level for _, level in points), points[-1][1]], np.float64)
+    is_piece = np.diff(at_ns) > 0
+    edges = np.append(at_ns[:-1][is_piece], at_ns[-1])
+    return FixedPath(edges, levels[:-1][is_piece], levels[1:][is_piece], horizon_ns)
 
 
 def curve_of(edges_ns: Floats, levels: Floats, horizon_ns: int) -> Curve:

@@ -10,7 +10,6 @@ A bin of n arrivals has a standard error of 1/√n: 7 % of the bin at 200 arriva
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 PresetName = Literal["azure-conversation", "mooncake-conversation", "nasa-web", "nasa-flash-crowd"]
@@ -19,31 +18,20 @@ ClientPresetName = Literal[
 ]
 
 
-@dataclass(frozen=True)
-class Preset:
-    """A named service: what it is, source and licence in one line each, and the keys that it stands for, by kind.
-
-    The envelope reproduces the service; the others are the best of their kind, for comparison and for studies of
-    one parameter. Their times are those of the service, whatever the rate.
-    """
-
-    title: str
-    source: str
-    keys: Mapping[str, Mapping[str, Any]]
-
-
 def _curve(text: str) -> list[float]:
     return [float(word) for word in text.split()]
 
 
-_NASA_SOURCE = (
-    "NASA-HTTP log (Internet Traffic Archive; Arlitt, Williamson 1996), may be freely redistributed"
-)
+def _clients(clients: int, zipf: float, cv: float, cv_sigma: float) -> dict[str, dict[str, float]]:
+    """Zipf exponent by maximum likelihood of the clients' shares; cv the request-weighted median over 600-s windows,
+    cv_sigma the standard deviation of its logarithm over those windows, cv cut to 0.1 … √10."""
+    return {"clients": {"clients": clients, "zipf": zipf, "cv": cv, "cv_sigma": cv_sigma}}
 
-_AZURE_CONVERSATION = Preset(
-    title="LLM conversations on Azure: 58 minutes of 2023-11-16, peak/mean 1.52",
-    source="Azure LLM inference trace 2023, conversation (Patel et al., Splitwise, ISCA 2024), CC-BY 4.0",
-    keys={
+
+PRESETS: dict[str, Mapping[str, Mapping[str, Any]]] = {
+    # LLM conversations on Azure: 58 minutes of 2023-11-16, peak/mean 1.52.
+    # Azure LLM inference trace 2023, conversation (Patel et al., Splitwise, ISCA 2024), CC-BY 4.0.
+    "azure-conversation": {
         "envelope": {
             "bin": "60s",
             "residual": {"kind": "hawkes", "n": 0.07, "beta": 0.54},
@@ -59,12 +47,9 @@ _AZURE_CONVERSATION = Preset(
         "fgn": {"sigma": 0.517, "hurst": 0.98},
         "b-model": {"bias": 0.540},
     },
-)
-
-_MOONCAKE_CONVERSATION = Preset(
-    title="LLM conversations on Mooncake (Kimi): 59 minutes, peak/mean 1.21",
-    source="Mooncake conversation trace (Qin et al., Mooncake, FAST 2025), Apache-2.0",
-    keys={
+    # LLM conversations on Mooncake (Kimi): 59 minutes, peak/mean 1.21.
+    # Mooncake conversation trace (Qin et al., Mooncake, FAST 2025), Apache-2.0.
+    "mooncake-conversation": {
         "envelope": {
             "bin": "60s",
             "residual": {"kind": "poisson"},
@@ -80,13 +65,10 @@ _MOONCAKE_CONVERSATION = Preset(
         "fgn": {"sigma": 0.204, "hurst": 0.956},
         "b-model": {"bias": 0.520},
     },
-)
-
-# Bins of this hour hold as few as 28 arrivals; smoothed by (previous + 2 · bin + next) / 4, cyclically.
-_NASA_WEB = Preset(
-    title="Kennedy Space Center web server: 1995-08-01 10:00 to 11:00 EDT, smoothed, peak/mean 1.88",
-    source=_NASA_SOURCE,
-    keys={
+    # Kennedy Space Center web server: 1995-08-01 10:00 to 11:00 EDT, smoothed, peak/mean 1.88.
+    # NASA-HTTP log (Internet Traffic Archive; Arlitt, Williamson 1996), may be freely redistributed.
+    # Bins of this hour hold as few as 28 arrivals; smoothed by (previous + 2 · bin + next) / 4, cyclically.
+    "nasa-web": {
         "envelope": {
             "bin": "60s",
             "residual": {"kind": "hawkes", "n": 0.29, "beta": 2.2},
@@ -102,13 +84,10 @@ _NASA_WEB = Preset(
         "fgn": {"sigma": 1.105, "hurst": 0.963},
         "b-model": {"bias": 0.600},
     },
-)
-
-# Not smoothed: its dips, down to 38 arrivals in one bin, and the surge after each are the feature.
-_NASA_FLASH_CROWD = Preset(
-    title="Kennedy Space Center web server at a shuttle launch: 1995-07-13 09:00-10:00 EDT, peak/mean 1.63",
-    source=_NASA_SOURCE,
-    keys={
+    # Kennedy Space Center web server at a shuttle launch: 1995-07-13 09:00-10:00 EDT, peak/mean 1.63.
+    # NASA-HTTP log (Internet Traffic Archive; Arlitt, Williamson 1996), may be freely redistributed.
+    # Not smoothed: its dips, down to 38 arrivals in one bin, and the surge after each are the feature.
+    "nasa-flash-crowd": {
         "envelope": {
             "bin": "60s",
             "residual": {"kind": "hawkes", "n": 0.25, "beta": 0.52},
@@ -124,33 +103,15 @@ _NASA_FLASH_CROWD = Preset(
         "fgn": {"sigma": 1.28, "hurst": 0.98},
         "b-model": {"bias": 0.594},
     },
-)
-
-PRESETS: dict[PresetName, Preset] = {
-    "azure-conversation": _AZURE_CONVERSATION,
-    "mooncake-conversation": _MOONCAKE_CONVERSATION,
-    "nasa-web": _NASA_WEB,
-    "nasa-flash-crowd": _NASA_FLASH_CROWD,
+    # clients of a model on Alibaba Cloud (ServeGen, arXiv 2505.09999), first day, Apache-2.0
+    "servegen-deepseek-r1": _clients(73, 1.18, 1.02, 0.55),  # deepseek-r1
+    "servegen-large": _clients(101, 1.39, 1.09, 0.46),  # m-large
+    "servegen-mid": _clients(87, 1.04, 1.96, 0.49),  # m-mid
+    "servegen-small": _clients(29, 1.42, 1.13, 0.38),  # m-small
+    "servegen-image": _clients(35, 1.01, 1.01, 0.60),  # mm-image
 }
+"""The keys that each service stands for, by kind.
 
-_SERVEGEN = "clients of a model on Alibaba Cloud (ServeGen, arXiv 2505.09999), first day, Apache-2.0"
-
-
-def _clients(model: str, clients: int, zipf: float, cv: float, cv_sigma: float) -> Preset:
-    """Zipf exponent by maximum likelihood of the clients' shares; cv the request-weighted median over 600-s windows,
-    cv_sigma the standard deviation of its logarithm over those windows, cv cut to 0.1 … √10."""
-    keys = {"clients": clients, "zipf": zipf, "cv": cv, "cv_sigma": cv_sigma}
-    return Preset(model, _SERVEGEN, {"clients": keys})
-
-
-CLIENT_PRESETS: dict[ClientPresetName, Preset] = {
-    "servegen-deepseek-r1": _clients("deepseek-r1", 73, 1.18, 1.02, 0.55),
-    "servegen-large": _clients("m-large", 101, 1.39, 1.09, 0.46),
-    "servegen-mid": _clients("m-mid", 87, 1.04, 1.96, 0.49),
-    "servegen-small": _clients("m-small", 29, 1.42, 1.13, 0.38),
-    "servegen-image": _clients("mm-image", 35, 1.01, 1.01, 0.60),
-}
-
-EVERY_PRESET: dict[str, Preset] = {
-    str(name): preset for name, preset in [*PRESETS.items(), *CLIENT_PRESETS.items()]
-}
+The envelope reproduces the service; the others are the best of their kind, for comparison and for studies of one
+parameter. Their times are those of the service, whatever the rate.
+"""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from squall.scenarios.arrivals.presets import EVERY_PRESET
+from squall.scenarios.arrivals.presets import PRESETS
 from squall.scenarios.exact.renewals import CHUNK
 from squall.scenarios.fields import OneForm, Rate, Section
 from squall.scenarios.units import NS_PER_S, digits_text
@@ -86,7 +86,7 @@ class Fitted(OneForm, Rated):
         if self.preset is None:
             return self
         own = self.model_dump(mode="json", by_alias=True, exclude={"preset"}, exclude_none=True)
-        return self.model_validate({**EVERY_PRESET[self.preset].keys[self.kind], **own})
+        return self.model_validate({**PRESETS[self.preset][self.kind], **own})
 
 
 def floor_in_place(points: Floats) -> Instants:

@@ -29,8 +29,8 @@ from squall.scenarios.arrivals.scaling import (
 )
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.fields import Duration, PositiveDuration, Text
-from squall.scenarios.traces.parts.options import Repair, TraceOptions, TraceUnit
-from squall.scenarios.traces.parts.part import TracePart, join_parts
+from squall.scenarios.traces.options import Repair, TraceOptions, TraceUnit
+from squall.scenarios.traces.part import TracePart, join_parts
 from squall.scenarios.traces.reading import open_trace
 from squall.scenarios.units import format_duration
 
@@ -190,7 +190,8 @@ class TraceArrivals(OpenProcess):
             rows = replace(rows, stamp_ns=scaled(rows.stamp_ns, self.time_scale))
             end_ns = min(horizon_ns, self._end_ns(window, horizon_ns))
             rows = (self.rate_scale or AS_IT_IS).applied(rows, scale_rng, end_ns)
-        return replace(window, rows=_before(rows, horizon_ns))
+            rows = rows.take(slice(0, int(np.searchsorted(rows.stamp_ns, horizon_ns))))
+        return replace(window, rows=rows)
 
     @contextmanager
     def _faults(self) -> Iterator[None]:
@@ -314,7 +315,3 @@ def _looped(rows: TracePart, period_ns: int, limit_ns: int) -> TracePart:
     lap *= period_ns
     again = rows.take(row)
     return replace(again, stamp_ns=again.stamp_ns + lap)
-
-
-def _before(rows: TracePart, horizon_ns: int) -> TracePart:
-    return rows.take(slice(0, int(np.searchsorted(rows.stamp_ns, horizon_ns))))

@@ -21,7 +21,7 @@ from squall.scenarios.exact import draws
 from squall.scenarios.exact.hashing import mix64
 from squall.scenarios.exact.renewals import CHUNK
 from squall.scenarios.fields import Count, Duration, Number, PositiveDuration, PositiveNumber, Section
-from squall.scenarios.traces.parts.part import NO_SESSION, TracePart
+from squall.scenarios.traces.part import NO_SESSION, TracePart
 
 if TYPE_CHECKING:
     from numpy.random import Generator

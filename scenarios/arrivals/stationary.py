@@ -7,8 +7,6 @@ All start in their stationary state: N superposed copies show no burst at 0.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
@@ -122,10 +120,9 @@ class Gamma(OneForm, Renewal):
 
     @model_validator(mode="after")
     def _is_no_batch_process(self) -> Self:
-        c2 = self.c2 if self.cv is not None else 1 / (self.burstiness or 1)
-        if c2 > LARGEST_GAMMA_C2:
+        if self.c2 > LARGEST_GAMMA_C2 * (1 + 1e-12):  # the cv of a burstiness is rounded
             raise ValueError(
-                f"gaps with cv² {c2:g} are above {LARGEST_GAMMA_C2:g}: such a gamma sends batches"
+                f"gaps with cv² {self.c2:g} are above {LARGEST_GAMMA_C2:g}: such a gamma sends batches"
                 " and pauses; use kind 'mmpp', 'hawkes' or 'envelope' for stronger bursts"
             )
         renewals.refuse_c2(self.c2)
@@ -281,22 +278,19 @@ class Hyperexponential(OfCv):
         return gap * (0.5 / self.p if rng.random() < 0.5 else 0.5 / (1 - self.p))
 
 
-@dataclass(frozen=True)
-class Cascades:
-    """Points of a self-exciting process of rate 1: each brings `n` further ones on average, at Exp(`beta`) delays.
+_Children = Annotated[Number, Field(ge=0, le=LARGEST_HAWKES_N)]
+
+
+class Hawkes(Unit):
+    """Self-exciting: each arrival brings `n` further ones on average, at Exp(`beta`) delays.
 
     Intensity 1 - n + n·beta·X(t), X(t) = Σ exp(-beta(t - t_i)); `beta` is per expected arrival. IDC(∞) = 1/(1-n)²
     (Hawkes, Biometrika 58, 1971; the branching form is Hawkes and Oakes, J. Appl. Prob. 11, 1974).
     """
 
-    n: float
-    beta: float
-
-    def __post_init__(self) -> None:
-        if not self.beta >= SMALLEST_HAWKES_BETA:
-            raise ValueError(
-                f"hawkes needs beta >= {SMALLEST_HAWKES_BETA} per expected arrival, not {self.beta:g}"
-            )
+    kind: Literal["hawkes"]
+    n: _Children
+    beta: Annotated[Number, Field(ge=0.001)]
 
     def points(self, rng: Generator, length: float) -> Floats:
         """Roots from `-burn_in` on, and the first children of what was before; then generation after generation."""
@@ -346,20 +340,6 @@ class Cascades:
         if not self.n:
             return 0.0
         return min(max(0.0, scalars.log(self.n / k / _BURN_IN_MISSED) / k), LONGEST_BURN_IN)
-
-
-_Children = Annotated[Number, Field(ge=0, le=LARGEST_HAWKES_N)]
-
-
-class Hawkes(Unit):
-    """Each arrival brings `n` more on average, at rate `beta` per expected arrival."""
-
-    kind: Literal["hawkes"]
-    n: _Children
-    beta: Annotated[Number, Field(ge=0.001)]
-
-    def points(self, rng: Generator, length: float) -> Floats:
-        return Cascades(self.n, self.beta).points(rng, length)
 
 
 Residual = Annotated[
@@ -433,7 +413,12 @@ class HawkesArrivals(Fitted, Stationary):
 
     def points(self, rng: Generator, length: float) -> Floats:
         own = self.settled()
-        return Cascades(own.n, own.beta_hz / self.rate_hz).points(rng, length)
+        beta = own.beta_hz / self.rate_hz
+        if beta < SMALLEST_HAWKES_BETA:
+            raise ValueError(
+                f"hawkes needs beta >= {SMALLEST_HAWKES_BETA} per expected arrival, not {beta:g}"
+            )
+        return Hawkes.model_construct(kind="hawkes", n=own.n, beta=beta).points(rng, length)
 
 
 class ClientsArrivals(Fitted):
@@ -461,15 +446,10 @@ class ClientsArrivals(Fitted):
             raise ValueError(f"cv² {self.cv * self.cv:g} is above {LARGEST_GAMMA_C2:g}")
         return self
 
-    def rates_hz(self) -> Floats:
-        """Rate of each client, (clients,), falling."""
+    def _drawn(self, rng: Generator, horizon_ns: int) -> Instants:
         own = self.settled()
         weights = arrays.power(np.arange(1, own.clients + 1, dtype=np.float64), -own.zipf)
-        rates: Floats = weights / math.fsum(weights) * self.rate_hz
-        return rates
-
-    def _drawn(self, rng: Generator, horizon_ns: int) -> Instants:
-        own, rates_hz = self.settled(), self.rates_hz()
+        rates_hz = weights / math.fsum(weights) * self.rate_hz
         cvs = own.cv * draws.lognormal(rng, 0.0, own.cv_sigma or 0.0, rates_hz.size)
         np.clip(cvs, _SMALLEST_CLIENT_CV, math.sqrt(LARGEST_GAMMA_C2), out=cvs)
         parts = []
@@ -483,14 +463,13 @@ class ClientsArrivals(Fitted):
 def _gamma_renewals(rng: Generator, cvs: Floats, lengths: Floats) -> list[Floats]:
     """Points of many renewal processes of gamma gaps, each of a cv and over a length of its own, drawn together."""
     c2 = cvs * cvs
-
-    def counts(which: NDArray[np.int64], missing: Floats) -> NDArray[np.int64]:
-        spread = np.sqrt(np.minimum(c2[which], renewals.MOST_SPREAD_C2) * missing)
-        found: NDArray[np.int64] = (missing + 4 * spread).astype(np.int64) + 16
-        return found
-
     firsts = draws.gamma_each(rng, 1 / c2 + 1) * c2 * rng.random(cvs.size)
-    return series_until(firsts, lengths, counts, lambda which, n: _gamma_blocks(rng, c2[which], n))
+    return renewals.series_until(
+        firsts,
+        lengths,
+        lambda which, missing: renewals.gap_counts(c2[which], missing),
+        lambda which, n: _gamma_blocks(rng, c2[which], n),
+    )
 
 
 def _gamma_blocks(rng: Generator, c2: Floats, counts: NDArray[np.int64]) -> list[Floats]:
@@ -503,42 +482,6 @@ def _gamma_blocks(rng: Generator, c2: Floats, counts: NDArray[np.int64]) -> list
     gaps *= every
     parts = np.split(gaps, np.cumsum(counts)[:-1])
     return [np.cumsum(part, out=part) for part in parts]
-
-
-def series_until(
-    firsts: Floats,
-    ends: Floats,
-    counts: Callable[[NDArray[np.int64], Floats], NDArray[np.int64]],
-    sums: Callable[[NDArray[np.int64], NDArray[np.int64]], list[Floats]],
-) -> list[Floats]:
-    """Many rising series, each from its first value up to its end, drawn together.
-
-    `counts` says how many steps are to be drawn of which series for what they miss; `sums` cumulates so many steps of
-    each, or twice as many.
-    """
-    series, reached = [[first] for first in np.split(firsts, firsts.size)], firsts.copy()
-    todo = np.flatnonzero(reached < ends)
-    while todo.size:
-        n_steps = counts(todo, ends[todo] - reached[todo])
-        for part in _neighbours(n_steps, renewals.CHUNK):
-            for which, block in zip(todo[part].tolist(), sums(todo[part], n_steps[part]), strict=True):
-                block += reached[which]
-                series[which].append(block)
-                reached[which] = block[-1]
-        todo = todo[reached[todo] < ends[todo]]
-    whole = [np.concatenate(blocks) for blocks in series]
-    return [values[: np.searchsorted(values, end)] for values, end in zip(whole, ends.tolist(), strict=True)]
-
-
-def _neighbours(counts: NDArray[np.int64], most: int) -> list[slice]:
-    """Neighbours whose counts sum to `most` at most, or one alone that is above it."""
-    found, start, total = [], 0, 0
-    for place, count in enumerate(counts.tolist()):
-        if total and total + count > most:
-            found.append(slice(start, place))
-            start, total = place, 0
-        total += count
-    return [*found, slice(start, counts.size)]
 
 
 class TicksArrivals(Rated):

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from squall.scenarios.exact import draws, scalars
+from squall.scenarios.exact.arrays import Floats
 from squall.scenarios.fields import Count, Cv, Duration, PositiveDuration, Section
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 LARGEST_USER_COUNT = 1_000_000  # each is a connection in the worst case
 _LONGEST_NS = 2**62
-Floats = NDArray[np.float64]
 
 
 class Think(Section):
@@ -57,7 +57,7 @@ class ConstantThink(Think):
 
     def mean_excess_ns(self, elapsed_ns: NDArray[np.int64]) -> Floats:
         """value - e."""
-        return np.maximum(self.value_ns - np.asarray(elapsed_ns, dtype=np.float64), 0.0)
+        return np.maximum(self.value_ns - elapsed_ns, 0.0)
 
 
 class ExponentialThink(Think):

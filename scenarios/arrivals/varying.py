@@ -34,9 +34,8 @@ from squall.scenarios.arrivals.stationary import (
     Poisson,
     Residual,
     Unit,
-    series_until,
 )
-from squall.scenarios.exact import arrays, draws, scalars
+from squall.scenarios.exact import arrays, draws, renewals, scalars
 from squall.scenarios.exact.fourier import fourier
 from squall.scenarios.fields import Count, Duration, Number, PositiveDuration, Section
 from squall.scenarios.units import NS_PER_S, format_duration
@@ -100,14 +99,12 @@ class Modulated(RatePath, Rated):
     def draw(self, rng: Generator, horizon_ns: int, whole_ns: int | None = None) -> Instants:
         whole_ns, per_ns = whole_ns or horizon_ns, self.rate_hz / NS_PER_S
         fixed = self.fixed(whole_ns)
-        if fixed is not None:
-            curve = fixed.curve(horizon_ns)
-        else:
+        if fixed is None:
             curve = self.random(rng, whole_ns if self.is_of_whole else horizon_ns)
-        if fixed is not None and curve.begins is not None:
-            area_ns = fixed.area_ns(horizon_ns)
-        else:
             area_ns = curve.area_at(horizon_ns)
+        else:
+            curve = fixed.curve(horizon_ns)
+            area_ns = curve.area_at(horizon_ns) if curve.begins is None else fixed.area_ns(horizon_ns)
         refuse_many(area_ns * per_ns)
         points = self.unit().points(rng, area_ns * per_ns)
         points /= per_ns
@@ -351,7 +348,9 @@ class OnOffArrivals(Modulated):
             return [np.cumsum(part, out=part) for part in parts]
 
         ends = np.full(is_on.size, float(horizon_ns))
-        return series_until(firsts, ends, lambda _, ns: (1.2 * ns / pair_ns).astype(np.int64) + 8, sums)
+        return renewals.series_until(
+            firsts, ends, lambda _, ns: (1.2 * ns / pair_ns).astype(np.int64) + 8, sums
+        )
 
     def _pairs(self, rng: Generator, is_on: NDArray[np.bool_]) -> Floats:
         """Pairs of sojourns, (2 n,): the first of each pair is OFF where the source began ON, and ON else."""

@@ -55,7 +55,7 @@ def parse_duty(value: object) -> Duty | Literal["whole"]:
     on, slash, period = value.partition("/") if isinstance(value, str) else ("", "", "")
     if not slash:
         raise ValueError(_FORM)
-    return Duty(parse_duration(on.strip()), parse_duration(period.strip()))
+    return Duty(parse_duration(on), parse_duration(period))
 
 
 def format_duty(duty: Duty | Literal["whole"]) -> str:

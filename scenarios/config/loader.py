@@ -6,20 +6,19 @@ Every failure is a ScenarioError of one line: file, key path, what stands there,
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from squall.scenarios.config.clients.check import function_from
-from squall.scenarios.config.locust import without_implied_phases
+from squall.scenarios.config.client import function_from
 from squall.scenarios.config.overrides import apply_override, set_value
 from squall.scenarios.config.problems import describe_problem
 from squall.scenarios.config.scenario import OF_A_RUN, STRUCK, Scenario
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.fields import Section
+from squall.scenarios.foreign_file import file_opener
 from squall.scenarios.foreign_text import variables_in
 from squall.scenarios.strict_yaml import parse_yaml
 
@@ -49,10 +48,14 @@ def load_scenario(
     mapping = file_mapping(path)
     for override in overrides:
         apply_override(mapping, override)
-    if overrides:
-        resolve_paths(mapping, Path.cwd())
+    return _of_file(mapping, path, [*allow_env, *variables_in(overrides)])
+
+
+def _of_file(mapping: dict[str, Any], path: Path, allow_env: Collection[str]) -> Scenario:
+    """The scenario of a file whose mapping was changed."""
+    resolve_paths(mapping, Path.cwd())
     scenario = scenario_from_mapping(mapping, str(path))
-    refuse_unnamed(scenario, [*allow_env, *variables_in(overrides)], str(path))
+    refuse_unnamed(scenario, allow_env, str(path))
     return scenario
 
 
@@ -84,24 +87,28 @@ def make_scenario(
     "300/s"}`. A relative path in a mapping or in `values` is taken from the current folder. `allow_env`: as there, of a
     file alone.
     """
+    values = values or {}
     if isinstance(source, Path | str):
-        mapping, origin = file_mapping(Path(source)), str(source)
+        mapping = file_mapping(Path(source))
     else:
-        plain = without_implied_phases(source.to_mapping()) if isinstance(source, Scenario) else source
+        plain = source.to_mapping() if isinstance(source, Scenario) else source
         if not isinstance(plain, Mapping):
             raise ScenarioError(
                 f"{_IN_PYTHON}: a file, a mapping or a Scenario, not a {type(plain).__name__}"
             )
-        mapping, origin = _as_mapping(dict(plain), _IN_PYTHON), _IN_PYTHON
-        resolve_paths(mapping, Path.cwd())
-    for path, value in (values or {}).items():
+        mapping = _as_mapping(dict(plain), _IN_PYTHON)
+        if (
+            isinstance(source, Scenario)
+            and source.load is not None
+            and source.load.locust.run_time_ns is not None
+        ):
+            del mapping["phases"]  # which `run_time` implies: they follow what is changed
+    for path, value in values.items():
         set_value(mapping, path, value)
-    if values:
-        resolve_paths(mapping, Path.cwd())
-    scenario = scenario_from_mapping(mapping, origin)
     if isinstance(source, Path | str):
-        refuse_unnamed(scenario, [*allow_env, *variables_in(map(str, (values or {}).values()))], origin)
-    return scenario
+        return _of_file(mapping, Path(source), [*allow_env, *variables_in(map(str, values.values()))])
+    resolve_paths(mapping, Path.cwd())
+    return scenario_from_mapping(mapping, _IN_PYTHON)
 
 
 def file_mapping(path: Path) -> dict[str, Any]:
@@ -144,9 +151,7 @@ def section_from_mapping(
 
 def _read_text(path: Path, what: str) -> str:
     try:
-        with open(path, "rb", opener=_without_waiting) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise ScenarioError(f"{path}: is a pipe or a device, write it to a file")
+        with open(path, "rb", opener=file_opener) as file:
             content = file.read(_MOST_BYTES + 1)
         if len(content) > _MOST_BYTES:
             raise ScenarioError(
@@ -159,10 +164,6 @@ def _read_text(path: Path, what: str) -> str:
         raise ScenarioError(f"{path}: is not UTF-8 text") from error
     except OSError as error:
         raise ScenarioError(f"{path}: cannot be read: {error.strerror}") from error
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _as_mapping(value: object, origin: str, what: str = "scenario") -> dict[str, Any]:

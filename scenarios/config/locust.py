@@ -61,14 +61,12 @@ class LocustConfig(Section):
     ] = ()  # files and folders beside it that it reads or imports, brought to every node
     users: Annotated[Count, Field(le=LARGEST_USER_COUNT)] = 1  # a LoadTestShape of the file says its own
     spawn_rate: PositiveNumber = 1.0  # users a second
-    run_time_ns: PositiveDuration | None = Field(default=None, alias="run_time")  # where no phases are stated
+    run_time_ns: PositiveDuration | None = None  # where no phases are stated
     user_classes: tuple[Text, ...] = ()  # empty: all of the file
     tags: tuple[Text, ...] = ()
     exclude_tags: tuple[Text, ...] = ()
     host: Text | None = None  # else that of the user class, else the server's HTTP address
-    stop_timeout_ns: Duration | None = Field(
-        default=None, alias="stop_timeout"
-    )  # else the length of the drain
+    stop_timeout_ns: Duration | None = None  # else the length of the drain
     options: tuple[
         Annotated[str, Field(strict=True)], ...
     ] = ()  # of Locust's command line, the file's own among them
@@ -119,23 +117,20 @@ def with_locust_arrivals(values: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**values, "phases": filled}
 
 
-def without_implied_phases(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """A scenario's whole mapping without the phases that `run_time` implies: they follow what is changed in it."""
-    run_time = ((mapping.get("load") or {}).get("locust") or {}).get("run_time")
-    return {key: value for key, value in mapping.items() if key != "phases" or run_time is None}
-
-
-def implied_phases(locust: LocustConfig) -> dict[str, Any]:
+def implied_phases(locust: LocustConfig) -> list[dict[str, Any]]:
     """Phases of a scenario that states `run_time`: warmup until all users are there, `run_time`, and what they have to
     end their tasks."""
-    spawning_ns = NS_PER_S + math.ceil(locust.users / locust.spawn_rate * NS_PER_S)
     lengths = {
-        "warmup": spawning_ns,
+        "warmup": NS_PER_S + math.ceil(locust.users / locust.spawn_rate * NS_PER_S),
         "measure": locust.run_time_ns or 0,
         "drain": max(DRAIN_NS, locust.stop_timeout_ns or 0),
     }
-    phases = [
-        {"name": kind, "kind": kind, "duration": format_duration(length_ns)}
+    return [
+        {
+            "name": kind,
+            "kind": kind,
+            "duration": format_duration(length_ns),
+            "arrivals": None if kind == "drain" else {"kind": "locust"},
+        }
         for kind, length_ns in lengths.items()
     ]
-    return dict(with_locust_arrivals({"load": {"locust": locust}, "phases": phases}))

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, model_validator
 
-from squall.scenarios.config.clients.check import ValueCheckConfig
-from squall.scenarios.config.clients.client import ClientConfig
-from squall.scenarios.config.clients.data import DataConfig, TraceOrder
-from squall.scenarios.config.clients.inputs import InputConfig
-from squall.scenarios.config.clients.request import RequestConfig
-from squall.scenarios.config.clients.rows import RowsConfig, TraceRows
-from squall.scenarios.fields import Count, Duration, Number, Section, Text, Version, Whole, refuse, repeated
+from squall.scenarios.config.client import ClientConfig, RequestConfig, ValueCheckConfig
+from squall.scenarios.config.inputs import DataConfig, InputConfig
+from squall.scenarios.config.rows import RowsConfig
+from squall.scenarios.fields import Count, Duration, Number, Section, Text, Version, Whole, refuse
 from squall.scenarios.sizes import LARGEST_BATCH, LARGEST_VARIANT_COUNT
 
 
@@ -22,7 +18,7 @@ class QueuePolicy(Section):
     """Triton's queue of a model: longest length (0 = unbounded) and longest wait (0 = no limit)."""
 
     max_size: Whole = 0
-    timeout_ns: Duration = Field(default=0, alias="timeout")
+    timeout_ns: Duration = 0
     on_timeout: Literal["reject", "delay"] = "reject"
 
 
@@ -35,7 +31,7 @@ class ModelConfig(Section):
     instances: Count = 1
     max_batch_size: Annotated[Count, Field(le=LARGEST_BATCH)] = 32
     preferred_batch_sizes: tuple[Count, ...] = ()
-    queue_delay_ns: Duration = Field(default=0, alias="queue_delay")
+    queue_delay_ns: Duration = 0
     queue: QueuePolicy = QueuePolicy()
     preserve_ordering: bool | None = (
         None  # of a model of the zoo: answers leave in the order in which requests came
@@ -94,11 +90,13 @@ class ModelEntry(ModelConfig):
     check: ValueCheckConfig | None = None
     payload_variants: Annotated[Count, Field(le=LARGEST_VARIANT_COUNT)] | None = None
 
+    def own_of_clients(self) -> dict[str, Any]:
+        """What it has of its own in place of what `clients` says."""
+        return {key: value for key in _OF_REQUESTS if (value := getattr(self, key)) is not None}
+
 
 _OF_REQUESTS: Final = tuple(ModelEntry.model_fields.keys() - ModelConfig.model_fields - {"share", "servers"})
 """Keys of `clients` that a model may have of its own."""
-_BY_SERVER: Final = ("round-robin", "random", "weighted", "sticky")
-"""Kinds of routing among those servers that serve the model of an arrival."""
 
 
 @dataclass(frozen=True)
@@ -118,157 +116,3 @@ class ModelScenario:
         """The path of that key of `clients`, or of the model where it has its own."""
         is_own = getattr(self.model, key) is not None
         return f"models.{self.model.name}.{key}" if is_own else f"clients.{key}"
-
-
-def model_scenarios(
-    model: ModelConfig | None, models: tuple[ModelEntry, ...] | None, clients: ClientConfig, seed: int
-) -> tuple[ModelScenario, ...]:
-    """Of a scenario that states `model` or `models`, in order: `model` is one that has nothing of its own."""
-    found = []
-    for index, entry in enumerate(models or ()):
-        own = {key: value for key in _OF_REQUESTS if (value := getattr(entry, key)) is not None}
-        found.append(ModelScenario(f"models[{index}]", entry, clients.model_copy(update=own), seed))
-    if model is not None:
-        entry = ModelEntry.model_construct(model.model_fields_set, **dict(model))
-        found.append(ModelScenario("model", entry, clients, seed))
-    return tuple(found)
-
-
-def served_at(models: Sequence[ModelScenario], n_servers: int) -> tuple[tuple[int, ...], ...]:
-    """The servers of each model, by their numbers, sorted. Raises ValueError for one that there is not."""
-    names = [f"server-{number}" for number in range(n_servers)]
-    found = []
-    for one in models:
-        stated = range(n_servers) if one.model.servers is None else one.model.servers
-        numbers = [names.index(server) if server in names else server for server in stated]
-        strange = next((one for one in numbers if one not in range(n_servers)), None)
-        refuse({
-            f"{one.key}.servers: there is no server {strange!r}, there are {', '.join(names)}": strange is not None,
-            f"{one.key}.servers: names server-{repeated(numbers)} twice": repeated(numbers) is not None,
-        })  # fmt: skip
-        found.append(tuple(sorted(map(int, numbers))))
-    return tuple(found)
-
-
-def shares_of(
-    models: Sequence[ModelScenario], own: Mapping[str, float] | None, where: str
-) -> tuple[float, ...]:
-    """Of each model, in order, where a phase at `where` has shares of its `own` or none. Raises ValueError for a model
-    that there is not, and where nothing is left."""
-    names = [one.model.name for one in models]
-    for name in own or ():
-        if name not in names:
-            raise ValueError(f"{where}.{name}: there is no such model, there are {', '.join(names)}")
-    shares = tuple(one.model.share if own is None else own.get(one.model.name, 0.0) for one in models)
-    if not any(shares):
-        raise ValueError(f"{'models' if own is None else where}: the shares are all 0, one must be above")
-    return shares
-
-
-def misfits_of_several(
-    models: Sequence[ModelScenario], clients: ClientConfig, n_servers: int | None
-) -> Iterator[str]:
-    """What several models cannot have together, as sentences that begin with a key path; `n_servers` None: the nodes
-    say it."""
-    twice = repeated([one.model.name for one in models])
-    if twice is not None:
-        yield f"models: the name {twice!r} is used twice"
-    for key, mend in {"sequences": "leave it out", "data": "give each its own in models[].data"}.items():
-        if getattr(clients, key) is not None:
-            yield f"clients.{key}: is for a scenario with one model, and models are several; {mend}"
-    for where, rows in [("clients", clients.rows), *((one.key, one.model.rows) for one in models)]:
-        if isinstance(rows, TraceRows):
-            yield f"{where}.rows: {NO_TRACE_ROWS}"
-    is_compressed = [
-        one.clients.request is not None and one.clients.request.compression is not None for one in models
-    ]
-    for one, compresses in zip(models, is_compressed, strict=True):
-        data, request = one.model.data, one.model.request
-        if data is not None and isinstance(data.order, TraceOrder):
-            yield (
-                f"{one.key}.data.order: kind 'trace' is for a scenario with one model, for a trace does not say which"
-                " model a request asks; use sequence, random or zipf"
-            )
-        if data is not None and one.model.payload_variants is not None:
-            yield f"{one.key}.data: each entry is a payload of its own; leave payload_variants out"
-        if data is not None and clients.shared_memory is not None:
-            yield f"{one.key}.data: its entries travel in messages; leave clients.shared_memory out"
-        if compresses != is_compressed[0]:
-            yield (
-                f"{one.key}.request.compression: requests are compressed to all models or to none; say it in"
-                " clients.request"
-            )
-        if request is not None and not request.binary and clients.protocol == "grpc":
-            yield f"{one.key}.request.binary: false is for protocol http, gRPC carries tensors as bytes"
-    yield from _misplaced(models, clients, n_servers)
-
-
-NO_TRACE_ROWS: Final = (
-    "kind 'trace' is for a scenario with one model, and models are several; use another kind, such as 'empirical' with"
-    " the same file"
-)
-
-
-def _misplaced(
-    models: Sequence[ModelScenario], clients: ClientConfig, n_servers: int | None
-) -> Iterator[str]:
-    """Servers that serve nothing, or among which the routing cannot choose. Raises ValueError as `served_at`."""
-    placed = [f"{one.key}.servers" for one in models if one.model.servers is not None]
-    if not placed:
-        return
-    if n_servers is None:
-        yield f"{placed[0]}: only the nodes say how many servers there are; write servers as a list, or its count"
-        return
-    of_model = served_at(models, n_servers)
-    idle = set(range(n_servers)).difference(*of_model)
-    if idle:
-        yield f"models: server-{min(idle)} serves none of them"
-    if clients.routing.kind not in _BY_SERVER and any(len(servers) < n_servers for servers in of_model):
-        yield (
-            f"{placed[0]}: clients.routing {clients.routing.kind!r} is for servers that all serve the same models; use"
-            f" {', '.join(_BY_SERVER)}"
-        )
-
-
-_BATCHER: Final = "config.dynamic_batching."
-_WRITTEN: Final = {
-    "instances": "instances",
-    "preferred_batch_sizes": f"{_BATCHER}preferred_batch_size",
-    "queue_delay": f"{_BATCHER}max_queue_delay_microseconds",
-    "queue": f"{_BATCHER}default_queue_policy",
-    "preserve_ordering": f"{_BATCHER}preserve_ordering",
-    "framework": "config",
-    "device": "config.instance_group",
-    "precision": "config",
-    "cuda_graphs": "config",
-    "pinned": "config",
-    "compile": "config",
-}
-"""Keys of a model whose configuration squall writes, which it does where it starts Triton with a model of the zoo, and
-where `server.control.load.NAME` says it of another. `version`, `max_batch_size`, `shapes` and `settings` describe a
-model to the clients, whoever serves it."""
-
-
-def keys_without_effect(one: ModelScenario, is_started: bool) -> tuple[str, ...]:
-    """Keys of the model, stated or not, that change nothing. `is_started`: squall starts its servers."""
-    if is_started:
-        return tuple(_WRITTEN) if one.model.repository is not None else ()
-    has_zoo_check = one.clients.check is not None and one.clients.check.is_of_zoo
-    return (*_WRITTEN, "repository", *(() if has_zoo_check else ("weights",)))
-
-
-def why_without_effect(key: str, one: ModelScenario, is_started: bool) -> str:
-    """In words."""
-    if key in _WRITTEN:
-        return (
-            f"has no effect, {has_its_own(is_started)}: leave it out, or change it there with"
-            f" server.control.load.{one.model.name}.{_WRITTEN[key]}"
-        )
-    return "is for a model that squall serves, and a server at url has its own: leave it out, server.control loads it"
-
-
-def has_its_own(is_started: bool) -> str:
-    """Why squall does not configure the model, in words."""
-    if is_started:
-        return "the model of repository has a configuration of its own"
-    return "a server at url has its models configured"

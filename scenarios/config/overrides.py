@@ -7,12 +7,16 @@ import re
 from itertools import pairwise
 from typing import Any
 
-from squall.scenarios.config.problems import is_free_form, known_keys, nearest, path_text, unknown_key
-from squall.scenarios.errors import ScenarioError
+from pydantic import BaseModel
+
+from squall.scenarios.config.problems import known_keys, path_text, unknown_key
+from squall.scenarios.config.scenario import Scenario
+from squall.scenarios.errors import ScenarioError, way_out
 from squall.scenarios.foreign_text import LEFT_OUT, kept_headers
 from squall.scenarios.strict_yaml import parse_yaml
 
-_STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
+_STEP = r"[^.\[\]]+"
+_PATH = re.compile(rf"{_STEP}(?:\.{_STEP}|\[\d+\])*")
 
 
 def apply_override(mapping: dict[str, Any], override: str) -> None:
@@ -23,10 +27,9 @@ def apply_override(mapping: dict[str, Any], override: str) -> None:
     """
     origin = f"--set {override}"
     path, equals, text = override.partition("=")
-    steps = _steps(path.strip(), origin)
     if not equals:
         raise ScenarioError(f"{origin}: has no '=', write key.path=value")
-    here, key = _place(mapping, steps, origin)
+    here, key = _place(mapping, path, origin)
     here[key] = parse_yaml(text, origin)
 
 
@@ -39,7 +42,7 @@ def kept_override(override: str) -> str:
     mapping: dict[str, Any] = {}
     try:
         apply_override(mapping, override)
-        place, key = _place(mapping, _steps(path.strip(), override), override)
+        place, key = _place(mapping, path, override)
         headers = mapping["clients"].get("headers", {})
         shown = kept_headers(headers)
     except (ScenarioError, AttributeError, TypeError):
@@ -51,61 +54,46 @@ def kept_override(override: str) -> str:
     return f"{path}={value if isinstance(value, str) else json.dumps(value, default=str)}"
 
 
-def set_value(mapping: dict[str, Any], path: str, value: object) -> None:
-    """As `apply_override`, for a value that is Python's."""
-    origin = f"{path}={value!r}"
-    here, key = _place(mapping, _steps(path, origin), origin)
+def set_value(mapping: dict[str, Any], path: str, value: object, root: type[BaseModel] = Scenario) -> None:
+    """As `apply_override`, for a value that is Python's; `mapping` is to be a `root`."""
+    here, key = _place(mapping, path, f"{path}={value!r}", root)
     here[key] = value
 
 
-def _place(mapping: dict[str, Any], steps: list[str], origin: str) -> tuple[Any, str | int]:
-    """The section or list that takes the value, and under which key."""
+def _place(
+    mapping: dict[str, Any], path: str, origin: str, root: type[BaseModel] = Scenario
+) -> tuple[Any, str | int]:
+    """The section or list that takes the value, made where the file left it out, and under which key."""
     here: Any = mapping
-    location: list[str | int] = []  # as pydantic writes it: with the kind of a union
-    shown: list[str | int] = []
-    for step, following in pairwise(steps):
-        key = _key_in(here, step, location, shown, origin)
-        location.append(key)
-        shown.append(key)
-        here = _enter(here, key)
-        kind = here.get("kind") if isinstance(here, dict) else None
-        if isinstance(kind, str) and following != "kind" and known_keys([*location, kind]):
-            location.append(kind)
-    return here, _key_in(here, steps[-1], location, shown, origin)
-
-
-def _steps(path: str, origin: str) -> list[str]:
-    steps = [match[1] or match[2] for match in _STEP.finditer(path)]
-    if (
-        not steps
-        or "".join(match[0] for match in _STEP.finditer(path)) != path
-        or path.startswith((".", "["))
-    ):
+    path = path.strip()
+    if not _PATH.fullmatch(path):
         raise ScenarioError(
             f"{origin}: {path!r} is no key path, write for example phases.burst.arrivals.rate=300/s"
         )
-    return steps
+    steps = re.findall(_STEP, path)
+    location: list[str | int] = []  # as pydantic writes it: with the kind of a union
+    shown: list[str | int] = []
+    for step, following in pairwise(steps):
+        key = _key_in(here, step, known_keys(location, root), shown, origin)
+        location.append(key)
+        shown.append(key)
+        if isinstance(here, dict) and here.get(key) is None:
+            here[key] = {}
+        here = here[key]
+        kind = here.get("kind") if isinstance(here, dict) else None
+        if isinstance(kind, str) and following != "kind" and known_keys([*location, kind], root):
+            location.append(kind)
+    return here, _key_in(here, steps[-1], known_keys(location, root), shown, origin)
 
 
-def _enter(here: Any, key: str | int) -> Any:
-    """The section or list at `key`, made where the file left it out."""
-    if isinstance(here, dict) and here.get(key) is None:
-        here[key] = {}
-    return here[key]
-
-
-def _key_in(
-    here: Any, step: str, location: list[str | int], shown: list[str | int], origin: str
-) -> str | int:
-    """`step` as a key of the mapping, or index of the list, `here`."""
+def _key_in(here: Any, step: str, known: list[str], shown: list[str | int], origin: str) -> str | int:
+    """`step` as a key of the mapping, or index of the list, `here`; none are `known` where any key may stand."""
     if isinstance(here, list):
         return _index_in(here, step, shown, origin)
     if not isinstance(here, dict):
         raise ScenarioError(f"{origin}: {path_text(shown)} is a value, it has no key {step!r}")
-    if not is_free_form(location) and step not in known_keys(location):
-        raise ScenarioError(
-            f"{origin}: {path_text([*shown, step])}: {unknown_key(step, known_keys(location))}"
-        )
+    if known and step not in known:
+        raise ScenarioError(f"{origin}: {path_text([*shown, step])}: {unknown_key(step, known)}")
     return step
 
 
@@ -115,7 +103,6 @@ def _index_in(items: list[Any], step: str, shown: list[str | int], origin: str) 
         return names.index(step)
     if step.isdecimal() and int(step) < len(items):
         return int(step)
-    guess = nearest(step, names)
     known = ", ".join(name for name in names if name not in ("", "None")) or f"0 to {len(items) - 1}"
-    hint = f"did you mean {guess!r}?" if guess else f"there are {known}" if items else "it is empty"
+    hint = way_out(step, names, f"there are {known}" if items else "it is empty")
     raise ScenarioError(f"{origin}: {path_text(shown)} has no item {step!r}, {hint}")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from squall.scenarios.config.client import FUNCTION
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.config.servers import IMAGE, SERVER_URL
+from squall.scenarios.errors import way_out
 from squall.scenarios.units import digits_text, format_duration, parse_duration
 
 _WORDS = {
@@ -38,6 +39,7 @@ _PATTERNS = {
     r"^[a-z0-9][a-z0-9-]*$": "must be small letters, digits and hyphens",
     r"^[ -~]*$": "must be printable ASCII",
     r"^[1-9][0-9]*$": "must be a whole number from 1",
+    FUNCTION: "must be package.module:function or path/to/file.py:function",
     IMAGE: "must be the name of an image: one word that begins with a letter or a digit",
     SERVER_URL: "must be of the form http://host:port or https://host:port",
 }
@@ -65,25 +67,13 @@ def describe_problem(
 
 def unknown_key(key: str, known: Sequence[str]) -> str:
     """`unknown key`, with the nearest known one or all of them."""
-    guess = nearest(key, known)
-    if guess is not None:
-        return f"unknown key, did you mean {guess!r}?"
-    return f"unknown key, allowed are {', '.join(known)}" if known else "unknown key, it takes none"
-
-
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that `word` most likely was meant to be."""
-    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)), None)
+    return f"unknown key, {way_out(key, known, 'allowed are ' + ', '.join(known))}"
 
 
 def known_keys(location: _Location, root: type[BaseModel] = Scenario) -> list[str]:
-    """Keys that a section of a scenario may have; `location` holds keys, indexes and `kind`s of unions."""
+    """Keys that a section of a scenario may have; `location` holds keys, indexes and `kind`s of unions. None where any
+    key is allowed, as in model.settings, or a name, as in clients.inputs."""
     return sorted({key for section in _sections(location, root) for key in _fields(section)})
-
-
-def is_free_form(location: _Location) -> bool:
-    """Whether any key is allowed at `location`, as in model.settings, or a name, as in clients.inputs."""
-    return not _sections(location, Scenario)
 
 
 def path_text(path: _Location) -> str:
@@ -125,9 +115,8 @@ def _claim(problem: ErrorDetails, root: type[BaseModel]) -> str:
         case "missing":
             return "missing, it must be given"
         case "union_tag_invalid":
-            guess = nearest(str(context["tag"]), kinds)
-            hint = f"did you mean {guess!r}?" if guess else f"use {', '.join(kinds)}"
-            return f"kind {context['tag']!r} is unknown, {hint}"
+            tag = str(context["tag"])
+            return f"kind {tag!r} is unknown, {way_out(tag, kinds, 'use ' + ', '.join(kinds))}"
         case "union_tag_not_found":
             return f"needs a kind: {', '.join(kinds)}"
         case "string_pattern_mismatch":

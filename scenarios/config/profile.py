@@ -8,27 +8,27 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from squall.scenarios.config.duty import Duty, DutyField
-from squall.scenarios.fields import Duration, Section, repeated
+from squall.scenarios.fields import EACH_ONCE, Duration, Section
 from squall.scenarios.units import NS_PER_S, format_duration
 
 SampleInterval = Annotated[Duration, Field(ge=NS_PER_S // 100)]
 """Between two samples: at shorter ones a sampler reads without a pause and takes the cores from what it observes."""
+
+Wanted = Literal["auto", "off", "required"]
+"""A collector: where it can be had, never, or else the run does not start."""
 
 
 def _kinds_named(value: tuple[str, ...]) -> tuple[str, ...]:
     """Calls and waits alone say nothing of the GPU."""
     if not {"kernels", "copies"} & set(value):
         raise ValueError("name kernels, copies or both: without them nothing on the GPU is recorded")
-    twice = repeated(value)
-    if twice is not None:
-        raise ValueError(f"{twice} is named twice")
     return value
 
 
 class ProfileConfig(Section):
     """What is observed beside the requests, and how often."""
 
-    nsys: Literal["auto", "off", "required"] = "off"  # it changes the latency: only for who asks
+    nsys: Wanted = "off"  # it changes the latency: only for who asks
     nsys_session: Annotated[str, Field(strict=True, pattern=r"^[A-Za-z][A-Za-z0-9_.-]{0,126}$")] | None = (
         None  # of a server at server.url that somebody started with `nsys launch --session-new=NAME`
     )
@@ -40,27 +40,24 @@ class ProfileConfig(Section):
     )
     cuda_graph_trace: Literal["graph", "node"] = "node"  # whole graphs cost less and hide their kernels
     keep_raw_report: bool = False  # the report that still holds environments and output, on its node
-    batches: Literal["auto", "off", "required"] = (
-        "auto"  # by the library, of models that record none themselves
-    )
-    kernels: Literal["auto", "off", "required"] = "auto"  # by the library that CUDA loads into its processes
+    batches: Wanted = "auto"  # by the library, of models that record none themselves
+    kernels: Wanted = "auto"  # by the library that CUDA loads into its processes
     kernel_kinds: Annotated[
         tuple[Literal["kernels", "copies", "sync", "runtime", "driver", "events"], ...],
         AfterValidator(_kinds_named),
+        EACH_ONCE,
     ] = ("kernels", "copies")
     duty: DutyField = Duty(
         NS_PER_S // 5, 2 * NS_PER_S
     )  # which part of each measured phase they are recorded in
-    nvml: Literal["auto", "off", "required"] = "auto"
+    nvml: Wanted = "auto"
     gpm: Literal["auto", "off"] = "auto"
-    triton_trace: Literal["auto", "off", "required"] = (
-        "auto"  # per-request server times; auto: from Triton 2.57 on
-    )
-    triton_interval_ns: SampleInterval = Field(default=NS_PER_S // 10, alias="triton_interval")
-    host_interval_ns: SampleInterval = Field(default=NS_PER_S, alias="host_interval")
-    thread_interval_ns: SampleInterval = Field(default=NS_PER_S, alias="thread_interval")
-    gpu_interval_ns: SampleInterval = Field(default=NS_PER_S // 10, alias="gpu_interval")
-    osrt_threshold_ns: Duration = Field(default=100_000, alias="osrt_threshold")
+    triton_trace: Wanted = "auto"  # per-request server times; auto: from Triton 2.57 on
+    triton_interval_ns: SampleInterval = NS_PER_S // 10
+    host_interval_ns: SampleInterval = NS_PER_S
+    thread_interval_ns: SampleInterval = NS_PER_S
+    gpu_interval_ns: SampleInterval = NS_PER_S // 10
+    osrt_threshold_ns: Duration = 100_000
 
     @model_validator(mode="after")
     def _one_of_cupti(self) -> ProfileConfig:

@@ -15,16 +15,11 @@ Bandwidth = Annotated[
 """Bytes per second, 0 or more; `50MB/s` in the file."""
 
 
-def _none_stays(value: object) -> object:
-    return None if value is None else parse_bandwidth(value)
-
-
 class RecordsConfig(Section):
     """`fetch` and bandwidths: of nodes whose disk the driver cannot read itself."""
 
     fetch: Literal["after", "during"] = "during"  # during: also in phases that are not measured
-    bandwidth: Annotated[
-        Annotated[int, PlainSerializer(format_bandwidth, return_type=str), Field(gt=0)] | None,
-        BeforeValidator(_none_stays),
-    ] = None  # of all nodes together; none: as fast as it goes
+    bandwidth: Annotated[Bandwidth, Field(gt=0)] | None = (
+        None  # of all nodes together; none: as fast as it goes
+    )
     bandwidth_measured: Bandwidth = 0  # while a measured phase lasts; 0: nothing

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 
 from squall.scenarios.fields import (
+    EACH_ONCE,
     Count,
     Port,
     PositiveDuration,
@@ -15,8 +16,8 @@ from squall.scenarios.fields import (
     Section,
     Text,
     Whole,
+    each_once,
     refuse,
-    repeated,
 )
 from squall.scenarios.sizes import LARGEST_SERVER_COUNT
 from squall.scenarios.units import NS_PER_S
@@ -56,9 +57,7 @@ class LoadSettings(Section):
 def _by_name(value: object) -> object:
     """A list of names stands for models as their repository has them."""
     if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
-        twice = repeated(value)
-        refuse({f"{twice!r} is named twice": twice is not None})
-        return dict.fromkeys(value, LoadSettings())
+        return dict.fromkeys(each_once(value), LoadSettings())
     return value
 
 
@@ -89,8 +88,8 @@ class ServerConfig(Section):
     grpc_port: Port | None = None
     metrics_port: Port | None = None
     nice: Annotated[int, Field(ge=0, le=19)] = 0  # niceness of the server, whatever this process has
-    start_timeout_ns: PositiveDuration = Field(default=60 * NS_PER_S, alias="start_timeout")
-    stop_timeout_ns: PositiveDuration = Field(default=10 * NS_PER_S, alias="stop_timeout")
+    start_timeout_ns: PositiveDuration = 60 * NS_PER_S
+    stop_timeout_ns: PositiveDuration = 10 * NS_PER_S
     control: ControlConfig | None = None  # none: the models of a running server are left as they are
 
     @model_validator(mode="after")
@@ -112,14 +111,16 @@ class ServerConfig(Section):
         return self
 
 
-_SHARED_KEYS = {field.alias or name for name, field in ServerConfig.model_fields.items()} - set(OWN_KEYS)
+_SHARED_KEYS = {*ServerConfig.file_keys().values()} - {*OWN_KEYS}
 
 
 class ServerEntry(ServerConfig):
     """One of several servers; what it leaves out is as in `server`, but for `OWN_KEYS`."""
 
     weight: PositiveNumber = 1.0  # its share of the load to those of the others, where the routing goes by it
-    gpus: tuple[Whole, ...] | None = None  # indices on its node that it may see; none: all
+    gpus: Annotated[tuple[Whole, ...], EACH_ONCE] | None = (
+        None  # indices on its node that it may see; none: all
+    )
 
     @model_validator(mode="after")
     def _own_gpus(self) -> ServerEntry:
@@ -127,7 +128,6 @@ class ServerEntry(ServerConfig):
             "gpus: is for a server that squall starts, the one at url has its GPUs already": (
                 self.gpus is not None and self.url
             ),
-            f"gpus: {list(self.gpus or ())} names one twice": repeated(self.gpus or ()) is not None,
         })  # fmt: skip
         return self
 
@@ -183,40 +183,3 @@ ServersField = Annotated[tuple[ServerEntry, ...] | ServersCount | None, BeforeVa
 def shared_of(server: Mapping[str, Any]) -> dict[str, Any]:
     """What `server` of a file says of all entries of `servers` that do not say otherwise."""
     return {key: value for key, value in server.items() if key in _SHARED_KEYS}
-
-
-def server_keys_without_effect(server: ServerConfig) -> tuple[str, ...]:
-    """Keys of `server`, stated or not, that change nothing: they are of a server that squall starts."""
-    if server.url is None:
-        return ()
-    return ("nice", "stop_timeout", "listen", *(("start_timeout",) if server.control is None else ()))
-
-
-def misfits_of_server(
-    where: str, server: ServerConfig, models: Sequence[str], tls: TlsConfig | None, protocol: str
-) -> Iterator[str]:
-    """What a server, stated at the key path `where`, cannot have, as sentences that begin with a key path. `models`:
-    under load there. One that squall starts speaks no TLS, and over HTTP the port that is loaded is that of the URL."""
-    for name in server.control.unload if server.control is not None else ():
-        if name in models:
-            yield f"{where}.control.unload: {name!r} is the model under load"
-    if tls is not None and server.url is None:
-        yield f"clients.tls: needs {where}.url, a server that squall starts speaks no TLS"
-    elif tls is not None and protocol == "http" and not str(server.url).startswith("https:"):
-        yield f"clients.tls: over protocol http it needs an https:// {where}.url, not {server.url!r}"
-
-
-def misfits_of_list(entries: Sequence[ServerEntry]) -> Iterator[str]:
-    """Either all servers run already or squall starts all, and no two of them are one."""
-    if len({entry.url is None for entry in entries}) > 1:
-        yield "servers: some have a url and some have none: give one to all or to none"
-    places = [None if entry.url is None else _place(entry.url) for entry in entries]
-    for index, place in enumerate(places):
-        if place is not None and place in places[:index]:
-            yield f"servers[{index}].url: {entries[index].url!r} is that of servers[{places.index(place)}] too"
-
-
-def _place(url: str) -> str:
-    """The same for two spellings of one URL."""
-    place = url.rstrip("/").lower()
-    return place if place.rpartition(":")[2].isdecimal() else f"{place}:443"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +15,8 @@ from numpy.typing import NDArray
 
 from squall.scenarios.data.folders import LARGEST_FILE_BYTES
 from squall.scenarios.data.source import Entry, Source, Wanted, fault
-from squall.scenarios.data.values import array_of, n_elements
-from squall.scenarios.traces.parts.faults import RowFault
+from squall.scenarios.data.values import array_of
+from squall.scenarios.traces.faults import RowFault
 
 ONLY_COLUMN = "array"
 _KINDS = "biufSU"
@@ -32,7 +33,7 @@ class _Header:
 
     @property
     def n_row_bytes(self) -> int:
-        return self.dtype.itemsize * n_elements(self.shape[1:])
+        return self.dtype.itemsize * math.prod(self.shape[1:])
 
 
 class ArraySource(Source):
@@ -58,13 +59,12 @@ class ArraySource(Source):
             if path.stat().st_size < header.start + header.n_row_bytes * self.n_entries:
                 raise RowFault(None, f"is cut short: it says {self.n_entries} rows and has bytes for fewer")
 
-    def read(self, wanted: Wanted, names: Collection[str]) -> Iterator[tuple[int, Entry]]:
+    def read(self, wanted: Wanted, names: Sequence[str]) -> Iterator[tuple[int, Entry]]:
         """See `Source`."""
-        used = [name for name in self.names if name in names]
         with ExitStack() as stack:
             files = self._opened(stack)
             for number in np.flatnonzero(wanted).tolist():
-                yield number, {name: _row(files[name], self._headers[name], number) for name in used}
+                yield number, {name: _row(files[name], self._headers[name], number) for name in names}
 
     def _opened(self, stack: ExitStack) -> dict[str, IO[bytes]]:
         if not self._is_zip:
@@ -101,7 +101,7 @@ def _header(file: IO[bytes], what: str) -> _Header:
     if min(shape) < 0:
         raise RowFault(None, f"{what} states the shape {list(shape)}, and no size is below 0")
     header = _Header(shape, dtype, file.tell())
-    n_held = n_elements(shape[1:]) * _TEXT_BYTES if dtype.kind in "SU" else 0
+    n_held = math.prod(shape[1:]) * _TEXT_BYTES if dtype.kind in "SU" else 0
     if max(header.n_row_bytes, n_held) > LARGEST_FILE_BYTES:
         raise RowFault(
             None,

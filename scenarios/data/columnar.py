@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from squall.scenarios.data.source import Cell, Entry, Source, Wanted, fault
 from squall.scenarios.data.values import array_of
-from squall.scenarios.traces.parts.faults import RowFault
+from squall.scenarios.traces.faults import RowFault
 from squall.scenarios.traces.tables import record_batches, schema_of, stated_rows
 
 _BATCH_ROWS = 1_024
@@ -37,16 +37,15 @@ class ColumnarSource(Source):
         batches = record_batches(path, self.names[:1]) if stated is None else ()
         self.n_entries = sum(batch.num_rows for batch in batches) if stated is None else stated
 
-    def read(self, wanted: Wanted, names: Collection[str]) -> Iterator[tuple[int, Entry]]:
+    def read(self, wanted: Wanted, names: Sequence[str]) -> Iterator[tuple[int, Entry]]:
         """See `Source`."""
-        columns = [name for name in self.names if name in names]
-        for name in columns:
+        for name in names:
             _refuse_type(name, self._types[name])
         first = 0
-        for batch in record_batches(self._path, columns, _BATCH_ROWS):
+        for batch in record_batches(self._path, names, _BATCH_ROWS):
             for index in np.flatnonzero(wanted[first : first + batch.num_rows]).tolist():
                 number = first + index
-                cells = {name: _cell(batch.column(name)[index], name, number) for name in columns}
+                cells = {name: _cell(batch.column(name)[index], name, number) for name in names}
                 yield number, {name: cell for name, cell in cells.items() if cell is not None}
             first += batch.num_rows
             if first >= wanted.size:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from squall.scenarios.exact import arrays
 
 if TYPE_CHECKING:  # of a file's sections: a worker without data starts without them
-    from squall.scenarios.config.clients.data import DrawnOrder
+    from squall.scenarios.config.inputs import DrawnOrder
 
 Draw = Callable[[int], NDArray[Any]]
 """The entries of the next n requests, from 0 on."""
@@ -36,9 +36,9 @@ def drawn(
 
     def in_turn(count: int) -> NDArray[Any]:
         nonlocal place
-        found = (place + step * np.arange(count, dtype=np.int64)) % n_entries
-        place = (place + step * count) % n_entries
-        return found.astype(dtype)
+        found = place + step * np.arange(count, dtype=np.int64)
+        place += step * count
+        return (found % n_entries).astype(dtype)
 
     if order is None or order.kind == "random":
         return lambda count: rng.integers(0, n_entries, count, dtype=dtype)
@@ -47,12 +47,17 @@ def drawn(
             return in_turn
         case "zipf":
             bounds = zipf_bounds(n_entries, order.exponent)
-            return lambda count: np.searchsorted(bounds[:-1], rng.random(count), side="right").astype(dtype)
+            return lambda count: drawn_zipf(bounds, rng, count).astype(dtype)
         case _:
             assert_never(order.kind)
 
 
-@lru_cache(maxsize=8)
+def drawn_zipf(bounds: NDArray[np.float64], rng: np.random.Generator, count: int) -> NDArray[np.int64]:
+    """Entries, (count,), with the probabilities of `zipf_bounds`."""
+    return np.searchsorted(bounds[:-1], rng.random(count), side="right")
+
+
+@lru_cache(maxsize=64)
 def zipf_bounds(n_entries: int, exponent: float) -> NDArray[np.float64]:
     """(n_entries,): the probability of an entry up to each; that of entry k, from 0 on, is as (k+1)^-exponent."""
     bounds: NDArray[np.float64] = np.cumsum(

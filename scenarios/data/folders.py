@@ -5,13 +5,13 @@ Source of the latter: perf_analyzer's docs/input_data.md (directory path).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from squall.scenarios.data.source import Entry, Picture, Raw, Source, Wanted
-from squall.scenarios.traces.parts.faults import RowFault
+from squall.scenarios.traces.faults import RowFault
 
 ONLY_COLUMN = "image"
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
@@ -34,7 +34,7 @@ class ImageSource(Source):
         self.files = [path for path in files_in(folder) if path.suffix.lower() in IMAGE_SUFFIXES]
         self.n_entries = len(self.files)
 
-    def read(self, wanted: Wanted, names: Collection[str]) -> Iterator[tuple[int, Entry]]:
+    def read(self, wanted: Wanted, names: Sequence[str]) -> Iterator[tuple[int, Entry]]:
         """See `Source`."""
         del names
         for number in np.flatnonzero(wanted).tolist():
@@ -58,15 +58,14 @@ class FolderSource(Source):
         self.names = tuple(path.name for path in files_in(self._folders[0]))
         self.n_entries = len(self._folders) if self.names or within else 0
 
-    def read(self, wanted: Wanted, names: Collection[str]) -> Iterator[tuple[int, Entry]]:
+    def read(self, wanted: Wanted, names: Sequence[str]) -> Iterator[tuple[int, Entry]]:
         """See `Source`."""
-        used = [name for name in self.names if name in names]
         for number in np.flatnonzero(wanted).tolist():
             folder = self._folders[number]
-            lacking = [name for name in used if not (folder / name).is_file()]
+            lacking = [name for name in names if not (folder / name).is_file()]
             if lacking:
                 raise RowFault(number + 1, f"the folder {folder.name} has no file {lacking[0]!r}")
-            yield number, {name: Raw(_content(folder / name), is_lines=True) for name in used}
+            yield number, {name: Raw(_content(folder / name), is_lines=True) for name in names}
 
     def place(self, number: int) -> str:
         """See `Source`."""

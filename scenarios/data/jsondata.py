@@ -9,12 +9,14 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Collection, Iterator
+import math
+from collections.abc import Iterator, Sequence
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
 from squall.scenarios.data.source import Cell, Entry, Raw, Source, Wanted, fault
-from squall.scenarios.data.values import array_of, n_elements
+from squall.scenarios.data.values import array_of
 from squall.scenarios.traces.documents import has_key, items_in
 
 DATA, VALIDATION = "data", "validation_data"
@@ -33,14 +35,11 @@ class JsonSource(Source):
             self.n_entries += 1
         self.names = tuple(names)
 
-    def read(self, wanted: Wanted, names: Collection[str]) -> Iterator[tuple[int, Entry]]:
+    def read(self, wanted: Wanted, names: Sequence[str]) -> Iterator[tuple[int, Entry]]:
         """See `Source`."""
-        for number, entry in enumerate(_entries_in(self._path, self._key)):
-            if number >= wanted.size:
-                return
-            if wanted[number]:
-                given = [name for name in entry if name in names and entry[name] is not None]
-                yield number, {name: _cell(entry[name], name, number) for name in given}
+        for number, entry in compress(enumerate(_entries_in(self._path, self._key)), wanted):
+            given = [name for name in names if entry.get(name) is not None]
+            yield number, {name: _cell(entry[name], name, number) for name in given}
 
 
 def _cell(value: Any, name: str, number: int) -> Cell:
@@ -58,9 +57,9 @@ def _cell(value: Any, name: str, number: int) -> Cell:
         raise fault(number, f"{name!r} {error}") from error
     if shape is None:
         return array
-    if array.size != n_elements(shape):
+    if array.size != math.prod(shape):
         raise fault(
-            number, f"{name!r} has {array.size} elements, and its shape {list(shape)} {n_elements(shape)}"
+            number, f"{name!r} has {array.size} elements, and its shape {list(shape)} {math.prod(shape)}"
         )
     return array.reshape(shape)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Sequence
+from itertools import compress
 from pathlib import Path
 
 from squall.scenarios.data.source import Entry, Source, Wanted, fault
 from squall.scenarios.data.values import array_of
-from squall.scenarios.traces.parts.faults import RowFault
+from squall.scenarios.traces.faults import RowFault
 
 ONLY_COLUMN = "text"
 LARGEST_LINE_BYTES = 2**24
@@ -24,14 +25,10 @@ class LineSource(Source):
         self._path = path
         self.n_entries = sum(1 for _ in self._lines())
 
-    def read(self, wanted: Wanted, names: Collection[str]) -> Iterator[tuple[int, Entry]]:
+    def read(self, wanted: Wanted, names: Sequence[str]) -> Iterator[tuple[int, Entry]]:
         """See `Source`."""
         del names
-        for number, line in enumerate(self._lines()):
-            if number >= wanted.size:
-                return
-            if not wanted[number]:
-                continue
+        for number, line in compress(enumerate(self._lines()), wanted):
             try:
                 text = line.decode()
             except UnicodeDecodeError as error:

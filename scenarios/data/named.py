@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.scenarios.config.clients.data import DataConfig, TraceOrder
+from squall.scenarios.config.inputs import DataConfig, TraceOrder
 from squall.scenarios.data.opening import Data, open_data
 from squall.scenarios.errors import ScenarioError
 

@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.scenarios.config.clients.data import DataConfig, DataFormat
+from squall.scenarios.config.inputs import DataConfig, DataFormat
 from squall.scenarios.config.models import ModelScenario
 from squall.scenarios.data.arrays import ArraySource
 from squall.scenarios.data.columnar import ColumnarSource
@@ -26,7 +25,7 @@ from squall.scenarios.data.lines import LineSource
 from squall.scenarios.data.source import Entry, Source
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.sizes import LARGEST_ENTRY_COUNT
-from squall.scenarios.traces.parts.faults import RowFault, faults_of
+from squall.scenarios.traces.faults import RowFault, faults_of
 
 KIND = "file or folder of data"
 
@@ -36,18 +35,18 @@ class _Format:
     """`magic`: how its files begin; `suffixes` tell those that nothing else does."""
 
     source: Callable[[Path], Source]
-    magic: bytes | None = None
+    magic: tuple[bytes, ...] = ()
     suffixes: tuple[str, ...] = ()
     is_folder: bool = False
 
 
 FORMATS: dict[DataFormat, _Format] = {
-    "parquet": _Format(ColumnarSource, b"PAR1", (".parquet",)),
-    "arrow": _Format(ColumnarSource, b"ARROW1", (".arrow", ".arrows", ".feather", ".ipc")),
-    "json": _Format(JsonSource, None, (".json",)),
-    "npy": _Format(ArraySource, b"\x93NUMPY", (".npy",)),
-    "npz": _Format(partial(ArraySource, is_zip=True), b"PK\x03\x04", (".npz",)),
-    "text": _Format(LineSource, None, (".txt", ".text")),
+    "parquet": _Format(ColumnarSource, (b"PAR1",), (".parquet",)),
+    "arrow": _Format(ColumnarSource, (b"ARROW1",), (".arrow", ".arrows", ".feather", ".ipc")),
+    "json": _Format(JsonSource, (), (".json",)),
+    "npy": _Format(ArraySource, (b"\x93NUMPY",), (".npy",)),
+    "npz": _Format(partial(ArraySource, is_zip=True), (b"PK\x03\x04",), (".npz",)),
+    "text": _Format(LineSource, (), (".txt", ".text")),
     "images": _Format(ImageSource, is_folder=True),
     "folder": _Format(FolderSource, is_folder=True),
 }
@@ -72,7 +71,7 @@ class Data:
         wanted = np.zeros(self.n_entries, np.bool_)
         wanted[numbers] = True
         with faults_of(self.path, KIND):
-            yield from self._source.read(wanted, names)
+            yield from self._source.read(wanted, [name for name in self.names if name in names])
         if _state(self.path) != self.state:
             raise ScenarioError(f"{self.path}: changed while it was read")
 
@@ -82,8 +81,11 @@ class Data:
 
     def sha256(self) -> str:
         """In hex: of the file; of a folder, of the digests and names of its files."""
+        digests = {}
         with faults_of(self.path, KIND):
-            digests = {name: _file_sha256(self.path / name) for name, _, _ in self.state}
+            for name, _, _ in self.state:
+                with (self.path / name).open("rb") as file:
+                    digests[name] = hashlib.file_digest(file, "sha256").hexdigest()
         if self.path.is_file():
             return digests["."]
         lines = (f"{digest}  {name}\n" for name, digest in digests.items())
@@ -95,7 +97,11 @@ def open_data(config: DataConfig) -> Data:
     path = Path(config.path)
     with faults_of(path, KIND):
         form = config.format or recognised(path)
-        source = _source(path, form)
+        if path.is_dir() != FORMATS[form].is_folder:
+            raise RowFault(None, f"is {'a folder' if path.is_dir() else 'no folder'}, and format is {form}")
+        if path.is_file() and not path.stat().st_size:
+            raise RowFault(None, "is empty")
+        source = FORMATS[form].source(path)
     if not source.n_entries:
         raise ScenarioError(f"{path}: holds no entry")
     data = Data(config, source, form)
@@ -145,21 +151,13 @@ def recognised(path: Path) -> DataFormat:
         raise RowFault(None, "is neither a file nor a folder: what a pipe gives is read once alone")
     with path.open("rb") as file:
         start = file.read(8)
-    by_magic = (name for name, form in FORMATS.items() if form.magic and start.startswith(form.magic))
-    by_name = (name for name, form in FORMATS.items() if path.suffix.lower() in form.suffixes)
-    found = next(chain(by_magic, by_name), None)
-    if found is None:
+    by_magic = [name for name, form in FORMATS.items() if start.startswith(form.magic)]
+    by_name = [name for name, form in FORMATS.items() if path.suffix.lower() in form.suffixes]
+    found = by_magic or by_name
+    if not found:
         known = ", ".join(name for name, form in FORMATS.items() if form.suffixes)
         raise RowFault(None, f"nothing says what it is; state format: {known}")
-    return found
-
-
-def _source(path: Path, form: DataFormat) -> Source:
-    if path.is_dir() != FORMATS[form].is_folder:
-        raise RowFault(None, f"is {'a folder' if path.is_dir() else 'no folder'}, and format is {form}")
-    if path.is_file() and not path.stat().st_size:
-        raise RowFault(None, "is empty")
-    return FORMATS[form].source(path)
+    return found[0]
 
 
 def _state(path: Path) -> State:
@@ -167,11 +165,6 @@ def _state(path: Path) -> State:
     files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
     states = ((file, file.stat()) for file in files)
     return tuple((str(file.relative_to(path)), state.st_size, state.st_mtime_ns) for file, state in states)
-
-
-def _file_sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager

@@ -7,14 +7,14 @@ one is for `squall.models.entries` to say.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.scenarios.traces.parts.faults import RowFault
+from squall.scenarios.traces.faults import RowFault
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class Source(ABC):
     """Of a cell of each column that states it in front of all entries."""
 
     @abstractmethod
-    def read(self, wanted: Wanted, names: Collection[str]) -> Iterator[tuple[int, Entry]]:
-        """Number from 0 on and cells of each wanted entry, in their order, with the columns `names`.
+    def read(self, wanted: Wanted, names: Sequence[str]) -> Iterator[tuple[int, Entry]]:
+        """Number from 0 on and cells of each wanted entry, in their order, with the columns `names`, which it has.
 
         Null is no cell, and an entry of JSON may lack a column. Holds few entries at a time, however large the file is.
         """

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
+from functools import wraps
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,54 +56,31 @@ _SINE = _constants(Fraction((-1) ** n, math.factorial(2 * n + 1)) for n in range
 _COSINE = _constants(Fraction((-1) ** n, math.factorial(2 * n)) for n in range(2, 9))
 
 
-def log(values: Floats, out: Floats | None = None) -> Floats:
-    """Natural logarithm of positive normal numbers, (n,); `out` may be `values`."""
-    return _by_blocks(_log, values, out)
-
-
-def log1p(values: Floats, out: Floats | None = None) -> Floats:
-    """ln(1 + x) of finite x > -1, (n,), accurate for small ones."""
-    return _by_blocks(_log1p, values, out)
-
-
-def exp(values: Floats, out: Floats | None = None) -> Floats:
-    """e^x of finite x, (n,); 0 below -708, and above 709 that of 709."""
-    return _by_blocks(_exp, values, out)
-
-
-def expm1(values: Floats, out: Floats | None = None) -> Floats:
-    """e^x - 1 of finite x, (n,), accurate for small ones; above 709 that of 709."""
-    return _by_blocks(_expm1, values, out)
-
-
-def power(values: Floats, exponent: float, out: Floats | None = None) -> Floats:
-    """values^exponent of positive normal numbers, (n,); where it leaves e^±708 as `exp` does."""
-    return _by_blocks(lambda block: _power(block, exponent), values, out)
-
-
-def cos_sin(turns: Floats) -> tuple[Floats, Floats]:
-    """Cosine and sine of 2π·turns, (n,) each, of |turns| up to 2²⁰; exact at quarters."""
-    cosine, sine = np.empty_like(turns), np.empty_like(turns)
-    for rows in blocks(turns.size):
-        cosine[rows], sine[rows] = _cos_sin(turns[rows])
-    return cosine, sine
-
-
 def blocks(n_rows: int) -> Iterator[slice]:
     """Slices of `BLOCK` that cover `n_rows` in order."""
     for start in range(0, n_rows, BLOCK):
         yield slice(start, min(start + BLOCK, n_rows))
 
 
-def _by_blocks(function: Callable[[Floats], Floats], values: Floats, out: Floats | None) -> Floats:
-    out = np.empty_like(values) if out is None else out
-    for rows in blocks(values.size):
-        out[rows] = function(values[rows])
-    return out
+def _in_blocks(function: Callable[[Floats], Floats]) -> Callable[..., Floats]:
+    """The function of arrays of any length, (n,); its second argument, `out`, may be the first."""
+
+    @wraps(function)
+    def whole(values: Floats, out: Floats | None = None) -> Floats:
+        out = np.empty_like(values) if out is None else out
+        for rows in blocks(values.size):
+            out[rows] = function(values[rows])
+        return out
+
+    return whole
 
 
-def _log(x: Floats) -> Floats:
-    """x = 2^k·(1 + f) with 1 + f from √½ to √2; ln(1 + f) = f - (f²/2 - s·(f²/2 + R(s²))), s = f/(2 + f)."""
+@_in_blocks
+def log(x: Floats) -> Floats:
+    """Natural logarithm of positive normal numbers.
+
+    x = 2^k·(1 + f) with 1 + f from √½ to √2; ln(1 + f) = f - (f²/2 - s·(f²/2 + R(s²))), s = f/(2 + f).
+    """
     high, f, rest = _log_parts(x)
     f -= rest
     high += f
@@ -132,13 +110,16 @@ def _log_parts(x: Floats) -> tuple[Floats, Floats, Floats]:
     return k, f, half
 
 
-def _log1p(x: Floats) -> Floats:
-    """ln w + (x - (w - 1))/w, w the rounded 1 + x."""
+@_in_blocks
+def log1p(x: Floats) -> Floats:
+    """ln(1 + x) of finite x > -1, accurate for small ones: ln w + (x - (w - 1))/w, w the rounded 1 + x."""
     w = x + 1.0
-    return _log(w) + (x - (w - 1.0)) / w
+    return log(w) + (x - (w - 1.0)) / w
 
 
-def _exp(x: Floats) -> Floats:
+@_in_blocks
+def exp(x: Floats) -> Floats:
+    """e^x of finite x; 0 below -708, and above 709 that of 709."""
     n, part = _expm1_parts(x)
     part += 1.0
     twos = n.astype(np.int64)
@@ -150,8 +131,9 @@ def _exp(x: Floats) -> Floats:
     return part
 
 
-def _expm1(x: Floats) -> Floats:
-    """2^n·expm1(r) + (2^n - 1)."""
+@_in_blocks
+def expm1(x: Floats) -> Floats:
+    """e^x - 1 of finite x, accurate for small ones: 2^n·expm1(r) + (2^n - 1); above 709 that of 709."""
     n, part = _expm1_parts(x)
     twos = n.astype(np.int64)
     twos += 1023
@@ -184,6 +166,11 @@ def _expm1_parts(x: Floats) -> tuple[Floats, Floats]:
     return n, r
 
 
+def power(values: Floats, exponent: float, out: Floats | None = None) -> Floats:
+    """values^exponent of positive normal numbers, (n,); where it leaves e^±708 as `exp` does."""
+    return _in_blocks(lambda block: _power(block, exponent))(values, out)
+
+
 def _power(x: Floats, exponent: float) -> Floats:
     """exp of exponent·ln x, both carried in two parts (Dekker, Numerische Mathematik 18, 1971)."""
     k, f, rest = _log_parts(x)
@@ -200,12 +187,15 @@ def _power(x: Floats, exponent: float) -> Floats:
     small = exponent - large
     product = log_high * exponent
     error = ((upper * large - product) + upper * small + lower * large) + lower * small
-    found = _exp(product)
+    found = exp(product)
     return found + found * (error + log_low * exponent)
 
 
-def _cos_sin(turns: Floats) -> tuple[Floats, Floats]:
-    """By quarters: turns = q/4 + s exactly, |s| <= 1/8."""
+def cos_sin(turns: Floats) -> tuple[Floats, Floats]:
+    """Cosine and sine of 2π·turns, (n,) each, of |turns| up to 2²⁰; exact at quarters.
+
+    By quarters: turns = q/4 + s exactly, |s| <= 1/8.
+    """
     quarter = turns * 4.0
     np.rint(quarter, out=quarter)
     s = turns - quarter * 0.25

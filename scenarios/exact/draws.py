@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from functools import lru_cache
 from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
 
 from squall.scenarios.exact import arrays
+from squall.scenarios.exact.arrays import Floats
 
-Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
 
 _MOST_AT_ONCE = 1 << 20
@@ -129,11 +128,10 @@ def _gamma_proposals(
 def poisson(rng: np.random.Generator, mean: float, count: int) -> Whole:
     """Poisson numbers of one mean (0 or more), (count,)."""
     draws = np.empty(count, np.int64)
-    table = _distribution(mean) if mean < _FEW else None
     for start in range(0, count, _MOST_AT_ONCE):
         part = draws[start : start + _MOST_AT_ONCE]
-        if table is not None:
-            part[:] = np.searchsorted(table, rng.random(part.size), side="right")
+        if mean < _FEW:
+            part[:] = _summed(np.array([mean]), rng.random(part.size))
         else:
             part[:] = _transformed_rejection(np.full(part.size, mean), repeat(rng))
     return draws
@@ -150,21 +148,9 @@ def poisson_each(rng: np.random.Generator, means: Floats) -> Whole:
     return draws
 
 
-@lru_cache(maxsize=256)
-def _distribution(mean: float) -> Floats:
-    """P(N <= k), k = 0 …, of a mean below 10; only to be read."""
-    p = total = float(arrays.exp(np.array([-mean], np.float64))[0])
-    sums = [total]
-    for k in range(1, _LONGEST_SUM):
-        p *= mean / k
-        total += p
-        sums.append(total)
-    return np.array(sums)
-
-
 def _summed(means: Floats, uniform: Floats) -> Whole:
-    """How many P(N <= k) are not above the uniform number, each of a mean of its own below 10."""
-    draws = np.zeros(means.size, np.int64)
+    """How many P(N <= k) are not above each uniform number, (n,); of one mean below 10 for all, or one for each."""
+    draws = np.zeros(uniform.size, np.int64)
     p = arrays.exp(-means)
     total = p.copy()
     for k in range(1, _LONGEST_SUM):

@@ -4,11 +4,8 @@ products of complex numbers where the CPU can, and the twiddles of its own trans
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from squall.scenarios.exact.arrays import cos_sin
-
-Floats = NDArray[np.float64]
+from squall.scenarios.exact.arrays import Floats, cos_sin
 
 
 def fourier(real: Floats, imaginary: Floats) -> tuple[Floats, Floats]:

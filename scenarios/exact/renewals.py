@@ -7,7 +7,6 @@ a gap of F instead, every one of N superposed copies has an arrival near 0: a bu
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -15,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from squall.scenarios.exact import arrays, draws, scalars
+from squall.scenarios.exact.arrays import Floats
 
 if TYPE_CHECKING:
     from numpy.random import Generator
 
-Floats = NDArray[np.float64]
 
 CHUNK = 1 << 20
 """Draws at a time. It is part of what a seed means: some laws draw a longer array differently."""
@@ -42,18 +41,57 @@ def renewal_points(
 
     Gaps are drawn in blocks until they pass `length`.
     """
-    blocks = [np.array([first])]
-    reached = first
-    while reached < length:
-        missing = length - reached
-        spread = math.sqrt(min(c2, MOST_SPREAD_C2) * missing)
-        block = cumulated(rng, gaps, int(missing + 4 * spread) + 16)
-        block += reached
-        blocks.append(block)
-        reached = float(block[-1])
-    last = blocks.pop()
-    blocks.append(last[: np.searchsorted(last, length)])
-    return np.concatenate(blocks)
+    (points,) = series_until(
+        np.array([first]),
+        np.array([length]),
+        lambda _, missing: gap_counts(c2, missing),
+        lambda _, counts: [cumulated(rng, gaps, int(counts[0]))],
+    )
+    return points
+
+
+def gap_counts(c2: float | Floats, missing: Floats) -> NDArray[np.int64]:
+    """How many gaps of variance `c2` are drawn for lengths that are `missing`, (n,): nearly always enough."""
+    counts: NDArray[np.int64] = (missing + 4 * np.sqrt(np.minimum(c2, MOST_SPREAD_C2) * missing)).astype(
+        np.int64
+    )
+    return counts + 16
+
+
+def series_until(
+    firsts: Floats,
+    ends: Floats,
+    counts: Callable[[NDArray[np.int64], Floats], NDArray[np.int64]],
+    sums: Callable[[NDArray[np.int64], NDArray[np.int64]], list[Floats]],
+) -> list[Floats]:
+    """Many rising series, each from its first value up to its end, drawn together.
+
+    `counts` says how many steps are to be drawn of which series for what they miss; `sums` cumulates so many steps of
+    each, or twice as many.
+    """
+    series, reached = [[first] for first in np.split(firsts, firsts.size)], firsts.copy()
+    todo = np.flatnonzero(reached < ends)
+    while todo.size:
+        n_steps = counts(todo, ends[todo] - reached[todo])
+        for part in _neighbours(n_steps, CHUNK):
+            for which, block in zip(todo[part].tolist(), sums(todo[part], n_steps[part]), strict=True):
+                block += reached[which]
+                series[which].append(block)
+                reached[which] = block[-1]
+        todo = todo[reached[todo] < ends[todo]]
+    whole = [np.concatenate(blocks) for blocks in series]
+    return [values[: np.searchsorted(values, end)] for values, end in zip(whole, ends.tolist(), strict=True)]
+
+
+def _neighbours(counts: NDArray[np.int64], most: int) -> list[slice]:
+    """Neighbours whose counts sum to `most` at most, or one alone that is above it."""
+    found, start, total = [], 0, 0
+    for place, count in enumerate(counts.tolist()):
+        if total and total + count > most:
+            found.append(slice(start, place))
+            start, total = place, 0
+        total += count
+    return [*found, slice(start, counts.size)]
 
 
 def cumulated(rng: Generator, gaps: Callable[[Generator, int], Floats], count: int) -> Floats:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +24,8 @@ from squall.scenarios.plan.plan import PhaseSpan, kind_code, stream
 
 if TYPE_CHECKING:  # of a file's sections: a worker that has no users starts without them
     from squall.scenarios.arrivals.users import ThinkConfig
-    from squall.scenarios.config.clients.data import DrawnOrder
-    from squall.scenarios.config.clients.rows import RowsConfig
+    from squall.scenarios.config.inputs import DrawnOrder
+    from squall.scenarios.config.rows import RowsConfig
 
 _CHUNK_STEPS = 64
 """Steps drawn at a time: part of what a seed means, since a longer array is drawn differently."""
@@ -88,26 +88,24 @@ class ClosedPlan:
     def __len__(self) -> int:
         return int(self.users.size)
 
-    @property
-    def n_variants(self) -> int:
-        """Of all models: payload variants, or entries of the data."""
-        return sum(one.n_variants for one in self.models)
-
     def sha256(self) -> str:
         """Hex digest of users, phases and seed, of the first steps of the first user in each phase, and of the users'
         servers where there are several.
 
         The steps are there because a law may be drawn differently by another release.
         """
-        phases = [(phase, _first_steps(self, index)) for index, phase in enumerate(self.phases)]
-        spans = [(span.name, span.kind, span.start_ns, span.end_ns) for span in self.spans]
-        stated: tuple[Any, ...] = (self.n_users, spans, phases, self.n_variants, self.seed)
-        orders: tuple[Any, ...] = self.orders
+        phases: list[tuple[ClosedPhase | None, list[Step]]] = []
+        for index, phase in enumerate(self.phases):
+            first = [user for user in self.users[:1].tolist() if self.first_at_ns(user, index) is not None]
+            phases.append(
+                (phase, [step for user in first for step in islice(self.steps(user, index), _CHUNK_STEPS)])
+            )
+        spans = [astuple(span) for span in self.spans]
+        stated: tuple[Any, ...] = (self.n_users, spans, phases, self.models[-1].stop, self.seed)
         if len(self.models) > 1:
-            stated = (*stated, self.models, [phase.loads for phase in self.phases if phase is not None])
-            orders = (self.orders,)
+            stated += (self.models, [phase.loads for phase in self.phases if phase is not None])
         if any(self.orders):
-            stated = (*stated, *orders)
+            stated += self.orders if len(self.models) == 1 else (self.orders,)
         digest = hashlib.sha256(repr(stated).encode())
         digest.update(np.ascontiguousarray(self.users, dtype="<i8").data)
         if self.target is not None:
@@ -124,20 +122,12 @@ class ClosedPlan:
             return None
         return self.spans[phase].start_ns + closed.ramp_ns * user // closed.n_users
 
-    def targets_of(self, user: int) -> list[int]:
-        """The server of the user at that place for each model, 0 where there is one."""
-        n_models = len(self.models)
-        if self.target is None:
-            return [0] * n_models
-        own = self.target[user]
-        return own.tolist() if self.target.ndim == 2 else [int(own)] * n_models
-
-    def servers_used(self) -> list[list[int]]:
-        """The servers at which some user here asks each model."""
-        n_models = len(self.models)
-        if self.target is None or self.target.ndim == 1:
-            return [[0] if self.target is None else np.unique(self.target).tolist()] * n_models
-        return [np.unique(self.target[:, model]).tolist() for model in range(n_models)]
+    @property
+    def targets(self) -> NDArray[np.uint8]:
+        """The server of each user for each model, (users, models); 0 where there is one."""
+        target = np.zeros((1, 1), np.uint8) if self.target is None else self.target
+        by_model = target if target.ndim == 2 else target[:, np.newaxis]
+        return np.broadcast_to(by_model, (len(self), len(self.models)))
 
     def steps(self, user: int, phase: int) -> Iterator[Step]:
         """What `user` does in the phase, without end; before the first request nobody thinks.
@@ -155,59 +145,43 @@ class ClosedPlan:
         closed = self.phases[phase]
         if closed is None or not 0 <= user < closed.n_users:
             raise ValueError(f"phase {self.spans[phase].name!r} has no user {user}")
-        return self._step_chunks(user, phase, closed)
-
-    def _step_chunks(
-        self, user: int, phase: int, closed: ClosedPhase
-    ) -> Iterator[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]:
         from squall.scenarios.plan.mix import request_draws
 
-        rows, variants = request_draws(
-            self.seed,
-            (phase, user),
-            closed.loads,
-            self.models,
-            self.orders,
-            in_turn=(user, closed.n_users),
-        )
+        turn = user, closed.n_users
+        draws = request_draws(self.seed, (phase, user), closed.loads, self.models, self.orders, turn)
         think = stream(self.seed, "think", phase, user)
-        for chunk in count():
+
+        def chunk(number: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
             think_ns = closed.think.draw(think, _CHUNK_STEPS)
-            if not chunk:
+            if not number:
                 think_ns[0] = 0
-            yield think_ns, rows(_CHUNK_STEPS), variants(_CHUNK_STEPS)
+            rows, variants = (draw(_CHUNK_STEPS) for draw in draws)
+            return think_ns, rows, variants
 
-    def request_kinds(self) -> set[tuple[int, int]]:
-        """Every (rows, variant) that `steps` can give, for encoding before the start."""
-        return {(rows, variant) for rows, variants in self._sizes() for variant in variants}
+        return map(chunk, count())
 
-    def kind_codes(self) -> NDArray[np.int64]:
-        """`request_kinds` as sorted codes: see `squall.scenarios.plan.plan.kind_code`."""
-        codes = [
-            kind_code(np.int64(rows), np.arange(variants.start, variants.stop, dtype=np.int64))
-            for rows, variants in self._sizes()
-        ]
-        return np.concatenate(codes)
+    def kind_codes(self, target: int | None = None) -> NDArray[np.int64]:
+        """The distinct (rows, variant) that `steps` of all users can give, or what one target can be asked: sorted
+        codes, see `kind_code`."""
+        from squall.scenarios.config.rows import possible_rows
 
-    def _sizes(self) -> list[tuple[int, range]]:
-        """Numbers of rows that a request can have, each with the variants that it can have then, sorted."""
-        from squall.scenarios.config.clients.rows import possible_rows
-
-        laws: list[tuple[RowsConfig, range]] = []
-        for closed in self.phases:
-            for load, own in zip(closed.loads, self.models, strict=True) if closed is not None else ():
-                if load.share:
-                    laws.append((load.rows, range(own.first, own.first + own.n_variants)))
-        found = {(rows, variants) for law, variants in laws for rows in possible_rows(law)}
-        return sorted(found, key=lambda one: (one[0], one[1].start))
+        kinds = {
+            (rows, own)
+            for closed in self.phases
+            if closed is not None
+            for load, own, servers in zip(closed.loads, self.models, self.targets.T, strict=True)
+            if load.share and (target is None or self.target is None or (servers == target).any())
+            for rows in possible_rows(load.rows)
+        }
+        codes = [kind_code(rows, np.arange(own.first, own.stop)) for rows, own in kinds]
+        return np.sort(np.concatenate([np.empty(0, np.int64), *codes]))
 
 
 def deal_closed(plan: ClosedPlan, n_workers: int) -> tuple[ClosedPlan, ...]:
     """One plan per worker, user u going to worker u mod `n_workers`."""
     if n_workers < 1:
         raise ValueError(f"a plan is dealt to 1 or more workers, not {n_workers}")
-    owner = plan.users % n_workers
-    shares = [owner == worker for worker in range(n_workers)]
+    shares = (plan.users % n_workers == worker for worker in range(n_workers))
     return tuple(
         replace(plan, users=plan.users[share], target=None if plan.target is None else plan.target[share])
         for share in shares
@@ -220,10 +194,3 @@ def request_id(plan_n_users: int, user: int, index: int) -> int:
     Unique in the run, and the same for any number of workers.
     """
     return index * plan_n_users + user
-
-
-def _first_steps(plan: ClosedPlan, phase: int) -> list[Step]:
-    """The first chunk of the first user here that the phase has; empty if it has none."""
-    if not len(plan) or plan.first_at_ns(int(plan.users[0]), phase) is None:
-        return []
-    return list(islice(plan.steps(int(plan.users[0]), phase), _CHUNK_STEPS))

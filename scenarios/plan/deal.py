@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from squall.scenarios.exact.hashing import mix64
-from squall.scenarios.traces.parts.part import NO_SESSION
+from squall.scenarios.traces.part import NO_SESSION
 
 DealRule = Literal["sequence", "hash", "session"]
 """By the number of the arrival in turn, by a hash of that number, or by a hash of its session."""
@@ -29,11 +29,10 @@ def workers_of(
     """
     if rule == "sequence":
         return seq % n_workers
-    if rule == "hash":
-        return _remainder(mix64(seq, _SEQ_SALT).astype(np.uint32), n_workers)
-    if affinity is None:
+    hashes = affinity_of(None, seq) if rule == "hash" else affinity
+    if hashes is None:
         raise ValueError(f"a plan dealt by {rule} needs the affinity of its arrivals")
-    return _remainder(affinity, n_workers)
+    return (hashes % n_workers).astype(np.int64)
 
 
 def affinity_of(session: NDArray[np.int64] | None, seq: NDArray[np.int64]) -> NDArray[np.uint32]:
@@ -41,15 +40,7 @@ def affinity_of(session: NDArray[np.int64] | None, seq: NDArray[np.int64]) -> ND
 
     Sessions may collide, as they do on a worker anyway; on N workers the shares are off by N/2³² at most.
     """
-    alone = mix64(seq, _SEQ_SALT)
-    mixed = (
-        alone if session is None else np.where(session == NO_SESSION, alone, mix64(session, _SESSION_SALT))
-    )
-    return mixed.astype(np.uint32)
-
-
-def _remainder(hashes: NDArray[np.uint32], n_workers: int) -> NDArray[np.int64]:
-    """hashes mod n_workers; numpy divides by one number several times faster than it takes a remainder."""
-    whole = hashes // hashes.dtype.type(n_workers)
-    whole *= hashes.dtype.type(n_workers)
-    return (hashes - whole).astype(np.int64)
+    hashes = mix64(seq, _SEQ_SALT)
+    if session is not None:
+        hashes = np.where(session == NO_SESSION, hashes, mix64(session, _SESSION_SALT))
+    return hashes.astype(np.uint32)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from io import FileIO
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from squall.scenarios.errors import ScenarioError
 
@@ -24,7 +24,7 @@ PIECE_ROWS = 2**20
 class Column:
     """A column under construction."""
 
-    def __init__(self, dtype: str) -> None:
+    def __init__(self, dtype: DTypeLike) -> None:
         self._dtype = np.dtype(dtype)
         self._chunks: list[NDArray[Any]] = []
         self._file: FileIO | None = None  # has all rows, once they are too many for memory
@@ -53,11 +53,6 @@ class Column:
                 f" {error.strerror or error}; free space there or set TMPDIR"
             ) from error
 
-    def fill(self, count: int, draw: Callable[[int], NDArray[Any]]) -> None:
-        """Adds `count` rows, `draw(n)` returning the next n of them: `PIECE_ROWS` at a time, always the same pieces."""
-        for start in range(0, count, PIECE_ROWS):
-            self.append(draw(min(PIECE_ROWS, count - start)))
-
     def join(self) -> NDArray[Any]:
         """All rows, (n,); the column is empty afterwards. One chunk is returned as it is."""
         if self._file is not None:
@@ -67,8 +62,7 @@ class Column:
         return chunks[0] if len(chunks) == 1 else np.concatenate([np.empty(0, self._dtype), *chunks])
 
 
-def pieces(columns: Sequence[NDArray[Any]], n_rows: int = PIECE_ROWS) -> Iterator[slice]:
-    """Slices that cover columns of one length in order, `n_rows` at a time."""
-    length = min((column.size for column in columns), default=0)
-    for start in range(0, length, n_rows):
-        yield slice(start, min(start + n_rows, length))
+def pieces(n_rows: int, most: int = PIECE_ROWS) -> Iterator[slice]:
+    """Slices that cover columns of `n_rows` rows in order, `most` at a time."""
+    for start in range(0, n_rows, most):
+        yield slice(start, min(start + most, n_rows))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.scenarios.config.clients.rows import (
+from squall.scenarios.config.rows import (
     ConstantRows,
     EmpiricalRows,
     LognormalRows,
@@ -20,16 +20,16 @@ from squall.scenarios.config.clients.rows import (
     UniformRows,
     ZipfRows,
 )
-from squall.scenarios.data.drawing import drawn, entry_dtype
+from squall.scenarios.data.drawing import Draw, drawn, drawn_zipf, entry_dtype, zipf_bounds
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.exact import arrays, draws, scalars
-from squall.scenarios.model_shares import Draw, VariantRange, drawn_models, mixed, shifted
+from squall.scenarios.model_shares import VariantRange
 from squall.scenarios.plan.plan import stream
-from squall.scenarios.traces.parts.options import TraceOptions
+from squall.scenarios.traces.options import TraceOptions
 from squall.scenarios.traces.reading import read_trace
 
 if TYPE_CHECKING:
-    from squall.scenarios.config.clients.data import DrawnOrder
+    from squall.scenarios.config.inputs import DrawnOrder
     from squall.scenarios.plan.closed import ModelLoad
 
 
@@ -45,13 +45,16 @@ def draw_rows(config: RowsConfig, rng: np.random.Generator, count: int) -> NDArr
         case UniformRows():
             return rng.integers(config.low, config.high, count, dtype=np.int32, endpoint=True)
         case LognormalRows():
-            return _lognormal(config, rng, count)
+            # rounded to the nearest, then clipped: mean and cv are those before both steps
+            found = draws.lognormal(rng, *scalars.lognormal_parameters(config.mean, config.cv), count)
+            return np.clip(np.rint(found), 1, config.max).astype(np.int32)
         case ParetoRows():
             return _bounded_pareto(config, rng, count)
         case ZipfRows():
-            return draws.by_weight(np.arange(1, config.max + 1), zipf_weights(config), rng, count)
+            entries = drawn_zipf(zipf_bounds(config.max, config.exponent), rng, count)
+            return (entries + 1).astype(np.int32)
         case EmpiricalRows():
-            return draws.by_weight(*_empirical(settled(config) if config.file else config), rng, count)
+            return draws.by_weight(*_weighed(config), rng, count)
         case TraceRows():
             raise ValueError("rows of kind 'trace' are those of the trace's own requests, they are not drawn")
         case _:
@@ -72,19 +75,38 @@ def request_draws(
     is in the place of a sole one's. `in_turn`: the number of the first request and the step to the next, for entries in
     sequence.
     """
-    dtype = entry_dtype(ranges[-1].first + ranges[-1].n_variants)
+    dtype = entry_dtype(ranges[-1].stop)
     rows: list[Draw] = []
     variants: list[Draw] = []
     for number, (load, own, order) in enumerate(zip(loads, ranges, orders, strict=True)):
         where = (*place, number) if len(loads) > 1 else place
         rows.append(partial(draw_rows, load.rows, stream(seed, "rows", *where)))
         draw = drawn(order, own.n_variants, stream(seed, "variants", *where), *in_turn)
-        variants.append(shifted(draw, own.first, dtype))
+        variants.append(partial(_shifted, draw, dtype(own.first)))
     if len(loads) == 1:
         return rows[0], variants[0]
-    shares = [load.share for load in loads]
-    by_rows, by_variants = (drawn_models(shares, stream(seed, "models", *place)) for _ in "12")
-    return mixed(by_rows, rows, np.int32), mixed(by_variants, variants, dtype)
+    shares = np.array([load.share for load in loads], np.float64)
+
+    def mixed(parts: list[Draw], dtype: type[Any]) -> Draw:
+        """A model's own draws depend on nothing but how many its requests are."""
+        rng = stream(seed, "models", *place)
+
+        def draw(count: int) -> NDArray[Any]:
+            models = draws.by_weight(np.arange(shares.size), shares, rng, count)
+            found = np.empty(count, dtype)
+            for model, part in enumerate(parts):
+                places = np.flatnonzero(models == model)
+                found[places] = part(places.size)
+            return found
+
+        return draw
+
+    return mixed(rows, np.int32), mixed(variants, dtype)
+
+
+def _shifted(draw: Draw, first: np.unsignedinteger[Any], count: int) -> NDArray[Any]:
+    found: NDArray[Any] = draw(count).astype(first.dtype) + first
+    return found
 
 
 def trace_rows(config: TraceRows | EmpiricalRows, sizes: NDArray[np.int64]) -> NDArray[np.int32]:
@@ -92,19 +114,6 @@ def trace_rows(config: TraceRows | EmpiricalRows, sizes: NDArray[np.int64]) -> N
     assert config.max is not None
     rows = np.ceil(sizes / config.per_row)
     return np.clip(rows, 1, config.max).astype(np.int32)
-
-
-@lru_cache(maxsize=64)
-def zipf_weights(config: ZipfRows) -> NDArray[np.float64]:
-    """Unnormalised probabilities k^-exponent of k = 1 … max rows."""
-    return arrays.power(np.arange(1, config.max + 1, dtype=np.float64), -config.exponent)
-
-
-@lru_cache(maxsize=1024)
-def _lognormal(config: LognormalRows, rng: np.random.Generator, count: int) -> NDArray[np.int32]:
-    """Rounded to the nearest, then clipped to [1, max]: mean and cv are those before both steps."""
-    found = draws.lognormal(rng, *scalars.lognormal_parameters(config.mean, config.cv), count)
-    return np.clip(np.rint(found), 1, config.max).astype(np.int32)
 
 
 def _bounded_pareto(config: ParetoRows, rng: np.random.Generator, count: int) -> NDArray[np.int32]:
@@ -124,34 +133,31 @@ def settled(config: RowsConfig) -> RowsConfig:
     """The same law without a file and with each value once, so that a draw costs little. Raises ScenarioError."""
     if not isinstance(config, EmpiricalRows):
         return config
-    if config.file is not None:
-        assert config.size is not None
-        values = trace_rows(config, _sizes(config.file, config.size)).astype(np.int64)
-        weights = np.ones(values.size)
-    else:
-        values, weights = _empirical(config)
+    values, weights = _weighed(config)
     rows, place = np.unique(values, return_inverse=True)
     sums = np.bincount(place, weights=weights / weights.max()).astype(np.float64)
     sums = sums / sums.max()
     return EmpiricalRows(kind="empirical", values=tuple(rows.tolist()), weights=tuple(sums.tolist()))
 
 
-def _empirical(config: RowsConfig) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Values of a settled law and their weights."""
-    assert isinstance(config, EmpiricalRows)
+def _weighed(config: EmpiricalRows) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    """Numbers of rows and their weights: as stated, or each number that the sizes of the file make, and how often."""
+    if config.file is not None:
+        rows, counts = np.unique(trace_rows(config, _sizes(config)), return_counts=True)
+        return rows, counts.astype(np.float64)
     assert config.values is not None
-    values = np.asarray(config.values, np.int64)
-    weights = np.ones(values.size) if config.weights is None else np.asarray(config.weights, np.float64)
-    return values, weights
+    return np.array(config.values), np.array(config.weights or [1.0] * len(config.values), np.float64)
 
 
-def _sizes(file: str, name: str) -> NDArray[np.int64]:
-    """Sizes in column `name` of a trace file, in order of time, without the empty ones."""
-    sizes = read_trace(Path(file), TraceOptions(repairs=("sort",))).sizes
-    if name not in sizes:
+def _sizes(config: EmpiricalRows) -> NDArray[np.int64]:
+    """The sizes in its column of the trace file, without the empty ones."""
+    assert config.file is not None
+    assert config.size is not None
+    sizes = read_trace(Path(config.file), TraceOptions(repairs=("sort",))).sizes
+    if config.size not in sizes:
         known = ", ".join(sizes) or "none"
-        raise ScenarioError(f"{file}: has no size column {name!r}, it has {known}")
-    found = sizes[name][sizes[name] >= 0]
+        raise ScenarioError(f"{config.file}: has no size column {config.size!r}, it has {known}")
+    found = sizes[config.size][sizes[config.size] >= 0]
     if not found.size:
-        raise ScenarioError(f"{file}: column {name!r} holds no size")
+        raise ScenarioError(f"{config.file}: column {config.size!r} holds no size")
     return found

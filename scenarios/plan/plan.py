@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -16,10 +16,7 @@ from squall.scenarios.plan.deal import PlanRule, workers_of
 from squall.scenarios.plan.growing import pieces
 
 COLUMNS = {"seq": "<i8", "offset_ns": "<i8", "phase": "<u1", "rows": "<i4", "variant": "<u1"}
-VARIANT_TYPES = {np.dtype(np.uint8): "<u1", np.dtype(np.uint16): "<u2", np.dtype(np.uint32): "<u4"}
-"""Of the column `variant`: wider where there are more than 256, and more than 65,536."""
-TARGET = "target"
-"""The column that a plan for several servers has besides."""
+"""`variant` is wider where there are more than 256, and more than 65,536."""
 _AT_ONCE_BYTES = 2**27
 """Of parts made in one sweep: a sweep over the largest plan takes seconds, and one for each worker minutes."""
 
@@ -73,13 +70,13 @@ class Plan:
     @property
     def columns(self) -> dict[str, str]:
         """The columns that the plan has, with their types."""
-        of_variant = {"variant": VARIANT_TYPES.get(self.variant.dtype, COLUMNS["variant"])}
-        return {**COLUMNS, **of_variant, **({} if self.target is None else {TARGET: "<u1"})}
+        columns = {**COLUMNS, "variant": f"<u{min(self.variant.itemsize, 4)}"}
+        return columns if self.target is None else {**columns, "target": "<u1"}
 
     def kind_codes(self, target: int | None = None) -> NDArray[np.int64]:
         """The distinct (rows, variant) of all arrivals, or of those for one target: sorted codes, see `kind_code`."""
         found = np.empty(0, np.int64)
-        for part in pieces((self.rows, self.variant)):
+        for part in pieces(len(self)):
             codes = kind_code(self.rows[part], self.variant[part])
             if target is not None and self.target is not None:
                 codes = codes[self.target[part] == target]
@@ -105,9 +102,9 @@ class Plan:
             name: None if name == "seq" and self.is_whole else _column_sha256(getattr(self, name), dtype)
             for name, dtype in self.columns.items()
         }
-        content = {"n": len(self), "spans": [_span_key(span) for span in self.spans], "columns": digests}
+        content = {"n": len(self), "spans": [astuple(span) for span in self.spans], "columns": digests}
         if len(self.models) > 1:
-            content["models"] = [(one.first, one.n_variants) for one in self.models]
+            content["models"] = [astuple(one) for one in self.models]
         return hashlib.sha256(json.dumps(content).encode("ascii")).hexdigest()
 
 
@@ -149,7 +146,7 @@ def _parts_of(plan: Plan, workers: range, n_workers: int) -> list[Plan]:
     columns = {name: getattr(plan, name) for name in plan.columns}
     affinity, in_turn = plan.affinity, plan.deal == "sequence" and plan.is_whole
     parts: list[dict[str, list[NDArray[Any]]]] = [{name: [] for name in columns} for _ in workers]
-    for piece in pieces([*columns.values(), *([] if affinity is None else [affinity])]):
+    for piece in pieces(len(plan)):
         shares = None if affinity is None else affinity[piece]
         takers = None if in_turn else workers_of(plan.deal, plan.seq[piece], shares, n_workers)
         for worker, part in zip(workers, parts, strict=True):
@@ -181,23 +178,12 @@ def stream(seed: int, name: str, *place: int) -> np.random.Generator:
 
 def _rises(column: NDArray[Any], holds: np.ufunc) -> bool:
     """True if `holds(later, earlier)` for all neighbours."""
-    before: Any = None
-    for piece in pieces([column]):
-        rows = column[piece]
-        if before is not None and not holds(rows[0], before):
-            return False
-        if not holds(rows[1:], rows[:-1]).all():
-            return False
-        before = rows[-1]
-    return True
+    overlapping = (column[max(piece.start - 1, 0) : piece.stop] for piece in pieces(column.size))
+    return all(holds(rows[1:], rows[:-1]).all() for rows in overlapping)
 
 
 def _column_sha256(column: NDArray[Any], dtype: str) -> str:
     digest = hashlib.sha256()
-    for piece in pieces([column]):
+    for piece in pieces(column.size):
         digest.update(np.ascontiguousarray(column[piece], dtype=dtype).data)
     return digest.hexdigest()
-
-
-def _span_key(span: PhaseSpan) -> tuple[str, str, int, int]:
-    return (span.name, span.kind, span.start_ns, span.end_ns)

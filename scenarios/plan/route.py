@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import accumulate
@@ -17,17 +17,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.scenarios.config.clients.routing import NO_MIRROR, RoutingConfig
+from squall.scenarios.config.client import NO_MIRROR, RoutingConfig
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.exact import arrays
 from squall.scenarios.exact.hashing import mix64
-from squall.scenarios.model_shares import models_of
+from squall.scenarios.model_shares import ONE_MODEL, models_of
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.deal import affinity_of
 from squall.scenarios.plan.growing import PIECE_ROWS, Column, pieces
 from squall.scenarios.plan.plan import Plan
 from squall.scenarios.sizes import LARGEST_ARRIVAL_COUNT, LARGEST_SERVER_COUNT
-from squall.scenarios.traces.parts.part import session_number
+from squall.scenarios.traces.part import session_number
 from squall.scenarios.units import digits_text
 
 _MIRRORED_ROWS = PIECE_ROWS // LARGEST_SERVER_COUNT
@@ -35,8 +35,6 @@ _MIRRORED_ROWS = PIECE_ROWS // LARGEST_SERVER_COUNT
 _NAMES_SALT = 3
 _Targets = NDArray[np.uint8]
 _Affinity = NDArray[np.uint32]
-_Rule = Callable[[NDArray[np.int64], _Affinity], _Targets]
-"""The server of each arrival by its number and the hash of its session, (n,) each."""
 
 
 def route(
@@ -59,7 +57,7 @@ def route(
     model by the same rule, `round-robin` over the arrivals of that model.
 
     Raises ScenarioError for more arrivals than a plan takes, ValueError for a plan that is routed already and, where
-    routing is `sticky` or `trace`, one without affinity, and for a rule that knows no models.
+    routing is `sticky` or `trace`, one without affinity.
     """
     n_servers = _n_servers(weights)
     if plan.target is not None:
@@ -70,18 +68,26 @@ def route(
         return _mirrored(plan, n_servers)
     if routing.kind in ("sticky", "trace") and plan.affinity is None:
         raise ValueError(f"{routing.kind} routing needs the affinity of the arrivals")
+    groups = _groups(n_servers, served)
+    n_before = [0] * len(groups)
     target = Column("<u1")
-    affinity: NDArray[Any] = plan.seq if plan.affinity is None else plan.affinity  # no other kind looks at it
-    if any(len(servers) < n_servers for servers in served):
-        by_model = _ByModel(routing, weights, seed, served)
-        for piece in pieces([plan.seq, affinity, plan.variant]):
-            models = models_of(plan.variant[piece], plan.models)
-            target.append(by_model.targets(models, plan.seq[piece], affinity[piece]))
-        return replace(plan, target=target.join())
-    rule = _rule(routing, weights, seed)
-    for piece in pieces([plan.seq, affinity]):
-        seq = affinity[piece].astype(np.int64) if plan.deal == "lane" else plan.seq[piece]
-        target.append(rule(seq, affinity[piece]))
+    for piece in pieces(len(plan)):
+        numbers = plan.seq[piece]
+        affinity: NDArray[Any] = numbers  # what looks at it was refused above where there is none
+        if plan.affinity is not None:
+            affinity = plan.affinity[piece]
+        if plan.deal == "lane":
+            numbers = affinity.astype(np.int64)
+        models = models_of(plan.variant[piece], plan.models if len(groups) > 1 else ONE_MODEL)
+        found = np.empty(numbers.size, np.uint8)
+        for model, servers in enumerate(groups):
+            places = np.flatnonzero(models == model)
+            own = numbers[places]
+            if len(groups) > 1 and routing.kind == "round-robin":
+                own = n_before[model] + np.arange(places.size)
+                n_before[model] += places.size
+            found[places] = _chosen(routing, servers, weights, seed, own, affinity[places])
+        target.append(found)
     return replace(plan, target=target.join())
 
 
@@ -105,15 +111,11 @@ def route_closed(
     if _n_servers(weights) == 1 or not routing.is_planned:
         return plan
     affinity = affinity_of(None, plan.users)
-    if any(len(servers) < len(weights) for servers in served):
-        found = [
-            np.array(servers, np.uint8)[
-                _rule(routing, [weights[server] for server in servers], seed)(plan.users, affinity)
-            ]
-            for servers in served
-        ]
-        return replace(plan, target=np.stack(found, axis=1))
-    return replace(plan, target=_rule(routing, weights, seed)(plan.users, affinity))
+    found = [
+        _chosen(routing, servers, weights, seed, plan.users, affinity)
+        for servers in _groups(len(weights), served)
+    ]
+    return replace(plan, target=found[0] if len(found) == 1 else np.stack(found, axis=1))
 
 
 def planned_by_server(plan: Plan | ClosedPlan, n_servers: int) -> list[int] | None:
@@ -121,12 +123,22 @@ def planned_by_server(plan: Plan | ClosedPlan, n_servers: int) -> list[int] | No
     the workers choose."""
     if plan.target is None:
         return [len(plan)] if n_servers == 1 else None
-    if isinstance(plan, ClosedPlan) and plan.target.ndim == 2:
-        return [int((plan.target == server).any(axis=1).sum()) for server in range(n_servers)]
-    counts = np.zeros(n_servers, np.int64)
-    for piece in pieces([plan.target]):
-        counts += np.bincount(plan.target[piece], minlength=n_servers)
-    return [int(count) for count in counts]
+    if isinstance(plan, ClosedPlan):
+        return [int((plan.targets == server).any(axis=1).sum()) for server in range(n_servers)]
+    return _counts(plan.target, n_servers)
+
+
+def _counts(column: NDArray[np.uint8], n: int) -> list[int]:
+    """How often each number below `n` stands in a column."""
+    found = np.zeros(n, np.int64)
+    for piece in pieces(column.size):
+        found += np.bincount(column[piece], minlength=n)
+    return found.tolist()
+
+
+def _groups(n_servers: int, served: Sequence[Sequence[int]]) -> Sequence[Sequence[int]]:
+    """The servers of each model where some do not serve all; else all of them, whatever the model."""
+    return served if any(len(servers) < n_servers for servers in served) else [range(n_servers)]
 
 
 def _n_servers(weights: Sequence[float]) -> int:
@@ -135,41 +147,28 @@ def _n_servers(weights: Sequence[float]) -> int:
     return len(weights)
 
 
-def _rule(routing: RoutingConfig, weights: Sequence[float], seed: int) -> _Rule:
-    """What gives one server an arrival, of all kinds but `mirror` and those that choose at the send."""
-    n_servers, salt = len(weights), _salt(seed)
+def _chosen(
+    routing: RoutingConfig,
+    servers: Sequence[int],
+    weights: Sequence[float],
+    seed: int,
+    numbers: NDArray[np.int64],
+    affinity: _Affinity,
+) -> _Targets:
+    """The one of `servers` that each arrival goes to by its number and the hash of its session, (n,) each; of all kinds
+    but `mirror` and those that choose at the send. `weights`: of all servers."""
+    own = [weights[server] for server in servers]
+    place: NDArray[Any]
     if routing.kind == "round-robin":
-        return lambda seq, _: (seq % n_servers).astype(np.uint8)
-    if routing.kind == "sticky":
-        return lambda _, affinity: _rendezvous(affinity, weights, salt)
-    if routing.kind == "trace":
-        return lambda _, affinity: _named(affinity, n_servers)
-    bounds = _bounds(weights if routing.kind == "weighted" else [1.0] * n_servers)
-    return lambda seq, _: np.searchsorted(bounds, mix64(seq, salt), side="right").astype(np.uint8)
-
-
-class _ByModel:
-    """The rule of a kind among the servers of each model."""
-
-    def __init__(
-        self, routing: RoutingConfig, weights: Sequence[float], seed: int, served: Sequence[Sequence[int]]
-    ) -> None:
-        if routing.kind == "trace":
-            raise ValueError("trace routing names servers, whichever model they serve")
-        self._is_in_turn = routing.kind == "round-robin"
-        self._servers = [np.array(servers, np.uint8) for servers in served]
-        self._rules = [_rule(routing, [weights[server] for server in servers], seed) for servers in served]
-        self._n_before = [0] * len(served)
-
-    def targets(self, models: NDArray[np.int64], seq: NDArray[np.int64], affinity: _Affinity) -> _Targets:
-        """The server of each of the next arrivals, (n,)."""
-        found = np.empty(seq.size, np.uint8)
-        for model, (servers, rule) in enumerate(zip(self._servers, self._rules, strict=True)):
-            places = np.flatnonzero(models == model)
-            numbers = self._n_before[model] + np.arange(places.size) if self._is_in_turn else seq[places]
-            self._n_before[model] += places.size
-            found[places] = servers[rule(numbers, affinity[places])]
-        return found
+        place = numbers % len(servers)
+    elif routing.kind == "sticky":
+        place = _rendezvous(affinity, own, _salt(seed))
+    elif routing.kind == "trace":
+        place = _named(affinity, len(servers))
+    else:
+        bounds = _bounds(own if routing.kind == "weighted" else [1.0] * len(servers))
+        place = np.searchsorted(bounds, mix64(numbers, _salt(seed)), side="right")
+    return np.array(servers, np.uint8)[place]
 
 
 def _named(affinity: _Affinity, n_servers: int) -> _Targets:
@@ -204,19 +203,15 @@ def _rendezvous(affinity: _Affinity, weights: Sequence[float], salt: int) -> _Ta
     server i's is the least with probability w_i / Σw. With equal weights the hash orders as the score does.
     """
     is_even, scale = len(set(weights)) == 1, math.frexp(max(weights))[1]
-    best: NDArray[Any] | None = None
+    best: NDArray[Any] = np.zeros(affinity.size, np.uint64 if is_even else np.float64)
     target = np.zeros(affinity.size, np.uint8)
     for server, weight in enumerate(weights):
         hashes = mix64(affinity.astype(np.int64) + (server << 32), salt)
         score: NDArray[Any] = (
             hashes if is_even else math.ldexp(weight, -scale) / -arrays.log(_uniform(hashes))
         )
-        if best is None:
-            best = score
-            continue
-        is_better = score > best
-        target[is_better] = server
-        best = np.where(is_better, score, best)
+        target[score > best] = server
+        np.maximum(best, score, out=best)
     return target
 
 
@@ -227,27 +222,20 @@ def _uniform(hashes: NDArray[np.uint64]) -> NDArray[np.float64]:
 
 def _mirrored(plan: Plan, n_servers: int) -> Plan:
     """Every arrival `n_servers` times in a row, once for each server. Raises ScenarioError for too many of a phase."""
-    _refuse_too_many(plan, n_servers)
-    names = [*plan.columns, *([] if plan.affinity is None else ["affinity"])]
-    columns = {name: Column(getattr(plan, name).dtype.str) for name in names}
-    target = Column("<u1")
-    servers = np.arange(n_servers)
-    for piece in pieces([getattr(plan, name) for name in names], _MIRRORED_ROWS):
-        for name, column in columns.items():
-            rows = np.repeat(getattr(plan, name)[piece], n_servers)
-            column.append(rows * n_servers + np.resize(servers, rows.size) if name == "seq" else rows)
-        target.append(np.resize(servers, len(plan.seq[piece]) * n_servers))
-    whole: dict[str, Any] = {name: column.join() for name, column in columns.items()}
-    return replace(plan, target=target.join(), **whole)
-
-
-def _refuse_too_many(plan: Plan, n_servers: int) -> None:
-    counts = np.zeros(len(plan.spans), np.int64)
-    for piece in pieces([plan.phase]):
-        counts += np.bincount(plan.phase[piece], minlength=len(plan.spans))
-    for span, count in zip(plan.spans, counts.tolist(), strict=True):
+    for span, count in zip(plan.spans, _counts(plan.phase, len(plan.spans)), strict=True):
         if count * n_servers > LARGEST_ARRIVAL_COUNT:
             raise ScenarioError(
                 f"clients.routing: mirrored to {n_servers} servers, phase {span.name!r} has"
                 f" {digits_text(count * n_servers)} requests, above the {LARGEST_ARRIVAL_COUNT:,} that a plan takes"
             )
+    names = [*plan.columns, *([] if plan.affinity is None else ["affinity"])]
+    columns = {name: Column(getattr(plan, name).dtype) for name in names}
+    target = Column("<u1")
+    for piece in pieces(len(plan), _MIRRORED_ROWS):
+        servers = np.tile(np.arange(n_servers), len(plan.seq[piece]))
+        for name, column in columns.items():
+            rows = np.repeat(getattr(plan, name)[piece], n_servers)
+            column.append(rows * n_servers + servers if name == "seq" else rows)
+        target.append(servers)
+    whole: dict[str, Any] = {name: column.join() for name, column in columns.items()}
+    return replace(plan, target=target.join(), **whole)

@@ -13,8 +13,7 @@ from typing import Any
 
 from squall.scenarios.config.loader import read_mapping, resolve_paths, section_from_mapping
 from squall.scenarios.config.overrides import set_value
-from squall.scenarios.config.problems import nearest
-from squall.scenarios.errors import ScenarioError
+from squall.scenarios.errors import ScenarioError, faults_of, way_out
 from squall.scenarios.experiment import Experiment, ExperimentFile, experiment_of
 from squall.scenarios.fields import Section
 from squall.scenarios.published.file import PublishedFile, Settings
@@ -97,16 +96,11 @@ class _Probe(Section):
 
 def _changed(probe: OperatorProbe | PipelineProbe, settings: Settings) -> OperatorProbe | PipelineProbe:
     """The probe with these key paths (`schedule.active`) set. Raises ScenarioError."""
-    mapping = probe.model_dump(mode="json")
-    for path, value in settings.items():
-        *above, last = path.split(".")
-        section = mapping
-        for key in above:
-            section = section.setdefault(key, {})
-            if not isinstance(section, dict):
-                raise ScenarioError(f"small.set: probe.{path}: {key} holds no keys")
-        section[last] = value
-    return probe_from_mapping(mapping)
+    mapping = {"probe": probe.model_dump(mode="json")}
+    with faults_of("small.set", ScenarioError):
+        for path, value in settings.items():
+            set_value(mapping, f"probe.{path}", value, _Probe)
+    return probe_from_mapping(mapping["probe"])
 
 
 def _path_of(asked: str) -> Path:
@@ -115,20 +109,16 @@ def _path_of(asked: str) -> Path:
         return Path(str(resources.files(_FOLDER) / f"{asked}.yaml"))
     if asked.endswith((".yaml", ".yml")):
         return Path(asked)
-    guess = nearest(asked, names)
-    known = f"there are {', '.join(names)}, or the path of a YAML file"
-    hint = f"did you mean {guess!r}?" if guess else known
+    hint = way_out(asked, names, f"there are {', '.join(names)}, or the path of a YAML file")
     raise ScenarioError(f"{asked}: there is no such experiment, {hint}")
 
 
 def _scenario(path: Path, file: PublishedFile, part: str, settings: Settings) -> dict[str, Any]:
     """The scenario of a part, its paths absolute."""
     mapping: dict[str, Any] = {"name": file.name, **copy.deepcopy(file.scenario or {})}
-    try:
+    with faults_of(f"{path}: parts.{part}", ScenarioError):
         for key, value in settings.items():
             set_value(mapping, key, copy.deepcopy(value))
-    except ScenarioError as error:
-        raise ScenarioError(f"{path}: parts.{part}: {error}") from error
     resolve_paths(mapping, path.parent)
     return mapping
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from squall.scenarios.experiment import Order
-from squall.scenarios.fields import Count, Number, Section, Slug, Text
+from squall.scenarios.fields import Count, Number, Section, Slug, Text, refuse, repeated
 from squall.scenarios.published.figures import FIGURES
 from squall.scenarios.published.probe import ProbeConfig
 from squall.scenarios.units import parse_duration
@@ -31,13 +31,13 @@ def _figures(value: object) -> object:
     return {name: _stated(name, stated) for name, stated in value.items()}
 
 
-def _stated(name: str, stated: object) -> object:
+def _stated(name: str, stated: Any) -> object:
     """Raises ValueError for what the figure cannot be."""
     unit = FIGURES[name].unit
     is_range = isinstance(stated, list | tuple)
     ends: list[Any] = [
         parse_duration(end) if unit == "ns" and isinstance(end, str) else end
-        for end in (stated if isinstance(stated, list | tuple) else [stated])
+        for end in (stated if is_range else [stated])
     ]
     for end in ends:
         if unit == "text":
@@ -118,17 +118,16 @@ class ClaimConfig(Section):
     def _is_whole(self) -> ClaimConfig:
         _refuse_unknown([self.figure], FIGURES, "figure: figure")
         is_text = FIGURES[self.figure].unit == "text"
-        is_bounded = self.at_least is not None or self.at_most is not None
-        if is_bounded == (self.equals is not None):
-            raise ValueError("says no one bound: give equals, or at_least and at_most")
-        if self.at_least is not None and self.at_most is not None and self.at_least > self.at_most:
-            raise ValueError(f"at_least: {self.at_least:g} is above at_most, {self.at_most:g}")
-        if self.to == self.of:
-            raise ValueError(f"to: {self.to!r} is the row itself")
-        if is_text and (is_bounded or self.to is not None):
-            raise ValueError(f"figure: {self.figure} is a text: give equals, and no other row")
-        if not is_text and self.equals is not None and not _is_number(self.equals):
-            raise ValueError(f"equals: {self.equals!r} is no number, and {self.figure} is one")
+        bounds = [bound for bound in (self.at_least, self.at_most) if bound is not None]
+        refuse({
+            "says no one bound: give equals, or at_least and at_most": bool(bounds) == (self.equals is not None),
+            f"at_least: {self.at_least} is above at_most, {self.at_most}": bounds != sorted(bounds),
+            f"to: {self.to!r} is the row itself": self.to == self.of,
+            f"figure: {self.figure} is a text: give equals, and no other row": is_text and (bounds or self.to),
+            f"equals: {self.equals!r} is no number, and {self.figure} is one": (
+                not is_text and self.equals is not None and not _is_number(self.equals)
+            ),
+        })  # fmt: skip
         return self
 
 
@@ -162,23 +161,20 @@ class PublishedFile(Section):
 
     @model_validator(mode="after")
     def _parts_fit(self) -> PublishedFile:
-        if (self.scenario is None) == (self.probe is None):
-            raise ValueError("give either scenario or probe")
         names = [row.name for row in self.rows]
-        twice = [name for index, name in enumerate(names) if name in names[:index]]
-        if twice:
-            raise ValueError(f"rows: the name {twice[0]!r} is used twice")
+        twice = repeated(names)
+        setting = next((row.name for row in self.rows if row.set or row.small), None)
+        refuse({
+            "give either scenario or probe": (self.scenario is None) == (self.probe is None),
+            f"rows: the name {twice!r} is used twice": twice,
+            "a scenario needs rows and parts": self.probe is None and not (self.rows and self.parts),
+            "parts: a probe has none, its rows are those that it measures": self.probe and self.parts,
+            f"rows: {setting!r} sets keys, but all rows of a probe are of one run": self.probe and setting,
+        })  # fmt: skip
         for name, part in self.parts.items():
             _refuse_unknown(part.gives, FIGURES, f"parts.{name}.gives: figure")
             _refuse_unknown(part.rows or (), names, f"parts.{name}.rows: row")
-        if self.probe is None and not (self.rows and self.parts):
-            raise ValueError("a scenario needs rows and parts")
         if self.probe is not None:
-            if self.parts:
-                raise ValueError("parts: a probe has none, its rows are those that it measures")
-            for row in self.rows:
-                if row.set or row.small:
-                    raise ValueError(f"rows: {row.name!r} sets keys, but all rows of a probe are of one run")
             _refuse_unknown(names, self.probe.rows, "rows: row")
             names = list(self.probe.rows)
         for index, claim in enumerate(self.claims):

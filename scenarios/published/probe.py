@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from squall.scenarios.fields import Count, Section, Whole
+from squall.scenarios.fields import Count, Section, Whole, refuse, repeated
 
 Device = Literal["gpu", "cpu"]
 Dtype = Literal["bf16", "fp16", "fp32"]
@@ -105,16 +105,14 @@ class PipelineProbe(Section):
 
     @model_validator(mode="after")
     def _fits(self) -> PipelineProbe:
-        names = [one.name for one in self.variants]
-        twice = [name for index, name in enumerate(names) if name in names[:index]]
-        if twice:
-            raise ValueError(f"variants: {twice[0]!r} is there twice")
-        if BASE not in self.variants:
-            raise ValueError(
-                "variants: pageable with separate kernels must be one of them, as the base of all gains"
-            )
-        if self.top_k > self.net.classes:
-            raise ValueError(f"top_k: there are {self.net.classes} classes")
+        twice = repeated(self.rows)
+        refuse({
+            f"variants: {twice!r} is there twice": twice,
+            "variants: pageable with separate kernels must be one of them, as the base of all gains": (
+                BASE not in self.variants
+            ),
+            f"top_k: there are {self.net.classes} classes": self.top_k > self.net.classes,
+        })  # fmt: skip
         return self
 
     @property

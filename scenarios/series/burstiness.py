@@ -27,7 +27,6 @@ LEAST_LOCAL_COUNT = 50  # arrivals of a window whose own c2 counts
 PEAK_WINDOW_NS = 60 * NS_PER_S  # an overload that lasts this long is a queue, not jitter
 
 _PIECE = 2**20
-_SAMPLE = 2**16
 _MOST_BINS = 2**24  # counts held at a time; beyond it, windows without an instant are not stored
 
 
@@ -201,16 +200,7 @@ def cap_of(values: NDArray[np.int64] | NDArray[np.float64]) -> tuple[float, int]
 
 
 def largest(values: NDArray[Any], count: int) -> NDArray[Any]:
-    """The `count` largest values, the least of them first and the rest in no order.
-
-    Of a long array only those above a bound read off a sample are partitioned: the copy stays small.
-    """
-    if values.size >= _PIECE and 4 * count < values.size:
-        sample = values[:: max(1, values.size // _SAMPLE)]
-        rank = sample.size - 2 * count * sample.size // values.size - 1
-        bound = np.partition(sample, rank)[rank]
-        above = values[values >= bound]
-        values = above if above.size >= count else values
+    """The `count` largest values, the least of them first and the rest in no order."""
     return np.partition(values, values.size - count)[values.size - count :]
 
 

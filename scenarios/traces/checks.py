@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from squall.scenarios.traces.faults import RowFault
 from squall.scenarios.traces.instants import INT64_MAX, epoch_unit
-from squall.scenarios.traces.parts.faults import RowFault
-from squall.scenarios.traces.parts.options import NS_PER_UNIT
-from squall.scenarios.traces.parts.part import TracePart, join_parts
+from squall.scenarios.traces.options import NS_PER_UNIT
+from squall.scenarios.traces.part import TracePart, join_parts
 from squall.scenarios.traces.rows import Source, seconds_text
 from squall.scenarios.units import digits_text
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import IO, Any
 
-from squall.scenarios.traces.parts.faults import RowFault
+from squall.scenarios.traces.faults import RowFault
 
 LARGEST_ENTRY_CHARACTERS = 2**28
 """Of one entry, so that a file that is no such JSON is told and not held."""

@@ -10,10 +10,10 @@ from functools import cached_property
 from pathlib import Path
 
 from squall.scenarios.traces import logs
+from squall.scenarios.traces.faults import RowFault, no_column, shown
 from squall.scenarios.traces.instants import is_stamp, stamp_kind
-from squall.scenarios.traces.parts.faults import RowFault, no_column, shown
-from squall.scenarios.traces.parts.names import session_column, stamp_column, stamp_side, unit_of_name
-from squall.scenarios.traces.parts.options import TraceOptions, TraceUnit
+from squall.scenarios.traces.names import session_column, stamp_column, stamp_side, unit_of_name
+from squall.scenarios.traces.options import TraceOptions, TraceUnit
 from squall.scenarios.traces.rows import Fields, Source
 from squall.scenarios.traces.servegen import servegen_source
 from squall.scenarios.traces.stamps import Reading, named, read_stamps

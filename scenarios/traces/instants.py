@@ -18,9 +18,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.scenarios.traces.parts.faults import shown
-from squall.scenarios.traces.parts.options import NS_PER_UNIT, TraceUnit
-from squall.scenarios.traces.parts.part import EMPTY_SIZE
+from squall.scenarios.traces.faults import shown
+from squall.scenarios.traces.options import NS_PER_UNIT, TraceUnit
+from squall.scenarios.traces.part import EMPTY_SIZE
 
 StampKind = Literal["number", "date"]
 Faults = dict[int, str]

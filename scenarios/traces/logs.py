@@ -28,10 +28,10 @@ from pathlib import Path
 
 import numpy as np
 
+from squall.scenarios.traces.faults import RowFault
 from squall.scenarios.traces.instants import Clock, Faults, parse_stamp_ns
-from squall.scenarios.traces.parts.faults import RowFault
-from squall.scenarios.traces.parts.names import Side, duration_of
-from squall.scenarios.traces.parts.options import TraceOptions, TraceUnit
+from squall.scenarios.traces.names import Side, duration_of
+from squall.scenarios.traces.options import TraceOptions, TraceUnit
 from squall.scenarios.traces.rows import Fields, Rows, Source
 from squall.scenarios.traces.stamps import Durations, Reading, Sample, duration_or_none, read_stamps
 from squall.scenarios.traces.text import read_head, text_blocks, whole_lines

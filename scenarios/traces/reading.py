@@ -14,9 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from squall.scenarios.traces.parts.faults import RowFault, faults_of
-from squall.scenarios.traces.parts.options import TraceOptions, TraceUnit
-from squall.scenarios.traces.parts.part import TracePart, join_parts
+from squall.scenarios.traces.faults import RowFault, faults_of
+from squall.scenarios.traces.options import TraceOptions, TraceUnit
+from squall.scenarios.traces.part import TracePart, join_parts
 
 if TYPE_CHECKING:
     from squall.scenarios.traces.rows import Source

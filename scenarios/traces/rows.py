@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from squall.scenarios.traces.faults import RowFault
 from squall.scenarios.traces.instants import INT64_MAX, Clock, Faults, StampKind, each_text, parse_whole
-from squall.scenarios.traces.parts.faults import RowFault
-from squall.scenarios.traces.parts.options import Repair, TraceUnit
-from squall.scenarios.traces.parts.part import PART_ROWS, TracePart, session_number
+from squall.scenarios.traces.options import Repair, TraceUnit
+from squall.scenarios.traces.part import PART_ROWS, TracePart, session_number
 from squall.scenarios.traces.stamps import Durations, Reading
 
 MOST_PER_BIN = 10**9

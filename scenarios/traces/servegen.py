@@ -23,10 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from squall.scenarios.exact import renewals
+from squall.scenarios.traces.faults import RowFault, no_column, shown
 from squall.scenarios.traces.instants import Clock
-from squall.scenarios.traces.parts.faults import RowFault, no_column, shown
-from squall.scenarios.traces.parts.options import NS_PER_UNIT, TraceOptions
-from squall.scenarios.traces.parts.part import session_number
+from squall.scenarios.traces.options import NS_PER_UNIT, TraceOptions
+from squall.scenarios.traces.part import session_number
 from squall.scenarios.traces.rows import Fields, Rows, Source
 from squall.scenarios.traces.tables import delimited
 

@@ -1,6 +1,6 @@
 """Which columns of a table or a log say when a request began: an instant at its begin, or its end less its duration.
 
-Columns are told by their names (`squall.scenarios.traces.parts.names`) and by the values of the first rows: dates and
+Columns are told by their names (`squall.scenarios.traces.names`) and by the values of the first rows: dates and
 numbers that count from 1970 are instants, small numbers under a duration's name are durations. Servers whose logs are
 known by their keys (nginx, Caddy, Traefik, pino) say which end a stamp without such a name is. What is left open is
 refused with the columns in question, or read as begins with a note where nothing but the end is in question.
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from squall.scenarios.traces.faults import RowFault, no_column, shown
 from squall.scenarios.traces.instants import (
     Clock,
     Faults,
@@ -29,8 +30,7 @@ from squall.scenarios.traces.instants import (
     parse_number,
     stamp_kind,
 )
-from squall.scenarios.traces.parts.faults import RowFault, no_column, shown
-from squall.scenarios.traces.parts.names import (
+from squall.scenarios.traces.names import (
     Side,
     duration_of,
     is_weak,
@@ -38,7 +38,7 @@ from squall.scenarios.traces.parts.names import (
     stamp_side,
     unit_of_name,
 )
-from squall.scenarios.traces.parts.options import NS_PER_UNIT, TraceOptions, TraceUnit
+from squall.scenarios.traces.options import NS_PER_UNIT, TraceOptions, TraceUnit
 
 Sample = Mapping[str, Sequence[str | None]]
 """Name and texts of the first rows of each column, of equal length; None or an empty text where a row has none."""

@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 
 from squall.scenarios.traces.documents import items_in
+from squall.scenarios.traces.faults import RowFault, shown
 from squall.scenarios.traces.instants import DIGITS, EMPTY_CELLS, INT64_MAX, Clock, is_safe_to_cast
-from squall.scenarios.traces.parts.faults import RowFault, shown
-from squall.scenarios.traces.parts.names import stamp_column
-from squall.scenarios.traces.parts.part import MOST_ROWS, PART_ROWS
+from squall.scenarios.traces.names import stamp_column
+from squall.scenarios.traces.part import MOST_ROWS, PART_ROWS
 from squall.scenarios.traces.rows import Fields, ReadRows, Rows
 from squall.scenarios.traces.stamps import Sample
 from squall.scenarios.traces.text import Block, first_bytes, open_text, read_head, text_blocks, whole_lines

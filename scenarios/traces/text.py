@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.scenarios.traces.parts.faults import RowFault
-from squall.scenarios.traces.parts.part import MOST_ROWS
+from squall.scenarios.traces.faults import RowFault
+from squall.scenarios.traces.part import MOST_ROWS
 
 BLOCK_BYTES = 4 * 2**20
 LONGEST_LINE_BYTES = 2**20

@@ -20,7 +20,7 @@ from typing import IO, Any, Literal, get_args
 import numpy as np
 
 from squall.scenarios.errors import ScenarioError
-from squall.scenarios.traces.parts.part import EMPTY_SIZE, PART_ROWS, TracePart, session_text
+from squall.scenarios.traces.part import EMPTY_SIZE, PART_ROWS, TracePart, session_text
 
 WrittenFormat = Literal["parquet", "csv", "jsonl"]
 

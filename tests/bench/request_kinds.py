@@ -28,9 +28,9 @@ from squall.actors.load.lane import IS_BUILT
 from squall.actors.load.streams import StreamRule
 from squall.actors.load.worker import ModelRequests
 from squall.models.spec import TensorSpec
-from squall.scenarios.config.clients.inputs import InputConfig
-from squall.scenarios.config.clients.rows import ConstantRows
+from squall.scenarios.config.inputs import InputConfig
 from squall.scenarios.config.models import ModelConfig
+from squall.scenarios.config.rows import ConstantRows
 from squall.scenarios.sequences import SequenceRule
 from tests.bench.engine import closed
 from tests.bench.h2load import null_triton

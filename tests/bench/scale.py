@@ -29,7 +29,7 @@ from squall.actors.load.targets import TargetSettings
 from squall.actors.load.worker import LoadWorker, WorkerSettings
 from squall.actors.spill import read_spill
 from squall.scenarios.arrivals.users import ConstantThink
-from squall.scenarios.config.clients.rows import ConstantRows
+from squall.scenarios.config.rows import ConstantRows
 from squall.scenarios.model_shares import VariantRange
 from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan, ModelLoad
 from squall.scenarios.plan.plan import PhaseSpan, Plan

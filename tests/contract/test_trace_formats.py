@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from squall.scenarios.traces.formats import FORMATS
-from squall.scenarios.traces.parts.options import TraceUnit
-from squall.scenarios.traces.parts.part import TracePart, join_parts
+from squall.scenarios.traces.options import TraceUnit
+from squall.scenarios.traces.part import TracePart, join_parts
 from squall.scenarios.traces.reading import open_trace, read_trace
 from squall.scenarios.traces.rows import Source
 from squall.scenarios.traces.writing import WrittenFormat, write_trace

@@ -19,7 +19,7 @@ from squall.actors.load.worker import Answers, LoadWorker, WorkerSettings
 from squall.actors.spill import read_spill
 from squall.models.spec import ModelSpec, TensorSpec
 from squall.scenarios.arrivals.users import ConstantThink
-from squall.scenarios.config.clients.rows import ConstantRows, RowsConfig
+from squall.scenarios.config.rows import ConstantRows, RowsConfig
 from squall.scenarios.model_shares import VariantRange
 from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan, ModelLoad
 from squall.scenarios.plan.plan import PhaseSpan, Plan

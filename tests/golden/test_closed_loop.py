@@ -11,7 +11,7 @@ import pytest
 from squall.actors.clock import SystemClock
 from squall.actors.load.worker import LoadWorker
 from squall.scenarios.arrivals.users import ConstantThink
-from squall.scenarios.config.clients.rows import ConstantRows
+from squall.scenarios.config.rows import ConstantRows
 from squall.scenarios.model_shares import VariantRange
 from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan, ModelLoad, request_id
 from squall.scenarios.plan.plan import PhaseSpan

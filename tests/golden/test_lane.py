@@ -20,8 +20,8 @@ from squall.actors.load.lane import _MOST_STRAYS, IS_BUILT
 from squall.actors.load.worker import LoadWorker, ModelRequests, WorkerSettings
 from squall.models.payload import RequestOptions
 from squall.models.spec import ModelSpec, TensorSpec
-from squall.scenarios.config.clients.inputs import InputConfig
-from squall.scenarios.config.clients.rows import RowsConfig, UniformRows
+from squall.scenarios.config.inputs import InputConfig
+from squall.scenarios.config.rows import RowsConfig, UniformRows
 from squall.scenarios.plan.plan import PhaseSpan
 from tests.fakes import Behaviour, Kind, StubTriton
 from tests.fakes_grpc import GrpcBehaviour, GrpcKind, StubGrpc

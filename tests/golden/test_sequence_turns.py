@@ -20,7 +20,7 @@ from squall.actors.load.engine import Rules
 from squall.actors.load.lane import IS_BUILT
 from squall.actors.load.worker import LoadWorker, WorkerSettings
 from squall.scenarios.arrivals.users import ConstantThink
-from squall.scenarios.config.clients.rows import ConstantRows
+from squall.scenarios.config.rows import ConstantRows
 from squall.scenarios.model_shares import VariantRange
 from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan, ModelLoad
 from squall.scenarios.plan.plan import PhaseSpan, Plan

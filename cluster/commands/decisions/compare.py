@@ -78,7 +78,7 @@ def compare(
     from squall.cluster.commands.decisions.compared_runs import PairPlan, run_pairs
     from squall.scenarios.config.loader import load_scenario
     from squall.scenarios.config.overrides import kept_override
-    from squall.scenarios.config.scenario import refuse_as_factor
+    from squall.scenarios.config.rules import refuse_as_factor
 
     margin_ratio = None if margin is None else parse_margin(margin)
     sides = [side for side in (a, b) if side is not None]

@@ -12,12 +12,12 @@ from squall.analysis.experiments.words import answer, cell_lines, facts
 from squall.analysis.render.decision_page import page_html
 from squall.cluster.commands.decisions.sweep_journal import State
 from squall.cluster.measured import write_bytes, write_text
-from squall.scenarios.experiment import Experiment, is_running
+from squall.scenarios.experiment import Experiment
 
 
 def design_of(experiment: Experiment, n_planned: int) -> Design:
     """What the experiment is, for its findings."""
-    running = [is_running(cell.scenario) for cell in experiment.cells]
+    running = [not cell.scenario.is_started for cell in experiment.cells]
     restart = "no run: it runs already" if all(running) else "every run" if not any(running) else (
         "every run, but where server.url names one")  # fmt: skip
     return Design(

@@ -16,7 +16,7 @@ from squall.cluster.commands.perf.intervals import Intervals, read_intervals
 from squall.cluster.commands.perf.ranges import Range, parse_range
 from squall.cluster.commands.perf.requesting import Lengths, Parameters, lengths_of, parameters_of
 from squall.cluster.commands.perf.tls import Tls, tls_of
-from squall.scenarios.config.clients.data import DataConfig
+from squall.scenarios.config.inputs import DataConfig
 from squall.scenarios.data.opening import is_validated
 from squall.scenarios.errors import ScenarioError
 

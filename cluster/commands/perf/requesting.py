@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from squall.scenarios.config.clients.request import NS_PER_US, Parameter
+from squall.scenarios.config.client import NS_PER_US, Parameter
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.units import format_duration
 

@@ -15,7 +15,20 @@ NOT_PLANNING = (
 EXEMPT = {("arrivals/users.py", "_excess"), ("arrivals/users.py", "_normal_cdf")}
 """Functions of a module that are about a closed loop after it ran."""
 
-MATH = {"ceil", "factorial", "floor", "frexp", "fsum", "gcd", "inf", "isfinite", "ldexp", "nan", "sqrt"}
+MATH = {
+    "ceil",
+    "factorial",
+    "floor",
+    "frexp",
+    "fsum",
+    "gcd",
+    "inf",
+    "isfinite",
+    "ldexp",
+    "nan",
+    "prod",
+    "sqrt",
+}
 """What may be used of `math`: exact, correctly rounded, or rounded by IEEE 754 itself."""
 _NUMPY = """
     exp exp2 expm1 log log2 log10 log1p logaddexp power float_power sin cos tan sinh cosh tanh arcsin arccos arctan
@@ -51,7 +64,7 @@ def is_fault(node: ast.AST, name: str) -> bool:
     if isinstance(node, ast.ImportFrom):
         return node.module in ("math", "numpy", "statistics", "random")
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        return owner_of(node.func) not in OURS and node.func.attr in METHODS
+        return owner_of(node.func) not in OURS | {"math"} and node.func.attr in METHODS
     if isinstance(node, ast.Attribute):
         owner = owner_of(node)
         return (owner == "math" and node.attr not in MATH) or (owner == "np" and node.attr in NUMPY)

@@ -35,15 +35,6 @@ def refusal(folder: Path, source: bytes, name: str = "locustfile.py") -> str:
     return str(refused.value)
 
 
-def test_the_file_alone_is_read_and_written_as_it_is(tmp_path: Path) -> None:
-    (tmp_path / "locustfile.py").write_bytes(USERS)
-    found = read_locust_files(config(tmp_path))
-    assert found == LocustFiles("locustfile.py", {"locustfile.py": USERS})
-    path = found.write(tmp_path / "node")
-    assert path == tmp_path / "node" / "locustfile.py"
-    assert path.read_bytes() == USERS
-
-
 def test_folders_are_read_with_all_that_is_in_them_and_not_what_python_makes(tmp_path: Path) -> None:
     for name in (
         ".venv/locustfile.py",
@@ -56,6 +47,9 @@ def test_folders_are_read_with_all_that_is_in_them_and_not_what_python_makes(tmp
         path.write_bytes(name.encode())
     folder = tmp_path / ".venv"  # what lies above the locustfile is nobody's matter
     (folder / "locustfile.py").write_bytes(USERS)
+    alone = read_locust_files(config(folder))
+    assert alone == LocustFiles("locustfile.py", {"locustfile.py": USERS})
+    assert alone.write(tmp_path / "alone").read_bytes() == USERS
     found = read_locust_files(config(folder, include=("data", "locustfile.py", "data/a.csv")))
     assert sorted(found.contents) == ["data/a.csv", "data/deep/b.csv", "locustfile.py"]
     found.write(tmp_path / "node")
@@ -114,8 +108,8 @@ def test_files_that_are_not_there_or_are_no_files_are_named_with_their_key(tmp_p
     os.mkfifo(tmp_path / "pipe.py")
     for name, why in (
         ("gone.py", "No such file or directory"),
-        ("folder.py", "is a folder, no file"),
-        ("pipe.py", "is a device, no file"),
+        ("folder.py", "it is no file"),
+        ("pipe.py", "it is no file"),
     ):
         with pytest.raises(ScenarioError) as refused:
             read_locust_files(config(tmp_path, name))

@@ -115,7 +115,7 @@ def test_a_closed_loop_promises_nothing_of_a_schedule(key: str, condition: objec
 
 
 def test_a_load_ends_early_by_promises_over_a_known_number_of_requests() -> None:
-    with pytest.raises(ScenarioError, match="needs a known number of requests"):
+    with pytest.raises(ScenarioError, match="which a closed loop has not"):
         scenario({"service": "p(95)<50"}, users=2, stop_when="decided")
     with pytest.raises(ScenarioError, match="nothing is promised"):
         scenario(None, stop_when="decided")

@@ -18,7 +18,7 @@ from squall.actors.messages.sequence_wire import SequenceBytes, n_bytes_of
 from squall.models.made import make_inputs
 from squall.models.payload import encode_body, encode_id
 from squall.models.spec import ModelSpec, TensorSpec
-from squall.scenarios.config.clients.rows import ConstantRows, UniformRows
+from squall.scenarios.config.rows import ConstantRows, UniformRows
 from squall.scenarios.sequences import Place, SequenceRule, Sequences
 
 LAW = UniformRows(kind="uniform", low=1, high=7)

@@ -25,7 +25,7 @@ from squall.actors.net import http2
 from squall.actors.net.loop import Loop
 from squall.models.payload import encode_id
 from squall.scenarios.arrivals.users import ConstantThink
-from squall.scenarios.config.clients.rows import ConstantRows, UniformRows
+from squall.scenarios.config.rows import ConstantRows, UniformRows
 from squall.scenarios.model_shares import VariantRange
 from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan, ModelLoad
 from squall.scenarios.plan.plan import PhaseSpan, Plan

@@ -18,7 +18,7 @@ from squall.actors.net.stream import TlsSettings
 from squall.cluster.commands.selftest_screen import _no_lane
 from squall.cluster.node import checkup as doctor_node
 from squall.models.spec import head_spec
-from squall.scenarios.config.clients.rows import ConstantRows
+from squall.scenarios.config.rows import ConstantRows
 from squall.scenarios.sequences import SequenceRule
 from tests.checkup_hosts import FakeProbes
 

@@ -18,7 +18,7 @@ from squall.actors.messages.grpc_wire import MESSAGE_HEAD
 from squall.actors.net import http2
 from squall.models.payload import ID_DIGITS, largest_reply_bytes
 from squall.models.spec import ModelSpec, TensorSpec
-from squall.scenarios.config.clients.client import ClientConfig
+from squall.scenarios.config.client import ClientConfig
 from tests.unit.actors.load.test_http_client import Bench, StreamBench
 from tests.unit.actors.messages.test_grpc import Ends, answer, begin, connected, headers, template
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from squall.actors.load.sequence_turns import Passed, Turns
-from squall.scenarios.config.clients.rows import ConstantRows
+from squall.scenarios.config.rows import ConstantRows
 from squall.scenarios.sequences import CUT, SequenceRule, Sequences
 
 LENGTH = 3

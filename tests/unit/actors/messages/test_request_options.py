@@ -17,7 +17,7 @@ from squall.actors.messages.value_check import Tally, ValueCheck, ValueRule
 from squall.models.made import make_inputs
 from squall.models.payload import ID_DIGITS, PREFIX, Parameter, RequestOptions, encode_id, refuse_json
 from squall.models.spec import ModelSpec, TensorSpec
-from squall.scenarios.config.clients.inputs import InputConfig
+from squall.scenarios.config.inputs import InputConfig
 from squall.scenarios.errors import ScenarioError
 
 A, B, C = TensorSpec("a", "FP32", (2,)), TensorSpec("b", "INT32", (3,)), TensorSpec("c", "BOOL", (1,))

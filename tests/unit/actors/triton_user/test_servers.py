@@ -14,7 +14,7 @@ from squall.actors.triton_user.payloads import Encode
 from squall.actors.triton_user.servers import Servers
 from squall.actors.triton_user.shared import Asking, Process, grpc_authority
 from squall.models.spec import ModelSpec, TensorSpec
-from squall.scenarios.config.clients.inputs import InputConfig
+from squall.scenarios.config.inputs import InputConfig
 from squall.scenarios.errors import TargetError
 from tests.scripted_control import ScriptedControl
 

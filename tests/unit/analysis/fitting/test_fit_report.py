@@ -20,7 +20,7 @@ from squall.analysis.fitting.report import FitReport, Ranked, fit_trace, ordered
 from squall.analysis.render.fit_screen import render_fit
 from squall.analysis.traces.synthesis import synthesise_file, synthesise_fit
 from squall.scenarios.errors import AnalysisError, ScenarioError
-from squall.scenarios.traces.parts.part import TracePart
+from squall.scenarios.traces.part import TracePart
 
 S = 1_000_000_000
 END_NS = 1200 * S

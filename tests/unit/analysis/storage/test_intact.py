@@ -86,30 +86,81 @@ def refusal(run: Path) -> str:
     return line.replace(str(run), "RUN")
 
 
-def test_a_whole_run_is_intact_sealed_or_not(copy: Path) -> None:
+def test_a_whole_run_is_intact_sealed_or_not_and_so_is_one_whose_manifest_lacks_a_field(copy: Path) -> None:
     require_intact(RunStore.open(copy))
     unsealed(copy)
     require_intact(RunStore.open(copy))
+    path = copy / "manifest.json"
+    manifest = json.loads(path.read_text())
+    for field in manifest.keys() - {"run", "state", "schema_version"}:
+        path.write_text(json.dumps({name: value for name, value in manifest.items() if name != field}))
+        require_intact(RunStore.open(copy))
 
 
-NO_PARQUET: dict[str, Callable[[bytes], bytes]] = {
-    "truncated": lambda content: content[: len(content) // 2],
-    "empty": lambda _: b"",
-    "footer of zeros": lambda content: content[:4] + bytes(len(content) - 12) + content[-8:],
-    "foreign": lambda _: b"SQLite format 3\0" + bytes(4096),
-}
+def _replaced(rows: pa.Table, column: str, values: Any) -> pa.Table:
+    return rows.set_column(rows.schema.get_field_index(column), column, values)
 
 
-@pytest.mark.parametrize("how", NO_PARQUET)
-def test_a_part_that_is_no_parquet_file_is_named(copy: Path, how: str) -> None:
-    unsealed(copy)  # a sealed run tells by the size alone
-    with_bytes("kernels", NO_PARQUET[how])(copy)
-    assert "RUN: cannot read tables/kernels/part-00000.parquet" in refusal(copy)
+def long_text(n_bytes: int, store_schema: bool = True, **how: Any) -> Spoil:
+    """Each request has the same detail, of `n_bytes`."""
+
+    def spoil(run: Path) -> None:
+        rows = pq.read_table(part(run, "requests"))
+        words = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(rows), np.int32)), ["x" * n_bytes])
+        rows = _replaced(rows, "detail", words.cast(pa.string()) if how else words)
+        pq.write_table(rows, part(run, "requests"), compression="zstd", store_schema=store_schema, **how)
+
+    return spoil
+
+
+def without_statistics(run: Path) -> None:
+    path = part(run, "requests")
+    pq.write_table(pq.read_table(path), path, write_statistics=False)
+
+
+def told_again(run: Path) -> None:
+    """The same file with a footer that tells its row groups twice."""
+    path = part(run, "requests")
+    content, groups = path.read_bytes(), pq.read_metadata(path)
+    groups.append_row_groups(pq.read_metadata(path))
+    groups.write_metadata_file(path)
+    path.write_bytes(content + path.read_bytes()[4:])
+    assert len(pq.read_table(path)) == 24
+
+
+def varint(number: int) -> bytes:
+    """A number in Thrift's compact protocol."""
+    zigzag, found = 2 * number, bytearray()
+    while zigzag > 127:
+        found.append(zigzag % 128 + 128)
+        zigzag //= 128
+    return bytes([*found, zigzag])
+
+
+def too_many_rows(run: Path) -> None:
+    path = part(run, "requests")
+    rows = pq.read_table(path).take(pa.array(np.zeros(1_100_000, np.int64)))
+    pq.write_table(rows, path, row_group_size=1_100_000)
+    content = path.read_bytes()
+    assert varint(1_100_000) in content
+    path.write_bytes(content.replace(varint(1_100_000), varint(130_000_000)))
+    assert pq.read_metadata(path).num_rows == 130_000_000
+
+
+_NO_PARQUET = "RUN: cannot read tables/kernels/part-00000.parquet"
+_TOO_LONG = "has a detail of 8,388,608 bytes: no text of a run is that long"
 
 
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
+        (with_bytes("kernels", lambda content: content[: len(content) // 2]), _NO_PARQUET),
+        (with_bytes("kernels", lambda _: b""), _NO_PARQUET),
+        (
+            with_bytes("kernels", lambda content: content[:4] + bytes(len(content) - 12) + content[-8:]),
+            _NO_PARQUET,
+        ),
+        (with_bytes("kernels", lambda _: b"SQLite format 3\0" + bytes(4096)), _NO_PARQUET),
         (
             rewritten("kernels", lambda rows: rows.drop_columns(["correlation_id"])),
             "has no column correlation_id",
@@ -126,16 +177,21 @@ def test_a_part_that_is_no_parquet_file_is_named(copy: Path, how: str) -> None:
             rewritten("batches", lambda rows: _replaced(rows, "request_ids", rows["batch_id"])),
             "column request_ids is int64, not list",
         ),
+        (without_statistics, "requests/part-00000.parquet has no statistics of "),
+        (long_text(8_388_608), _TOO_LONG),
+        (long_text(8_388_608, store_schema=False), _TOO_LONG),
+        (
+            long_text(100, use_dictionary=False, column_encoding={"detail": "DELTA_BYTE_ARRAY"}),
+            "the text of detail is encoded as squall encodes none",
+        ),
+        (told_again, "requests/part-00000.parquet states rows that it has not"),
+        (too_many_rows, "requests states 130,000,000 rows in "),
     ],
 )
-def test_a_part_of_another_schema_is_named_with_its_column(copy: Path, spoil: Spoil, said: str) -> None:
-    unsealed(copy)
+def test_a_part_that_squall_did_not_write_is_named(copy: Path, spoil: Spoil, said: str) -> None:
+    unsealed(copy)  # a sealed run tells by the size alone
     spoil(copy)
     assert said in refusal(copy)
-
-
-def _replaced(rows: pa.Table, column: str, values: Any) -> pa.Table:
-    return rows.set_column(rows.schema.get_field_index(column), column, values)
 
 
 def test_text_that_stands_plain_is_no_fault(copy: Path) -> None:
@@ -148,22 +204,11 @@ def test_text_that_stands_plain_is_no_fault(copy: Path) -> None:
     assert store.read("requests", ["outcome"], pc.field("outcome") == "none of these").num_rows == 0
 
 
-def long_text(run: Path, n_bytes: int, store_schema: bool = True, **how: Any) -> None:
-    """Each request has the same detail, of `n_bytes`."""
-    rows = pq.read_table(part(run, "requests"))
-    words = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(rows), np.int32)), ["x" * n_bytes])
-    column = words if not how else words.cast(pa.string())
-    rows = _replaced(rows, "detail", column)
-    pq.write_table(rows, part(run, "requests"), compression="zstd", store_schema=store_schema, **how)
-
-
 @pytest.mark.parametrize("store_schema", [True, False], ids=["by dictionary", "plain"])
-def test_a_text_of_megabytes_is_refused_before_any_row_has_it(copy: Path, store_schema: bool) -> None:
+def test_a_text_as_long_as_any_is_no_fault(copy: Path, store_schema: bool) -> None:
     unsealed(copy)
-    long_text(copy, 65_536, store_schema)
+    long_text(65_536, store_schema)(copy)
     require_intact(RunStore.open(copy))
-    long_text(copy, 8_388_608, store_schema)
-    assert "has a detail of 8,388,608 bytes: no text of a run is that long" in refusal(copy)
 
 
 def test_a_text_of_many_rows_is_held_once(tmp_path: Path) -> None:
@@ -175,17 +220,11 @@ def test_a_text_of_many_rows_is_held_once(tmp_path: Path) -> None:
         assert rows.nbytes < 10_000_000
 
 
-def test_texts_that_repeat_the_one_before_are_refused(copy: Path) -> None:
-    unsealed(copy)
-    long_text(copy, 100, use_dictionary=False, column_encoding={"detail": "DELTA_BYTE_ARRAY"})
-    assert "the text of detail is encoded as squall encodes none" in refusal(copy)
-
-
 def test_more_text_than_the_bytes_can_hold_is_refused(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As plain values, 12 of 1 MB, which compress to nothing."""
     monkeypatch.setattr(intact, "FEW_TEXT_BYTES", 1_000_000)
     unsealed(copy)
-    long_text(copy, 1_000_000, use_dictionary=False)
+    long_text(1_000_000, use_dictionary=False)(copy)
     assert re.search(r" has 12,[0-9,]+ bytes of text in [0-9,]+ bytes, which squall does not", refusal(copy))
 
 
@@ -202,7 +241,7 @@ def test_more_text_than_the_bytes_can_hold_is_refused(copy: Path, monkeypatch: p
             lambda run: shutil.copy(
                 part(run, "kernels"), part(run, "kernels").with_name("part-00001.parquet")
             ),
-            "kernels/part-00001.parquet is not of this run",
+            "kernels/part-00001.parquet is not in the manifest",
         ),
         (with_manifest(tables=None), "tables: is null"),
     ],
@@ -242,27 +281,6 @@ def test_a_manifest_of_another_shape_says_where(copy: Path, fields: dict[str, An
 
 
 @pytest.mark.parametrize(
-    "field",
-    [
-        "scenario",
-        "plan",
-        "phases",
-        "nodes",
-        "servers",
-        "workers",
-        "collectors",
-        "profiled_phases",
-        "start_ns",
-    ],
-)
-def test_a_field_that_the_manifest_lacks_is_no_fault(copy: Path, field: str) -> None:
-    manifest = json.loads((copy / "manifest.json").read_text())
-    del manifest[field]
-    (copy / "manifest.json").write_text(json.dumps(manifest))
-    require_intact(RunStore.open(copy))
-
-
-@pytest.mark.parametrize(
     ("table", "column", "t_ns"),
     [
         ("requests", "scheduled_ns", 0),
@@ -279,13 +297,6 @@ def test_an_instant_far_from_the_run_is_named(tmp_path: Path, table: str, column
     line = refusal(run.write(tmp_path).run_dir)
     assert f"tables/{table}/part-00000.parquet has a {column} that is" in line
     assert "days from the start of the run" in line
-
-
-def test_a_part_without_statistics_of_its_instants_is_refused(copy: Path) -> None:
-    unsealed(copy)
-    path = part(copy, "requests")
-    pq.write_table(pq.read_table(path), path, write_statistics=False)
-    assert "requests/part-00000.parquet has no statistics of " in refusal(copy)
 
 
 @pytest.mark.parametrize("name", ["notes", "losses"])
@@ -312,44 +323,6 @@ def test_figures_that_are_no_number_are_none_and_said() -> None:
     assert found == {"a": 1.5, "b": [None, 2, {"c": [None, "x", None]}], "d": None, "e": True}
     assert where == ["b[0]", "b[2].c[0]", "d"]
     assert json.loads(json.dumps(found, allow_nan=False)) == found
-
-
-def told_again(content: bytes, path: Path) -> bytes:
-    """The same file with a footer that tells its row groups twice."""
-    path.write_bytes(content)
-    groups = pq.read_metadata(path)
-    groups.append_row_groups(pq.read_metadata(path))
-    groups.write_metadata_file(path)
-    return content + path.read_bytes()[4:]
-
-
-def test_row_groups_of_the_same_bytes_are_refused(copy: Path, tmp_path: Path) -> None:
-    unsealed(copy)
-    with_bytes("requests", lambda content: told_again(content, tmp_path / "footer"))(copy)
-    assert len(pq.read_table(part(copy, "requests"))) == 24
-    assert "requests/part-00000.parquet states rows that it has not" in refusal(copy)
-
-
-def varint(number: int) -> bytes:
-    """A number in Thrift's compact protocol."""
-    zigzag, found = 2 * number, bytearray()
-    while zigzag > 127:
-        found.append(zigzag % 128 + 128)
-        zigzag //= 128
-    return bytes([*found, zigzag])
-
-
-def test_more_rows_than_the_bytes_can_hold_are_refused(copy: Path) -> None:
-    unsealed(copy)
-    path = part(copy, "requests")
-    before = pq.read_table(path)
-    rows = before.take(pa.array(np.zeros(1_100_000, np.int64)))
-    pq.write_table(rows, path, row_group_size=1_100_000)
-    content = path.read_bytes()
-    assert varint(1_100_000) in content
-    path.write_bytes(content.replace(varint(1_100_000), varint(130_000_000)))
-    assert pq.read_metadata(path).num_rows == 130_000_000
-    assert "requests states 130,000,000 rows in " in refusal(copy)
 
 
 @pytest.mark.parametrize("table", ["requests", "clock_probes"])

@@ -14,12 +14,7 @@ import pytest
 
 from squall.analysis.record import to_json
 from squall.analysis.schema import meanings, sections
-from squall.analysis.tables.manifest import (
-    OWN_FIELDS,
-    Manifest,
-    is_sealed_whole,
-    read_manifest,
-)
+from squall.analysis.tables.manifest import Manifest, is_sealed_whole, read_manifest
 from squall.scenarios.errors import StoreError
 
 RUNS = Path(__file__).parents[3] / "fixtures" / "runs"
@@ -71,7 +66,7 @@ def test_readers_get_sections(current: dict[str, Any]) -> None:
         ("verdict checks 0 limit", {}, "valid number"),
         ("nsys reports", [], "an object"),
         ("observers node-0 samplers cpu_samples n_rows", "1", "valid integer"),
-        ("servers a\x1b[2Jb", 1, "an object"),
+        ("collectors a\x1b[2Jb", 1, "an object"),
         ("phases 0", {"name": "", "kind": "", "start_ns": 0}, "is not there"),
     ],
 )
@@ -110,10 +105,6 @@ def test_a_manifest_that_says_nothing_has_nothing_to_say() -> None:
     assert set(to_json(Manifest())) == {
         "run", "state", "schema_version", "losses", "phases", "nodes", "servers", "workers", "collectors", "notes",
     }  # fmt: skip
-
-
-def test_the_stores_own_fields_are_fields() -> None:
-    assert set(OWN_FIELDS) < {one.name for one in fields(Manifest)}
 
 
 @pytest.mark.parametrize(

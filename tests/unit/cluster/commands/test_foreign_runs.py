@@ -42,7 +42,7 @@ OUTSIDE: dict[str, tuple[dict[str, Any], str]] = {
         {"locust": {**LOCUST, "entries": [{**ENTRY, "total_ms": 10**30}]}},
         "is not within 64 bits",
     ),
-    "null": ({"locust": {**LOCUST, "late_ns": None}}, "locust.late_ns: Input should be a valid integer"),
+    "null": ({"locust": {**LOCUST, "late_ns": None}}, "locust.late_ns: "),
 }
 
 

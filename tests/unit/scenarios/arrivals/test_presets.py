@@ -1,30 +1,31 @@
-"""Presets: normalised curves, and the same curves from the public traces where those are at hand."""
+"""Presets: a process of each kind, and what the public traces have, where those are at hand."""
 
 from __future__ import annotations
 
 import csv
 import gzip
 import math
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
-from squall.scenarios.arrivals.presets import CLIENT_PRESETS, PRESETS, ClientPresetName, PresetName
-from squall.scenarios.arrivals.process import Fitted
-from squall.scenarios.arrivals.stationary import ClientsArrivals, Gamma, HawkesArrivals
-from squall.scenarios.arrivals.varying import (
-    BModelArrivals,
-    EnvelopeArrivals,
-    FgnArrivals,
-    MmppArrivals,
-)
-from squall.scenarios.strict_yaml import parse_yaml
+from squall.scenarios.arrivals.kinds import OpenPart
+from squall.scenarios.arrivals.presets import PRESETS
 from squall.scenarios.traces.reading import read_trace
 
 TRACES = Path(__file__).resolve().parents[4].parent / "shared" / "traces"
 MINUTE_NS = 60 * 1_000_000_000
+ADAPTER: TypeAdapter[Any] = TypeAdapter(OpenPart)
+
+
+def settled(**keys: Any) -> Any:
+    """A process of 5/s with the keys of its preset in its place."""
+    return ADAPTER.validate_python({"rate": "5/s", **keys}).settled()
 
 
 def trace_file(name: str) -> Path:
@@ -34,58 +35,51 @@ def trace_file(name: str) -> Path:
     return path
 
 
-def read_columns(path: Path) -> list[dict[str, str]]:
-    with gzip.open(path, "rt") as file:
-        return list(csv.DictReader(file))
+def columns(file: str, *names: str) -> list[tuple[str, ...]]:
+    with gzip.open(trace_file(file), "rt") as text:
+        return [tuple(row[name] for name in names) for row in csv.DictReader(text)]
 
 
-def curve_of(counts: NDArray[np.int64] | NDArray[np.float64]) -> tuple[float, ...]:
-    return tuple(float(f"{count:.3g}") for count in counts / counts.mean())
+@pytest.mark.parametrize(
+    ("name", "kind"), [(name, kind) for name, kinds in PRESETS.items() for kind in kinds]
+)
+def test_a_preset_is_a_process_of_each_kind(name: str, kind: str) -> None:
+    preset = settled(kind=kind, preset=name)
+    assert preset.preset is None
+    assert preset == settled(kind=kind, **PRESETS[name][kind])
+    if kind == "envelope":
+        # about an hour of minutes; values rounded to 3 digits are each off by at most 0.005 (0.5 % of 1)
+        assert (preset.bin_ns, 58 <= len(preset.curve) <= 60) == (MINUTE_NS, True)
+        assert np.mean(preset.curve) == pytest.approx(1, abs=0.005)
+        own = {"bin": "1s", "residual": {"kind": "gamma", "cv": 2.0}}
+        assert settled(kind=kind, preset=name, **own) == settled(kind=kind, curve=preset.curve, **own)
 
 
-def curve_of_preset(name: PresetName) -> tuple[float, ...]:
-    return tuple(PRESETS[name].keys["envelope"]["curve"])
+MODELS = {
+    "servegen-deepseek-r1": "deepseek-r1",
+    "servegen-large": "m-large",
+    "servegen-mid": "m-mid",
+    "servegen-small": "m-small",
+    "servegen-image": "mm-image",
+}
 
 
-FITS: tuple[type[Fitted], ...] = (EnvelopeArrivals, MmppArrivals, HawkesArrivals, FgnArrivals, BModelArrivals)
-
-
-@pytest.mark.parametrize("kind", FITS)
-@pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_is_a_process_of_each_kind(name: PresetName, kind: type[Fitted]) -> None:
-    keys = {"kind": parse_yaml(kind.example, "example")["kind"], "rate": "5/s"}
-    settled = kind.model_validate({**keys, "preset": name}).settled()
-    assert settled.preset is None
-    assert settled == kind.model_validate({**PRESETS[name].keys[settled.kind], **keys})
-
-
-def test_keys_of_its_own_go_before_those_of_a_preset() -> None:
-    keys = {"kind": "envelope", "rate": "5/s", "preset": "nasa-web"}
-    residual = {"kind": "gamma", "cv": 2.0}
-    settled = EnvelopeArrivals.model_validate({**keys, "bin": "1s", "residual": residual}).settled()
-    assert (settled.bin_ns, settled.residual) == (1_000_000_000, Gamma(kind="gamma", cv=2.0))
-    assert FgnArrivals.model_validate({**keys, "kind": "fgn", "bin": "2s"}).settled().bin_ns == 2_000_000_000
-
-
-@pytest.mark.parametrize("name", CLIENT_PRESETS)
-def test_a_client_preset_is_that_of_the_clients_of_its_trace(name: ClientPresetName) -> None:
+@pytest.mark.parametrize("name", MODELS)
+def test_a_client_preset_is_that_of_the_clients_of_its_trace(name: str) -> None:
     """Zipf by maximum likelihood of the shares; cv the median over windows and its spread, weighted by requests."""
-    preset = CLIENT_PRESETS[name]
-    assert "Apache-2.0" in preset.source
-    clients = ClientsArrivals(kind="clients", rate="1/s", preset=name).settled()
-    model = preset.title
-    every = read_columns(trace_file("servegen_client_windows_day1.csv.gz"))
-    rows = [row for row in every if row["model"] == model and float(row["rate"]) > 0]
+    clients = settled(kind="clients", preset=name)
+    every = columns("servegen_client_windows_day1.csv.gz", "model", "client", "rate", "cv")
+    rows = [row for row in every if row[0] == MODELS[name] and float(row[2]) > 0]
     by_client: dict[str, float] = {}
-    for row in rows:
-        by_client[row["client"]] = by_client.get(row["client"], 0.0) + float(row["rate"])
+    for _, client, rate, _ in rows:
+        by_client[client] = by_client.get(client, 0.0) + float(rate)
     shares = np.sort(np.array(list(by_client.values())))[::-1] / sum(by_client.values())
     assert shares.size == clients.clients
     logs = np.log(np.arange(1, shares.size + 1))
     exponents = np.arange(0.5, 2.0, 0.005)
     losses = [s * (shares @ logs) + math.log(np.exp(-s * logs).sum()) for s in exponents]
     assert exponents[int(np.argmin(losses))] == pytest.approx(clients.zipf, abs=0.01)
-    rates, cvs = np.array([[float(row["rate"]), float(row["cv"])] for row in rows]).T
+    rates, cvs = np.array([(float(rate), float(cv)) for *_, rate, cv in rows]).T
     order = np.argsort(cvs)
     middle = np.searchsorted(np.cumsum(rates[order]), rates.sum() / 2)
     assert cvs[order][middle] == pytest.approx(clients.cv, abs=0.01)
@@ -94,56 +88,42 @@ def test_a_client_preset_is_that_of_the_clients_of_its_trace(name: ClientPresetN
     assert spread == pytest.approx(clients.cv_sigma, abs=0.01)
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_is_about_an_hour_of_minutes_with_mean_1(name: PresetName) -> None:
-    preset = PRESETS[name]
-    curve = curve_of_preset(name)
-    assert preset.keys["envelope"]["bin"] == "60s"
-    assert 58 <= len(curve) <= 60
-    # 60 values rounded to 3 digits: each is off by at most 0.005 (0.5% of 1)
-    assert np.mean(curve) == pytest.approx(1, abs=0.005)
-    assert min(curve) > 0
-    assert f"peak/mean {max(curve):.3g}" in preset.title
-    assert "\n" not in preset.source
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_names_source_and_licence(name: PresetName) -> None:
-    assert PRESETS[name].source.endswith(("CC-BY 4.0", "Apache-2.0", "may be freely redistributed"))
-
-
-@pytest.mark.parametrize(
-    ("name", "file", "n_bins"),
-    [
-        ("azure-conversation", "azure_llm_conv_2023.csv.gz", 58),
-        ("mooncake-conversation", "mooncake_conversation_fast25.jsonl.gz", 59),
-    ],
-)
-def test_the_conversation_curves_are_those_of_their_traces(name: PresetName, file: str, n_bins: int) -> None:
+def minutes(file: str, n_bins: int) -> NDArray[np.int64]:
+    """Counts of the whole minutes."""
     stamps = read_trace(trace_file(file)).stamp_ns
-    minutes = (stamps - stamps[0]) // MINUTE_NS
-    counts = np.bincount(minutes, minlength=n_bins)[:n_bins]  # whole minutes only
-    assert counts.min() >= 50
-    assert curve_of_preset(name) == curve_of(counts)
+    return np.bincount((stamps - stamps[0]) // MINUTE_NS)[:n_bins]
 
 
-def test_the_web_curve_is_the_smoothed_hour_of_the_busiest_minute() -> None:
-    rows = read_columns(trace_file("nasa_http_1995-08-01.csv.gz"))
-    seconds = np.array([int(row["unix_time"]) for row in rows])
-    counts = np.bincount((seconds - 807_256_800) // 60)  # 02:00:00 EDT, the first request
-    hour = int(counts.argmax()) // 60
-    assert hour + 2 == 10
-    bins = counts[60 * hour : 60 * (hour + 1)]
-    assert bins.min() == 28
-    smoothed = (np.roll(bins, 1) + 2 * bins + np.roll(bins, -1)) / 4
-    assert curve_of_preset("nasa-web") == curve_of(smoothed)
+def hour(counts: NDArray[np.int64], number: int) -> NDArray[np.int64]:
+    """The minutes of the hour with the busiest one, which must be that hour."""
+    assert int(counts.argmax()) // 60 == number
+    return counts[60 * number : 60 * (number + 1)]
 
 
-def test_the_flash_crowd_curve_is_the_hour_of_the_launch() -> None:
-    rows = read_columns(trace_file("nasa_http_1995-07-13_counts.csv.gz"))
-    counts = np.array([int(row["count"]) for row in rows]).reshape(-1, 60).sum(axis=1)
-    hour = int(counts.argmax()) // 60
-    assert hour == 9  # STS-70 was launched at 09:41:55 EDT
-    bins = counts[60 * hour : 60 * (hour + 1)]
-    assert bins.min() == 38
-    assert curve_of_preset("nasa-flash-crowd") == curve_of(bins)
+def web() -> NDArray[np.float64]:
+    """From 02:00:00 EDT, the first request, on; smoothed."""
+    seconds = np.array(columns("nasa_http_1995-08-01.csv.gz", "unix_time"), np.int64).ravel()
+    bins = hour(np.bincount((seconds - 807_256_800) // 60), 8)
+    smoothed: NDArray[np.float64] = (np.roll(bins, 1) + 2 * bins + np.roll(bins, -1)) / 4
+    return smoothed
+
+
+def launch() -> NDArray[np.int64]:
+    """STS-70 was launched at 09:41:55 EDT."""
+    counts = np.array(columns("nasa_http_1995-07-13_counts.csv.gz", "count"), np.int64)
+    return hour(counts.reshape(-1, 60).sum(axis=1), 9)
+
+
+COUNTS: dict[str, Callable[[], NDArray[Any]]] = {
+    "azure-conversation": lambda: minutes("azure_llm_conv_2023.csv.gz", 58),
+    "mooncake-conversation": lambda: minutes("mooncake_conversation_fast25.jsonl.gz", 59),
+    "nasa-web": web,
+    "nasa-flash-crowd": launch,
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_a_curve_is_that_of_its_trace(name: str) -> None:
+    counts = COUNTS[name]()
+    curve = [float(f"{count:.3g}") for count in counts / counts.mean()]
+    assert PRESETS[name]["envelope"]["curve"] == curve

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,8 +28,6 @@ from squall.scenarios.arrivals.kinds import (
 )
 from squall.scenarios.arrivals.process import Floats, Instants, OpenProcess, held_below, merged
 from squall.scenarios.arrivals.stationary import (
-    Cascades,
-    ClientsArrivals,
     ConstantArrivals,
     Gamma,
     GammaArrivals,
@@ -52,7 +50,6 @@ from tests.point_checks import (
     hawkes_residuals,
     is_correlated,
     misfits,
-    misses_shares,
     renewal_idc,
     replicate,
 )
@@ -272,11 +269,19 @@ def no_variance(begin: float, end: float) -> float:
 CLIENTS = [renewal_variance(gamma_cdf(2.0), RATE * weight / 11) for weight in (6, 3, 2)]
 GAMMA_15, GAMMA_40 = (renewal_variance(gamma_cdf(2.0), rate) for rate in (15.0, 40.0))
 
+
+def case(text: str, variance: Moment, **theory: Any) -> Case:
+    return Case(section(text), variance, **theory)
+
+
+def on_path(text: str, variance: Moment) -> Case:
+    """Of a random rate that lasts."""
+    return case(text, variance, windows=LONG, residuals=on_the_path)
+
+
 CASES: dict[str, Case] = {
-    "constant": Case(section("{kind: constant, rate: 20/s}"), no_variance, n_runs=2),
-    "poisson": Case(
-        section("{kind: poisson, rate: 20/s}"), lambda a, b: RATE * (b - a), residuals=gaps_of(RATE)
-    ),
+    "constant": case("{kind: constant, rate: 20/s}", no_variance, n_runs=2),
+    "poisson": case("{kind: poisson, rate: 20/s}", lambda a, b: RATE * (b - a), residuals=gaps_of(RATE)),
     "gamma": renewal_case("gamma", gamma_cdf(2.0), cv=2.0),
     "gamma by burstiness": renewal_case("gamma", gamma_cdf(0.5), burstiness=4.0),
     "weibull": renewal_case("weibull", weibull(0.6).cdf, shape=0.6),
@@ -284,11 +289,9 @@ CASES: dict[str, Case] = {
     "pareto": renewal_case("pareto", lomax(1.5).cdf, alpha=1.5),
     "pareto by cv": renewal_case("pareto", lomax(2.5).cdf, cv=math.sqrt(5)),
     "hyperexponential": renewal_case("hyperexponential", hyperexponential(2.0).cdf, cv=2.0),
-    "mmpp": Case(
-        section("{kind: mmpp, rate: 20/s, peak: 3.0, base: 0.5, tau: 2s}"),
+    "mmpp": on_path(
+        "{kind: mmpp, rate: 20/s, peak: 3.0, base: 0.5, tau: 2s}",
         cox_variance(heffes_lucantoni(3.0, 0.5, 2.0)),
-        windows=LONG,
-        residuals=on_the_path,
     ),
     "mmpp of three": Case(
         {
@@ -304,86 +307,69 @@ CASES: dict[str, Case] = {
         windows=LONG,
         residuals=on_the_path,
     ),
-    "on-off": Case(
-        section(
-            "{kind: on-off, rate: 20/s, on: {kind: exponential, mean: 1s}, off: {kind: exponential, "
-            "mean: 3s}}"
-        ),
+    "on-off": on_path(
+        "{kind: on-off, rate: 20/s, on: {kind: exponential, mean: 1s}, off: {kind: exponential, mean: 3s}}",
         cox_variance(exponential_sources(1.0, 3.0, 1)),
-        windows=LONG,
-        residuals=on_the_path,
     ),
-    "on-off of 20": Case(
-        section(
-            "{kind: on-off, rate: 20/s, sources: 20, on: {kind: exponential, mean: 1s}, off: {kind: exponential, "
-            "mean: 3s}}"
-        ),
+    "on-off of 20": on_path(
+        "{kind: on-off, rate: 20/s, sources: 20, on: {kind: exponential, mean: 1s}, off: {kind: exponential, "
+        "mean: 3s}}",
         cox_variance(exponential_sources(1.0, 3.0, 20)),
-        windows=LONG,
-        residuals=on_the_path,
     ),
-    "on-off pareto": Case(
-        section(
-            "{kind: on-off, rate: 20/s, sources: 4, on: {kind: pareto, mean: 1s, alpha: 1.4}, "
-            "off: {kind: pareto, mean: 1s, alpha: 1.4}}"
-        ),
+    "on-off pareto": on_path(
+        "{kind: on-off, rate: 20/s, sources: 4, on: {kind: pareto, mean: 1s, alpha: 1.4}, "
+        "off: {kind: pareto, mean: 1s, alpha: 1.4}}",
         cox_variance(pareto_sources),
-        windows=LONG,
-        residuals=on_the_path,
     ),
     # 1/k = 400 expected arrivals: what was before 0 rules the whole window
-    "hawkes slow": Case(
-        section("{kind: hawkes, rate: 20/s, n: 0.8, beta: 0.25/s}"),
+    "hawkes slow": case(
+        "{kind: hawkes, rate: 20/s, n: 0.8, beta: 0.25/s}",
         lambda a, b: RATE * (b - a) * hawkes_idc(0.8, 0.25, b - a),
         windows=LONG,
         n_runs=400,
         residuals=hawkes_gaps(0.8, 0.25, RATE),
         law_horizon=1_000.0,
     ),
-    "hawkes of no children": Case(
-        section("{kind: hawkes, rate: 20/s, n: 0.0, beta: 20/s}"), lambda a, b: RATE * (b - a)
+    "hawkes of no children": case(
+        "{kind: hawkes, rate: 20/s, n: 0.0, beta: 20/s}", lambda a, b: RATE * (b - a)
     ),
-    "hawkes": Case(
-        section("{kind: hawkes, rate: 20/s, n: 0.6, beta: 5/s}"),
+    "hawkes": case(
+        "{kind: hawkes, rate: 20/s, n: 0.6, beta: 5/s}",
         lambda a, b: RATE * (b - a) * hawkes_idc(0.6, 5.0, b - a),
         windows=((0.0, 0.2), (0.0, 5.0), (9.8, 10.0)),
         residuals=hawkes_gaps(0.6, 5.0, RATE),
     ),
-    "fgn": Case(
-        section("{kind: fgn, rate: 20/s, hurst: 0.9, sigma: 0.5, bin: 500ms}"),
+    "fgn": case(
+        "{kind: fgn, rate: 20/s, hurst: 0.9, sigma: 0.5, bin: 500ms}",
         cox_variance(log_gaussian_variance(0.5, fgn_correlation(0.9), 0.5)),
         residuals=on_the_path,
     ),
-    "b-model": Case(
-        section("{kind: b-model, rate: 20/s, bias: 0.7, bin: 100ms}"),
+    "b-model": case(
+        "{kind: b-model, rate: 20/s, bias: 0.7, bin: 100ms}",
         cox_variance(cascade_variance(0.7, 10.0)),
         windows=((0.0, 0.625), (0.0, 2.5), (9.375, 10.0), (0.0, 10.0)),
         residuals=on_the_path,
     ),
-    "clients": Case(
-        section("{kind: clients, rate: 20/s, clients: 3, zipf: 1.0, cv: 2.0}"),
+    "clients": case(
+        "{kind: clients, rate: 20/s, clients: 3, zipf: 1.0, cv: 2.0}",
         # shares in proportion to 1, 1/2, 1/3: 6/11, 3/11, 2/11
         lambda a, b: sum(client(a, b) for client in CLIENTS),
         windows=((0.0, 0.1), (0.0, 2.0), (9.9, 10.0)),
     ),
-    "ticks": Case(
-        section("{kind: ticks, rate: 20/s, period: 500ms}"),
+    "ticks": case(
+        "{kind: ticks, rate: 20/s, period: 500ms}",
         lambda a, b: RATE * (b - a),
     ),
-    "superpose": Case(
-        section(
-            "{kind: superpose, parts: [{kind: gamma, rate: 15/s, cv: 2.0}, {kind: hawkes, rate: 5/s, "
-            "n: 0.6, beta: 5/s}]}"
-        ),
+    "superpose": case(
+        "{kind: superpose, parts: [{kind: gamma, rate: 15/s, cv: 2.0}, {kind: hawkes, rate: 5/s, "
+        "n: 0.6, beta: 5/s}]}",
         lambda a, b: renewal_variance(gamma_cdf(2.0), 15.0)(a, b) + 5 * (b - a) * hawkes_idc(0.6, 5.0, b - a),
         windows=((0.0, 0.2), (0.0, 2.0), (9.8, 10.0)),
     ),
-    "concatenate": Case(
-        section(
-            "{kind: concatenate, parts: [{duration: 2s, arrivals: {kind: gamma, rate: 40/s, "
-            "cv: 2.0}}, {duration: 3s, arrivals: {kind: poisson, rate: 5/s}}, {duration: 1s, "
-            "arrivals: {kind: poisson, rate: 25/s}}]}"
-        ),
+    "concatenate": case(
+        "{kind: concatenate, parts: [{duration: 2s, arrivals: {kind: gamma, rate: 40/s, "
+        "cv: 2.0}}, {duration: 3s, arrivals: {kind: poisson, rate: 5/s}}, {duration: 1s, "
+        "arrivals: {kind: poisson, rate: 25/s}}]}",
         # within one part each; the last goes on to the end
         lambda a, b: GAMMA_40(a, b) if b <= 2 else (5 if b <= 5 else 25) * (b - a),
         mean=lambda a, b: (40 if b <= 2 else 5 if b <= 5 else 25) * (b - a),
@@ -411,48 +397,46 @@ RESIDUALS: dict[str, tuple[dict[str, Any], Callable[[float], float]]] = {
         lambda m: m * hawkes_idc(0.4, 1.0, m) if m > 0 else 0.0,
     ),
 }
-SHAPES: dict[str, tuple[dict[str, Any], Callable[[Floats], Floats], str]] = {
+SHAPES: dict[str, tuple[str, Callable[[Floats], Floats], str]] = {
     "piecewise": (
-        section(
-            "{shape: {kind: piecewise, points: [{at: 1s, level: 1.0}, {at: 4s, level: 3.0}, {at: 4s, "
-            "level: 0.5}, {at: 8s, level: 2.0}]}}"
-        ),
+        "{shape: {kind: piecewise, points: [{at: 1s, level: 1.0}, {at: 4s, level: 3.0}, {at: 4s, "
+        "level: 0.5}, {at: 8s, level: 2.0}]}}",
         lambda t: np.where(t < 4, 1 + np.maximum(t - 1, 0) * 2 / 3, np.minimum(0.5 + (t - 4) * 1.5 / 4, 2.0)),
         "gamma",
     ),
-    "ramp": (section("{shape: {kind: ramp, from: 0.2, to: 2.0}}"), lambda t: 0.2 + 0.18 * t, "poisson"),
+    "ramp": ("{shape: {kind: ramp, from: 0.2, to: 2.0}}", lambda t: 0.2 + 0.18 * t, "poisson"),
     "ramp that stays": (
-        section("{shape: {kind: ramp, from: 2.0, to: 0.0, over: 8s}}"),
+        "{shape: {kind: ramp, from: 2.0, to: 0.0, over: 8s}}",
         lambda t: np.maximum(2 - t / 4, 0.0),
         "hawkes",
     ),
     "step": (
-        section("{shape: {kind: step, at: 4s, factor: 3.0}}"),
+        "{shape: {kind: step, at: 4s, factor: 3.0}}",
         lambda t: np.where(t < 4, 1.0, 3.0),
         "gamma",
     ),
     "spike": (
-        section("{shape: {kind: spike, at: 4s, width: 2s, factor: 6.0}}"),
+        "{shape: {kind: spike, at: 4s, width: 2s, factor: 6.0}}",
         lambda t: np.where((t >= 4) & (t < 6), 6.0, 1.0),
         "hawkes",
     ),
     "pulses": (
-        section("{shape: {kind: pulses, factor: 4.0, width: 1s, period: 3s}}"),
+        "{shape: {kind: pulses, factor: 4.0, width: 1s, period: 3s}}",
         lambda t: np.where(t % 3 >= 2, 4.0, 1.0),
         "poisson",
     ),
     "diurnal": (
-        section("{shape: {kind: diurnal, peak: 1.8, peak_at: 3s, period: 8s}}"),
+        "{shape: {kind: diurnal, peak: 1.8, peak_at: 3s, period: 8s}}",
         lambda t: 1 + 0.8 * np.cos(2 * np.pi * (t - 3) / 8),
         "gamma",
     ),
     "curve": (
-        section("{curve: [1.0, 3.0, 0.5], bin: 2s}"),
+        "{curve: [1.0, 3.0, 0.5], bin: 2s}",
         lambda t: np.array([1.0, 3.0, 0.5])[(t // 2).astype(int) % 3],
         "gamma",
     ),
     "preset": (
-        section("{preset: nasa-flash-crowd, bin: 1s}"),
+        "{preset: nasa-flash-crowd, bin: 1s}",
         lambda t: np.array([1.34, 1.07, 0.961, 1.21, 1.19, 1.21, 1.09, 1.11, 1.33, 1.02, 1.26])[
             t.astype(int)
         ],
@@ -484,7 +468,7 @@ def envelope_case(name: str) -> Case:
     config, variance = RESIDUALS[residual]
     area = integral_of(raw)
     return Case(
-        {"kind": "envelope", "rate": RATE_TEXT, **keys, "residual": config},
+        {"kind": "envelope", "rate": RATE_TEXT, **section(keys), "residual": config},
         lambda a, b: variance(float(area(b) - area(a))),
         mean=lambda a, b: float(area(b) - area(a)),
         windows=((0.0, 0.5), (0.0, 3.0), (3.0, 5.0), (6.0, 7.0), (9.0, 10.0), (0.0, 10.0)),
@@ -598,7 +582,7 @@ class GammaOnThePath(MmppArrivals):
         return Gamma(kind="gamma", cv=1.5)
 
 
-class FromNothing(Cascades):
+class FromNothing(Hawkes):
     """Without roots and excitation from before 0."""
 
     def burn_in(self) -> float:
@@ -617,13 +601,13 @@ class SteadyStart(FromNothing):
         return 1 / self.beta
 
 
-class NoDelay(Cascades):
+class NoDelay(Hawkes):
     def _children(self, rng: np.random.Generator, parents: Floats, length: float) -> Floats:
         del length
         return np.repeat(parents, rng.poisson(self.n, parents.size))
 
 
-class OneGeneration(Cascades):
+class OneGeneration(Hawkes):
     """Children, but no grandchildren: mean 1 - n + n(1 - n)."""
 
     def points(self, rng: np.random.Generator, length: float) -> Floats:
@@ -665,12 +649,13 @@ def changed(change: Callable[[Instants, int], Instants]) -> Make:
     return make
 
 
-def cascades(made_by: type[Cascades]) -> Make:
+def cascades(made_by: type[Hawkes]) -> Make:
     """Hawkes arrivals of points that are made in a wrong way."""
 
     class Wrong(HawkesArrivals):
         def points(self, rng: np.random.Generator, length: float) -> Floats:
-            return made_by(self.n or 0.0, (self.beta_hz or 0.0) / self.rate_hz).points(rng, length)
+            beta = (self.beta_hz or 0.0) / self.rate_hz
+            return made_by.model_construct(kind="hawkes", n=self.n or 0.0, beta=beta).points(rng, length)
 
     return of(Wrong)
 
@@ -743,61 +728,24 @@ def test_wrong_arrivals_are_refused(name: str) -> None:
     assert faults(case, make, frozenset(at_least)) >= at_least
 
 
-OF_GAPS = {name for name, case in CASES.items() if case.windows == GAP_WINDOWS}
-"""Of these and of random paths wrong twins stand in test_gaps.py and test_random_paths.py."""
-OF_PATHS = {name for name, case in CASES.items() if case.residuals is on_the_path}
-
-
-def test_every_kind_is_in_the_tables_and_has_a_wrong_twin() -> None:
-    kinds = {get_args(section.model_fields["kind"].annotation)[0] for section in get_args(OpenArrivals)}
-    assert {case.config["kind"] for case in CASES.values()} | {"trace"} == kinds
-    assert {taken_for for _, taken_for, _ in WRONG.values()} | OF_GAPS | OF_PATHS | set(SHAPES) == set(CASES)
-
-
 # --- ticks and clients -------------------------------------------------------------------------------------------
 
 
-def test_ticks_carry_a_poisson_number_each() -> None:
-    ticks = build(section("{kind: ticks, rate: 20/s, period: 500ms}"))
-    offsets = ticks.draw(np.random.default_rng(36), 4_000 * S)
-    assert (offsets % (S // 2) == 0).all()
-    sizes = np.bincount(np.bincount(offsets // (S // 2), minlength=8_000), minlength=40)
-    assert not misses_shares(sizes, 8_000 * stats.poisson(10.0).pmf(np.arange(sizes.size)))
-    assert misses_shares(sizes, 8_000 * stats.poisson(10.6).pmf(np.arange(sizes.size)))
-
-
-def clients(**keys: Any) -> ClientsArrivals:
-    return ClientsArrivals.model_validate({"kind": "clients", "zipf": 1.2, **keys})
+def test_ticks_lie_on_their_period() -> None:
+    offsets = build(section("{kind: ticks, rate: 20/s, period: 500ms}")).draw(
+        np.random.default_rng(36), 400 * S
+    )
+    assert not (offsets % (S // 2)).any()
 
 
 def test_a_client_alone_is_a_gamma_process_of_its_cv() -> None:
-    gaps = gaps_of(50.0)(clients(rate="50/s", clients=1, cv=2.0), 400 * S)
+    client = build(section("{kind: clients, rate: 50/s, clients: 1, zipf: 1.2, cv: 2.0}"))
+    gaps = gaps_of(50.0)(client, 400 * S)
     assert not misfits(gaps, gamma_cdf(2.0))
     assert misfits(gaps, gamma_cdf(1.9))
 
 
-def test_clients_have_zipf_shares_and_a_spread_of_cvs() -> None:
-    many = clients(rate="100/s", clients=50, cv=1.0, cv_sigma=0.8)
-    rates = many.rates_hz()
-    assert rates.sum() == pytest.approx(100.0)
-    assert rates[9] / rates[0] == pytest.approx(10**-1.2)
-    count = many.draw(np.random.default_rng(37), 100 * S).size
-    # c2 of a client: E cv² = e^(2·0.8²) = 3.6 before it is cut, a bound of the IDC of the whole
-    assert abs(count - 10_000) < 4.5 * math.sqrt(3.6 * 10_000)
-
-
 # --- processes of rate 1 ------------------------------------------------------------------------------------------
-
-
-def test_the_theory_of_renewals_agrees_with_known_cases() -> None:
-    assert renewal_idc(exponential_cdf, 3.0) == pytest.approx(1.0, abs=1e-6)
-    # Gamma of shape 2 at rate 1: Var N(w) = w/2 + 1/8 - e^-4w/8 (Cox 1962, section 4.5)
-    erlang = stats.gamma(2.0, scale=0.5).cdf
-    for w in (0.5, 5.0):
-        assert renewal_idc(erlang, w) == pytest.approx(0.5 + (1 - math.exp(-4 * w)) / (8 * w), rel=1e-4)
-    # far out w·c2 + 1/6 + c2²/2 - μ3/3, third central moment μ3 = 2kθ³ = 32 of Gamma(1/4, 4) (Cox 1962, section 4.5)
-    far = 4 + (1 / 6 + 4**2 / 2 - 32 / 3) / 30
-    assert renewal_idc(stats.gamma(0.25, scale=4.0).cdf, 30.0, 4_000) == pytest.approx(far, rel=1e-3)
 
 
 @pytest.mark.parametrize("share", SHARES)
@@ -806,15 +754,15 @@ def test_the_gamma_law_of_the_excitation_stands_in_for_the_burn_in(
 ) -> None:
     """At 1/k = 400 it is so close that a burn-in of 5 leaves nothing to be seen."""
     monkeypatch.setattr(stationary, "LONGEST_BURN_IN", 5.0)
-    assert Cascades(0.8, 0.0125).burn_in() == 5.0
+    assert Hawkes(kind="hawkes", n=0.8, beta=0.0125).burn_in() == 5.0
     assert faults(shorter(CASES["hawkes slow"], share), build) == set()
 
 
 def test_the_hawkes_burn_in_misses_less_than_a_billionth_arrival() -> None:
-    process = Cascades(0.95, 0.085)
+    process = Hawkes(kind="hawkes", n=0.95, beta=0.085)
     k = process.beta * (1 - process.n)
     assert process.n / k * math.exp(-k * process.burn_in()) == pytest.approx(1e-9)
-    assert Cascades(0.0, 1.0).burn_in() == 0
+    assert Hawkes(kind="hawkes", n=0.0, beta=1.0).burn_in() == 0
 
 
 def test_blocks_join_without_a_seam(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,24 +6,26 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 from scipy import stats
 
 from squall.scenarios.arrivals import varying
 from squall.scenarios.arrivals.curve import Curve, curve_of
+from squall.scenarios.arrivals.kinds import OpenPart
 from squall.scenarios.arrivals.process import Floats
 from squall.scenarios.arrivals.varying import (
-    BModelArrivals,
-    FgnShape,
-    LogAr1Shape,
     MmppArrivals,
+    Modulated,
     OnOffArrivals,
     ParetoSojourn,
     noise_autocorrelation,
 )
+from squall.scenarios.strict_yaml import parse_yaml
 from tests.point_checks import (
     Chain,
     Function,
@@ -36,6 +38,7 @@ from tests.point_checks import (
     misses_tail,
     misses_variance,
 )
+from tests.unit.scenarios.arrivals.test_process import fgn_correlation
 
 S = 1_000_000_000
 Draw = Callable[[np.random.Generator, int], Curve]
@@ -43,6 +46,16 @@ Draw = Callable[[np.random.Generator, int], Curve]
 
 def generator() -> np.random.Generator:
     return np.random.default_rng(20261123)
+
+
+def path(text: str, section: type[Modulated] | None = None) -> Draw:
+    """The random path of arrivals as a scenario file has them, or of another class for the same keys."""
+    keys = {"rate": "1/s", **parse_yaml(text, "test")}
+    if section is not None:
+        return section.model_validate(keys).random
+    arrivals: Any = TypeAdapter(OpenPart).validate_python(keys)
+    draw: Draw = arrivals.random
+    return draw
 
 
 def spells(curve: Curve) -> tuple[Floats, Floats]:
@@ -53,31 +66,23 @@ def spells(curve: Curve) -> tuple[Floats, Floats]:
 
 # --- Markov-modulated ---------------------------------------------------------------------------------------------
 
-THREE = ((3.0, 1.0, 0.2), (2.0 * S, 10.0 * S, 5.0 * S), ((0.0, 0.7, 0.3), (0.5, 0.0, 0.5), (0.1, 0.9, 0.0)))
-
-
+THREE = (
+    "{kind: mmpp, states: [{level: 3, stay: 2s}, {level: 1, stay: 10s}, {level: 0.2, stay: 5s}],"
+    " jumps: [[0, 0.7, 0.3], [0.5, 0, 0.5], [0.1, 0.9, 0]]}"
+)
+TWO = "{kind: mmpp, peak: 3, base: 0.5, tau: 4s}"
 # share of the high state (1 - b)/(f - b) = 1/5, so that it lasts tau/(1 - 1/5) = 5 s and the low one tau·5 = 20 s
 TWO_STATE = Chain((3.0, 0.5), (5.0 * S, 20.0 * S), ((0.0, 1.0), (1.0, 0.0)))
 
 
-def two_state(tau_ns: float, cls: type[MmppArrivals] = MmppArrivals) -> Draw:
-    keys = {"peak": 3.0, "base": 0.5, "tau": f"{tau_ns:.0f}ns"}
-    return cls.model_validate({"kind": "mmpp", "rate": "1/s", **keys}).random
-
-
-def of_states(
-    levels: tuple[float, ...],
-    stays: tuple[float, ...],
-    jumps: tuple[tuple[float, ...], ...],
-    cls: type[MmppArrivals] = MmppArrivals,
-) -> Draw:
-    states = [{"level": level, "stay": f"{stay:.0f}ns"} for level, stay in zip(levels, stays, strict=True)]
-    return cls.model_validate({"kind": "mmpp", "rate": "1/s", "states": states, "jumps": jumps}).random
-
-
 CHAINS: dict[str, tuple[Draw, Chain]] = {
-    "two states": (two_state(4.0 * S), TWO_STATE),
-    "three states": (of_states(*THREE), Chain(*THREE)),
+    "two states": (path(TWO), TWO_STATE),
+    "three states": (
+        path(THREE),
+        Chain(
+            (3.0, 1.0, 0.2), (2.0 * S, 10.0 * S, 5.0 * S), ((0.0, 0.7, 0.3), (0.5, 0.0, 0.5), (0.1, 0.9, 0.0))
+        ),
+    ),
 }
 
 
@@ -131,7 +136,7 @@ def test_an_mmpp_path_has_the_levels_stays_and_jumps_of_its_chain_from_the_start
 
 def test_blocks_of_full_size_have_the_same_law() -> None:
     chain = TWO_STATE
-    levels, lengths = spells(two_state(4.0 * S)(generator(), 1_500_000 * S))
+    levels, lengths = spells(path(TWO)(generator(), 1_500_000 * S))
     states = (levels < 1).astype(int)
     assert lengths.size > 1.5 * varying._SPELLS  # over the seam
     assert (states[1:] != states[:-1]).all()
@@ -151,13 +156,13 @@ class UnscaledLevels(MmppArrivals):
         return levels * 1.25, stays, shares
 
 
-TURNED = ((0.0, 0.3, 0.7), (0.5, 0.0, 0.5), (0.9, 0.1, 0.0))
+TURNED = THREE.replace("0.7, 0.3", "0.3, 0.7").replace("0.1, 0.9", "0.9, 0.1")
 WRONG_CHAINS: dict[str, tuple[Draw, str, set[str]]] = {
-    "starts high": (two_state(4.0 * S, FirstStateAlways), "two states", {"first", "mean"}),
-    "starts in the first": (of_states(*THREE, FirstStateAlways), "three states", {"first", "mean"}),
-    "levels not scaled": (of_states(*THREE, UnscaledLevels), "three states", {"levels", "mean"}),
-    "stays 10 % longer": (two_state(4.4 * S), "two states", {"stays"}),
-    "jumps transposed": (of_states(THREE[0], THREE[1], TURNED), "three states", {"jumps"}),
+    "starts high": (path(TWO, FirstStateAlways), "two states", {"first", "mean"}),
+    "starts in the first": (path(THREE, FirstStateAlways), "three states", {"first", "mean"}),
+    "levels not scaled": (path(THREE, UnscaledLevels), "three states", {"levels", "mean"}),
+    "stays 10 % longer": (path(TWO.replace("4s", "4400ms")), "two states", {"stays"}),
+    "jumps transposed": (path(TURNED), "three states", {"jumps"}),
 }
 
 
@@ -179,14 +184,14 @@ def test_a_wrong_mmpp_path_is_refused(name: str) -> None:
     ],
 )
 def test_a_chain_that_is_none_is_refused(jumps: tuple[tuple[float, ...], ...], problem: str) -> None:
-    n = max(len(jumps), 2)
+    states = [{"level": 1.0, "stay": "1ns"}] * max(len(jumps), 2)
     with pytest.raises(ValueError, match=problem):
-        of_states((1.0,) * n, (1.0,) * n, jumps)
+        MmppArrivals.model_validate({"kind": "mmpp", "rate": "1/s", "states": states, "jumps": jumps})
 
 
 def test_levels_that_are_all_0_are_refused() -> None:
     with pytest.raises(ValueError, match="levels that are not all 0"):
-        of_states((0.0, 0.0), (1.0, 1.0), ((0.0, 1.0), (1.0, 0.0)))
+        path("{kind: mmpp, states: [{level: 0, stay: 1ns}, {level: 0, stay: 1ns}]}")
 
 
 # --- ON-OFF -------------------------------------------------------------------------------------------------------
@@ -228,23 +233,15 @@ class Sources:
         )
 
 
-def sojourn(mean: float, alpha: float | None) -> dict[str, object]:
-    if alpha is None:
-        return {"kind": "exponential", "mean": f"{mean * S:.0f}ns"}
-    return {"kind": "pareto", "mean": f"{mean * S:.0f}ns", "alpha": alpha}
-
-
-def onoff(theory: Sources, n_sources: int = 1, cls: type[OnOffArrivals] = OnOffArrivals) -> Draw:
-    on, off = sojourn(theory.on, theory.on_alpha), sojourn(theory.off, theory.off_alpha)
-    keys = {"kind": "on-off", "rate": "1/s", "sources": n_sources, "on": on, "off": off}
-    return cls.model_validate(keys).random
-
-
 EXPONENTIAL = Sources(2.0, 6.0)
 PARETO = Sources(2.0, 6.0, 1.5, 1.3)
+OF_EXPONENTIAL = "{kind: on-off, on: {kind: exponential, mean: 2s}, off: {kind: exponential, mean: 6s}}"
+OF_PARETO = (
+    "{kind: on-off, on: {kind: pareto, mean: 2s, alpha: 1.5}, off: {kind: pareto, mean: 6s, alpha: 1.3}}"
+)
 ON_OFF: dict[str, tuple[Draw, Sources]] = {
-    "exponential": (onoff(EXPONENTIAL), EXPONENTIAL),
-    "pareto": (onoff(PARETO), PARETO),
+    "exponential": (path(OF_EXPONENTIAL), EXPONENTIAL),
+    "pareto": (path(OF_PARETO), PARETO),
 }
 
 
@@ -333,11 +330,15 @@ ORDINARY = OnOffArrivals(
     off=OrdinaryRest(kind="pareto", mean="6s", alpha=1.3),
 )
 WRONG_SOURCES: dict[str, tuple[Draw, str, set[str]]] = {
-    "on first, exponential": (onoff(EXPONENTIAL, 1, OnFirst), "exponential", {"first"}),
-    "on first, pareto": (onoff(PARETO, 1, OnFirst), "pareto", {"first"}),
-    "pareto for exponential": (onoff(Sources(2.0, 6.0, 1.8)), "exponential", {"lengths"}),
-    "index 2 for 1.5": (onoff(Sources(2.0, 6.0, 2.0, 1.3)), "pareto", {"lengths", "tail"}),
-    "off 10 % longer": (onoff(Sources(2.0, 6.6)), "exponential", {"lengths"}),
+    "on first, exponential": (path(OF_EXPONENTIAL, OnFirst), "exponential", {"first"}),
+    "on first, pareto": (path(OF_PARETO, OnFirst), "pareto", {"first"}),
+    "pareto for exponential": (
+        path(OF_EXPONENTIAL.replace("{kind: exponential, mean: 2s", "{kind: pareto, alpha: 1.8, mean: 2s")),
+        "exponential",
+        {"lengths"},
+    ),
+    "index 2 for 1.5": (path(OF_PARETO.replace("1.5", "2.0")), "pareto", {"lengths", "tail"}),
+    "off 10 % longer": (path(OF_EXPONENTIAL.replace("6s", "6600ms")), "exponential", {"lengths"}),
     "ordinary first sojourn": (ORDINARY.random, "pareto", {"rest"}),
 }
 
@@ -352,15 +353,7 @@ def test_a_wrong_source_is_refused(name: str) -> None:
 
 BINS = 32
 N_PATHS = 600
-
-
-def fgn_covariance(hurst: float) -> Floats:
-    k = np.arange(BINS, dtype=np.float64)
-    return (np.abs(k + 1) ** (2 * hurst) - 2 * k ** (2 * hurst) + np.abs(k - 1) ** (2 * hurst)) / 2
-
-
-def ar1_covariance(tau_bins: float) -> Floats:
-    return np.exp(-np.arange(BINS, dtype=np.float64) / tau_bins)
+LAGS = np.arange(BINS, dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -371,19 +364,18 @@ class Noise:
     correlation: Floats
 
 
+AR1 = "{kind: envelope, shape: {kind: log-ar1, sigma: 0.5, tau: 5s, bin: 1s}}"
+
+
 def fgn(hurst: float, sigma: float) -> Draw:
-    return FgnShape(kind="fgn", sigma=sigma, hurst=hurst, bin="1s").random
-
-
-def ar1(sigma: float, tau: str) -> Draw:
-    return LogAr1Shape(kind="log-ar1", sigma=sigma, tau=tau, bin="1s").random
+    return path(f"{{kind: fgn, sigma: {sigma}, hurst: {hurst}, bin: 1s}}")
 
 
 NOISES: dict[str, tuple[Draw, Noise]] = {
-    "fgn 0.9": (fgn(0.9, 0.7), Noise(0.7, fgn_covariance(0.9))),
-    "fgn 0.6": (fgn(0.6, 0.3), Noise(0.3, fgn_covariance(0.6))),
-    "fgn 0.3": (fgn(0.3, 0.3), Noise(0.3, fgn_covariance(0.3))),
-    "ar1": (ar1(0.5, "5s"), Noise(0.5, ar1_covariance(5.0))),
+    "fgn 0.9": (fgn(0.9, 0.7), Noise(0.7, fgn_correlation(0.9)(LAGS))),
+    "fgn 0.6": (fgn(0.6, 0.3), Noise(0.3, fgn_correlation(0.6)(LAGS))),
+    "fgn 0.3": (fgn(0.3, 0.3), Noise(0.3, fgn_correlation(0.3)(LAGS))),
+    "ar1": (path(AR1), Noise(0.5, np.exp(-LAGS / 5))),
 }
 
 
@@ -447,8 +439,8 @@ WRONG_NOISES: dict[str, tuple[Draw, str, set[str]]] = {
         "fgn 0.9",
         {"first", "dispersion"},
     ),
-    "tau 8 for 5": (ar1(0.5, "8s"), "ar1", {"memory"}),
-    "ar1 from 0": (changed(ar1(0.5, "5s"), lambda levels: levels / levels[0]), "ar1", {"law", "first"}),
+    "tau 8 for 5": (path(AR1.replace("5s", "8s")), "ar1", {"memory"}),
+    "ar1 from 0": (changed(path(AR1), lambda levels: levels / levels[0]), "ar1", {"law", "first"}),
 }
 
 
@@ -482,8 +474,8 @@ LEVELS = 8
 BIAS = 0.7
 
 
-def b_model(bias: float, bin_s: int = 1) -> BModelArrivals:
-    return BModelArrivals(kind="b-model", rate="1/s", bias=bias, bin=f"{bin_s}s")
+def b_model(bias: float, bin_s: int = 1) -> Draw:
+    return path(f"{{kind: b-model, bias: {bias}, bin: {bin_s}s}}")
 
 
 def cascade_faults(draw: Draw) -> set[str]:
@@ -518,7 +510,7 @@ def cascade_faults(draw: Draw) -> set[str]:
 
 
 def test_a_b_model_splits_each_interval_by_its_bias_to_either_side() -> None:
-    assert cascade_faults(b_model(BIAS).random) == set()
+    assert cascade_faults(b_model(BIAS)) == set()
 
 
 def rigid(rng: np.random.Generator, horizon_ns: int) -> Curve:
@@ -532,7 +524,7 @@ def rigid(rng: np.random.Generator, horizon_ns: int) -> Curve:
 
 def shuffled(rng: np.random.Generator, horizon_ns: int) -> Curve:
     """The right masses in any order: no memory."""
-    curve = b_model(BIAS).random(rng, horizon_ns)
+    curve = b_model(BIAS)(rng, horizon_ns)
     return curve_of(curve.edges_ns, rng.permutation(np.diff(curve.cum)) / float(S), horizon_ns)
 
 
@@ -541,9 +533,9 @@ def shuffled(rng: np.random.Generator, horizon_ns: int) -> Curve:
     [
         (rigid, {"sides", "place"}),
         (shuffled, {"split"}),
-        (b_model(0.72).random, {"dispersion", "peak", "split"}),
-        (b_model(BIAS, 2).random, {"total", "dispersion", "peak"}),
-        (lambda rng, horizon_ns: b_model(BIAS).random(rng, 2 * horizon_ns), {"total"}),
+        (b_model(0.72), {"dispersion", "peak", "split"}),
+        (b_model(BIAS, 2), {"total", "dispersion", "peak"}),
+        (lambda rng, horizon_ns: b_model(BIAS)(rng, 2 * horizon_ns), {"total"}),
     ],
 )
 def test_a_wrong_cascade_is_refused(draw: Draw, at_least: set[str]) -> None:
@@ -551,5 +543,5 @@ def test_a_wrong_cascade_is_refused(draw: Draw, at_least: set[str]) -> None:
 
 
 def test_a_b_model_of_one_piece_or_of_equal_halves_is_even() -> None:
-    assert b_model(0.5).random(generator(), 4 * S).cum.tolist() == [0, S, 2 * S, 3 * S, 4 * S]
-    assert b_model(0.9, 5).random(generator(), 4 * S).cum.tolist() == [0, 4 * S]
+    assert b_model(0.5)(generator(), 4 * S).cum.tolist() == [0, S, 2 * S, 3 * S, 4 * S]
+    assert b_model(0.9, 5)(generator(), 4 * S).cum.tolist() == [0, 4 * S]

@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator
 from datetime import datetime
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ from squall.scenarios.arrivals.replay import Replay, TraceArrivals
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.drafting import plan_scenario
-from squall.scenarios.traces.parts.part import TracePart
+from squall.scenarios.traces.part import TracePart
 from squall.scenarios.traces.reading import open_trace, read_trace
+from squall.scenarios.units import parse_duration
 
 S, MS = 1_000_000_000, 1_000_000
 HOUR = 3_600 * S
@@ -89,17 +91,16 @@ def planned(arrivals: dict[str, Any], duration: str, rows: dict[str, Any], max_r
 
 N_ROWS, N_USERS = 3_000, 40
 STAMPS_MS = np.cumsum(np.random.default_rng(8).integers(0, 40, N_ROWS)) + 5_000
-SPAN_MS = int(STAMPS_MS[-1] - STAMPS_MS[0])
+SINCE_MS: list[int] = (STAMPS_MS - STAMPS_MS[0]).tolist()
 
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A minute of arrivals on a grid of 1 ms; the size of each is its ms since the first, the user is row mod 40."""
     path = tmp_path_factory.mktemp("trace") / "trace.csv"
-    since = STAMPS_MS - STAMPS_MS[0]
     lines = [
         f"{ms},{size},user-{i % N_USERS},{size + 1}"
-        for i, (ms, size) in enumerate(zip(STAMPS_MS, since, strict=True))
+        for i, (ms, size) in enumerate(zip(STAMPS_MS, SINCE_MS, strict=True))
     ]
     path.write_text("timestamp_ms,tokens,user,replies\n" + "\n".join(lines) + "\n")
     return path
@@ -134,34 +135,61 @@ def instants(path: Path, horizon_ns: int = HOUR, **config: Any) -> list[int]:
     return found
 
 
-def user_of(trace: Path) -> dict[int, int]:
-    """Number of the user by session number."""
-    _, _, sessions = columns(trace)
-    return {session: index % N_USERS for index, session in enumerate(sessions.tolist())}
+def row_by_row(config: dict[str, Any], horizon_ns: int) -> list[tuple[int, int, int]]:
+    """Instant, size and user of every arrival where nothing is drawn, one by one in whole numbers."""
+    start_ns, length_ns = (parse_duration(config.get(key, "0s")) for key in ("start", "length"))
+    rows = [(ms * MS - start_ns, ms, i % N_USERS) for i, ms in enumerate(SINCE_MS) if ms * MS >= start_ns]
+    end_ns = rows[-1][0] + (rows[-1][0] - rows[0][0]) // (len(rows) - 1)
+    copies, period_ns = config.get("rate_scale", {}).get("copies", 1), length_ns or end_ns
+    if copies > 1:
+        period_ns = length_ns or end_ns // copies
+    # at one instant window after window, which is the order of the sizes
+    rows = sorted((at % period_ns, ms, user) for at, ms, user in rows if at // period_ns < copies)
+    ratio = Fraction(config.get("time_scale", 1))
+    laps = range(int(horizon_ns / ratio) // period_ns + 1 if config.get("loop") else 1)
+    every = (((at + lap * period_ns) * ratio // 1, ms, user) for lap in laps for at, ms, user in rows)
+    return [row for row in every if row[0] < horizon_ns]
 
 
-def test_a_trace_as_it_is_has_every_row_at_its_instant(trace: Path) -> None:
-    offsets, sizes, sessions = columns(trace)
-    assert (offsets == (STAMPS_MS - STAMPS_MS[0]) * MS).all()
-    assert (sizes * MS == offsets).all()
-    assert len(set(sessions.tolist())) == N_USERS
-    assert sessions[:N_USERS].tolist() == sessions[N_USERS : 2 * N_USERS].tolist()
-    assert instants(trace) == offsets.tolist()
-    assert max(instants(trace, S, length="10s")) < S
+WINDOW = {"start": "10s", "length": "5s"}
+OVERLAP = {"length": "10s", "rate_scale": {"kind": "overlap", "copies": 3}}
 
 
-def test_a_window_counts_from_its_own_start_and_just_ends(trace: Path) -> None:
-    offsets, sizes, _ = columns(trace, start="10s", length="5s")
-    assert (offsets == sizes * MS - 10 * S).all()
-    assert sizes.tolist() == [ms for ms in (STAMPS_MS - STAMPS_MS[0]).tolist() if 10_000 <= ms < 15_000]
+@pytest.mark.parametrize(
+    ("config", "horizon_ns"),
+    [
+        ({}, HOUR),
+        ({"length": "10s"}, S),
+        (WINDOW, HOUR),
+        ({"time_scale": "7/3"}, HOUR),
+        ({"time_scale": "1/7"}, 2 * S),
+        (WINDOW | {"loop": True}, 22 * S),
+        ({"loop": True, "time_scale": "2/3"}, 130 * S),
+        (OVERLAP, HOUR),
+        ({"rate_scale": {"kind": "overlap", "copies": 4}}, HOUR),
+        (OVERLAP | {"loop": True}, 20 * S),
+    ],
+)
+def test_every_row_comes_at_its_instant_with_its_request(
+    trace: Path, config: dict[str, Any], horizon_ns: int
+) -> None:
+    offsets, sizes, sessions = columns(trace, horizon_ns, **config)
+    every = row_by_row(config, horizon_ns)
+    assert list(zip(offsets.tolist(), sizes.tolist(), strict=True)) == [row[:2] for row in every]
+    assert instants(trace, horizon_ns, **config) == offsets.tolist()
+    # copies are of other sessions than the trace's own
+    users = {(session, user) for session, (_, _, user) in zip(sessions.tolist(), every, strict=True)}
+    copies = config.get("rate_scale", {}).get("copies", 1)
+    assert len(users) == len(set(sessions.tolist())) == copies * N_USERS
+    length = config.get("length")
+    if length is not None and horizon_ns == HOUR:
+        assert replayed(trace, **config).end_ns == parse_duration(length)
 
 
-def test_a_time_scale_is_exact_and_cuts_at_the_horizon(trace: Path) -> None:
-    offsets, sizes, _ = columns(trace, time_scale="7/3")
-    assert offsets.tolist() == [size * MS * 7 // 3 for size in sizes.tolist()]
-    offsets, sizes, _ = columns(trace, 2 * S, time_scale="1/7")
-    assert offsets.tolist() == [size * MS // 7 for size in sizes.tolist()]
-    assert len(offsets) == sum(ms * MS // 7 < 2 * S for ms in (STAMPS_MS - STAMPS_MS[0]).tolist())
+def test_a_loop_of_the_whole_trace_closes_with_the_tick(trace: Path) -> None:
+    period_ns = SINCE_MS[-1] * MS + 3 * S
+    laps = columns(trace, 3 * period_ns, loop=True, quantum="spread", quantum_width="3s")[0] // period_ns
+    assert np.bincount(laps).tolist() == [N_ROWS] * 3
 
 
 def test_the_horizon_cuts_after_the_scaling(tmp_path: Path) -> None:
@@ -171,82 +199,55 @@ def test_the_horizon_cuts_after_the_scaling(tmp_path: Path) -> None:
         assert instants(path, horizon_ns, unit="ns", time_scale=7) == offsets
 
 
-def test_a_loop_repeats_the_window_with_its_length_as_period(trace: Path) -> None:
-    offsets, sizes, _ = columns(trace, 22 * S, start="10s", length="5s", loop=True)
-    assert (offsets % (5 * S) == sizes * MS - 10 * S).all()
-    laps = np.bincount(offsets // (5 * S))
-    assert laps.size == 5
-    assert laps[0] == laps[1] == laps[2] == laps[3] > laps[4] > 0
-
-
-def test_a_loop_of_the_whole_trace_closes_with_the_mean_gap_or_the_tick(trace: Path) -> None:
-    last = SPAN_MS * MS
-    cases: tuple[tuple[dict[str, Any], int], ...] = (
-        ({}, last + last // (N_ROWS - 1)),
-        ({"quantum": "spread", "quantum_width": "3s"}, last + 3 * S),
-    )
-    for config, period in cases:
-        offsets, _, _ = columns(trace, 3 * period, loop=True, **config)
-        assert len(offsets) == 3 * N_ROWS - (offsets.size != 3 * N_ROWS)
-        if not config:
-            assert offsets[N_ROWS] == period
-            assert offsets[2 * N_ROWS] == 2 * period
-
-
-def test_spread_arrivals_stay_inside_their_tick_with_their_requests(trace: Path) -> None:
-    offsets, sizes, _ = columns(trace, quantum="spread", quantum_width="3s")
+@pytest.mark.parametrize(
+    ("config", "count", "count_sd", "most_late_ns", "mean_late_ns", "late_sd_ns"),
+    [
+        # uniform over 3 s: sd 3/√12 = 0.866
+        ({"quantum": "spread", "quantum_width": "3s"}, N_ROWS, 0, 3 * S - 1, 1.5 * S, 0.866 * S),
+        # binomial: sd √(3000 · 0.3 · 0.7) = 25.1
+        ({"rate_scale": {"kind": "thin", "keep": 0.3}}, 900, 25.1, 0, 0, 0),
+        # 75 arrivals each of 40 sessions: sd 75 √(40/4)
+        ({"rate_scale": {"kind": "thin-by-session", "keep": 0.5}}, 1_500, 237, 0, 0, 0),
+        # 0 of one in three, else uniform over 0.5 s: mean square 2/3 · 0.5²/3, sd 1/6
+        (
+            {"rate_scale": {"kind": "replicate", "copies": 3, "jitter": "500ms"}},
+            9_000,
+            0,
+            S // 2,
+            S / 6,
+            S / 6,
+        ),
+    ],
+)
+def test_what_is_drawn_takes_whole_rows_and_puts_them_off_as_stated(
+    trace: Path,
+    config: dict[str, Any],
+    count: int,
+    count_sd: float,
+    most_late_ns: int,
+    mean_late_ns: float,
+    late_sd_ns: float,
+) -> None:
+    offsets, sizes, sessions = columns(trace, **config)
     late = offsets - sizes * MS
-    assert (late >= 0).all()
-    assert (late < 3 * S).all()
-    assert sorted(sizes.tolist()) == (STAMPS_MS - STAMPS_MS[0]).tolist()
-    # uniform over 3 s: mean 1.5 s, sd of the mean 3 / sqrt(12) / sqrt(3000) = 0.0158 s
-    assert abs(late.mean() / S - 1.5) < 4 * 0.0158
-    assert (np.diff(sizes) < 0).any()  # rows of one tick change their order
-
-
-def test_thinning_takes_whole_rows(trace: Path) -> None:
-    offsets, sizes, _ = columns(trace, rate_scale={"kind": "thin", "keep": 0.3})
-    assert (offsets == sizes * MS).all()
-    assert abs(len(offsets) - 900) < 4 * 25.1  # sd sqrt(3000 * 0.3 * 0.7) = 25.1
-
-
-def test_thinning_by_session_takes_all_of_some_sessions_and_draws_nothing(trace: Path) -> None:
-    scale = {"kind": "thin-by-session", "keep": 0.5}
-    offsets, sizes, sessions = columns(trace, rate_scale=scale)
-    assert (offsets == sizes * MS).all()
-    assert set(np.unique(sessions, return_counts=True)[1].tolist()) == {N_ROWS // N_USERS}
-    assert 8 < len(set(sessions.tolist())) < 32  # of 40, sd sqrt(40 / 4) = 3.2
-    assert columns(trace, seed=2, rate_scale=scale)[0].tolist() == offsets.tolist()
-
-
-def test_replicated_requests_follow_theirs_within_the_jitter(trace: Path) -> None:
-    users = user_of(trace)
-    scale = {"kind": "replicate", "copies": 3, "jitter": "500ms"}
-    offsets, sizes, sessions = columns(trace, rate_scale=scale)
-    late = offsets - sizes * MS
-    assert np.unique(sizes, return_counts=True)[1].sum() == 3 * N_ROWS == len(sizes)
-    assert (late >= 0).all()
-    assert (late <= 500 * MS).all()
-    own = np.array([session in users for session in sessions.tolist()])
-    assert own.sum() == N_ROWS  # the first of each is the trace's own, at its own instant
-    assert (late[own] == 0).all()
-    assert len(set(sessions.tolist())) == 3 * N_USERS
-
-
-def test_overlapped_windows_come_at_once(trace: Path) -> None:
-    scale = {"kind": "overlap", "copies": 3}
-    assert replayed(trace, length="10s", rate_scale=scale).end_ns == 10 * S
-    offsets, sizes, sessions = columns(trace, length="10s", rate_scale=scale)
-    lap = sizes * MS // (10 * S)
-    assert (offsets == sizes * MS - lap * 10 * S).all()
-    assert (
-        np.lexsort((sizes, offsets)) == np.arange(offsets.size)
-    ).all()  # at one instant window after window
-    assert sizes.size == sum(ms < 30_000 for ms in (STAMPS_MS - STAMPS_MS[0]).tolist())
-    assert len(set(sessions.tolist())) == 3 * N_USERS
-    whole = instants(trace, rate_scale={"kind": "overlap", "copies": 4})
-    assert abs(len(whole) - N_ROWS) <= 1  # of the mean gap behind the last one, a rest below 4 ns is left
-    assert len(instants(trace, 20 * S, length="10s", rate_scale=scale, loop=True)) == 2 * sizes.size
+    assert late.min() >= 0
+    assert late.max() <= most_late_ns
+    assert abs(late.mean() - mean_late_ns) <= 4 * late_sd_ns / offsets.size**0.5
+    assert abs(offsets.size - count) <= 4 * count_sd
+    again = [columns(trace, seed=seed, **config)[0].tolist() for seed in (1, 2)]
+    assert again[0] == offsets.tolist()
+    held = np.unique(sessions, return_counts=True)[1]
+    match config.get("rate_scale", {}).get("kind"):
+        case "thin-by-session":  # all of some sessions, and nothing is drawn
+            assert set(held.tolist()) == {N_ROWS // N_USERS}
+            assert again[1] == again[0]
+        case "replicate":  # the first of each is the trace's own, at its own instant
+            own = np.isin(sessions, columns(trace)[2])
+            assert (own.sum(), late[own].max(), held.size) == (N_ROWS, 0, 3 * N_USERS)
+        case None:
+            assert sorted(sizes.tolist()) == SINCE_MS
+            assert (np.diff(sizes) < 0).any()  # rows of one tick change their order
+            assert again[1] != again[0]
 
 
 def test_an_envelope_drawn_anew_takes_requests_of_the_same_bin(trace: Path) -> None:
@@ -254,7 +255,7 @@ def test_an_envelope_drawn_anew_takes_requests_of_the_same_bin(trace: Path) -> N
     offsets, sizes, _ = columns(trace, rate_scale=scale)
     assert (offsets // (2 * S) == sizes * MS // (2 * S)).all()
     assert abs(len(offsets) - 2.5 * N_ROWS) < 4 * (2.5 * N_ROWS) ** 0.5
-    assert offsets[-1] < (SPAN_MS + 100) * MS  # no further than the mean gap behind the last arrival
+    assert offsets[-1] < (SINCE_MS[-1] + 100) * MS  # no further than the mean gap behind the last arrival
     assert set(offsets.tolist()) - set((sizes * MS).tolist())
 
 
@@ -269,7 +270,7 @@ class _Reader:
         self._part_rows = part_rows
 
     def __iter__(self) -> Iterator[TracePart]:
-        since = STAMPS_MS - STAMPS_MS[0]
+        since = np.array(SINCE_MS)
         users = np.arange(N_ROWS, dtype=np.int64) % N_USERS
         users[::3] = -1  # names none
         yield from TracePart(STAMPS_MS * MS, {"tokens": since, "replies": since + 1}, users).pieces(
@@ -333,13 +334,6 @@ def test_all_size_columns_follow_and_the_stamps_are_those_of_the_file(
     assert (whole.rows.sizes["replies"] == whole.rows.sizes["tokens"] + 1).all()
     first_ns = int(read_trace(trace).stamp_ns[0])
     assert whole.origin_ns == first_ns + arrivals(trace, **config).start_ns
-
-
-def test_the_same_generator_gives_the_same_arrivals_and_another_other_ones(trace: Path) -> None:
-    first, same, other = (
-        columns(trace, seed=seed, quantum="spread", quantum_width="3s")[0].tolist() for seed in (1, 1, 2)
-    )
-    assert first == same != other
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from squall.scenarios.config.duty import LEAST_ON_NS, LONGEST_PERIOD_NS, WHOLE, Duty, format_duty, parse_duty
-from squall.scenarios.config.profile import ProfileConfig
 
 MS, S = 1_000_000, 1_000_000_000
 DUTIES = st.builds(
@@ -19,7 +18,6 @@ DUTIES = st.builds(
 def test_a_duty_is_read_as_share_of_a_period_or_whole() -> None:
     assert parse_duty("100ms/1s") == parse_duty(" 100ms / 1s") == Duty(100 * MS, S)
     assert parse_duty("whole") == WHOLE
-    assert ProfileConfig().duty == Duty(200 * MS, 2 * S)
 
 
 @given(DUTIES)
@@ -28,13 +26,11 @@ def test_a_duty_that_is_written_is_read_again(duty: Duty) -> None:
     assert parse_duty(format_duty(WHOLE)) == WHOLE
 
 
-def test_windows_lie_in_the_middle_of_each_whole_period() -> None:
-    assert Duty(200 * MS, 2 * S).windows(S, 6 * S) == [(1900 * MS, 2100 * MS), (3900 * MS, 4100 * MS)]
-
-
-def test_a_phase_shorter_than_a_period_has_one_window_in_its_middle() -> None:
-    assert Duty(200 * MS, 2 * S).windows(0, S) == [(400 * MS, 600 * MS)]
-    assert Duty(200 * MS, 2 * S).windows(0, 100 * MS) == [(0, 100 * MS)]
+def test_windows_lie_in_the_middle_of_each_period_and_a_shorter_phase_has_one() -> None:
+    duty = Duty(200 * MS, 2 * S)
+    assert duty.windows(S, 6 * S) == [(1900 * MS, 2100 * MS), (3900 * MS, 4100 * MS)]
+    assert duty.windows(0, S) == [(400 * MS, 600 * MS)]
+    assert duty.windows(0, 100 * MS) == [(0, 100 * MS)]
 
 
 @given(DUTIES, st.integers(0, S), st.integers(1, 100 * S))

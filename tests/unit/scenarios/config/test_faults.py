@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
-from squall.scenarios.config.clients.client import ClientConfig
+from squall.cluster.cli import app
+from squall.scenarios.config.client import ClientConfig
 from squall.scenarios.config.loader import make_scenario, scenario_from_mapping, scenario_of_run
 from squall.scenarios.config.models import ModelConfig
+from squall.scenarios.config.profile import needed_pause_ns, too_close
 from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.errors import ScenarioError
-from squall.scenarios.fields import Section
+from squall.scenarios.units import NS_PER_S
+from tests.unit.scenarios.config.given import FAULTS, changed
 
-TABLE = yaml.safe_load((Path(__file__).parent / "faults.yaml").read_text())
-FAULTS = [(place, value, said) for place, cases in TABLE["faults"].items() for value, said in cases]
-INSTEAD = {"models": "model", "load": "phases"}
-
-
-def changed(place: str, value: Any) -> dict[str, Any]:
-    """The base with `value` at a place; under `scenario` with these keys, or without those that are null."""
-    mapping: dict[str, Any] = deepcopy(TABLE["base"])
-    if place == "scenario":
-        left_out = [INSTEAD[key] for key in value if key in INSTEAD]
-        kept = {key: one for key, one in mapping.items() if key not in left_out} | value
-        return {key: one for key, one in kept.items() if one is not None}
-    *above, last = place.split(".")
-    here: Any = mapping
-    for step in above:
-        here = here[int(step)] if isinstance(here, list) else here.setdefault(step, {})
-    here[int(last) if isinstance(here, list) else last] = value
-    return mapping
+CASES = [(place, value, said) for place, cases in FAULTS["faults"].items() for value, said in cases]
 
 
 def fault_of(mapping: dict[str, Any]) -> str:
@@ -45,7 +31,7 @@ def fault_of(mapping: dict[str, Any]) -> str:
     return text.removeprefix("s.yaml: ")
 
 
-@pytest.mark.parametrize(("place", "value", "said"), FAULTS)
+@pytest.mark.parametrize(("place", "value", "said"), CASES)
 def test_a_fault_is_one_line_that_says_where_what_and_what_is_allowed(
     place: str, value: Any, said: str
 ) -> None:
@@ -64,12 +50,8 @@ OF_OWN_CLIENT: dict[str, Any] = {
 }  # fmt: skip
 
 
-def keys_of(section: type[Section]) -> set[str]:
-    return {field.alias or name for name, field in section.model_fields.items()}
-
-
 def test_each_key_of_the_clients_is_either_of_locust_or_refused_by_name() -> None:
-    assert keys_of(ClientConfig) == OF_OWN_CLIENT.keys() | OF_LOCUST.keys()
+    assert {*ClientConfig.file_keys().values()} == OF_OWN_CLIENT.keys() | OF_LOCUST.keys()
     load = {"locust": {"file": "locustfile.py", "run_time": "5s"}}
     for key, value in OF_OWN_CLIENT.items():
         text = fault_of(changed("scenario", {"load": load, "clients": {key: value}}))
@@ -85,8 +67,6 @@ WRITTEN: dict[str, Any] = {
     "pinned": True, "compile": False,
 }  # fmt: skip
 """Every key of a model whose configuration squall writes, most of them with its default."""
-ALWAYS = {"name", "version", "settings", "max_batch_size", "shapes"}
-"""Keys that the clients use, whoever serves."""
 STARTED = {"nice": 0, "stop_timeout": "10s", "start_timeout": "60s"}
 
 
@@ -95,32 +75,30 @@ def attached(**changes: Any) -> dict[str, Any]:
 
 
 def test_every_key_of_a_model_and_a_server_is_used_by_someone() -> None:
-    assert keys_of(ModelConfig) == {*ALWAYS, *WRITTEN, "repository", "weights"}
+    of_clients = {"name", "version", "settings", "max_batch_size", "shapes", "repository", "weights"}
+    assert {*ModelConfig.file_keys().values()} == of_clients | WRITTEN.keys()
     beside_url = {"url", "grpc_port", "metrics_port", "control"}
     refused_by_the_section = {"image", "runtime", "http_port", "listen"}
-    assert keys_of(ServerConfig) == beside_url | refused_by_the_section | STARTED.keys()
+    assert {*ServerConfig.file_keys().values()} == beside_url | refused_by_the_section | STARTED.keys()
 
 
-@pytest.mark.parametrize("key", WRITTEN)
 @pytest.mark.parametrize("own", [{"server": {"url": URL}}, {"model": {"name": "m", "repository": "/models"}}])
-def test_a_key_of_a_model_that_squall_does_not_configure_is_refused_though_it_states_the_default(
-    key: str, own: dict[str, Any]
+def test_a_key_that_configures_what_squall_does_not_is_refused_though_it_states_the_default(
+    own: dict[str, Any],
 ) -> None:
-    mapping = changed("scenario", {"model": {"name": "m"}, **own})
-    with pytest.raises(
-        ScenarioError, match=rf"^scenario: model\.{key}: has no effect.*server\.control\.load\.m\."
-    ):
-        make_scenario(mapping, {f"model.{key}": WRITTEN[key]})
-    make_scenario(TABLE["base"], {f"model.{key}": WRITTEN[key]})  # which squall starts
-
-
-@pytest.mark.parametrize("key", STARTED)
-def test_a_key_of_a_server_that_squall_does_not_start_is_refused(key: str) -> None:
+    for key, value in WRITTEN.items():
+        mapping = changed("scenario", {"model": {"name": "m"}, **own})
+        mapping["model"] = {**mapping["model"], key: value}
+        said = fault_of(mapping)
+        assert said.startswith(f"model.{key}: has no effect")
+        assert "server.control.load.m." in said
+        make_scenario(FAULTS["base"], {f"model.{key}": value})  # which squall starts
     said = "is for a server that squall starts, the one at url runs already"
-    server = {key: STARTED[key]}
-    assert fault_of(attached(server={"url": URL, **server})).startswith(f"server.{key}: {said}")
-    assert fault_of(attached(servers=[{"url": URL}], server=server)).startswith(f"servers[0].{key}: {said}")
-    make_scenario(TABLE["base"], {f"server.{key}": STARTED[key]})
+    for key, value in STARTED.items():
+        assert fault_of(attached(server={"url": URL, key: value})).startswith(f"server.{key}: {said}")
+        of_all = attached(servers=[{"url": URL}], server={key: value})
+        assert fault_of(of_all).startswith(f"servers[0].{key}: {said}")
+        make_scenario(FAULTS["base"], {f"server.{key}": value})
 
 
 def test_weights_and_repository_are_refused_where_nothing_reads_them() -> None:
@@ -151,3 +129,80 @@ def test_the_scenario_of_a_run_of_an_earlier_version_is_read() -> None:
     assert read.digest() == scenario_from_mapping(read.to_mapping(), "again").digest()
     with pytest.raises(ScenarioError, match=r"records\.keep"):
         scenario_of_run(attached(records={"keep": "on-nodes"}), "manifest")
+
+
+def test_the_command_line_refuses_it_and_sends_nothing(tmp_path: Path) -> None:
+    file, experiment, sizes = (tmp_path / name for name in ("mine.yaml", "sweep.yaml", "sizes.yaml"))
+    phases = [{**FAULTS["base"]["phases"][0], "name": "warm", "kind": "warmup"}, *FAULTS["base"]["phases"]]
+    file.write_text(yaml.safe_dump(attached(phases=phases, promises={"response": "p(95)<1s"})))
+    for path, key in ((experiment, "model.instances"), (sizes, "model.max_batch_size")):
+        path.write_text(yaml.safe_dump({"scenario": "mine.yaml", "matrix": {key: [1, 2]}}))
+    delay, size = "model.queue_delay=5ms", "model.max_batch_size="
+    for command in (
+        ["run", file, "--set", delay],
+        ["run", file, "--set", delay, "--dry-run"],
+        ["check", file, "--set", delay],
+        ["capacity", file, "--set", delay],
+        ["compare", file, "--set-b", delay],
+        ["compare", file, "--set-a", delay],
+        ["compare", file, f"--set-a={size}32", f"--set-b={size}4"],
+        ["sweep", experiment, "--dry-run"],
+        ["sweep", experiment],
+        ["sweep", sizes, "--dry-run"],
+    ):
+        done = CliRunner().invoke(app, [str(word) for word in command])
+        assert done.exit_code != 0, command
+        assert "server.control.load.m." in f"{done.output}{done.exception}", command
+
+
+GPU = {"name": "m", "framework": "torch"}
+OWN = {"name": "m", "repository": "/models"}
+AT_URL = {"url": URL}
+
+
+def measured_twice(pause: str | None, nsys: str = "required", **changes: Any) -> dict[str, Any]:
+    """Two measured phases of 6 s, `pause` between them, recorded by nsys."""
+    lengths = [("warmup", "3s"), ("measure", "6s"), ("warmup", pause), ("measure", "6s"), ("drain", "1s")]
+    arrivals = {"kind": "poisson", "rate": "5/s"}
+    phases = [
+        {"name": f"p{n}", "kind": kind, "duration": length, "arrivals": None if kind == "drain" else arrivals}
+        for n, (kind, length) in enumerate(lengths)
+        if length is not None
+    ]
+    profile = {"nsys": nsys, **changes.get("profile", {})}
+    return changed("scenario", {"model": {"name": "m"}, "phases": phases, **changes, "profile": profile})
+
+
+@pytest.mark.parametrize(
+    ("changes", "needed_s"),
+    [
+        ({}, 5), ({"nsys": "auto"}, 5), ({"model": GPU}, 12), ({"model": OWN}, 12),
+        ({"model": {**GPU, "device": "cpu"}}, 5),
+        ({"model": GPU, "profile": {"trace": ["nvtx", "osrt"]}}, 5),
+        ({"server": AT_URL, "profile": {"nsys_session": "s"}}, 12),
+        ({"nsys": "off"}, 0), ({"nsys": "auto", "server": AT_URL}, 0),
+        ({"nsys": "auto", "model": OWN, "server": {"image": "x"}}, 0),
+    ],
+)  # fmt: skip
+def test_two_phases_that_nsys_cannot_both_record_are_refused_with_the_least_pause(
+    changes: dict[str, Any], needed_s: int
+) -> None:
+    scenario_from_mapping(measured_twice(f"{needed_s}s" if needed_s else None, **changes), "s.yaml")
+    for pause in (None, f"{needed_s * 10**9 - 1}ns") if needed_s else ():
+        said = fault_of(measured_twice(pause, **changes))
+        assert said.startswith("phases: nsys would miss the beginning of phase ")
+        assert f" lie between it and 'p1', whose recording takes up to {needed_s}s to end" in said
+
+
+def test_several_warmups_make_one_pause_which_on_a_gpu_grows_with_what_was_recorded() -> None:
+    lengths = [("measure", 1), ("warmup", 3), ("warmup", 2), ("measure", 1), ("warmup", 1), ("measure", 1)]
+    phases = [("abcdef"[n], kind, length * NS_PER_S) for n, (kind, length) in enumerate(lengths)]
+    assert not list(too_close(phases[:4], may_use_gpu=False))
+    (trouble,) = too_close(phases, may_use_gpu=False)
+    assert "phase 'f' or all of it: 1s lie between it and 'd'" in trouble
+    # 9.0 s of stop for 6 s of recording on an H200 (docs/results.md), a second to notice it, 0.25 s to start
+    assert needed_pause_ns(6 * NS_PER_S, may_use_gpu=True) >= (9.0 + 1 + 0.25) * NS_PER_S
+    needed = [
+        needed_pause_ns(length * NS_PER_S, is_gpu) for length, is_gpu in ((60, True), (1, True), (1, False))
+    ]
+    assert needed == [93 * NS_PER_S, 5 * NS_PER_S, 5 * NS_PER_S]

@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from squall.scenarios.config.loader import load_scenario
-from squall.scenarios.config.overrides import apply_override, kept_override
+from squall.scenarios.config.overrides import kept_override
 from squall.scenarios.errors import ScenarioError
+from tests.unit.scenarios.config.given import DEMO, at
 
-DEMO = Path(__file__).resolve().parents[4] / "scenarios" / "config" / "demo.yaml"
 TABLE = yaml.safe_load((Path(__file__).parent / "overrides.yaml").read_text())
 
 
@@ -24,10 +24,7 @@ def nested(tmp_path: Path) -> Path:
 
 
 def value_at(file: Path, overrides: list[str], path: list[str | int]) -> Any:
-    here: Any = load_scenario(file, overrides).to_mapping()
-    for part in path:
-        here = here[part]
-    return here
+    return at(load_scenario(file, overrides).to_mapping(), ".".join(map(str, path)))
 
 
 def fault_of(file: Path, override: str) -> str:
@@ -78,13 +75,6 @@ def test_a_value_that_does_not_fit_is_refused_as_if_it_stood_in_the_file(overrid
     assert fault_of(DEMO, override).startswith(f"{DEMO}: {problem}")
 
 
-def test_what_is_named_in_the_file_may_have_any_name() -> None:
-    mapping: dict[str, Any] = {"clients": {"inputs": {"ids": {"low": 1}}}}
-    apply_override(mapping, "clients.inputs.ids.high=7")
-    apply_override(mapping, "clients.inputs.text.length=3")
-    assert mapping["clients"]["inputs"] == {"ids": {"low": 1, "high": 7}, "text": {"length": 3}}
-
-
 @pytest.mark.parametrize(("override", "kept"), TABLE["kept"])
 def test_an_override_is_kept_without_values_of_headers(override: str, kept: str) -> None:
     assert kept_override(override) == kept
@@ -98,15 +88,3 @@ def test_files_in_parts_shapes_and_rows_are_taken_from_the_folder_of_the_file(ne
     for path, file in files:
         assert value_at(nested, [], ["phases", 0, "arrivals", "parts", *path]) == str(nested.parent / file)
     assert value_at(nested, [], ["clients", "rows", "file"]) == str(nested.parent / "rows.csv")
-
-
-def test_names_that_a_user_gives_are_no_paths(tmp_path: Path) -> None:
-    clients = {
-        "headers": {"path": "a"}, "request": {"parameters": {"file": "b"}},
-        "data": {"path": "d.npy", "columns": {"path": "c"}},
-    }  # fmt: skip
-    file = tmp_path / "s.yaml"
-    file.write_text(yaml.safe_dump(TABLE["nested"] | {"clients": clients}))
-    found = load_scenario(file).to_mapping()["clients"]
-    assert (found["headers"], found["request"]["parameters"]) == ({"path": "a"}, {"file": "b"})
-    assert (found["data"]["path"], found["data"]["columns"]) == (str(tmp_path / "d.npy"), {"path": "c"})

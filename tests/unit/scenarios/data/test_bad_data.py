@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from squall.scenarios.config.clients.data import DataConfig
+from squall.scenarios.config.inputs import DataConfig
 from squall.scenarios.data.opening import open_data
 from squall.scenarios.errors import ScenarioError
 
@@ -135,7 +135,7 @@ def read_all(path: Path) -> None:
         ("a.parquet", torn_parquet, "cannot be read, is it whole?"),
         ("a.arrow", cut_arrow, "cannot be read, is it whole?"),
         ("a.parquet", table(a=[[1], [2, None]]), "row 2: column 'a' holds null and whole numbers, and a tensor is"),
-        ("a.parquet", table(a=[[[1], [2]], [[1, 2], [3]]]), "row 2: column 'a' is ragged: a list of 1 stands beside"),
+        ("a.parquet", table(a=[[[1], [2]], [[1, 2], [3]]]), "row 2: column 'a' is ragged: its lists differ"),
         ("a.parquet", table(a=[{"x": 1}]), "column 'a' is struct<x: int64>, which no input takes"),
         ("a.parquet", doubled_parquet, "has two columns 'a'"),
         ("a.txt", os.mkfifo, "is neither a file nor a folder"),
@@ -185,15 +185,15 @@ def test_a_fault_names_file_and_row(
     assert "\n" not in said
 
 
-@pytest.mark.parametrize(("form", "is_folder"), [("images", False), ("folder", False), ("parquet", True)])
-def test_a_folder_is_no_file_and_no_file_a_folder(tmp_path: Path, form: str, is_folder: bool) -> None:
-    path = tmp_path / "a"
-    if is_folder:
-        path.mkdir()
-    else:
-        path.write_bytes(b"x")
+@pytest.mark.parametrize(
+    ("form", "made"), [("images", Path.touch), ("folder", Path.touch), ("parquet", Path.mkdir)]
+)
+def test_a_folder_is_no_file_and_no_file_a_folder(
+    tmp_path: Path, form: str, made: Callable[[Path], None]
+) -> None:
+    made(tmp_path / "a")
     with pytest.raises(ScenarioError, match=f"and format is {form}"):
-        open_data(DataConfig.model_validate({"path": str(path), "format": form}))
+        open_data(DataConfig.model_validate({"path": str(tmp_path / "a"), "format": form}))
 
 
 def test_json_whose_entry_does_not_end_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,34 +12,37 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from squall.scenarios.config.clients.data import OrderConfig
+from squall.scenarios.config.inputs import OrderConfig
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
-from squall.scenarios.data.drawing import drawn, entry_dtype, zipf_bounds
+from squall.scenarios.data.drawing import drawn, zipf_bounds
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.closed import deal_closed
 from squall.scenarios.plan.drafting import plan_closed, plan_scenario
 from squall.scenarios.plan.plan import deal, kind_code, kinds_of
+from squall.scenarios.strict_yaml import parse_yaml
 from tests.merged_plans import merge
 
 ORDER: TypeAdapter[Any] = TypeAdapter(OrderConfig)
 POISSON = {"kind": "poisson", "rate": "500/s"}
 
 
-def scenario(
-    path: Path, n: int, order: Any, arrivals: dict[str, Any] | None = None, **clients: Any
-) -> Scenario:
+def scenario(path: Path, n: int, order: Any, arrivals: Any = POISSON, **clients: Any) -> Scenario:
+    """Of two phases over data of `n` entries."""
     if not path.exists():
         path.write_text("x\n" * n)
-    phases = [
-        {"name": name, "kind": kind, "duration": "2s", "arrivals": arrivals or POISSON}
-        for name, kind in (("warm", "warmup"), ("main", "measure"))
-    ]
-    return scenario_from_mapping({
-        "name": "s", "seed": 3, "model": {"name": "head", "max_batch_size": 8},
-        "clients": {"data": {"path": str(path), "order": order}, **clients},
-        "phases": [*phases, {"name": "end", "kind": "drain", "duration": "1s"}],
-    }, "s.yaml")  # fmt: skip
+    mapping: Any = parse_yaml(
+        """
+        {name: s, seed: 3, model: {name: head, max_batch_size: 8}, phases: [
+          {name: warm, kind: warmup, duration: 2s}, {name: main, kind: measure, duration: 2s},
+          {name: end, kind: drain, duration: 1s}]}
+        """,
+        "test",
+    )
+    mapping["clients"] = {"data": {"path": str(path), "order": order}, **clients}
+    for phase in mapping["phases"][:2]:
+        phase["arrivals"] = arrivals
+    return scenario_from_mapping(mapping, "s.yaml")
 
 
 def test_in_sequence_each_phase_goes_round_from_the_first_entry_on(tmp_path: Path) -> None:
@@ -83,35 +87,25 @@ def test_workers_together_send_what_one_would(tmp_path: Path, order: Any) -> Non
 
 def test_users_in_sequence_share_the_entries(tmp_path: Path) -> None:
     plan = plan_closed(scenario(tmp_path / "a.txt", 100, "sequence", {"kind": "closed", "users": 3}))
-    firsts = [next(plan.step_chunks(user, 0))[2][:4].tolist() for user in range(3)]
-    assert firsts == [[0, 3, 6, 9], [1, 4, 7, 10], [2, 5, 8, 11]]
-    chunks = plan.step_chunks(1, 0)
-    next(chunks)
-    assert next(chunks)[2][0] == (1 + 3 * 64) % 100
+    for user in range(3):
+        entries = np.concatenate([chunk[2] for chunk in islice(plan.step_chunks(user, 0), 2)])
+        assert entries.tolist() == [(user + 3 * place) % 100 for place in range(2 * 64)]
 
 
 def test_the_order_is_part_of_a_closed_plans_digest(tmp_path: Path) -> None:
-    closed = {"kind": "closed", "users": 3}
+    zipf = [{"kind": "zipf", "exponent": exponent} for exponent in (1.0, 1.5)]
+    users = {"kind": "closed", "users": 3}
     digests = {
-        plan_closed(scenario(tmp_path / "a.txt", 9, order, closed)).sha256()
-        for order in (
-            "sequence",
-            "random",
-            {"kind": "zipf", "exponent": 1.0},
-            {"kind": "zipf", "exponent": 1.5},
-        )
+        plan_closed(scenario(tmp_path / "a.txt", 9, order, users)).sha256()
+        for order in ("sequence", "random", *zipf)
     }
     assert len(digests) == 4
 
 
-@pytest.mark.parametrize(
-    ("n", "dtype"), [(256, np.uint8), (257, np.uint16), (65_536, np.uint16), (65_537, np.uint32)]
-)
-def test_a_plan_is_as_wide_as_its_entries(tmp_path: Path, n: int, dtype: type[Any]) -> None:
-    assert entry_dtype(n) is dtype
-    plan = plan_scenario(scenario(tmp_path / "a.txt", n, "random"))
-    assert plan.variant.dtype == dtype
-    assert n // 2 < plan.variant.max() < n
+def test_a_plan_is_as_wide_as_its_entries(tmp_path: Path) -> None:
+    plan = plan_scenario(scenario(tmp_path / "a.txt", 65_537, "random"))
+    assert plan.variant.dtype == np.uint32
+    assert 65_537 // 2 < plan.variant.max() < 65_537
 
 
 @given(st.lists(st.tuples(st.integers(1, 2**31 - 1), st.integers(0, 2**32 - 1)), min_size=1))
@@ -178,13 +172,6 @@ def test_an_entry_that_is_not_there_is_told(
     assert told.format(path=path) in str(caught.value)
 
 
-def test_an_entry_of_a_trace_needs_a_trace(tmp_path: Path) -> None:
-    with pytest.raises(
-        ScenarioError, match=r"clients\.data\.order: kind 'trace' needs arrivals of kind 'trace'"
-    ):
-        scenario(tmp_path / "a.txt", 4, {"kind": "trace", "column": "x"})
-
-
 @pytest.mark.parametrize(
     ("clients", "told"),
     [
@@ -194,6 +181,10 @@ def test_an_entry_of_a_trace_needs_a_trace(tmp_path: Path) -> None:
         ({"data": {"path": "x", "order": {"kind": "zipf"}}}, "clients.data.order.exponent: missing"),
         ({"data": {"path": "x", "limt": 3}}, "clients.data.limt: unknown key, did you mean 'limit'?"),
         ({"data": {}}, "clients.data.path: missing"),
+        (
+            {"data": {"path": "x", "order": {"kind": "trace", "column": "x"}}},
+            "clients.data.order: kind 'trace' needs arrivals of kind 'trace'",
+        ),
     ],
 )
 def test_what_data_cannot_be_is_told(tmp_path: Path, clients: dict[str, Any], told: str) -> None:

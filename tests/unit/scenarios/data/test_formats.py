@@ -6,7 +6,7 @@ import base64
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from pyarrow.feather import write_feather
 
-from squall.scenarios.config.clients.data import DataConfig, DataFormat
+from squall.scenarios.config.inputs import DataConfig
 from squall.scenarios.data.jsondata import JsonSource
 from squall.scenarios.data.opening import Data, count_entries, open_data
 from squall.scenarios.data.source import Picture, Raw
@@ -74,8 +74,12 @@ def write_stream(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "write"), [("a.parquet", write_parquet), ("a.feather", write_arrow), ("a.arrows", write_stream)]
-)
+    ("name", "write"),
+    [
+        ("a.parquet", write_parquet), ("a.feather", write_arrow), ("a.arrows", write_stream),
+        ("nothing", write_parquet), ("told.bin", write_arrow),  # first bytes say what a name does not
+    ],
+)  # fmt: skip
 def test_a_table_has_a_cell_of_each_column(tmp_path: Path, name: str, write: Callable[[Path], None]) -> None:
     write(tmp_path / name)
     data = opened(tmp_path / name)
@@ -189,39 +193,23 @@ def test_a_folder_is_an_entry_and_one_of_folders_an_entry_each(tmp_path: Path) -
     assert entries(opened(tmp_path / "x")) == {0: {"IN": Raw(b"x", is_lines=True)}}
 
 
-@pytest.mark.parametrize(("name", "write"), [("nothing", write_parquet), ("told.bin", write_arrow)])
-def test_first_bytes_say_what_a_name_does_not(
-    tmp_path: Path, name: str, write: Callable[[Path], None]
-) -> None:
-    write(tmp_path / name)
-    assert opened(tmp_path / name).n_entries == 4
-
-
-def test_a_limit_leaves_the_first_entries(tmp_path: Path) -> None:
-    write_parquet(tmp_path / "a.parquet")
-    assert opened(tmp_path / "a.parquet", limit=3).n_entries == 3
-    assert opened(tmp_path / "a.parquet", limit=9).n_entries == 4
-    config = DataConfig(path=str(tmp_path / "a.parquet"), limit=2)
-    assert count_entries(config) == 2
-
-
-def test_entries_are_counted_anew_once_the_file_has_changed(tmp_path: Path) -> None:
-    config = DataConfig(path=str(tmp_path / "a.txt"))
+def test_entries_are_counted_up_to_a_limit_and_anew_once_the_file_has_changed(tmp_path: Path) -> None:
     for n in (3, 5):
         (tmp_path / "a.txt").write_text("x\n" * n)
-        assert count_entries(config) == n
+        for limit, expected in ((None, n), (2, 2), (9, n)):
+            assert opened(tmp_path / "a.txt", limit=limit).n_entries == expected
+            assert count_entries(DataConfig(path=str(tmp_path / "a.txt"), limit=limit)) == expected
 
 
 def test_the_digest_is_of_all_bytes_and_of_a_folder_of_names_too(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "IN").write_bytes(b"one")
-    first = opened(tmp_path / "a").sha256()
-    (tmp_path / "a" / "IN").write_bytes(b"two")
-    assert opened(tmp_path / "a").sha256() != first
-    (tmp_path / "a" / "IN").write_bytes(b"one")
-    assert opened(tmp_path / "a").sha256() == first
-    (tmp_path / "a" / "IN").rename(tmp_path / "a" / "IM")
-    assert opened(tmp_path / "a").sha256() != first
+    digests: list[str] = []
+    for name, content in (("IN", b"one"), ("IN", b"two"), ("IM", b"one"), ("IN", b"one")):
+        folder = tmp_path / str(len(digests))
+        folder.mkdir()
+        (folder / name).write_bytes(content)
+        digests.append(opened(folder).sha256())
+    assert len(set(digests)) == 3
+    assert digests[0] == digests[3]
 
 
 def test_a_file_that_changes_while_it_is_read_is_told(tmp_path: Path) -> None:
@@ -256,8 +244,3 @@ def test_an_array_holds_what_the_lists_did_or_is_refused(value: Any) -> None:
     assert told == value
     if array.size:
         assert {type(one) for one in array.ravel().tolist()} <= {bytes, bool, int, float}
-
-
-def test_every_format_has_a_test_here() -> None:
-    text = Path(__file__).read_text(encoding="utf-8")
-    assert all(f".{form}" in text or form in text for form in get_args(DataFormat))

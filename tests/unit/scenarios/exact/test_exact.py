@@ -204,20 +204,15 @@ def test_the_gamma_function_is_that_of_its_known_values() -> None:
 # --- the transform ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n", [1, 2, 4, 8, 32, 64])
-def test_a_transform_is_the_sum_that_it_stands_for(n: int) -> None:
+@pytest.mark.parametrize("n", [1, 2, 4, 8, 32, 64, 2**13])
+def test_a_transform_is_that_of_numpy(n: int) -> None:
     re, im = np.random.default_rng(n).random((2, n))
-    turns = np.outer(np.arange(n), np.arange(n)) / n
-    matrix = np.exp(-2j * np.pi * turns)
     found = fourier(re, im)
-    assert found[0] + 1j * found[1] == pytest.approx(matrix @ (re + 1j * im), abs=1e-12)
-
-
-def test_a_long_transform_is_that_of_numpy_and_a_length_that_is_no_power_of_two_is_refused() -> None:
-    re, im = np.random.default_rng(1).random((2, 2**13))
-    found = fourier(re, im)
-    # rounding grows like ε·√(n)·log2(n) of numbers of 1: 2e-16 · 91 · 13
+    # rounding grows like ε·√(n)·log2(n) of numbers of 1, at most 2e-16 · 91 · 13
     assert np.abs(found[0] + 1j * found[1] - np.fft.fft(re + 1j * im)).max() < 2.4e-13
+
+
+def test_a_length_that_is_no_power_of_two_is_refused() -> None:
     for length in (0, 3, 12):
         with pytest.raises(ValueError, match="a power of two of numbers"):
             fourier(np.zeros(length), np.zeros(length))
@@ -236,10 +231,8 @@ def test_the_stationary_law_of_a_chain_is_the_one_that_it_keeps() -> None:
         assert shares @ jumps == pytest.approx(shares, rel=1e-12)
 
 
-def test_states_that_are_left_for_ever_have_no_share_and_two_closed_classes_are_refused() -> None:
+def test_states_that_are_left_for_ever_have_no_share() -> None:
     assert stationary_shares([[0, 0.5, 0.5], [0, 0, 1.0], [0, 1.0, 0]]) == [0.0, 1.0, 1.0]
     assert stationary_shares([[0, 1.0], [1.0, 0]]) == [1.0, 1.0]
-    with pytest.raises(ValueError, match="some states cannot reach each other"):
-        stationary_shares([[0, 1.0, 0, 0], [1.0, 0, 0, 0], [0, 0, 0, 1.0], [0, 0, 1.0, 0]])
     # a weight as small as this counts: no rank has to be told from rounding
     assert stationary_shares([[0, 1.0], [2.0**-100, 0]]) == [1.0, 2.0**100]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -18,56 +19,56 @@ from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.closed import ClosedPlan, Step, deal_closed, request_id
 from squall.scenarios.plan.drafting import is_closed, plan_closed, plan_scenario
-from squall.scenarios.plan.plan import PhaseSpan
+from squall.scenarios.plan.plan import PhaseSpan, kinds_of
+from squall.scenarios.strict_yaml import parse_yaml
 
 S = 1_000_000_000
 MS = 1_000_000
-THINK = {"kind": "exponential", "mean": "40ms"}
+SCENARIO = """
+name: test
+seed: 0
+model: {name: head}
+clients: {rows: {kind: uniform, low: 1, high: 9}}
+phases:
+- {name: warm, kind: warmup, duration: 2s, arrivals: {kind: closed, users: 4, ramp: 1s}}
+- name: main
+  kind: measure
+  duration: 2s
+  arrivals: {kind: closed, users: 10, think: {kind: exponential, mean: 40ms}, ramp: 500ms}
+- name: again
+  kind: measure
+  duration: 2s
+  arrivals: {kind: closed, users: 10, think: {kind: exponential, mean: 40ms}}
+- {name: drain, kind: drain, duration: 1s}
+"""
 
 
-def mapping(**clients: Any) -> dict[str, Any]:
-    def phase(name: str, kind: str, **arrivals: Any) -> dict[str, Any]:
-        return {"name": name, "kind": kind, "duration": "2s", "arrivals": {"kind": "closed", **arrivals}}
-
-    rows = {"kind": "uniform", "low": 1, "high": 9}
-    return {
-        "name": "test",
-        "seed": 0,
-        "model": {"name": "head"},
-        "clients": {"rows": rows, **clients},
-        "phases": [
-            phase("warm", "warmup", users=4, ramp="1s"),
-            phase("main", "measure", users=10, think=THINK, ramp="500ms"),
-            phase("again", "measure", users=10, think=THINK),
-            {"name": "drain", "kind": "drain", "duration": "1s"},
-        ],
-    }
+def scenario(main: Mapping[str, Any] | None = None, **clients: Any) -> Scenario:
+    """`SCENARIO` with other arrivals in `main`, and other keys of its clients."""
+    mapping: Any = parse_yaml(SCENARIO, "test")
+    mapping["clients"] |= clients
+    mapping["phases"][1]["arrivals"] |= main or {}
+    return scenario_from_mapping(mapping, "test")
 
 
-def scenario(**clients: Any) -> Scenario:
-    return scenario_from_mapping(mapping(**clients), "test")
+def kinds(plan: ClosedPlan) -> set[tuple[int, int]]:
+    """Every (rows, variant) that is prepared before the start."""
+    return set(zip(*(column.tolist() for column in kinds_of(plan.kind_codes())), strict=True))
 
 
 def first(plan: ClosedPlan, user: int, phase: int, n: int = 200) -> list[Step]:
     return list(islice(plan.steps(user, phase), n))
 
 
-def test_users_draw_of_all_payload_variants() -> None:
-    plan = plan_closed(scenario(payload_variants=1_000))
-    drawn = [step.variant for step in islice(plan.steps(0, 0), 640)]
-    assert 900 < max(drawn) < 1_000
-    assert plan.request_kinds() >= {(1, 0), (1, 999)}
+def column(name: str, plan: ClosedPlan, user: int = 5, phase: int = 1) -> list[int]:
+    return [getattr(step, name) for step in first(plan, user, phase)]
 
 
-def test_a_plan_has_the_users_of_its_largest_phase_and_the_spans_of_the_scenario() -> None:
+def test_a_plan_has_the_users_of_its_largest_phase_who_begin_evenly_over_the_ramp() -> None:
     plan = plan_closed(scenario())
     assert (plan.n_users, len(plan), plan.users.tolist()) == (10, 10, list(range(10)))
     assert plan.spans[1] == PhaseSpan("main", "measure", 2 * S, 4 * S)
     assert [phase and phase.n_users for phase in plan.phases] == [4, 10, 10, None]
-
-
-def test_users_begin_evenly_over_the_ramp_and_all_at_once_without_one() -> None:
-    plan = plan_closed(scenario())
     assert [plan.first_at_ns(user, 0) for user in range(5)] == [0, S // 4, S // 2, 3 * S // 4, None]
     assert [plan.first_at_ns(user, 1) for user in (0, 1, 9)] == [2 * S, 2 * S + 50 * MS, 2 * S + 450 * MS]
     assert {plan.first_at_ns(user, 2) for user in range(10)} == {4 * S}
@@ -83,6 +84,7 @@ def test_the_parts_are_the_plan_and_each_user_does_the_same_in_any_of_them(n_wor
     for worker, part in enumerate(parts):
         assert set((part.users % n_workers).tolist()) <= {worker}
         assert (np.diff(part.users) > 0).all()
+        assert len(part.sha256()) == 64  # also of one without users
         assert replace(part, users=plan.users).sha256() == plan.sha256()
         for user in part.users.tolist()[:2]:
             assert first(part, user, 1, 70) == first(plan, user, 1, 70)
@@ -100,81 +102,57 @@ def test_ids_are_unique_and_tell_user_and_index(n_users: int, sent: set[tuple[in
     assert all((number % n_users, number // n_users) == pair for number, pair in ids.items())
 
 
-def test_nobody_thinks_before_the_first_request_of_a_phase() -> None:
+def test_think_times_have_their_mean_and_nobody_thinks_before_the_first_request() -> None:
     plan = plan_closed(scenario())
-    for phase in (1, 2):
-        steps = first(plan, 3, phase)
-        assert steps[0].think_ns == 0
-        assert min(step.think_ns for step in steps[1:]) > 0
     assert {step.think_ns for step in first(plan, 3, 0)} == {0}
-
-
-def test_think_times_have_their_mean_over_users_and_steps() -> None:
-    plan = plan_closed(scenario())
-    thinks = [step.think_ns for user in plan.users.tolist() for step in first(plan, user, 1, 2_001)[1:]]
+    steps = [first(plan, user, 1, 2_001) for user in plan.users.tolist()]
+    assert {own[0].think_ns for own in (*steps, first(plan, 3, 2))} == {0}
+    thinks = [step.think_ns for own in steps for step in own[1:]]
+    assert min(thinks) > 0
     # Exponential: standard deviation = mean, so the standard error of n = 20,000 is 40 ms / sqrt(n) = 0.28 ms.
     assert abs(np.mean(thinks) - 40 * MS) < 4 * 40 * MS / math.sqrt(len(thinks))
 
 
-def test_rows_and_variants_are_those_that_can_be_and_all_of_them_occur() -> None:
-    plan = plan_closed(scenario())
-    kinds = plan.request_kinds()
-    assert kinds == {(rows, variant) for rows in range(1, 10) for variant in range(4)}
-    assert {(step.rows, step.variant) for step in first(plan, 0, 1, 2_000)} == kinds
-
-
 @pytest.mark.parametrize(
-    ("rows", "possible"),
+    ("rows", "possible", "n_variants"),
     [
-        ({"kind": "constant", "value": 3}, [3]),
-        ({"kind": "uniform", "low": 2, "high": 4}, [2, 3, 4]),
-        ({"kind": "lognormal", "mean": 2, "cv": 1, "max": 3}, [1, 2, 3]),
-        ({"kind": "pareto", "alpha": 1, "min": 2, "max": 3}, [2, 3]),
+        ({"kind": "uniform", "low": 1, "high": 9}, range(1, 10), 4),
+        ({"kind": "constant", "value": 3}, [3], 300),
+        ({"kind": "uniform", "low": 2, "high": 4}, [2, 3, 4], 1),
+        ({"kind": "lognormal", "mean": 2, "cv": 1, "max": 3}, [1, 2, 3], 1),
+        ({"kind": "pareto", "alpha": 1, "min": 2, "max": 3}, [2, 3], 1),
     ],
 )
-def test_every_law_of_rows_has_a_bounded_support(rows: dict[str, Any], possible: list[int]) -> None:
-    plan = plan_closed(scenario(rows=rows, payload_variants=1))
-    assert plan.request_kinds() == {(value, 0) for value in possible}
-    assert {step.rows for step in first(plan, 0, 1, 300)} == set(possible)
+def test_rows_and_variants_are_those_that_can_be_and_all_of_them_occur(
+    rows: dict[str, Any], possible: list[int], n_variants: int
+) -> None:
+    plan = plan_closed(scenario(rows=rows, payload_variants=n_variants))
+    expected = {(value, variant) for value in possible for variant in range(n_variants)}
+    assert kinds(plan) == expected
+    assert {(step.rows, step.variant) for step in first(plan, 0, 1, 4_000)} == expected
 
 
-def test_users_phases_and_seeds_have_streams_of_their_own() -> None:
-    plan, other = plan_closed(scenario()), plan_closed(scenario(), 1)
-    streams = [first(plan, 0, 1), first(plan, 1, 1), first(plan, 0, 2), first(other, 0, 1)]
-    for column in ("think_ns", "rows", "variant"):
-        assert len({tuple(getattr(step, column) for step in steps) for steps in streams}) == 4
-
-
-def test_a_change_to_one_stream_moves_no_other() -> None:
-    plan, other = plan_closed(scenario()), plan_closed(scenario(rows={"kind": "constant", "value": 2}))
-    for column in ("think_ns", "variant"):
-        assert [getattr(s, column) for s in first(plan, 5, 1)] == [
-            getattr(s, column) for s in first(other, 5, 1)
-        ]
-    more = mapping()
-    more["phases"][1]["arrivals"]["users"] = 50
-    assert first(plan_closed(scenario_from_mapping(more, "test")), 5, 1) == first(plan, 5, 1)
+def test_users_phases_and_seeds_have_streams_of_their_own_and_a_change_to_one_moves_no_other() -> None:
+    plan, other_seed = plan_closed(scenario()), plan_closed(scenario(), 1)
+    other_rows = plan_closed(scenario(rows={"kind": "constant", "value": 2}))
+    for name in ("think_ns", "rows", "variant"):
+        own = [column(name, plan, *place) for place in ((0, 1), (1, 1), (0, 2))]
+        assert len({*map(tuple, own), tuple(column(name, other_seed, 0, 1))}) == 4
+        assert (column(name, plan) == column(name, other_rows)) == (name != "rows")
+    assert first(plan_closed(scenario({"users": 50})), 5, 1) == first(plan, 5, 1)
 
 
 def test_the_digest_sees_users_phases_think_rows_variants_and_seed() -> None:
     plan = plan_closed(scenario())
-    longer = mapping()
-    longer["phases"][1]["arrivals"]["think"] = {"kind": "exponential", "mean": "41ms"}
     others = [
         plan_closed(scenario(), 1),
         plan_closed(scenario(payload_variants=5)),
         plan_closed(scenario(rows={"kind": "constant", "value": 2})),
-        plan_closed(scenario_from_mapping(longer, "test")),
+        plan_closed(scenario({"think": {"kind": "exponential", "mean": "41ms"}})),
         *deal_closed(plan, 2),
     ]
     assert len({plan.sha256(), *(other.sha256() for other in others)}) == 7
     assert plan_closed(scenario()).sha256() == plan.sha256()
-
-
-def test_more_workers_than_users_leave_some_without_users() -> None:
-    parts = deal_closed(plan_closed(scenario()), 12)
-    assert [len(part) for part in parts[-3:]] == [1, 0, 0]
-    assert len(parts[-1].sha256()) == 64
 
 
 def test_a_user_that_a_phase_does_not_have_does_nothing_there() -> None:
@@ -186,15 +164,18 @@ def test_a_user_that_a_phase_does_not_have_does_nothing_there() -> None:
         deal_closed(plan, 0)
 
 
-def open_mapping() -> dict[str, Any]:
-    changed = mapping()
-    for phase in changed["phases"][:-1]:
-        phase["arrivals"] = {"kind": "poisson", "rate": "5/s"}
-    return changed
-
-
 def test_a_scenario_is_closed_or_open_and_each_plan_refuses_the_other() -> None:
-    opened = scenario_from_mapping(open_mapping(), "test")
+    mapping: Any = parse_yaml(SCENARIO, "test")
+    mapping["phases"][1]["arrivals"] = poisson = {"kind": "poisson", "rate": "5/s"}
+    with pytest.raises(ScenarioError) as caught:
+        scenario_from_mapping(mapping, "s.yaml")
+    assert str(caught.value) == (
+        "s.yaml: phases: 'warm' is closed-loop and 'main' is not, use one or the other: service times of a"
+        " closed loop are never mixed with response times"
+    )
+    for phase in mapping["phases"][:-1]:
+        phase["arrivals"] = poisson
+    opened = scenario_from_mapping(mapping, "test")
     assert is_closed(scenario())
     assert not is_closed(opened)
     with pytest.raises(ValueError, match="'test' is open-loop"):
@@ -203,44 +184,22 @@ def test_a_scenario_is_closed_or_open_and_each_plan_refuses_the_other() -> None:
         plan_scenario(scenario())
 
 
-def test_open_and_closed_phases_are_never_mixed() -> None:
-    mixed = mapping()
-    mixed["phases"][1]["arrivals"] = {"kind": "poisson", "rate": "5/s"}
-    with pytest.raises(ScenarioError, match="never mixed with response times") as caught:
-        scenario_from_mapping(mixed, "s.yaml")
-    assert str(caught.value) == (
-        "s.yaml: phases: 'warm' is closed-loop and 'main' is not, use one or the other: service times of a"
-        " closed loop are never mixed with response times"
-    )
-
-
 @pytest.mark.parametrize(
     ("arrivals", "problem"),
     [
-        ({"users": 0}, "phases[1].arrivals.users: 0 must be at least 1"),
-        ({"users": 1_000_001}, "phases[1].arrivals.users: 1000001 must be at most 1000000"),
-        ({"users": 3, "ramp": "3s"}, "phases[1]: the ramp of 3s is longer than the phase of 2s"),
-        ({"users": 3, "rate": "5/s"}, "phases[1].arrivals.rate: unknown key, allowed are kind, ramp, think, users"),
-        (
-            {"users": 3, "think": {"kind": "exponential", "mean": "0s"}},
-            "phases[1].arrivals.think.mean: '0s' must be above 0",
-        ),
-        (
-            {"users": 3, "think": {"kind": "lognormal", "mean": "1s"}},
-            "phases[1].arrivals.think.cv: missing, it must be given",
-        ),
-        (
-            {"users": 3, "think": {"kind": "normal"}},
-            "phases[1].arrivals.think: kind 'normal' is unknown, did you mean 'lognormal'?",
-        ),
+        ("users: 0", ".arrivals.users: 0 must be at least 1"),
+        ("users: 1000001", ".arrivals.users: 1000001 must be at most 1000000"),
+        ("ramp: 3s", ": the ramp of 3s is longer than the phase of 2s"),
+        ("rate: 5/s", ".arrivals.rate: unknown key, allowed are kind, ramp, think, users"),
+        ("think: {kind: exponential, mean: 0s}", ".arrivals.think.mean: '0s' must be above 0"),
+        ("think: {kind: lognormal, mean: 1s}", ".arrivals.think.cv: missing, it must be given"),
+        ("think: {kind: normal}", ".arrivals.think: kind 'normal' is unknown, did you mean 'lognormal'?"),
     ],
-)  # fmt: skip
-def test_a_fault_of_a_closed_phase_is_one_line_with_its_place(arrivals: dict[str, Any], problem: str) -> None:
-    wrong = mapping()
-    wrong["phases"][1]["arrivals"] = {"kind": "closed", **arrivals}
+)
+def test_a_fault_of_a_closed_phase_is_one_line_with_its_place(arrivals: str, problem: str) -> None:
     with pytest.raises(ScenarioError) as caught:
-        scenario_from_mapping(wrong, "s.yaml")
-    assert str(caught.value) == f"s.yaml: {problem}"
+        scenario(parse_yaml(arrivals, "test"))
+    assert str(caught.value) == f"test: phases[1]{problem}"
 
 
 def test_the_resolved_mapping_of_a_closed_scenario_loads_back_to_an_equal_one() -> None:
@@ -254,11 +213,11 @@ def test_the_resolved_mapping_of_a_closed_scenario_loads_back_to_an_equal_one() 
 def test_a_phase_may_have_rows_of_its_own_and_a_file_is_read_once_for_the_plan(tmp_path: Path) -> None:
     file = tmp_path / "trace.csv"
     file.write_text("timestamp_s,tokens\n0,100\n1,350\n2,350\n")
-    changed = mapping()
+    mapping: Any = parse_yaml(SCENARIO, "test")
     sizes = {"kind": "empirical", "file": str(file), "size": "tokens", "per_row": 100, "max": 8}
-    changed["phases"][1]["rows"] = sizes
-    plan = plan_closed(scenario_from_mapping(changed, "test"))
+    mapping["phases"][1]["rows"] = sizes
+    plan = plan_closed(scenario_from_mapping(mapping, "test"))
     file.unlink()  # a worker has no such file
-    assert {step.rows for step in first(plan, 3, 1)} == {1, 4}
-    assert {step.rows for step in first(plan, 3, 2)} == set(range(1, 10))
-    assert {rows for rows, _ in plan.request_kinds()} == set(range(1, 10))
+    assert set(column("rows", plan)) == {1, 4}
+    assert set(column("rows", plan, phase=2)) == set(range(1, 10))
+    assert {rows for rows, _ in kinds(plan)} == set(range(1, 10))

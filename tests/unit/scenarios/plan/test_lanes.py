@@ -7,54 +7,35 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from squall.scenarios.config.clients.routing import CHOSEN_AT_SEND, RoutingConfig, RoutingKind
-from squall.scenarios.config.loader import scenario_from_mapping
-from squall.scenarios.config.scenario import Scenario
+from squall.scenarios.config.client import CHOSEN_AT_SEND, RoutingConfig, RoutingKind
 from squall.scenarios.errors import ScenarioError
-from squall.scenarios.plan.drafting import plan_scenario
 from squall.scenarios.plan.plan import Plan, deal
 from squall.scenarios.plan.route import route
 from tests.merged_plans import merge
-from tests.unit.scenarios.config.test_client_options import scenario_of
+from tests.unit.scenarios.plan.test_plan import planned
 
 N_LANES = 10
 KINDS = [one for one in get_args(RoutingKind) if one not in (*CHOSEN_AT_SEND, "mirror", "trace")]
 
 
-def plan_of(**sequences: Any) -> Plan:
-    return plan_scenario(busy({"sequences": {"length": 3, **sequences}}))
-
-
-def busy(clients: dict[str, Any]) -> Scenario:
-    """About 500 arrivals."""
-    scenario = scenario_of(clients).to_mapping()
-    scenario["phases"][0]["arrivals"]["rate"] = "500/s"
-    return scenario_from_mapping(scenario, "test")
-
-
-def lanes_of(part: Plan) -> set[int]:
-    return set((part.seq % N_LANES).tolist())
-
-
-def test_the_schedule_is_the_one_without_sequences() -> None:
-    plan = plan_of(concurrent=N_LANES)
-    assert plan.sha256() == plan_scenario(busy({})).sha256()
-    assert len(plan) > 20 * N_LANES
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return planned(sequences={"length": 3, "concurrent": N_LANES})
 
 
 @pytest.mark.parametrize("n_workers", [1, 2, 3, 7, 10])
-def test_a_worker_has_whole_lanes(n_workers: int) -> None:
-    plan = plan_of(concurrent=N_LANES)
+def test_a_worker_has_whole_lanes_of_the_schedule_without_sequences(plan: Plan, n_workers: int) -> None:
+    assert plan.sha256() == planned().sha256()
+    assert len(plan) > 20 * N_LANES
     parts = list(deal(plan, n_workers))
-    lanes = [lanes_of(part) for part in parts]
+    lanes = [set((part.seq % N_LANES).tolist()) for part in parts]
     assert all(lanes)
     assert sorted(one for of in lanes for one in of) == list(range(N_LANES))
     assert merge(parts).sha256() == plan.sha256()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_server_has_whole_lanes(kind: RoutingKind) -> None:
-    plan = plan_of(concurrent=N_LANES)
+def test_a_server_has_whole_lanes(plan: Plan, kind: RoutingKind) -> None:
     target = route(plan, RoutingConfig(kind=kind), [1.0, 1.0], 5).target
     assert target is not None
     of_lane = [set(target[plan.seq % N_LANES == lane].tolist()) for lane in range(N_LANES)]
@@ -85,6 +66,6 @@ def test_a_server_has_whole_lanes(kind: RoutingKind) -> None:
 )  # fmt: skip
 def test_what_sequences_cannot_have_is_one_line(clients: dict[str, Any], text: str) -> None:
     with pytest.raises(ScenarioError) as caught:
-        scenario_of({"sequences": {"length": 3}, **clients})
+        planned(**{"sequences": {"length": 3}, **clients})
     assert text in str(caught.value)
     assert "\n" not in str(caught.value)

@@ -11,11 +11,9 @@ from pydantic import TypeAdapter
 
 from squall.scenarios.arrivals.kinds import OpenArrivals, OpenPart
 from squall.scenarios.arrivals.process import MOST_DRAWN
-from squall.scenarios.config.clients.rows import EmpiricalRows, ParetoRows
 from squall.scenarios.config.loader import load_scenario, scenario_from_mapping
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.drafting import plan_scenario
-from squall.scenarios.plan.mix import draw_rows
 from squall.scenarios.strict_yaml import parse_yaml
 
 S = 1_000_000_000
@@ -28,14 +26,15 @@ def section(text: str) -> dict[str, Any]:
 
 
 POISSON = section("{kind: poisson, rate: 10/s}")
+TOO_SHORT = "pieces of the curve are too short"
 
 
 def scenario(arrivals: Any, duration: str = "10s") -> dict[str, Any]:
-    phases = [
-        {"name": "m", "kind": "measure", "duration": duration, "arrivals": arrivals},
-        section("{name: d, kind: drain, duration: 1s}"),
-    ]
-    return {"name": "x", "seed": 1, "model": {"name": "m"}, "phases": phases}
+    mapping = section(
+        "{name: x, seed: 1, model: {name: m}, phases: [{name: m, kind: measure}, {name: d, kind: drain, duration: 1s}]}"
+    )
+    mapping["phases"][0] |= {"duration": duration, "arrivals": arrivals}
+    return mapping
 
 
 def planned(arrivals: Any, duration: str = "10s") -> int:
@@ -79,20 +78,6 @@ def test_parts_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
         parts.draw(np.random.default_rng(0), 10 * S)
 
 
-@pytest.mark.parametrize(
-    "keys",
-    [
-        section("{curve: [1, 2], bin: 1ns}"),
-        section("{preset: nasa-web, bin: 1ns}"),
-        section("{shape: {kind: pulses, factor: 4, width: 1ns, period: 2ns}}"),
-        section("{shape: {kind: diurnal, peak: 2, period: 1us}}"),
-    ],
-)
-def test_a_curve_of_billions_of_pieces_is_refused(keys: dict[str, Any]) -> None:
-    with pytest.raises(ScenarioError, match=r"phases\.m\.arrivals: pieces of the curve are too short"):
-        planned(envelope(**keys))
-
-
 def test_a_looped_trace_and_the_shape_of_one_are_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,66 +112,76 @@ def test_a_part_of_a_concatenation_counts_for_its_own_time() -> None:
 @pytest.mark.parametrize(
     ("arrivals", "problem"),
     [
+        ("{kind: hawkes, rate: 5/s, n: 0.5, beta: 1e-10/s}", "beta >= 1e-09 per expected arrival"),
+        ("{kind: envelope, rate: 10/s, shape: {kind: ramp, from: 0, to: 0}}", "0 over the whole horizon"),
         (
-            section("{kind: hawkes, rate: 5/s, n: 0.5, beta: 1e-10/s}"),
-            "beta >= 1e-09 per expected arrival",
-        ),
-        (envelope(shape=section("{kind: ramp, from: 0, to: 0}")), "0 over the whole horizon"),
-        (
-            envelope(shape=section("{kind: step, at: 70s, factor: 3}")),
+            "{kind: envelope, rate: 10/s, shape: {kind: step, at: 70s, factor: 3}}",
             r"shape\.at: 70s lies behind the phase",
         ),
         (
-            envelope(shape=section("{kind: spike, at: 70s, width: 5s, factor: 3}")),
+            "{kind: envelope, rate: 10/s, shape: {kind: spike, at: 70s, width: 5s, factor: 3}}",
             r"shape\.at: 70s lies behind the phase",
         ),
+        ("{kind: envelope, rate: 10/s, curve: [1, 2], bin: 1ns}", TOO_SHORT),
+        ("{kind: envelope, rate: 10/s, preset: nasa-web, bin: 1ns}", TOO_SHORT),
         (
-            section("{kind: fgn, rate: 5/s, hurst: 0.9, sigma: 1, bin: 1ns}"),
+            "{kind: envelope, rate: 10/s, shape: {kind: pulses, factor: 4, width: 1ns, period: 2ns}}",
+            TOO_SHORT,
+        ),
+        ("{kind: envelope, rate: 10/s, shape: {kind: diurnal, peak: 2, period: 1us}}", TOO_SHORT),
+        (
+            "{kind: fgn, rate: 5/s, hurst: 0.9, sigma: 1, bin: 1ns}",
             "bins of a log-gaussian rate are too short",
         ),
-        (section("{kind: b-model, rate: 5/s, bias: 0.6, bin: 1ns}"), "pieces of a b-model are too short"),
+        ("{kind: b-model, rate: 5/s, bias: 0.6, bin: 1ns}", "pieces of a b-model are too short"),
         (
-            section("{kind: mmpp, rate: 5/s, peak: 2, base: 0.5, tau: 1ns}"),
+            "{kind: mmpp, rate: 5/s, peak: 2, base: 0.5, tau: 1ns}",
             "time constants of an mmpp are too short",
         ),
         (
-            section(
-                "{kind: on-off, rate: 5/s, on: {kind: exponential, mean: 1ns}, off: {kind: exponential, "
-                "mean: 1ns}}"
-            ),
+            "{kind: on-off, rate: 5/s, on: {kind: exponential, mean: 1ns}, off: {kind: exponential, mean: 1ns}}",
             "sojourns of on-off are too short",
         ),
     ],
 )
-def test_what_only_the_phase_shows_to_be_wrong_is_refused(arrivals: dict[str, Any], problem: str) -> None:
+def test_what_only_the_phase_shows_to_be_wrong_is_refused(arrivals: str, problem: str) -> None:
     with pytest.raises(ScenarioError, match=rf"^phases\.m\.arrivals: .*{problem}"):
-        planned(arrivals, "60s")
+        planned(section(arrivals), "60s")
 
 
-def test_the_last_bin_of_a_traces_shape_counts_as_if_it_were_whole(tmp_path: Path) -> None:
-    """A constant trace under a phase of one and a half bins has a constant rate."""
+@pytest.mark.parametrize(
+    ("arrivals", "counts"),
+    [
+        # the last bin of a trace's shape counts as if it were whole: a constant trace has a constant rate
+        ("{kind: envelope, rate: 10/s, shape: {kind: trace, file: FILE, bin: 60s}}", [10, 600, 610, 900]),
+        # parts are drawn over their own stretch and the last goes on: from 0 to 4/s over 20 s, again over the 70 s left
+        (
+            "{kind: concatenate, parts: [{duration: 20s, arrivals: RAMP}, {duration: 1s, arrivals: RAMP}]}",
+            [0.1, 40 + 40**2 * 4 / 70 / 2, 40 + 41**2 * 4 / 70 / 2, 180],
+        ),
+        # a part past the phase is not reached
+        (
+            "{kind: concatenate, parts: [{duration: 40s, arrivals: SLOW}, {duration: 60s, arrivals: SLOW},"
+            " {duration: 9s, arrivals: {kind: poisson, rate: 1000/s}}]}",
+            [2, 120, 122, 180],
+        ),
+    ],
+)
+def test_arrivals_expected_after_1_60_61_and_90_s_of_90(
+    tmp_path: Path, arrivals: str, counts: list[float]
+) -> None:
     file = tmp_path / "even.csv"
     file.write_text("timestamp_ms\n" + "\n".join(str(ms) for ms in range(0, 120_000, 100)))
-    process = config_of(envelope(shape={"kind": "trace", "file": str(file), "bin": "60s"}))
-    counts = [process.expected_count(second * S, 90 * S) for second in (1, 60, 61, 90)]
-    assert counts == pytest.approx([10, 600, 610, 900])
-
-
-def test_parts_are_drawn_over_their_own_stretch_and_the_last_goes_on() -> None:
-    ramp = section("{kind: envelope, rate: 2/s, shape: {kind: ramp, from: 0, to: 1}}")
-    stretches = [{"duration": "20s", "arrivals": ramp}, {"duration": "1s", "arrivals": ramp}]
-    process = config_of({"kind": "concatenate", "parts": stretches})
-    # from 0 to 4/s over 20 s, and again over the 40 s that are left
-    counts = [process.expected_count(second * S, 60 * S) for second in (10, 20, 40, 60)]
-    assert counts == pytest.approx([10.0, 40.0, 60.0, 120.0])
-
-
-def test_a_part_past_the_phase_is_not_reached() -> None:
-    slow, fast = ({"kind": "poisson", "rate": f"{rate}/s"} for rate in (2, 1_000))
-    parts = [{"duration": "40s", "arrivals": arrivals} for arrivals in (slow, slow, fast)]
-    process = config_of({"kind": "concatenate", "parts": parts})
-    assert process.expected_count(60 * S, 60 * S) == pytest.approx(120.0)
-    assert process.draw(np.random.default_rng(0), 60 * S).size < 300
+    for name, text in {
+        "FILE": str(file),
+        "RAMP": "{kind: envelope, rate: 2/s, shape: {kind: ramp, from: 0, to: 1}}",
+        "SLOW": "{kind: poisson, rate: 2/s}",
+    }.items():
+        arrivals = arrivals.replace(name, text)
+    process = config_of(section(arrivals))
+    assert [process.expected_count(second * S, 90 * S) for second in (1, 60, 61, 90)] == pytest.approx(counts)
+    drawn = process.draw(np.random.default_rng(0), 90 * S)
+    assert drawn.size == pytest.approx(counts[-1], abs=6 * counts[-1] ** 0.5)
 
 
 @pytest.mark.parametrize(
@@ -228,20 +223,6 @@ def test_a_file_that_is_nested_too_deep_or_too_wide_is_refused(tmp_path: Path) -
     (tmp_path / "wide.yaml").write_text("\n".join(lines))
     with pytest.raises(ScenarioError, match="more than 1,000,000 values"):
         load_scenario(tmp_path / "wide.yaml")
-
-
-def test_the_bounded_pareto_law_of_a_tiny_index_is_log_uniform() -> None:
-    """P(rows = 1) = ln 2 / ln 33 = 0.198 at alpha -> 0; 6 standard errors are 6 √(.198 · .802/100,000) = 0.0076."""
-    rows = draw_rows(ParetoRows(kind="pareto", alpha=1e-300, max=32), np.random.default_rng(1), 100_000)
-    assert (rows == 1).mean() == pytest.approx(np.log(2) / np.log(33), abs=0.0076)
-    assert rows.max() == 32
-
-
-def test_weights_whose_sum_is_beyond_float64_still_count_against_each_other() -> None:
-    law = EmpiricalRows(kind="empirical", values=(1, 2), weights=(1e308, 1e308))
-    rows = draw_rows(law, np.random.default_rng(1), 10_000)
-    # half of each: 6 standard errors are 6 · 0.5/√10,000 = 0.03
-    assert (rows == 1).mean() == pytest.approx(0.5, abs=0.03)
 
 
 def test_a_batch_of_billions_of_rows_is_a_mistyped_number() -> None:

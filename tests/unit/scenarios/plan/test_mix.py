@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from squall.scenarios.config.clients.rows import (
+from squall.scenarios.config.rows import (
     ConstantRows,
     EmpiricalRows,
     LognormalRows,
@@ -26,6 +26,7 @@ from squall.scenarios.config.clients.rows import (
     possible_rows,
 )
 from squall.scenarios.errors import ScenarioError
+from squall.scenarios.fields import Section
 from squall.scenarios.plan.mix import draw_rows, settled, trace_rows
 from tests.point_checks import is_correlated, misses_mean, misses_shares, misses_tail
 
@@ -76,6 +77,11 @@ LAWS: dict[str, tuple[RowsConfig, RowsConfig, NDArray[np.float64]]] = {
         ParetoRows(kind="pareto", alpha=1.35, min=2, max=64),
         pareto_shares(1.3, 2, 64),
     ),
+    "pareto of a tiny index, log-uniform": (
+        ParetoRows(kind="pareto", alpha=1e-300, max=32),
+        ParetoRows(kind="pareto", alpha=0.05, max=32),
+        np.array([0.0, *np.diff(np.log(np.arange(1, 34)))]) / np.log(33),
+    ),
     "zipf": (
         ZipfRows(kind="zipf", exponent=1.1, max=50),
         ZipfRows(kind="zipf", exponent=1.13, max=50),
@@ -96,6 +102,11 @@ LAWS: dict[str, tuple[RowsConfig, RowsConfig, NDArray[np.float64]]] = {
         EmpiricalRows(kind="empirical", values=(7, 2, 4), weights=(1.0, 0.0, 3.2)),
         np.array([0, 0, 0, 0, 0.75, 0, 0, 0.25]),
     ),
+    "weights whose sum is beyond float64": (
+        EmpiricalRows(kind="empirical", values=(1, 2), weights=(1e308, 1e308)),
+        EmpiricalRows(kind="empirical", values=(1, 2), weights=(1e308, 1.1e308)),
+        np.array([0, 0.5, 0.5]),
+    ),
 }
 
 
@@ -105,17 +116,12 @@ def is_refused(config: RowsConfig, shares: NDArray[np.float64]) -> bool:
 
 
 @pytest.mark.parametrize("name", LAWS)
-def test_rows_are_of_their_law(name: str) -> None:
-    config, _, shares = LAWS[name]
+def test_rows_are_of_their_law_and_not_of_the_one_next_to_it(name: str) -> None:
+    config, other, shares = LAWS[name]
     assert shares.sum() == pytest.approx(1)
     assert not is_refused(config, shares)
-    assert not is_correlated(draw(config) + np.random.default_rng(8).random(N))  # ties broken at random
-
-
-@pytest.mark.parametrize("name", LAWS)
-def test_rows_of_the_law_next_to_it_are_refused(name: str) -> None:
-    _, other, shares = LAWS[name]
     assert is_refused(other, shares)
+    assert not is_correlated(draw(config) + np.random.default_rng(8).random(N))  # ties broken at random
 
 
 @pytest.mark.parametrize("config", [law for law, _, _ in LAWS.values()] + [ConstantRows(value=3)])
@@ -128,10 +134,9 @@ def test_rows_are_int32_within_what_is_possible(config: RowsConfig) -> None:
     assert rows.max() == max_rows(config)
     assert draw(config, 0).size == 0
     assert np.array_equal(rows, draw(config))
-
-
-def test_constant_rows_are_all_the_same() -> None:
-    assert np.unique(draw(ConstantRows(value=3))).tolist() == [3]
+    rng = np.random.default_rng(7)
+    first, next_ones = draw_rows(config, rng, 64), draw_rows(config, rng, 64)
+    assert np.array_equal(first, next_ones) == isinstance(config, ConstantRows)
 
 
 def test_a_lognormal_has_the_mean_and_the_cv_asked_for() -> None:
@@ -175,6 +180,8 @@ def test_rows_follow_the_sizes_of_a_trace_rounded_up_and_held_within_1_and_max()
     assert rows.tolist() == [1, 1, 1, 1, 2, 3, 3, 10, 12]
     assert rows.dtype == np.int32
     assert possible_rows(config) == range(1, 13)
+    with pytest.raises(ValueError, match="they are not drawn"):
+        draw(config)
 
 
 def test_rows_of_a_file_are_drawn_as_often_as_it_has_them(file: Path) -> None:
@@ -208,11 +215,6 @@ def test_a_file_without_those_sizes_is_refused_with_what_it_has(file: Path, tmp_
         draw(empirical(tmp_path / "none.csv"))
 
 
-def test_rows_of_a_trace_are_not_drawn() -> None:
-    with pytest.raises(ValueError, match="they are not drawn"):
-        draw(TraceRows(kind="trace", size="tokens", max=3))
-
-
 @given(st.lists(st.integers(-1, 2**40), max_size=50), st.floats(0.1, 1e6), st.integers(1, 1_000))
 @settings(max_examples=60)
 def test_rows_of_sizes_are_the_least_that_hold_them(sizes: list[int], per_row: float, most: int) -> None:
@@ -222,25 +224,18 @@ def test_rows_of_sizes_are_the_least_that_hold_them(sizes: list[int], per_row: f
 
 
 @pytest.mark.parametrize(
-    ("make", "problem"),
+    ("law", "keys", "problem"),
     [
-        (lambda: UniformRows(kind="uniform", low=3, high=2), "low 3 is above high 2"),
-        (lambda: ParetoRows(kind="pareto", alpha=1.0, min=3, max=2), "min 3 is above max 2"),
-        (lambda: EmpiricalRows(kind="empirical"), "needs exactly one of values and file"),
-        (
-            lambda: EmpiricalRows(kind="empirical", file="x"),
-            "rows from a file need size, the column, and max",
-        ),
-        (
-            lambda: EmpiricalRows(kind="empirical", values=(1,), weights=(1.0, 2.0)),
-            "weights need as many values",
-        ),
-        (
-            lambda: EmpiricalRows(kind="empirical", values=(1, 2), weights=(0.0, 0.0)),
-            "weights need one above 0",
-        ),
+        (UniformRows, {"low": 3, "high": 2}, "low 3 is above high 2"),
+        (ParetoRows, {"alpha": 1.0, "min": 3, "max": 2}, "min 3 is above max 2"),
+        (EmpiricalRows, {}, "needs exactly one of values and file"),
+        (EmpiricalRows, {"file": "x"}, "rows from a file need size, the column, and max"),
+        (EmpiricalRows, {"values": [1], "weights": [1, 2]}, "weights need as many values"),
+        (EmpiricalRows, {"values": [1, 2], "weights": [0, 0]}, "weights need one above 0"),
     ],
 )
-def test_a_law_of_rows_that_is_none_is_refused(make: Callable[[], RowsConfig], problem: str) -> None:
+def test_a_law_of_rows_that_is_none_is_refused(
+    law: type[Section], keys: dict[str, Any], problem: str
+) -> None:
     with pytest.raises(ValueError, match=problem):
-        make()
+        law.model_validate({"kind": law.__name__.removesuffix("Rows").lower(), **keys})

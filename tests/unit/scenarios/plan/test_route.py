@@ -17,20 +17,22 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from squall.scenarios.config.clients.check import ValueCheckConfig
-from squall.scenarios.config.clients.routing import RoutingConfig, RoutingKind
+from squall.scenarios.config.client import CHOSEN_AT_SEND, RoutingConfig, RoutingKind, ValueCheckConfig
 from squall.scenarios.config.loader import scenario_from_mapping
+from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.closed import ClosedPlan, deal_closed
 from squall.scenarios.plan.deal import DealRule, affinity_of
 from squall.scenarios.plan.drafting import plan_closed, plan_scenario
+from squall.scenarios.plan.growing import pieces
 from squall.scenarios.plan.plan import PhaseSpan, Plan, deal
 from squall.scenarios.plan.route import planned_by_server, route, route_closed
+from squall.scenarios.strict_yaml import parse_yaml
 from tests.merged_plans import is_in_file, merge
 
 PLANNED: tuple[RoutingKind, ...] = ("round-robin", "random", "weighted", "sticky", "trace", "mirror")
-AT_SEND: tuple[RoutingKind, ...] = ("least-in-flight", "two-choices")
 SCHEDULE = ("seq", "offset_ns", "phase", "rows", "variant")
 
 
@@ -56,35 +58,32 @@ def target_of(plan: Plan | ClosedPlan) -> list[int]:
     return [int(server) for server in plan.target]
 
 
-def test_every_kind_of_routing_is_planned_or_chosen_at_the_send() -> None:
-    assert {*PLANNED, *AT_SEND} == set(get_args(RoutingKind))
-
-
 @pytest.mark.parametrize("kind", get_args(RoutingKind))
-def test_for_one_server_the_plan_is_what_it_was(kind: RoutingKind) -> None:
+def test_for_one_server_and_where_a_worker_chooses_the_plan_is_what_it_was(kind: RoutingKind) -> None:
     plan = plan_of(50)
     assert routed(plan, kind, [3.0]) is plan
     assert planned_by_server(plan, 1) == [50]
-
-
-@pytest.mark.parametrize("kind", AT_SEND)
-def test_where_a_worker_chooses_the_plan_says_no_server(kind: RoutingKind) -> None:
-    plan = plan_of(50)
-    assert routed(plan, kind, [1.0, 1.0]) is plan
+    assert (routed(plan, kind, [1.0, 1.0]) is plan) == (kind in CHOSEN_AT_SEND)
     assert planned_by_server(plan, 2) is None
 
 
 @pytest.mark.parametrize("kind", PLANNED[:-1])
-def test_routing_moves_nothing_but_the_server(kind: RoutingKind) -> None:
+def test_routing_moves_nothing_but_the_server_and_is_the_same_in_files(
+    kind: RoutingKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan = plan_of(400, n_sessions=9)
     two = routed(plan, kind, [1.0, 2.0])
     assert all(getattr(two, name) is getattr(plan, name) for name in SCHEDULE)
     assert planned_by_server(two, 2) == np.bincount(target_of(two), minlength=2).tolist()
-    assert two.sha256() != plan.sha256()
-
-
-def test_in_turn_over_the_whole_schedule() -> None:
-    assert target_of(routed(plan_of(10), "round-robin", [1.0, 1.0, 1.0])) == [0, 1, 2] * 3 + [0]
+    assert two.n_bytes == 23 * 400
+    monkeypatch.setattr("squall.scenarios.plan.growing.MOST_ROWS_IN_MEMORY", 7)
+    monkeypatch.setattr("squall.scenarios.plan.route.pieces", lambda n_rows: pieces(n_rows, 60))
+    filed = routed(plan, kind, [1.0, 2.0])
+    assert filed.target is not None
+    assert is_in_file(filed.target)
+    assert filed.sha256() == two.sha256()
+    part = next(deal(filed, 3))
+    assert pickle.loads(pickle.dumps(part)).sha256() == part.sha256()
 
 
 def within(count: int, n: int, share: float) -> bool:
@@ -118,20 +117,14 @@ def test_equal_servers_have_equal_shares(kind: RoutingKind, n_servers: int) -> N
     assert chi2 < k + 6 * math.sqrt(2 * k) + 12
 
 
-@pytest.mark.parametrize("kind", ["random", "weighted", "sticky"])
-def test_another_seed_routes_otherwise_and_the_same_alike(kind: RoutingKind) -> None:
-    plan = plan_of(1_000)
-    digests = {routed(plan, kind, [1.0, 2.0], seed).sha256() for seed in (1, 2, 1)}
-    assert len(digests) == 2
-
-
-def test_the_digest_sees_kind_servers_and_weights() -> None:
+def test_the_digest_sees_kind_servers_weights_and_seed() -> None:
     plan = plan_of(1_000, n_sessions=50)
     plans = [plan, *(routed(plan, kind, [1.0, 2.0]) for kind in PLANNED)]
     plans += [routed(plan, "weighted", [1.0, 2.5]), routed(plan, "round-robin", [1.0] * 3)]
+    seeded: tuple[RoutingKind, ...] = ("random", "weighted", "sticky")
+    plans += [routed(plan, kind, [1.0, 2.0], 2) for kind in seeded]
+    plans.append(replace(plan, target=np.zeros(1_000, np.uint8)))
     assert len({one.sha256() for one in plans}) == len(plans)
-    everywhere_0 = replace(plan, target=np.zeros(1_000, np.uint8))
-    assert everywhere_0.sha256() != plan.sha256()
 
 
 def test_the_routing_of_a_seed_is_the_same_in_every_release() -> None:
@@ -164,6 +157,8 @@ def test_a_session_stays_with_one_server() -> None:
     assert plan.affinity is not None
     for session in np.unique(plan.affinity):
         assert len(set(target[plan.affinity == session].tolist())) == 1
+    with pytest.raises(ValueError, match="sticky routing needs the affinity"):
+        routed(replace(plan, affinity=None), "sticky", [1.0, 1.0])
 
 
 @pytest.mark.parametrize("weights", [[1.0] * 5, [1.0, 2.0, 4.0, 0.5, 1.5]])
@@ -181,12 +176,9 @@ def test_a_server_more_takes_its_share_of_the_sessions_and_moves_no_other(weight
     )
 
 
-def test_sticky_routing_needs_the_sessions_of_a_plan() -> None:
-    with pytest.raises(ValueError, match="sticky routing needs the affinity"):
-        routed(replace(plan_of(10), affinity=None), "sticky", [1.0, 1.0])
-
-
-def test_a_mirrored_plan_has_each_arrival_once_for_each_server() -> None:
+def test_a_mirrored_plan_has_each_arrival_once_for_each_server_also_in_pieces_and_files(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     plan = plan_of(500, n_sessions=9, rule="session")
     three = routed(plan, "mirror", [1.0] * 3)
     assert three.seq.tolist() == list(range(1_500))
@@ -197,22 +189,13 @@ def test_a_mirrored_plan_has_each_arrival_once_for_each_server() -> None:
             assert getattr(three, name)[mine].tolist() == getattr(plan, name).tolist()
     assert planned_by_server(three, 3) == [500] * 3
     assert three.spans == plan.spans
-
-
-def test_a_mirrored_plan_of_many_pieces_and_in_files_is_the_same(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    plan = plan_of(9_000)
-    whole = routed(plan, "mirror", [1.0, 1.0])
-    monkeypatch.setattr("squall.scenarios.plan.route._MIRRORED_ROWS", 4_096)
+    monkeypatch.setattr("squall.scenarios.plan.route._MIRRORED_ROWS", 128)
     monkeypatch.setattr("squall.scenarios.plan.growing.MOST_ROWS_IN_MEMORY", 7)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    filed = route(plan, RoutingConfig(kind="mirror"), [1.0, 1.0], 1)
-    assert all(is_in_file(getattr(filed, name)) for name in (*SCHEDULE, "target", "affinity"))
-    assert filed.sha256() == whole.sha256()
-    assert filed.affinity is not None
-    assert whole.affinity is not None
-    assert filed.affinity.tolist() == whole.affinity.tolist()
+    filed = routed(plan, "mirror", [1.0] * 3)
+    for name in (*SCHEDULE, "target", "affinity"):
+        assert is_in_file(getattr(filed, name))
+        assert getattr(filed, name).tobytes() == getattr(three, name).tobytes()
     assert not any(tmp_path.iterdir())
 
 
@@ -259,26 +242,12 @@ def test_the_union_of_the_parts_is_the_routed_plan_byte_for_byte(
     assert merged.sha256() == plan.sha256()
 
 
-def test_a_routed_plan_in_files_is_the_same_and_its_parts_travel(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = plan_of(300)
-    whole = routed(plan, "weighted", [1.0, 2.0])
-    monkeypatch.setattr("squall.scenarios.plan.growing.MOST_ROWS_IN_MEMORY", 7)
-    filed = route(plan, RoutingConfig(kind="weighted"), [1.0, 2.0], 1)
-    assert filed.target is not None
-    assert is_in_file(filed.target)
-    assert filed.sha256() == whole.sha256()
-    assert merge(deal(filed, 3)).sha256() == whole.sha256()
-    part = next(deal(filed, 3))
-    assert pickle.loads(pickle.dumps(part)).sha256() == part.sha256()
-
-
-def test_a_target_is_a_byte_for_each_arrival() -> None:
-    plan = routed(plan_of(40), "random", [1.0, 1.0])
-    assert plan.n_bytes == 23 * 40
-    wrong: Any
-    for wrong in (np.zeros(40, np.int64), np.zeros(39, np.uint8)):
-        with pytest.raises(ValueError, match="plan column target must be <u1"):
-            replace(plan, target=wrong)
+@pytest.mark.parametrize("wrong", [np.zeros(40, np.int64), np.zeros(39, np.uint8)])
+def test_a_target_is_a_byte_for_each_arrival_or_user(wrong: NDArray[Any]) -> None:
+    with pytest.raises(ValueError, match="plan column target must be <u1"):
+        replace(plan_of(40), target=wrong)
+    with pytest.raises(ValueError, match=r"target must be uint8 of shape \(40,\)"):
+        replace(users_of(40), target=wrong)
 
 
 def test_what_cannot_be_routed_is_refused() -> None:
@@ -290,124 +259,112 @@ def test_what_cannot_be_routed_is_refused() -> None:
             routed(plan, "random", [1.0] * n_servers)
 
 
-def scenario(servers: int = 0, kind: RoutingKind = "random", **phase: Any) -> Any:
-    arrivals = {"kind": "poisson", "rate": "200/s"}
-    phases = [
-        {"name": "m", "kind": "measure", "duration": "2s", "arrivals": arrivals, **phase},
-        {"name": "end", "kind": "drain", "duration": "1s"},
-    ]
-    whole: dict[str, Any] = {"name": "x", "seed": 4, "model": {"name": "head"}, "phases": phases}
-    if servers:
-        whole |= {"servers": {"count": servers}}
-    return scenario_from_mapping({**whole, "clients": {"routing": {"kind": kind}}}, "test")
+def scenario(servers: int, arrivals: Any, deal: DealRule = "sequence", **routing: Any) -> Scenario:
+    mapping: Any = parse_yaml(
+        "{name: x, seed: 4, model: {name: head}, clients: {},"
+        " phases: [{name: m, kind: measure, duration: 3s}, {name: end, kind: drain, duration: 1s}]}",
+        "test",
+    )
+    mapping["phases"][0]["arrivals"] = arrivals
+    mapping["clients"] |= {"routing": routing, "deal": deal}
+    return scenario_from_mapping(mapping | {"servers": {"count": servers}}, "test")
 
 
 def test_one_and_two_servers_have_one_schedule() -> None:
-    one, two = plan_scenario(scenario()), plan_scenario(scenario(2))
+    one, two = (
+        plan_scenario(scenario(n, {"kind": "poisson", "rate": "90/s"}, kind="random")) for n in (1, 2)
+    )
     assert one.sha256() == two.sha256()
     assert routed(two, "random", [1.0, 1.0]).offset_ns.tolist() == one.offset_ns.tolist()
 
 
 def test_a_plan_for_sticky_routing_keeps_its_sessions(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError) as caught:
-        plan_scenario(scenario(2, "sticky"))
+        plan_scenario(scenario(2, {"kind": "poisson", "rate": "9/s"}, kind="sticky"))
     assert str(caught.value) == (
         "clients.routing: the arrivals of phase 'm' have no sessions; use random or round-robin, or a trace with a"
         " column of sessions"
     )
     path = tmp_path / "trace.csv"
     path.write_text("timestamp,session\n" + "".join(f"{i / 100},user-{i % 7}\n" for i in range(200)))
-    plan = plan_scenario(scenario(2, "sticky", arrivals={"kind": "trace", "file": str(path)}))
+    plan = plan_scenario(scenario(2, {"kind": "trace", "file": str(path)}, kind="sticky"))
     target = target_of(routed(plan, "sticky", [1.0, 1.0]))
     assert [len(set(target[user::7])) for user in range(7)] == [1] * 7
     assert len(set(target)) == 2
 
 
-def by_column(path: Any, column: str = "model", **clients: Any) -> Any:
-    """A scenario of three servers, routed by a column of the trace."""
-    phases = [
-        {"name": "m", "kind": "measure", "duration": "3s", "arrivals": {"kind": "trace", "file": str(path)}},
-        {"name": "end", "kind": "drain", "duration": "1s"},
-    ]
-    whole = {"name": "x", "seed": 4, "model": {"name": "head"}, "phases": phases, "servers": {"count": 3}}
-    routing = {"kind": "trace", "column": column}
-    return scenario_from_mapping({**whole, "clients": {"routing": routing, **clients}}, "test")
-
-
 WORDS = ["server-2", "a", "server-0", "b", "server-1", "c", "d", "server-9"]
-
-
-def written(folder: Any, kind: str) -> Any:
-    """A trace whose column `model` takes `WORDS` in turn, beside sessions that have no part in it."""
-    rows = [(i / 100, f"u{i % 5}", WORDS[i % 8]) for i in range(240)]
-    path = folder / f"trace.{kind}"
-    if kind == "csv":
-        path.write_text("timestamp,session,model\n" + "".join(f"{t},{u},{m}\n" for t, u, m in rows))
-    elif kind == "jsonl":
-        lines = [json.dumps({"timestamp": t, "session": u, "model": m}) for t, u, m in rows]
-        path.write_text("\n".join(lines))
-    else:
-        stamps, sessions, models = zip(*rows, strict=True)
-        columns = {"timestamp_s": stamps, "session": sessions, "model": models}
-        pq.write_table(pa.table(columns), path)
-    return path
+SERVERS = [2, 0, 0, 0, 1, 0, 1, 2]
+"""Of each word: the one of that name, or by a hash that no release changes."""
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
 def test_a_column_of_the_trace_names_the_server_of_each_arrival(kind: str, tmp_path: Path) -> None:
-    found = by_column(written(tmp_path, kind))
-    plan = plan_scenario(found)
-    target = np.array(target_of(route(plan, found.clients.routing, [1.0] * 3, found.seed)))
-    assert target.size == 240
-    of_word = {word: set(target[index::8].tolist()) for index, word in enumerate(WORDS)}
-    assert {word: of_word[word] for word in ("server-0", "server-1", "server-2")} == {
-        "server-0": {0}, "server-1": {1}, "server-2": {2}
-    }  # fmt: skip
-    assert {word: of_word[word] for word in ("a", "b", "c", "d", "server-9")} == {
-        "a": {0}, "b": {0}, "c": {0}, "d": {1}, "server-9": {2}
-    }, "by a hash that no release changes"  # fmt: skip
-    again = route(plan, found.clients.routing, [1.0] * 3, found.seed + 1)
-    assert target_of(again) == target.tolist(), "whatever the seed"
-
-
-def test_a_trace_without_the_column_is_one_line(tmp_path: Path) -> None:
-    path = written(tmp_path, "csv")
-    with pytest.raises(ScenarioError) as caught:
-        plan_scenario(by_column(path, "tenant"))
-    assert str(caught.value) == f"{path}: row 1: no column 'tenant' of ids; it has timestamp, session, model"
-    lines = tmp_path / "lines.txt"
-    lines.write_text("0.1\n0.2\n")
-    with pytest.raises(ScenarioError) as caught:
-        plan_scenario(by_column(lines))
-    assert str(caught.value) == f"{lines}: no column 'model': format lines has none of that kind"
+    """Its sessions have no part in it, nor has the seed."""
+    rows = [(i / 100, f"u{i % 5}", WORDS[i % 8]) for i in range(240)]
+    path = tmp_path / f"trace.{kind}"
+    names = ("timestamp_s" if kind == "parquet" else "timestamp", "session", "model")
+    columns = dict(zip(names, zip(*rows, strict=True), strict=True))
+    if kind == "csv":
+        path.write_text("\n".join(",".join(map(str, row)) for row in (names, *rows)))
+    elif kind == "jsonl":
+        path.write_text("\n".join(json.dumps(dict(zip(names, row, strict=True))) for row in rows))
+    else:
+        pq.write_table(pa.table(columns), path)
+    plan = plan_scenario(scenario(3, {"kind": "trace", "file": str(path)}, kind="trace", column="model"))
+    for seed in (4, 5):
+        assert target_of(routed(plan, "trace", [1.0] * 3, seed)) == SERVERS * 30
 
 
 @pytest.mark.parametrize(
-    ("clients", "phase", "told"),
+    ("name", "content", "told"),
     [
-        ({"deal": "session"}, {}, "clients.deal: by session needs the trace's sessions"),
-        ({"routing": {"kind": "trace"}}, {}, "kind 'trace' and column, that of the trace, go together"),
-        ({"routing": {"kind": "sticky", "column": "x"}}, {}, "kind 'trace' and column"),
-        ({}, {"kind": "poisson", "rate": "9/s"}, "needs arrivals of kind 'trace', and phase 'm' has others"),
         (
-            {},
-            {"kind": "trace", "file": "x", "rate_scale": {"kind": "thin-by-session", "keep": 0.5}},
+            "a.csv",
+            "timestamp,session,model\n0.1,u,a\n",
+            "row 1: no column 'tenant' of ids; it has timestamp, session, model",
+        ),
+        ("a.txt", "0.1\n0.2\n", "no column 'tenant': format lines has none of that kind"),
+    ],
+)
+def test_a_trace_without_the_column_is_one_line(name: str, content: str, told: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text(content)
+    with pytest.raises(ScenarioError) as caught:
+        plan_scenario(scenario(2, {"kind": "trace", "file": str(path)}, kind="trace", column="tenant"))
+    assert str(caught.value) == f"{path}: {told}"
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "clients", "told"),
+    [
+        ("{kind: trace, file: x}", "{deal: session}", "clients.deal: by session needs the trace's sessions"),
+        (
+            "{kind: trace, file: x}",
+            "{column: null}",
+            "kind 'trace' and column, that of the trace, go together",
+        ),
+        ("{kind: trace, file: x}", "{kind: sticky}", "kind 'trace' and column"),
+        (
+            "{kind: poisson, rate: 9/s}",
+            "{kind: trace}",
+            "needs arrivals of kind 'trace', and phase 'm' has others",
+        ),
+        (
+            "{kind: trace, file: x, rate_scale: {kind: thin-by-session, keep: 0.5}}",
+            "{kind: trace}",
             "'thin-by-session' makes other sessions",
         ),
     ],
 )
-def test_what_routing_by_a_column_cannot_go_with_is_one_line(
-    clients: dict[str, Any], phase: dict[str, Any], told: str
-) -> None:
-    mapping = by_column("x").to_mapping()
-    mapping["clients"] |= clients
-    mapping["phases"][0]["arrivals"] = phase or mapping["phases"][0]["arrivals"]
+def test_what_routing_by_a_column_cannot_go_with_is_one_line(arrivals: str, clients: str, told: str) -> None:
+    keys = {"kind": "trace", "column": "model"} | parse_yaml(clients, "test")
     with pytest.raises(ScenarioError, match=re.escape(told)):
-        scenario_from_mapping(mapping, "test")
+        scenario(2, parse_yaml(arrivals, "test"), **keys)
 
 
 def users_of(n: int) -> ClosedPlan:
-    return plan_closed(scenario(2, arrivals={"kind": "closed", "users": n}))
+    return plan_closed(scenario(2, {"kind": "closed", "users": n}, kind="random"))
 
 
 @pytest.mark.parametrize("kind", ["round-robin", "random", "weighted", "sticky"])
@@ -435,18 +392,7 @@ def test_the_digest_of_users_sees_their_servers_and_stays_without() -> None:
     assert planned_by_server(plan, 2) is None
     plans = [plan, *(route_closed(plan, RoutingConfig(kind=kind), [1.0, 1.0], 1) for kind in PLANNED[:3])]
     assert len({one.sha256() for one in plans}) == 3  # random is weighted with equal weights
-
-
-def test_users_are_not_mirrored() -> None:
     with pytest.raises(
         ScenarioError, match=r"clients\.routing: a user of a closed loop waits for one server"
     ):
-        route_closed(users_of(5), RoutingConfig(kind="mirror"), [1.0, 1.0], 1)
-
-
-def test_the_servers_of_users_are_a_byte_for_each() -> None:
-    plan = users_of(5)
-    wrong: Any
-    for wrong in (np.zeros(5, np.int64), np.zeros(4, np.uint8)):
-        with pytest.raises(ValueError, match=r"target must be uint8 of shape \(5,\)"):
-            replace(plan, target=wrong)
+        route_closed(plan, RoutingConfig(kind="mirror"), [1.0, 1.0], 1)

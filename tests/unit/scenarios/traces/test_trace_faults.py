@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.traces import checks
 from squall.scenarios.traces.formats import FORMATS
-from squall.scenarios.traces.parts.options import TraceOptions, TraceUnit
+from squall.scenarios.traces.options import TraceOptions, TraceUnit
 from squall.scenarios.traces.reading import open_trace, read_trace
 from squall.scenarios.traces.text import LONGEST_LINE_BYTES
 

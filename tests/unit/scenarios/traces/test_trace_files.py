@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from squall.scenarios.traces.parts.part import session_number
+from squall.scenarios.traces.part import session_number
 from squall.scenarios.traces.reading import TraceOptions, open_trace, read_trace
 
 TRACES = Path(__file__).resolve().parents[4].parent / "shared" / "traces"

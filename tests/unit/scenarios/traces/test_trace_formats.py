@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.traces.formats import FORMATS
-from squall.scenarios.traces.parts.options import NS_PER_UNIT, TraceOptions, TraceUnit
-from squall.scenarios.traces.parts.part import PART_ROWS, join_parts, session_number, session_text
+from squall.scenarios.traces.options import NS_PER_UNIT, TraceOptions, TraceUnit
+from squall.scenarios.traces.part import PART_ROWS, join_parts, session_number, session_text
 from squall.scenarios.traces.reading import open_trace, read_trace
 
 S = 1_000_000_000

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from squall.scenarios.errors import ScenarioError
-from squall.scenarios.traces.parts.part import session_number
+from squall.scenarios.traces.part import session_number
 from squall.scenarios.traces.reading import TraceOptions, open_trace, read_trace
 from squall.scenarios.traces.servegen import ClientWindow, renewal_times
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from squall.scenarios.errors import ScenarioError
-from squall.scenarios.traces.parts.part import TracePart
+from squall.scenarios.traces.part import TracePart
 from squall.scenarios.traces.writing import WrittenFormat, format_for, whole_or_not, write_trace
 
 S = 1_000_000_000

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from squall.scenarios.traces.parts.options import TraceUnit
+from squall.scenarios.traces.options import TraceUnit
 
 Side = Literal["begin", "end", "unknown"]
 

@@ -1,1 +1,0 @@
-"""What the load generators send and how: protocol, rows, inputs, checks, routing."""

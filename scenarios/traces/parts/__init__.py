@@ -1,1 +1,0 @@
-"""What every trace format has in common: parts of a trace, options, columns' names, faults."""
