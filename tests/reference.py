@@ -25,14 +25,20 @@ import pyarrow.dataset as ds
 from typer.testing import CliRunner
 
 from squall import scenarios
+from squall.analysis.capacity.rows import read_rows
 from squall.analysis.schema import TABLES
 from squall.analysis.summary.summary_file import Summary
 from squall.cluster.cli import app
+from squall.cluster.commands.decisions.capacity import settings_of, with_promises
+from squall.cluster.commands.decisions.capacity_search import FILE as CAPACITY
+from squall.cluster.commands.decisions.capacity_search import PROBES, CapacitySearch
 from squall.cluster.commands.decisions.seeds import run_seeds
 from squall.cluster.commands.decisions.sweep_journal import read_state
 from squall.cluster.commands.decisions.sweep_results import found_by, sweep_json
 from squall.cluster.driver.run import RunResult
 from squall.cluster.interrupts import Interrupts
+from squall.cluster.measured import Measurer
+from squall.cluster.progress import Screen
 from squall.scenarios.config.loader import load_scenario
 from squall.scenarios.experiment import load_experiment
 from squall.scenarios.published.experiment import bundled_names, load_published
@@ -108,7 +114,25 @@ def _sweep(_: Path) -> Any:
     )
 
 
-STUDIES: dict[str, Callable[[Path], Any]] = {"check": _check, "compare": _compare, "sweep": _sweep}
+def _capacity(folder: Path) -> Any:
+    """Concluded from its probes, of which none is lacking."""
+    scenario = with_promises(load_scenario(ROOT / "capacity" / "scenario.yaml"), (), "capacity")
+    settings = settings_of(scenario, "time", 2, "25%", "75/s", None, "25%")
+    rows = read_rows(str(ROOT / "capacity" / PROBES))
+    search = CapacitySearch(
+        scenario, settings, Measurer(folder, None, Interrupts(), _none, Screen()), "", rows
+    )
+    search.run(by_gpus=False)
+    return _read(folder / CAPACITY)
+
+
+def _none(*_: object) -> RunResult:
+    raise AssertionError("a run that was recorded is asked for again")
+
+
+STUDIES: dict[str, Callable[[Path], Any]] = {
+    "capacity": _capacity, "check": _check, "compare": _compare, "sweep": _sweep,
+}  # fmt: skip
 """Commands of several runs: what makes their result again, as its file has it."""
 
 
