@@ -271,9 +271,9 @@ def scenario(servers: int, arrivals: Any, deal: DealRule = "sequence", **routing
 
 
 def test_one_and_two_servers_have_one_schedule() -> None:
-    one, two = (
-        plan_scenario(scenario(n, {"kind": "poisson", "rate": "90/s"}, kind="random")) for n in (1, 2)
-    )
+    several = scenario(2, {"kind": "poisson", "rate": "90/s"}, kind="random")
+    mapping = {key: value for key, value in several.to_mapping().items() if key not in ("servers", "clients")}
+    one, two = plan_scenario(scenario_from_mapping(mapping, "test")), plan_scenario(several)
     assert one.sha256() == two.sha256()
     assert routed(two, "random", [1.0, 1.0]).offset_ns.tolist() == one.offset_ns.tolist()
 
