@@ -117,7 +117,11 @@ def each_text(
 
     Where it raises ValueError the value is 0, and `faults` gets the message after `what`.
     """
-    encoded = column.dictionary_encode(null_encoding="encode")
+    import pyarrow as pa
+
+    is_encoded = pa.types.is_dictionary(column.type)  # it may have nulls among its values, or beside them
+    plain = column.dictionary_decode() if is_encoded else column
+    encoded = plain.dictionary_encode(null_encoding="encode")
     values, wrong = [0] * len(encoded.dictionary), {}
     for place, value in enumerate(encoded.dictionary.to_pylist()):
         try:

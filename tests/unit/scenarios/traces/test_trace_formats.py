@@ -104,14 +104,21 @@ STAMPS: list[tuple[Any, str | None, list[int]]] = [
 ]
 
 
-@pytest.mark.parametrize("container", ["parquet", "file", "stream"])
+@pytest.mark.parametrize(
+    ("container", "is_encoded"), [("parquet", False), ("parquet", True), ("file", True), ("stream", False)]
+)
 @pytest.mark.parametrize(("column", "unit", "stamp_ns"), STAMPS)
 def test_a_column_of_any_type_of_time_is_read(
-    tmp_path: Path, column: Any, unit: TraceUnit | None, stamp_ns: list[int], container: str
+    tmp_path: Path,
+    column: Any,
+    unit: TraceUnit | None,
+    stamp_ns: list[int],
+    container: str,
+    is_encoded: bool,
 ) -> None:
     table = pa.table({
         "hash": [[1], [2, 3]], "timestamp": column, "n": pa.array([4, None], pa.int32()), "x": [0.5, 1],
-        "session_id": ["a", None],
+        "session_id": pa.array(["a", None]).dictionary_encode() if is_encoded else ["a", None],
     })  # fmt: skip
     path = tmp_path / "trace"
     if container == "parquet":
