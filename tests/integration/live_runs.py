@@ -236,7 +236,7 @@ class Bench:
             spans = {span.name: span for span in phase_spans(self.store().manifest)} if stores else {}
             return name in spans and time.time_ns() > spans[name].start_ns + round(at_least_s * 1e9)
 
-        wait_until(is_there, 90, f"{at_least_s:g} s of phase {name}")
+        wait_until(is_there, RUN_TIMEOUT_S, f"{at_least_s:g} s of phase {name}")
 
     def aborted(self) -> RunStore:
         """The one run directory, sealed as aborted and whole."""
