@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from math import prod
 from typing import Any
 
-from squall.scenarios.errors import ScenarioError, TargetError
+from squall.scenarios.errors import ScenarioError, TargetError, way_out
 
 DATATYPE_BYTES = {
     "BOOL": 1, "UINT8": 1, "UINT16": 2, "UINT32": 4, "UINT64": 8, "INT8": 1, "INT16": 2, "INT32": 4,
@@ -140,8 +139,7 @@ class ModelSpec:
 
 def hint(name: str, known: Collection[str]) -> str:
     """What to say of a name that is none of those known: the nearest of them, or all."""
-    near = get_close_matches(name, list(known), 1)
-    return f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}"
+    return way_out(name, known, f"it has {', '.join(known)}")
 
 
 def is_decoupled(config: Mapping[str, Any]) -> bool:

@@ -64,7 +64,7 @@ class MissingTable(AnalysisError):
 
 
 @contextmanager
-def faults_of(place: object, kind: type[Exception] = ValueError) -> Iterator[None]:
+def placed(place: object, kind: type[Exception] = ValueError) -> Iterator[None]:
     """A ValueError or ScenarioError within is one of `kind` that names the place first."""
     try:
         yield

@@ -46,7 +46,7 @@ from squall.scenarios.config.loader import (
 from squall.scenarios.config.overrides import kept_override, set_value
 from squall.scenarios.config.rules import refuse_as_factor
 from squall.scenarios.config.scenario import Scenario, with_struck_keys
-from squall.scenarios.errors import ScenarioError, faults_of, way_out
+from squall.scenarios.errors import ScenarioError, placed, way_out
 from squall.scenarios.fields import EACH_ONCE, Count, Duration, PositiveNumber, Section, Slug, Whole
 from squall.scenarios.units import NS_PER_S
 
@@ -212,7 +212,7 @@ def load_experiment(path: Path, allow_env: Collection[str] = ()) -> Experiment:
     else:
         base = stated.scenario
         resolve_paths(base, path.parent)
-    with faults_of(path, ScenarioError):
+    with placed(path, ScenarioError):
         _refuse_strange_keys(stated)
         chosen = combinations(stated.matrix, stated.include, stated.exclude)
     short = _short_names(chosen)
@@ -236,7 +236,7 @@ def experiment_of(
     origin = str(path.parent / stated.scenario) if is_named else f"{path}: scenario"
     plain = scenario_from_mapping(base, origin)
     seed = plain.seed if stated.seed is None else stated.seed
-    with faults_of(path, ScenarioError):
+    with placed(path, ScenarioError):
         cells = [
             _cell(path.parent, {**base, "seed": seed}, factors, label)
             for label, factors in combinations.items()

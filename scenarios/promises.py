@@ -29,7 +29,7 @@ from fractions import Fraction
 from itertools import combinations
 from typing import Any, Literal, cast, get_args
 
-from squall.scenarios.errors import faults_of, way_out
+from squall.scenarios.errors import placed, way_out
 from squall.scenarios.units import (
     NS_PER_MS,
     NS_PER_S,
@@ -219,7 +219,7 @@ def parse_promises(value: object) -> tuple[Promise, ...] | None:
         raise ValueError("is not a mapping such as response: p(95)<50ms")
     promises: list[Promise] = []
     for key, stated in value.items():
-        with faults_of(key):
+        with placed(key):
             is_list = isinstance(stated, list | tuple) and stated
             promises += [_promise(key, condition) for condition in (stated if is_list else [stated])]
     if not promises:
@@ -258,7 +258,7 @@ def _promise(key: object, stated: object) -> Promise:
     match = _CONDITION.fullmatch(condition.strip()) if isinstance(condition, str) else None
     if match is None:
         raise ValueError(f"{condition!r} is not a condition such as p(95)<50ms or rate<0.001")
-    with faults_of(condition):
+    with placed(condition):
         return _of_condition(metric, scope, match, _parsed_options(scope, options))
 
 
@@ -329,12 +329,12 @@ def _parsed_options(scope: PromiseScope, stated: Mapping[Any, Any]) -> dict[str,
     if "at" in stated:
         if scope.burst is not None or scope.window_ns is not None:
             raise ValueError("at is the load of whole phases, and the tags name parts of them")
-        with faults_of("at"):
+        with placed("at"):
             options["at_hz"] = parse_rate(stated["at"])
     if "delayAbortEval" in stated:
         if not options["aborts_on_fail"]:
             raise ValueError("delayAbortEval is for abortOnFail: true")
-        with faults_of("delayAbortEval"):
+        with placed("delayAbortEval"):
             options["delay_ns"] = _time_ns(str(stated["delayAbortEval"]))
     return options
 

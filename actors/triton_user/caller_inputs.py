@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 
 import numpy as np
 from numpy.typing import NDArray
 
 from squall.models.payload import NUMPY, objects
-from squall.models.spec import ModelSpec, TensorSpec
+from squall.models.spec import ModelSpec, TensorSpec, hint
 
 Arrays = Mapping[str, NDArray[np.generic]]
 
@@ -24,9 +23,7 @@ def held_to(spec: ModelSpec, inputs: Arrays, rows: int = 1) -> tuple[dict[str, N
     names = [tensor.name for tensor in spec.inputs]
     for name in inputs:
         if name not in names:
-            near = get_close_matches(name, names, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(names)}"
-            raise ValueError(f"model {spec.name} has no input {name!r}, {hint}")
+            raise ValueError(f"model {spec.name} has no input {name!r}, {hint(name, names)}")
     if not inputs:
         raise ValueError(f"model {spec.name}: no inputs, a request carries one at least")
     held: dict[str, NDArray[np.generic]] = {}

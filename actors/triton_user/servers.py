@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from difflib import get_close_matches
 
 from squall.actors.triton_user.handed import Handed, UserModel, UserTarget
 from squall.models.payload import largest_reply_bytes
 from squall.models.spec import ModelSpec
+from squall.scenarios.errors import way_out
 
 Ask = Callable[[str | None], tuple[UserModel, ModelSpec]]
 """What the one server says of a model, None of its only one; raises TargetError."""
@@ -78,8 +78,7 @@ class Servers:
             if len(names) == 1:
                 return 0
             raise ValueError(f"infer: which model? there are {', '.join(names)}")
-        near = get_close_matches(name, names, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
+        hint = way_out(name, names, f"there are {', '.join(names)}")
         raise ValueError(f"infer: no model {name!r} is under load, {hint}")
 
     def target_for(self, model: int, own: int) -> int:

@@ -517,21 +517,23 @@ class RunStore:
                 )
         raise StoreError(f"{place.address} {told}")
 
-    def _is_alike(self, there: Manifest, place: ObjectFolder, names: Iterable[str]) -> bool:
+    def _is_alike(self, there: Manifest, place: ObjectFolder, sizes: Mapping[str, int]) -> bool:
         """Whether the sealed run in `place` is this one, file by file, but for what is derived: that can be made again
         of the rest, by each squall in its way. Raises OSError."""
 
         def is_same(name: str) -> bool:
             path = self.run_dir / name
+            if not path.is_file() or path.stat().st_size != sizes[name]:  # before any is fetched
+                return False
             with place.open(name) as file:
-                return path.is_file() and _sha256(path) == hashlib.file_digest(file, "sha256").hexdigest()
+                return _sha256(path) == hashlib.file_digest(file, "sha256").hexdigest()
 
         def raw_alone(manifest: Manifest) -> Manifest:
             stated = (manifest.tables or {}).items()
             tables = {name: entry for name, entry in stated if not _DERIVED.fullmatch(f"tables/{name}")}
             return replace(manifest, copied_to="", tables=tables)
 
-        raw = [name for name in names if is_of_run(name) and not _DERIVED.fullmatch(name)]
+        raw = [name for name in sizes if is_of_run(name) and not _DERIVED.fullmatch(name)]
         return raw_alone(self._manifest) == raw_alone(there) and all(map(is_same, raw))
 
     def _copy(self, name: str, content: bytes | None = None) -> None:

@@ -221,11 +221,11 @@ def _with_waits_when_they_passed(samples: pa.Table, group: str) -> pa.Table:
     """
     name, runs = f"{group}_wait_ns", _numbers(samples, f"{group}_runs")
     interval, waits = _numbers(samples, "interval_ns"), _numbers(samples, name).copy()
-    nodes = np.array(samples.column("node").to_pylist(), dtype=object)
-    order = np.lexsort((_bounds(samples)[1], nodes))
     too_long = np.where(runs > 0, np.maximum(0.0, waits - runs * interval), 0.0)
     if not too_long.any():
         return samples
+    nodes = np.array(samples.column("node").to_pylist(), dtype=object)
+    order = np.lexsort((_bounds(samples)[1], nodes))
     before = dict(zip(order[1:], order, strict=False))
     for at in order[too_long[order] > 0]:
         left, back = too_long[at], before.get(at)

@@ -60,7 +60,7 @@ class SuperposeArrivals(Composed):
 class ConcatenatedPart(Section):
     """A part of a concatenation."""
 
-    duration_ns: PositiveDuration = Field(alias="duration")
+    duration_ns: PositiveDuration
     arrivals: OpenPart
 
 

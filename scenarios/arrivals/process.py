@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from squall.scenarios.arrivals.presets import PRESETS
 from squall.scenarios.exact.renewals import CHUNK
@@ -58,7 +57,7 @@ class OpenProcess(Section):
 class Rated(OpenProcess):
     """A process with a mean rate, the same at every instant unless the process says otherwise."""
 
-    rate_hz: Rate = Field(alias="rate")
+    rate_hz: Rate
 
     def draw(self, rng: Generator, horizon_ns: int, whole_ns: int | None = None) -> Instants:
         del whole_ns

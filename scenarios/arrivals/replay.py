@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, model_validator
 
 from squall.scenarios.arrivals.process import OpenProcess, refuse_many
 from squall.scenarios.arrivals.scaling import (
@@ -122,10 +122,10 @@ class TraceArrivals(OpenProcess):
     duration_columns: tuple[Text, ...] = ()
     duration_unit: TraceUnit | None = None
     repair: tuple[Repair, ...] = ()
-    start_ns: Duration = Field(default=0, alias="start")
-    length_ns: PositiveDuration | None = Field(default=None, alias="length")
+    start_ns: Duration = 0
+    length_ns: PositiveDuration | None = None
     quantum: Literal["as-is", "spread"] = "as-is"
-    quantum_width_ns: PositiveDuration | None = Field(default=None, alias="quantum_width")
+    quantum_width_ns: PositiveDuration | None = None
     time_scale: Ratio = Fraction(1)
     rate_scale: RateScaleConfig | None = None
     loop: bool = False

@@ -131,7 +131,7 @@ class ReplicateScale(RateScale):
 
     kind: Literal["replicate"]
     copies: Annotated[Count, Field(ge=2, le=LARGEST_COPIES)]
-    jitter_ns: Duration = Field(alias="jitter")
+    jitter_ns: Duration
 
     def applied(self, rows: TracePart, rng: Generator, end_ns: int) -> TracePart:
         """Later copies are of other sessions."""
@@ -161,7 +161,7 @@ class EnvelopeScale(RateScale):
 
     kind: Literal["envelope"]
     factor: PositiveNumber
-    bin_ns: PositiveDuration = Field(default=60_000_000_000, alias="bin")
+    bin_ns: PositiveDuration = 60_000_000_000
 
     def applied(self, rows: TracePart, rng: Generator, end_ns: int) -> TracePart:
         """Each bin's request is one of that bin, drawn with replacement; the last bin ends at `end_ns`."""

@@ -409,7 +409,7 @@ class HawkesArrivals(Fitted, Stationary):
     kind: Literal["hawkes"]
     preset: PresetName | None = None
     n: _Children | None = None
-    beta_hz: Rate | None = Field(default=None, alias="beta")
+    beta_hz: Rate | None = None
 
     def points(self, rng: Generator, length: float) -> Floats:
         own = self.settled()
@@ -493,7 +493,7 @@ class TicksArrivals(Rated):
 
     example = "{kind: ticks, rate: 100/s, period: 1s}"
     kind: Literal["ticks"]
-    period_ns: PositiveDuration = Field(alias="period")
+    period_ns: PositiveDuration
 
     def _drawn(self, rng: Generator, horizon_ns: int) -> Instants:
         refuse_pieces(horizon_ns // self.period_ns, "periods of ticks")

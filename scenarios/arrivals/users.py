@@ -41,7 +41,7 @@ class ConstantThink(Think):
     """Every user thinks equally long; 0: the next request follows the reply at once."""
 
     kind: Literal["constant"] = "constant"
-    value_ns: Duration = Field(default=0, alias="value")
+    value_ns: Duration = 0
 
     @property
     def mean_ns(self) -> int:
@@ -64,7 +64,7 @@ class ExponentialThink(Think):
     """Exponential think times."""
 
     kind: Literal["exponential"]
-    mean_ns: PositiveDuration = Field(alias="mean")
+    mean_ns: PositiveDuration
 
     @property
     def cv(self) -> float:
@@ -82,7 +82,7 @@ class LognormalThink(Think):
     """Lognormal think times; mean and cv are those of the time itself, not of its logarithm."""
 
     kind: Literal["lognormal"]
-    mean_ns: PositiveDuration = Field(alias="mean")
+    mean_ns: PositiveDuration
     cv: Cv
 
     def mean_excess_ns(self, elapsed_ns: NDArray[np.int64]) -> Floats:
@@ -121,7 +121,7 @@ class ClosedArrivals(Section):
     kind: Literal["closed"]
     users: Annotated[Count, Field(le=LARGEST_USER_COUNT)]
     think: ThinkConfig = ConstantThink()
-    ramp_ns: Duration = Field(default=0, alias="ramp")
+    ramp_ns: Duration = 0
 
 
 class LocustArrivals(Section):

@@ -120,7 +120,7 @@ class MmppState(Section):
     """A state of an MMPP: its rate relative to the other states', and how long it lasts on average."""
 
     level: Level
-    stay_ns: PositiveDuration = Field(alias="stay")
+    stay_ns: PositiveDuration
 
 
 class MmppArrivals(Fitted, Modulated):
@@ -137,7 +137,7 @@ class MmppArrivals(Fitted, Modulated):
     preset: PresetName | None = None
     peak: Annotated[Number, Field(gt=1, le=_LARGEST_LEVEL)] | None = None
     base: Annotated[Number, Field(ge=0, lt=1)] | None = None
-    tau_ns: PositiveDuration | None = Field(default=None, alias="tau")
+    tau_ns: PositiveDuration | None = None
     states: Annotated[tuple[MmppState, ...], Field(min_length=2, max_length=_LARGEST_STATE_COUNT)] | None = (
         None
     )
@@ -256,7 +256,7 @@ class ExponentialSojourn(Section):
     """Exponential lengths."""
 
     kind: Literal["exponential"]
-    mean_ns: PositiveDuration = Field(alias="mean")
+    mean_ns: PositiveDuration
 
     def lengths(self, rng: Generator, count: int) -> Floats:
         """Independent lengths in ns, (count,)."""
@@ -275,7 +275,7 @@ class ParetoSojourn(Section):
     """
 
     kind: Literal["pareto"]
-    mean_ns: PositiveDuration = Field(alias="mean")
+    mean_ns: PositiveDuration
     alpha: Annotated[Number, Field(ge=SMALLEST_LOMAX_ALPHA)]
 
     def lengths(self, rng: Generator, count: int) -> Floats:
@@ -414,7 +414,7 @@ class BModelArrivals(Fitted, Modulated):
     kind: Literal["b-model"]
     preset: PresetName | None = None
     bias: Annotated[Number, Field(ge=0.5, lt=1)] | None = None
-    bin_ns: PositiveDuration = Field(default=1_000_000_000, alias="bin")
+    bin_ns: PositiveDuration = 1_000_000_000
 
     def random(self, rng: Generator, horizon_ns: int) -> Curve:
         """A cascade over the whole horizon."""
@@ -439,7 +439,7 @@ class Shape(RatePath):
 class Point(Section):
     """A level at an instant of the phase."""
 
-    at_ns: Duration = Field(alias="at")
+    at_ns: Duration
     level: Level
 
 
@@ -468,7 +468,7 @@ class RampShape(Shape):
     kind: Literal["ramp"]
     begin: Level = Field(alias="from")
     end: Level = Field(alias="to")
-    over_ns: PositiveDuration | None = Field(default=None, alias="over")
+    over_ns: PositiveDuration | None = None
 
     def fixed(self, whole_ns: int) -> FixedPath:
         return piecewise(((0, self.begin), (self.over_ns or whole_ns, self.end)), whole_ns)
@@ -479,7 +479,7 @@ class StepShape(Shape):
 
     example = "{kind: step, at: 20s, factor: 3}"
     kind: Literal["step"]
-    at_ns: Duration = Field(alias="at")
+    at_ns: Duration
     factor: Level
 
     def fixed(self, whole_ns: int) -> FixedPath:
@@ -492,8 +492,8 @@ class SpikeShape(Shape):
 
     example = "{kind: spike, at: 20s, width: 5s, factor: 4}"
     kind: Literal["spike"]
-    at_ns: Duration = Field(alias="at")
-    width_ns: PositiveDuration = Field(alias="width")
+    at_ns: Duration
+    width_ns: PositiveDuration
     factor: Level
 
     def fixed(self, whole_ns: int) -> FixedPath:
@@ -509,8 +509,8 @@ class PulsesShape(Shape):
     example = "{kind: pulses, factor: 4, width: 4s, period: 15s}"
     kind: Literal["pulses"]
     factor: Level
-    width_ns: PositiveDuration = Field(alias="width")
-    period_ns: PositiveDuration = Field(alias="period")
+    width_ns: PositiveDuration
+    period_ns: PositiveDuration
 
     @model_validator(mode="after")
     def _shorter(self) -> Self:
@@ -534,8 +534,8 @@ class DiurnalShape(Shape):
     example = "{kind: diurnal, peak: 1.8, peak_at: 45s, period: 60s}"
     kind: Literal["diurnal"]
     peak: Annotated[Number, Field(ge=1, le=2)]
-    peak_at_ns: Duration = Field(default=0, alias="peak_at")
-    period_ns: PositiveDuration = Field(alias="period")
+    peak_at_ns: Duration = 0
+    period_ns: PositiveDuration
 
     def fixed(self, whole_ns: int) -> FixedPath:
         edges = np.linspace(0.0, float(self.period_ns), _PIECES_A_DAY + 1)
@@ -551,7 +551,7 @@ class LogGaussian(Shape):
     """
 
     sigma: _Sigma
-    bin_ns: PositiveDuration = Field(alias="bin")
+    bin_ns: PositiveDuration
 
     def autocorrelation(self, n_lags: int) -> Floats:
         """That of Z at lags 0 to `n_lags`, (n_lags + 1,)."""
@@ -572,7 +572,7 @@ class LogAr1Shape(LogGaussian):
 
     example = "{kind: log-ar1, sigma: 0.5, tau: 5s, bin: 500ms}"
     kind: Literal["log-ar1"]
-    tau_ns: PositiveDuration = Field(alias="tau")
+    tau_ns: PositiveDuration
 
     def autocorrelation(self, n_lags: int) -> Floats:
         """exp(-|k|·bin/tau)."""
@@ -596,7 +596,7 @@ class TraceShape(Shape, TraceArrivals):
 
     example = "{kind: trace, file: service.csv, time_scale: 1/60, bin: 1s}"
     kind: Literal["trace"]
-    bin_ns: PositiveDuration = Field(default=60_000_000_000, alias="bin")
+    bin_ns: PositiveDuration = 60_000_000_000
 
     def fixed(self, whole_ns: int) -> FixedPath:
         """The counts of the replayed trace per bin; what its scaling draws is drawn from seed 0."""
@@ -639,7 +639,7 @@ class FgnArrivals(Fitted, Modulated):
     preset: PresetName | None = None
     hurst: _Hurst | None = None
     sigma: _Sigma | None = None
-    bin_ns: PositiveDuration = Field(default=1_000_000_000, alias="bin")
+    bin_ns: PositiveDuration = 1_000_000_000
 
     def random(self, rng: Generator, horizon_ns: int) -> Curve:
         own = self.settled()
@@ -655,7 +655,7 @@ class EnvelopeArrivals(Fitted, Modulated):
     kind: Literal["envelope"]
     preset: PresetName | None = None
     curve: tuple[Level, ...] | None = None
-    bin_ns: PositiveDuration | None = Field(default=None, alias="bin")
+    bin_ns: PositiveDuration | None = None
     shape: AnyShape | None = None
     residual: Residual | None = None
 

@@ -132,18 +132,7 @@ def is_closed(scenario: Scenario) -> bool:
 
 def plan_closed(scenario: Scenario, seed: int | None = None) -> ClosedPlan:
     """The plan of the whole run; `seed` None means the scenario's. Raises ValueError for an open-loop scenario."""
-    phases = tuple(
-        ClosedPhase(
-            n_users=phase.arrivals.users,
-            think=phase.arrivals.think,
-            ramp_ns=phase.arrivals.ramp_ns,
-            rows=settled(phase.rows or scenario.clients.rows),
-            loads=model_loads(scenario, phase),
-        )
-        if isinstance(phase.arrivals, ClosedArrivals)
-        else None
-        for phase in scenario.phases
-    )
+    phases = tuple(_closed_phase(scenario, phase) for phase in scenario.phases)
     if not is_closed(scenario):
         raise ValueError(f"scenario {scenario.name!r} is open-loop: `plan_scenario` plans it")
     n_users = max(phase.n_users for phase in phases if phase is not None)
@@ -183,6 +172,17 @@ def lay_out(phases: Sequence[PhaseConfig]) -> tuple[PhaseSpan, ...]:
         PhaseSpan(phase.name, phase.kind, end - phase.duration_ns, end)
         for phase, end in zip(phases, ends, strict=True)
     )
+
+
+def _closed_phase(scenario: Scenario, phase: PhaseConfig) -> ClosedPhase | None:
+    arrivals = phase.arrivals
+    if not isinstance(arrivals, ClosedArrivals):
+        return None
+    loads, own = model_loads(scenario, phase), phase.rows or scenario.clients.rows
+    pairs = zip(scenario.models, loads, strict=True)
+    known = [load.rows for one, load in pairs if one.rows_of(phase.rows) == own]
+    rows = known[0] if known else settled(own)  # a law of a file is read once
+    return ClosedPhase(arrivals.users, arrivals.think, arrivals.ramp_ns, rows, loads)
 
 
 def model_loads(scenario: Scenario, phase: PhaseConfig) -> tuple[ModelLoad, ...]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from squall.scenarios.config.loader import read_mapping, resolve_paths, section_from_mapping
 from squall.scenarios.config.overrides import set_value
-from squall.scenarios.errors import ScenarioError, faults_of, way_out
+from squall.scenarios.errors import ScenarioError, placed, way_out
 from squall.scenarios.experiment import Experiment, ExperimentFile, experiment_of
 from squall.scenarios.fields import Section
 from squall.scenarios.published.file import PublishedFile, Settings
@@ -97,7 +97,7 @@ class _Probe(Section):
 def _changed(probe: OperatorProbe | PipelineProbe, settings: Settings) -> OperatorProbe | PipelineProbe:
     """The probe with these key paths (`schedule.active`) set. Raises ScenarioError."""
     mapping = {"probe": probe.model_dump(mode="json")}
-    with faults_of("small.set", ScenarioError):
+    with placed("small.set", ScenarioError):
         for path, value in settings.items():
             set_value(mapping, f"probe.{path}", value, _Probe)
     return probe_from_mapping(mapping["probe"])
@@ -116,7 +116,7 @@ def _path_of(asked: str) -> Path:
 def _scenario(path: Path, file: PublishedFile, part: str, settings: Settings) -> dict[str, Any]:
     """The scenario of a part, its paths absolute."""
     mapping: dict[str, Any] = {"name": file.name, **copy.deepcopy(file.scenario or {})}
-    with faults_of(f"{path}: parts.{part}", ScenarioError):
+    with placed(f"{path}: parts.{part}", ScenarioError):
         for key, value in settings.items():
             set_value(mapping, key, copy.deepcopy(value))
     resolve_paths(mapping, path.parent)
