@@ -101,19 +101,23 @@ def run_asking(
     n_users: int = 1,
     n_variants: int = 2,
     sizes: RowsConfig = ONE_ROW,
+    think: str = "0s",
 ) -> tuple[pa.Table, LoadWorker]:
-    """Rows of `requests` by request_id, of users who ask again at once until `n_done` requests have ended; the worker.
+    """Rows of `requests` by request_id, of users who ask until `n_done` requests have ended; the worker.
 
     However long a host holds it up, no user has more than one request in flight. The last ones may be cancelled.
     """
-    think = ConstantThink(kind="constant", value="0s")
     plan = ClosedPlan(
         users=np.arange(n_users, dtype=np.int64),
         n_users=n_users,
         models=(VariantRange(0, n_variants),),
         seed=1,
         spans=(PhaseSpan("m", "measure", 0, 120 * S),),
-        phases=(ClosedPhase(n_users, think, 0, sizes, (ModelLoad(1.0, sizes),)),),
+        phases=(
+            ClosedPhase(
+                n_users, ConstantThink(kind="constant", value=think), 0, sizes, (ModelLoad(1.0, sizes),)
+            ),
+        ),
     )
     worker = LoadWorker(settings, SystemClock())
     worker.prepare(plan)
