@@ -119,6 +119,11 @@ def run_asking(
             ),
         ),
     )
+    return run_until(settings, plan, n_done)
+
+
+def run_until(settings: WorkerSettings, plan: ClosedPlan, n_done: int) -> tuple[pa.Table, LoadWorker]:
+    """Rows of `requests` by request_id of a run that is stopped when `n_done` have ended; the worker."""
     worker = LoadWorker(settings, SystemClock())
     worker.prepare(plan)
 

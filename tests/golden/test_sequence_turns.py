@@ -36,6 +36,7 @@ from tests.golden.driving import (
     numbers,
     plan_of,
     requests_of,
+    run_until,
     run_worker,
     settings_of,
 )
@@ -127,12 +128,14 @@ def in_order(seen: Seen) -> list[bool]:
 @pytest.mark.parametrize("load", ["open", "closed"])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_requests_of_sequences_go_through_the_lane(protocol: str, load: str, tmp_path: Path) -> None:
-    plan = plan_of([i * 4 * MS for i in range(150)], 20 * S) if load == "open" else users_of(S)
     with stub_of(protocol, service_s=lambda _: 0.01) as (port, _):
         own = replace(settings(tmp_path, port, protocol), n_connections=16 if protocol == "http" else 4)
-        rows, worker = ran(own, plan)
-    assert set(column(rows, "outcome")) == {"ok"}
-    assert rows.num_rows > 20
+        if load == "open":
+            rows, worker = ran(own, plan_of([i * 4 * MS for i in range(150)], 20 * S))
+        else:
+            rows, worker = run_until(own, users_of(120 * S), 150)
+    assert set(column(rows, "outcome")) - {"cancelled"} == {"ok"}
+    assert rows.num_rows >= 150
     assert worker._lane is not None
     assert worker._lane.n_done > rows.num_rows // 4
 

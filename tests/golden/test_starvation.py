@@ -30,7 +30,7 @@ N_CORES = len(os.sched_getaffinity(0))
 N_SPINNERS = 4 * N_CORES
 SPIN = """
 import os, sys, time
-end = time.monotonic() + 20
+end = time.monotonic() + 300
 if sys.argv[2] == "foreign" and os.fork():
     os._exit(0)
 for _ in range(int(sys.argv[1]) - 1):
