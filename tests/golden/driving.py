@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from squall.actors.client_worker import Progress
 from squall.actors.clock import SystemClock
 from squall.actors.load.engine import Rules
 from squall.actors.load.targets import TargetSettings
@@ -71,7 +72,7 @@ def toward(settings: WorkerSettings, **changes: Any) -> WorkerSettings:
 
 def run_worker(
     settings: WorkerSettings,
-    plan: Plan,
+    plan: Plan | ClosedPlan,
     lead_ns: int = 30 * MS,
     meanwhile: Callable[[LoadWorker], None] | None = None,
     answers: Answers | None = None,
@@ -124,19 +125,20 @@ def run_asking(
 
 def run_until(settings: WorkerSettings, plan: ClosedPlan, n_done: int) -> tuple[pa.Table, LoadWorker]:
     """Rows of `requests` by request_id of a run that is stopped when `n_done` have ended; the worker."""
-    worker = LoadWorker(settings, SystemClock())
-    worker.prepare(plan)
+    workers: list[LoadWorker] = []
+    stop = stop_when(lambda progress: progress.n_done >= n_done)
+    return run_worker(settings, plan, meanwhile=stop, after=workers.append), workers[0]
 
-    def stop() -> None:
-        while worker.progress().n_done < n_done:
+
+def stop_when(is_reached: Callable[[Progress], bool]) -> Callable[[LoadWorker], None]:
+    """What stops a worker as soon as it stands so."""
+
+    def stop(worker: LoadWorker) -> None:
+        while not is_reached(worker.progress()):
             time.sleep(0.005)
         worker.stop()
 
-    beside = threading.Thread(target=stop)
-    beside.start()
-    worker.run(time.monotonic_ns() + 30 * MS)
-    beside.join()
-    return requests_of(settings), worker
+    return stop
 
 
 def requests_of(settings: WorkerSettings) -> pa.Table:

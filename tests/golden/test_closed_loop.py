@@ -91,6 +91,7 @@ def test_a_user_sends_again_when_its_reply_has_come_and_it_has_thought(
     with stub_of(protocol) as stub:
         settings = settings_of(tmp_path, stub.port, protocol=protocol)
         rows, _ = run_asking(settings, 20 * N_USERS, N_USERS, think=think)
+    assert set(column(rows, "outcome")) - {"cancelled"} == {"ok"}
     assert rows.num_rows >= 20 * N_USERS
     users = of_users(rows, N_USERS)
     assert sorted(users) == list(range(N_USERS))
@@ -102,13 +103,15 @@ def test_a_user_sends_again_when_its_reply_has_come_and_it_has_thought(
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
-def test_what_is_due_after_the_phase_is_not_sent(protocol: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("think", ["0s", "30ms"])
+def test_what_is_due_after_the_phase_is_not_sent(think: str, protocol: str, tmp_path: Path) -> None:
     with stub_of(protocol) as stub:
-        users = run(tmp_path, plan_of("30ms"), stub.port, protocol)
+        users = run(tmp_path, plan_of(think), stub.port, protocol)
     assert sorted(users) == list(range(N_USERS))
+    think_ns = parse_duration(think)
     for requests in users.values():
         for (_, done_ns), _ in pairwise(requests):
-            assert done_ns + 30 * MS < LENGTH_NS, "due before the phase's end, though it may be sent later"
+            assert done_ns + think_ns < LENGTH_NS, "due before the phase's end, though it may be sent later"
 
 
 def test_users_begin_over_the_ramp(tmp_path: Path) -> None:

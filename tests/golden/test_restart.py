@@ -87,7 +87,7 @@ def test_a_stall_of_two_seconds_behind_a_cap_is_in_response_time_and_send_lag_bu
     sent, done, scheduled = (numbers(rows, name) for name in ("sent_ns", "done_ns", "scheduled_ns"))
     lag, service, response = sent - scheduled, done - sent, done - scheduled
     # the first `cap` requests of the stall wait in the server, all others of it before they are sent
-    assert np.count_nonzero(service > stall_ns / 2) <= 2 * cap  # a crowded host may hold up as many again
+    assert np.count_nonzero(service > stall_ns / 2) <= cap
     in_stall = stall_ns // gap_ns
     assert np.count_nonzero(response > stall_ns / 2) >= 0.4 * in_stall
     assert np.count_nonzero(lag > stall_ns / 2) >= 0.4 * in_stall

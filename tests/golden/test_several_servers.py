@@ -43,6 +43,7 @@ from tests.golden.driving import (
     run_until,
     run_worker,
     settings_of,
+    stop_when,
 )  # fmt: skip
 from tests.null_process import NullProcess, null_spec
 
@@ -194,16 +195,10 @@ def test_a_server_that_dies_costs_only_its_own_requests(protocol: str, tmp_path:
 def test_a_server_that_falls_silent_costs_only_its_own_requests(protocol: str, tmp_path: Path) -> None:
     plan = open_plan(10_000, 2)
     assert plan.target is not None
-
-    def stop(worker: LoadWorker) -> None:
-        while worker.progress().n_failed < 200:
-            time.sleep(0.005)
-        worker.stop()
-
     with NullProcess("--stall=100ms:60s") as silent, NullProcess() as other:
         ports = [null.ports[protocol] for null in (silent, other)]
         settings = settings_for(tmp_path, ports, protocol, null_spec(), Rules(timeout_ns=5 * S))
-        rows = run_worker(settings, plan, meanwhile=stop)
+        rows = run_worker(settings, plan, meanwhile=stop_when(lambda progress: progress.n_failed >= 200))
     assert_one_row_each(rows, plan)
     outcomes, is_of_silent = np.array(column(rows, "outcome")), plan.target == 0
     assert set(outcomes[~is_of_silent]) - ENDS_OF_A_STOP == {"ok"}
@@ -316,12 +311,7 @@ def test_what_was_never_sent_had_no_server(tmp_path: Path) -> None:
     with ExitStack() as stack:
         servers = stubs(stack, "http", 2)
         settings = settings_for(tmp_path, [server.port for server in servers], "http", SPEC)
-
-        def stop(worker: LoadWorker) -> None:
-            while worker.progress().n_done < 1:
-                time.sleep(0.005)
-            worker.stop()
-
+        stop = stop_when(lambda progress: progress.n_done >= 1)
         rows = run_worker(replace(settings, choice="least-in-flight"), plan, meanwhile=stop)
     assert column(rows, "outcome") == ["ok", "unsent"]
     assert column(rows, "target") == ["server-0", ""]
