@@ -179,25 +179,50 @@ def test_without_schedstat_the_ticks_tell_of_another_thread(tmp_path: Path) -> N
     assert row["cpu_user_ns"] == 2 * 10**9 // os.sysconf("SC_CLK_TCK")
 
 
+TWO_THREADS = """
+import sys, threading
+end = threading.Event()
+threads = [threading.Thread(target=end.wait) for _ in range(2)]
+for one in threads:
+    one.start()
+print(flush=True)
+sys.stdin.readline()
+end.set()
+sys.stdin.readline()
+"""
+
+
 @pytest.mark.parametrize("most", [512, 1])
 def test_the_files_of_threads_are_kept_open_and_freed_with_them(
-    threads: NamedThreads, monkeypatch: pytest.MonkeyPatch, most: int
+    monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
+    """Of a process whose threads nobody else begins or ends."""
     monkeypatch.setattr("squall.actors.sampling.threads._MOST_OPEN", most)
-    n_before = len(os.listdir("/proc/self/fd"))
-    source = ThreadSource(lambda: [os.getpid()])
-    n_threads = len(os.listdir("/proc/self/task"))
-    for name in ("one", "two"):
-        threads.run(name, lambda: threads.end.wait(20))
-    source.sample(0)
-    assert len(os.listdir("/proc/self/fd")) == n_before + min(most, n_threads + 2)
-    source.sample(1)
-    threads.join()
-    source.sample(3)
-    assert len(os.listdir("/proc/self/fd")) <= n_before + min(most, n_threads)
-    assert source.facts()["n_threads_ended"] == 2
-    source.close()
-    assert len(os.listdir("/proc/self/fd")) == n_before
+    command = [sys.executable, "-S", "-c", TWO_THREADS]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        tasks = f"/proc/{process.pid}/task"
+
+        def n_open() -> int:
+            links = (f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd"))
+            return sum(os.path.realpath(link).startswith(f"{tasks}/") for link in links)
+
+        process.stdout.readline()
+        source = ThreadSource(lambda: [process.pid])
+        source.sample(0)
+        assert n_open() == min(most, 3)
+        source.sample(1)
+        process.stdin.write("\n")
+        process.stdin.flush()
+        while len(os.listdir(tasks)) > 1:
+            pass
+        source.sample(3)
+        assert n_open() <= 1
+        assert source.facts()["n_threads_ended"] == 2
+        source.close()
+        assert n_open() == 0
+        process.stdin.close()
 
 
 def test_without_schedstat_the_ticks_are_there_and_the_rest_is_null(tmp_path: Path) -> None:
