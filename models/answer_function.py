@@ -36,11 +36,6 @@ class AnswerFunction:
     call: Callable[[dict[str, NDArray[Any]]], Arrays | Sequence[Arrays]]
     sha256: str | None
 
-    @property
-    def where(self) -> str:
-        """What an error begins with."""
-        return f"clients.check.function: {self.name}"
-
 
 def load_function(name: str) -> AnswerFunction:
     """The function that `package.module:function` or `path/to/file.py:function` names; a file is read anew each time.
@@ -139,7 +134,7 @@ def function_answers(
             if tensor.datatype == "BF16":
                 array = inputs[tensor.name]
                 inputs[tensor.name] = read_tensor("BF16", array.shape, write_tensor(array))
-        of = f"{function.where}: for {rows} rows of payload {variant} it"
+        of = f"clients.check.function: {function.name}: for {rows} rows of payload {variant} it"
         try:
             with redirect_stdout(sys.stderr):
                 given = function.call(inputs)

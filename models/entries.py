@@ -181,19 +181,13 @@ class Fitting:
     def _make(self, tensor: TensorSpec, rows: int, number: int, given: Inputs) -> Array:
         """Of the input that this one is like, if that is in the data, the sizes are those of its entry."""
         how = self._made[tensor.name]
-        dims = tuple(self._shapes.get(tensor.name, tensor.dims))
+        sizes: list[int] | None = None
         if how.like in given:
             whose = self._of_name[how.like]
             sizes = [size for size, dim in zip(given[how.like].shape, whose.dims, strict=True) if dim == -1]
-            if len(sizes) != dims.count(-1):
-                raise ScenarioError(
-                    f"{self._inputs_key}.{tensor.name}: {how.like} has {len(sizes)} open dims, and {dims.count(-1)} of"
-                    f" {list(dims)} are open"
-                )
-            left = iter(sizes)
-            dims = tuple(next(left) if dim == -1 else dim for dim in dims)
-        else:
-            dims = dims_of(tensor, self._spec, number, self._seed, self._shapes, self._made)
+        dims = dims_of(
+            tensor, self._spec, number, self._seed, self._shapes, self._made, sizes, self._inputs_key
+        )
         rng = np.random.default_rng(np.random.SeedSequence([self._seed, rows, number]))
         fixed = replace(tensor, dims=dims)
         return make_input(fixed, rows if self._spec.is_batched else None, rng, how)
@@ -227,10 +221,8 @@ def _named(name: str, column: str) -> str:
 def _typed(array: NDArray[np.generic], datatype: str) -> Array:
     kind = array.dtype.kind
     wanted = _EXACT_KINDS.get(datatype)
-    if not array.size and wanted != "O":
-        return array.astype(NUMPY.get(datatype, np.uint16))
     if not array.size:
-        return objects([]).reshape(array.shape)
+        return np.empty(array.shape, object if wanted == "O" else NUMPY.get(datatype, np.uint16))
     fits = kind == wanted if wanted else kind in ("iu" if datatype[0] in "IU" else "iuf")
     if not fits:
         names = {"O": "text or bytes", "b": "booleans", "f": "numbers with a fraction"}
@@ -281,13 +273,8 @@ def _shape_as(tensor: TensorSpec, shape: tuple[int, ...], stated: tuple[int, ...
         return shape
     if len(shape) > 1:
         raise ValueError(f"has the shape {list(shape)}, and its dims are {list(tensor.dims)}")
-    return _filled(tensor.dims, stated, prod(shape))
-
-
-def _filled(dims: tuple[int, ...], stated: tuple[int, ...] | None, n_elements: int) -> tuple[int, ...]:
-    """The dims with what so many elements say of the one that is open. Raises ValueError where they do not fit."""
-    if -1 in dims and stated is not None:
-        dims = stated
+    n_elements = prod(shape)  # which say the one dim that is open
+    dims = stated if -1 in tensor.dims and stated is not None else tensor.dims
     n_open, fixed = dims.count(-1), prod(dim for dim in dims if dim != -1)
     if n_open > 1:
         raise ValueError(
@@ -304,13 +291,15 @@ def _from_raw(tensor: TensorSpec, cell: Raw, stated: tuple[int, ...] | None) -> 
     if tensor.datatype == "BYTES" and cell.is_lines:
         lines = cell.data.removesuffix(b"\n").split(b"\n")
         return _shaped(objects([line.removesuffix(b"\r") for line in lines]), tensor, stated)
-    size = 2 if tensor.datatype == "BF16" else np.dtype(NUMPY.get(tensor.datatype, np.uint8)).itemsize
+    dtype = np.dtype(NUMPY.get(tensor.datatype, np.uint16))  # BF16 is the upper half of FP32
     if tensor.datatype == "BYTES":
         flat = read_tensor("BYTES", (-1,), cell.data)
-    elif len(cell.data) % size:
-        raise ValueError(f"is {tensor.datatype}, and {len(cell.data)} bytes are no multiple of {size}")
+    elif len(cell.data) % dtype.itemsize:
+        raise ValueError(
+            f"is {tensor.datatype}, and {len(cell.data)} bytes are no multiple of {dtype.itemsize}"
+        )
     else:
-        flat = np.frombuffer(cell.data, np.uint16 if tensor.datatype == "BF16" else NUMPY[tensor.datatype])
+        flat = np.frombuffer(cell.data, dtype)
     if cell.shape is None:
         return _shaped(flat, tensor, stated)
     if prod(cell.shape) != flat.size:

@@ -1,4 +1,5 @@
-"""Reference networks: seeded weights and a plain float32 forward pass, to check served answers against.
+"""The heads in numpy: seeded weights and the float32 forward pass, which served answers are checked against. Copied
+beside model.py as it is, which serves it where the framework is numpy, so it imports nothing of ours.
 
 Linear layers draw from N(0, 2 / fan_in), so that ReLU keeps the variance of activations over any depth
 (He et al., ICCV 2015, arXiv:1502.01852, section 2.2). LayerNorm: (x - mean) / sqrt(var + 1e-5) * gain + bias over
@@ -7,13 +8,14 @@ the last axis (Ba et al., 2016, arXiv:1607.06450).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float32]
-LAYER_NORM_EPSILON = 1e-5
+_EPSILON = np.float32(1e-5)
 
 
 def make_weights(head: str, sizes: Mapping[str, int]) -> dict[str, Array]:
@@ -45,31 +47,50 @@ def make_weights(head: str, sizes: Mapping[str, int]) -> dict[str, Array]:
 
 def forward(head: str, weights: Mapping[str, Array], x: Array) -> Array:
     """Answer of a head: x (rows, width) to (rows, classes), for linear_head_stacked (rows, heads, classes)."""
-    if head == "seqlen_head":
-        return _forward_sequence(weights, x)
-    if head == "linear_head_stacked":
-        n_heads = weights["w"].shape[1]
-        return np.stack([_forward_linear(_pick_head(weights, k), x) for k in range(n_heads)], axis=1)
-    return _forward_linear(weights, x)
+    return _NETWORKS[head](weights, x)
 
 
-def _pick_head(weights: Mapping[str, Array], k: int) -> dict[str, Array]:
-    return {
-        "w": weights["w"][:, k], "b": weights["b"][:, k], "w_out": weights["w_out"][k], "b_out": weights["b_out"][k]
-    }  # fmt: skip
+def _relu(x: Array) -> Array:
+    return np.maximum(x, 0.0, out=x)
 
 
-def _forward_linear(weights: Mapping[str, Array], x: Array) -> Array:
+def _linear_head(weights: Mapping[str, Array], x: Array) -> Array:
     for w, b in zip(weights["w"], weights["b"], strict=True):
-        x = np.maximum(x @ w + b, 0)
+        x = _relu(x @ w + b)
     return x @ weights["w_out"] + weights["b_out"]
 
 
-def _forward_sequence(weights: Mapping[str, Array], x: Array) -> Array:
-    y = np.repeat(x[:, None, :], len(weights["position"]), axis=1) + weights["position"]
+def _linear_head_stacked(weights: Mapping[str, Array], x: Array) -> Array:
+    x = np.broadcast_to(x, (weights["w"].shape[1], *x.shape))
+    for w, b in zip(weights["w"], weights["b"], strict=True):
+        x = _relu(x @ w + b[:, None, :])
+    out = x @ weights["w_out"] + weights["b_out"][:, None, :]
+    return np.ascontiguousarray(out.transpose(1, 0, 2))
+
+
+def _seqlen_head(weights: Mapping[str, Array], x: Array) -> Array:
+    x = x[:, None, :] + weights["position"]
     for w, b, gain, bias in zip(weights["w"], weights["b"], weights["gain"], weights["bias"], strict=True):
-        y = y @ w + b
-        centred = y - y.mean(axis=-1, keepdims=True)
-        variance = np.mean(centred**2, axis=-1, keepdims=True)
-        y = np.maximum(centred / np.sqrt(variance + np.float32(LAYER_NORM_EPSILON)) * gain + bias, 0)
-    return np.asarray(y[:, 0, :] @ weights["w_out"] + weights["b_out"], np.float32)
+        x = x @ w + b
+        x -= x.mean(axis=-1, keepdims=True)
+        x /= np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + _EPSILON)
+        x = _relu(x * gain + bias)
+    return np.asarray(x[:, 0, :] @ weights["w_out"] + weights["b_out"], np.float32)
+
+
+_NETWORKS = {
+    "linear_head": _linear_head,
+    "linear_head_stacked": _linear_head_stacked,
+    "seqlen_head": _seqlen_head,
+}
+
+
+class Forward:
+    """Called with the inputs of a batch, here of INPUT alone the arrays of its requests, float32 (rows, width) each;
+    returns float32 (all rows, ...), in their order. Takes what torch's does, of which a head on the CPU needs two."""
+
+    def __init__(self, head: str, weights: Mapping[str, Array], **_: Any) -> None:
+        self._head, self._weights = head, weights
+
+    def __call__(self, columns: Sequence[Sequence[Array]]) -> Array:
+        return forward(self._head, self._weights, np.concatenate(columns[0]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
@@ -156,15 +156,18 @@ def dims_of(
     seed: int,
     shapes: Mapping[str, tuple[int, ...]],
     made: Made,
+    sizes: Sequence[int] | None = None,
+    inputs_key: str = "clients.inputs",
 ) -> tuple[int, ...]:
-    """The dims of an input in that variant. Raises ScenarioError where one is open and nothing says it, and where what
-    is said is not the model's."""
+    """The dims of an input in that variant. `sizes`: those of the input that it is like, where they are known; None:
+    drawn by their law. `inputs_key`: where `made` stands in the scenario. Raises ScenarioError where one is open and
+    nothing says it, and where what is said is not the model's."""
     dims = tuple(shapes.get(tensor.name, tensor.dims))
     if not tensor.takes(dims):
         raise ScenarioError(
             f"model.shapes.{tensor.name}: {list(dims)}, but model {spec.name} takes {list(tensor.dims)}"
         )
-    how, n_open, where = made.get(tensor.name), dims.count(-1), f"clients.inputs.{tensor.name}"
+    how, n_open, where = made.get(tensor.name), dims.count(-1), f"{inputs_key}.{tensor.name}"
     if how is None or (how.sizes is None and how.like is None):
         if n_open:
             raise ScenarioError(
@@ -172,15 +175,17 @@ def dims_of(
                 f" or the law of it in {where}.sizes"
             )
         return dims
-    whose = how.like or tensor.name
-    laws = made[whose].sizes if whose in made else None
-    if laws is None:
-        raise ScenarioError(f"{where}.like: {whose!r} is no input with sizes in clients.inputs")
-    if len(laws) != n_open:
-        raise ScenarioError(f"{where}: {len(laws)} sizes are stated, and {n_open} of {list(dims)} are open")
-    rng = np.random.default_rng(np.random.SeedSequence([seed, variant, zlib.crc32(whose.encode())]))
-    sizes = iter([_drawn(law, rng, 1)[0] for law in laws])
-    return tuple(next(sizes) if dim == -1 else dim for dim in dims)
+    if sizes is None:
+        whose = how.like or tensor.name
+        laws = made[whose].sizes if whose in made else None
+        if laws is None:
+            raise ScenarioError(f"{where}.like: {whose!r} is no input with sizes in {inputs_key}")
+        rng = np.random.default_rng(np.random.SeedSequence([seed, variant, zlib.crc32(whose.encode())]))
+        sizes = [_drawn(law, rng, 1)[0] for law in laws]
+    if len(sizes) != n_open:
+        raise ScenarioError(f"{where}: {len(sizes)} sizes are stated, and {n_open} of {list(dims)} are open")
+    left = iter(sizes)
+    return tuple(next(left) if dim == -1 else dim for dim in dims)
 
 
 def _drawn(law: Law, rng: np.random.Generator, count: int) -> list[int]:

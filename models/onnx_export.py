@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.util
+import importlib
 import logging
 import re
 import tempfile
 import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from importlib import resources
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,7 +24,7 @@ from numpy.typing import NDArray
 
 from squall.models.heads import make_weights
 from squall.models.repository import Serving, config_pbtxt, zoo_spec
-from squall.models.spec import ENCODERS, ModelSpec, drawn_parameters
+from squall.models.spec import HEADS, ModelSpec, drawn_parameters
 from squall.scenarios.config.models import ModelConfig
 from squall.scenarios.errors import ScenarioError, StoreError, TargetError
 from squall.scenarios.units import digits_text
@@ -44,7 +43,7 @@ ONNX_FILE = "model.onnx"
 _WRITTEN = (
     "model.py",
     "checkpoint.py",
-    "*_numpy.py",
+    "heads.py",
     "*_torch.py",
     "weights.npz",
     "model.onnx",
@@ -91,27 +90,6 @@ def needed(name: str) -> ModuleType:
         raise TargetError(f"{name} {what}, which this export needs: {mend}") from error
 
 
-def zoo_module(name: str, sizes: Mapping[str, int], weights: Weights | None) -> Any:
-    """The `torch.nn.Module` of a model of the zoo: float32, on the CPU, in eval mode.
-
-    `weights` None: the seeded ones. Raises ScenarioError where given ones do not fit the sizes, TargetError without
-    torch.
-    """
-    needed("torch")
-    path = str(resources.files("squall.models").joinpath("backend/networks_torch.py"))
-    spec = importlib.util.spec_from_file_location("squall_networks_torch", path)
-    assert spec is not None
-    assert spec.loader is not None
-    networks = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(networks)
-    if weights is None and name not in ENCODERS:  # an encoder's module makes the seeded ones itself
-        weights = make_weights(name, sizes)
-    try:
-        return networks.build(name, sizes, weights)
-    except ValueError as error:
-        raise ScenarioError(f"weights of {name}: {error}") from error
-
-
 def write_onnx_repository(
     folder: Path, model: ModelConfig, serving: Serving, opset: int, weights: Weights | None = None
 ) -> tuple[ModelSpec, OnnxFile]:
@@ -131,7 +109,7 @@ def finish_repository(
 ) -> None:
     """Writes config.pbtxt beside a version folder with the files `kept`, and removes from that one what squall wrote
     for another backend; files of others stay. Raises StoreError where the folder cannot be written."""
-    serving = replace(serving, parameters=(*serving.parameters, *drawn_parameters(spec)))
+    serving = replace(serving, parameters={**serving.parameters, **drawn_parameters(spec)})
     try:
         for pattern in _WRITTEN:
             for file in (folder / spec.name / spec.version).glob(pattern):
@@ -159,60 +137,43 @@ def export_onnx(
     Raises ScenarioError for an opset that cannot be, TargetError for a missing package and for a file that fails its
     check, StoreError where it cannot be written.
     """
-    for package in ("torch", "onnx", "onnxscript", "onnxruntime"):
-        needed(package)
-    _refuse_opset(opset)
-    module = zoo_module(spec.name, sizes, weights)
-    tried = [_try_inputs(spec, sizes, rows) for rows in TRIED_ROWS]
-    expected = [_answer(module, inputs) for inputs in tried]  # before its weights are rounded
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".export-", dir=file.parent) as folder:
-            made = Path(folder) / file.name
-            _write(made, module, spec, tried[1], precision, opset, external_bytes)
-            worst = _check(made, spec, precision, opset, tried, expected)
-            parts = sorted(Path(folder).iterdir())
-            n_bytes, sha256 = sum(part.stat().st_size for part in parts), _sha256(parts)
-            for part in reversed(parts):  # the weights first
-                part.replace(file.parent / part.name)
-    except OSError as error:
-        raise StoreError(f"cannot write {file}: {error.strerror or error}") from error
-    return OnnxFile(file, opset, precision, n_bytes, sha256, worst)
-
-
-def _refuse_opset(opset: int) -> None:
-    import onnx
-
+    torch, onnx, _, _ = map(needed, ("torch", "onnx", "onnxscript", "onnxruntime"))
     latest = onnx.defs.onnx_opset_version()
     if not DEFAULT_OPSET <= opset <= latest:
         raise ScenarioError(
             f"opset {opset}: the exporter writes {DEFAULT_OPSET} to {latest}, that of onnx {onnx.__version__}"
         )
-
-
-def _try_inputs(spec: ModelSpec, sizes: Mapping[str, int], rows: int) -> list[NDArray[Any]]:
-    """Inputs of a request of `rows`, in the order of the spec: floats from N(0, 1), token ids below
-    `sizes["vocabulary"]`, and masks of 1 up to a length of at least 1 and 0 from there on."""
-    rng = np.random.default_rng([0, rows])
-    found: list[NDArray[Any]] = []
-    for tensor in spec.inputs:
-        shape = (rows, *tensor.dims)
-        if tensor.datatype == "FP32":
-            found.append(rng.standard_normal(shape, dtype=np.float32))
-        elif tensor.name == "attention_mask":
-            lengths = rng.integers(1, tensor.dims[-1] + 1, size=(rows, 1))
-            found.append((np.arange(tensor.dims[-1]) < lengths).astype(np.int64))
-        else:
-            found.append(rng.integers(0, sizes["vocabulary"], size=shape, dtype=np.int64))
-    return found
-
-
-def _answer(module: Any, inputs: list[NDArray[Any]]) -> NDArray[np.float32]:
-    import torch
-
-    with torch.inference_mode():
-        found: NDArray[np.float32] = module(*map(torch.from_numpy, inputs)).numpy()
-    return found
+    networks = needed("squall.models.backend.networks_torch")
+    if weights is None and spec.name in HEADS:  # an encoder's module makes the seeded ones itself
+        weights = make_weights(spec.name, sizes)
+    try:
+        module = networks.build(spec.name, sizes, weights)
+    except ValueError as error:
+        raise ScenarioError(f"weights of {spec.name}: {error}") from error
+    tried = [networks.examples(sizes, rows) for rows in TRIED_ROWS]
+    with torch.inference_mode():  # before its weights are rounded
+        expected = [module(*map(torch.from_numpy, inputs)).numpy() for inputs in tried]
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".export-", dir=file.parent) as folder:
+            made = Path(folder) / file.name
+            _write(made, module, spec, tried[1], precision, opset, external_bytes)
+            answers = _answers(made, spec, opset, tried)
+            pairs = zip(answers, expected, strict=True)
+            differences = [networks.difference(*pair, *TOLERANCE[precision]) for pair in pairs]
+            worst = float(np.max(differences))  # that one is not a number comes through
+            if not worst <= 1:
+                raise TargetError(
+                    f"the ONNX file of {spec.name} answers otherwise than the module: {digits_text(worst)} times the "
+                    f"difference that {precision} is allowed; nothing was kept"
+                )
+            parts = sorted(Path(folder).iterdir())
+            n_bytes, sha256 = sum(part.stat().st_size for part in parts), sha256_of(parts)
+            for part in reversed(parts):  # the weights first
+                part.replace(file.parent / part.name)
+    except OSError as error:
+        raise StoreError(f"cannot write {file}: {error.strerror or error}") from error
+    return OnnxFile(file, opset, precision, n_bytes, sha256, worst)
 
 
 def _in_half(module: Any) -> Any:
@@ -291,15 +252,8 @@ def _quiet() -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-def _check(
-    file: Path,
-    spec: ModelSpec,
-    precision: str,
-    opset: int,
-    tried: list[list[NDArray[Any]]],
-    expected: list[NDArray[np.float32]],
-) -> float:
-    """The largest difference in parts of what is allowed. Raises TargetError for a file that is not to be kept."""
+def _answers(file: Path, spec: ModelSpec, opset: int, tried: list[list[NDArray[Any]]]) -> list[NDArray[Any]]:
+    """Those of ONNX Runtime on the CPU. Raises TargetError for a file that is not valid, or of another opset."""
     import onnx
     import onnxruntime
 
@@ -311,11 +265,9 @@ def _check(
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
-        answers = [
-            session.run(
-                [spec.outputs[0].name], dict(zip((one.name for one in spec.inputs), inputs, strict=True))
-            )[0]
-            for inputs in tried  # of other names or types it takes none, and of fixed rows not all
+        names = [one.name for one in spec.inputs]
+        answers = [  # of other names or types it takes none, and of fixed rows not all
+            session.run([spec.outputs[0].name], dict(zip(names, inputs, strict=True)))[0] for inputs in tried
         ]
     except Exception as error:  # of both packages, which have no common base
         raise TargetError(f"the ONNX file of {spec.name} is not valid: {_line(error)}") from error
@@ -323,34 +275,15 @@ def _check(
         raise TargetError(
             f"the ONNX file of {spec.name} has opset {imported.get('')} and not {opset}: leave --opset out"
         )
-    shape = answers[0].shape[1:]
-    if shape != spec.outputs[0].dims:
-        raise TargetError(
-            f"the ONNX file of {spec.name} answers rows of {list(shape)}, and the model has {spec.outputs[0]}"
-        )
-    worst = max(_difference(*pair, precision) for pair in zip(answers, expected, strict=True))
-    if not worst <= 1:
-        raise TargetError(
-            f"the ONNX file of {spec.name} answers otherwise than the module: {digits_text(worst)} times the "
-            f"difference that {precision} is allowed; nothing was kept"
-        )
-    return worst
+    return answers
 
 
-def _difference(found: NDArray[Any], expected: NDArray[np.float32], precision: str) -> float:
-    """Largest, in parts of what is allowed; infinite for another shape or type and for what is no number."""
-    if (found.dtype, found.shape) != (expected.dtype, expected.shape) or not np.isfinite(found).all():
-        return float("inf")
-    rtol, atol = TOLERANCE[precision]
-    wide = expected.astype(np.float64)
-    allowed = rtol * np.abs(wide) + atol * np.sqrt(np.mean(wide**2))
-    return float(np.max(np.abs(found - wide) / allowed))
-
-
-def _sha256(files: list[Path]) -> str:
+def sha256_of(files: Iterable[Path]) -> str:
+    """Of all that they hold, one after another, in hex."""
     digest = hashlib.sha256()
     for file in files:
-        digest.update(np.memmap(file, np.uint8, "r").data)
+        with file.open("rb") as stream:
+            hashlib.file_digest(stream, lambda: digest)
     return digest.hexdigest()
 
 

@@ -11,7 +11,6 @@ ONNX file, in which `squall.models.onnx_export` writes it.
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -21,7 +20,15 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from squall.models.onnx_export import ONNX_FILE, OnnxFile, Weights, export_onnx, finish_repository, needed
+from squall.models.onnx_export import (
+    ONNX_FILE,
+    OnnxFile,
+    Weights,
+    export_onnx,
+    finish_repository,
+    needed,
+    sha256_of,
+)
 from squall.models.repository import Serving, zoo_spec
 from squall.models.spec import ModelSpec
 from squall.scenarios.config.models import ModelConfig
@@ -163,24 +170,19 @@ def write_plan_repository(
                 rows=rows,
                 workspace_bytes=options.workspace_bytes,
                 onnx_sha256=onnx.sha256,
-                plan_sha256=_sha256(version / PLAN_FILE),
+                plan_sha256=sha256_of(version.glob(PLAN_FILE)),
             )
             is_new = PlanRecord.read(version) != record
             if is_new:
                 made = Path(aside) / PLAN_FILE
                 made.write_bytes(build_plan(trt, onnx.path, spec, rows, options))
                 made.replace(version / PLAN_FILE)
-                record = record.model_copy(update={"plan_sha256": _sha256(version / PLAN_FILE)})
+                record = record.model_copy(update={"plan_sha256": sha256_of(version.glob(PLAN_FILE))})
                 record.write(version)
     except OSError as error:
         raise StoreError(f"cannot write the model repository {folder}: {error.strerror}") from error
     finish_repository(folder, spec, model, serving, (PLAN_FILE, RECORD_FILE))
     return spec, onnx, is_new
-
-
-def _sha256(plan: Path) -> str:
-    """Of a file, in hex; empty where there is none."""
-    return hashlib.sha256(plan.read_bytes()).hexdigest() if plan.is_file() else ""
 
 
 def build_plan(trt: Any, onnx_file: Path, spec: ModelSpec, rows: RowProfile, options: PlanOptions) -> bytes:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import resources
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,8 @@ from squall.scenarios.config.models import ModelConfig
 from squall.scenarios.errors import ScenarioError, StoreError
 
 _NS_PER_US = 1_000
+_FORWARD = {"numpy": ["heads.py"], "torch": ["backend/forward_torch.py", "backend/networks_torch.py"]}
+"""Files with the forward pass, by framework; model.py loads the first."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class Serving:
     """
 
     backend: str = "python"  # Triton's name of what executes the model
-    parameters: tuple[tuple[str, str], ...] = ()
+    parameters: Mapping[str, str] = field(default_factory=dict)
     priority_levels: int = 0  # of the queue, 0: none; requests that name none are of the middle one
     graph_sizes: tuple[int, ...] = ()
     busy_wait_events: bool = False  # TensorRT polls for the end of a batch, at the price of a busy core
@@ -50,84 +53,60 @@ def graph_sizes(max_batch_size: int, preferred: Collection[int]) -> tuple[int, .
     return tuple(sorted(powers | set(preferred) | {max_batch_size}))
 
 
-def _quoted(text: str) -> str:
-    return json.dumps(text)
-
-
-def _tensors(kind: str, tensors: Sequence[TensorSpec]) -> str:
-    items = ",\n".join(
-        f"  {{ name: {_quoted(t.name)}, data_type: TYPE_{t.datatype}, dims: {list(t.dims)} }}"
-        for t in tensors
-    )
-    return f"{kind} [\n{items}\n]\n"
-
-
-def _dynamic_batching(model: ModelConfig, priority_levels: int) -> str:
-    policy = [f"timeout_action: {model.queue.on_timeout.upper()}"]
-    if model.queue.timeout_ns:
-        policy.append(f"default_timeout_microseconds: {model.queue.timeout_ns // _NS_PER_US}")
-    if model.queue.max_size:
-        policy.append(f"max_queue_size: {model.queue.max_size}")
-    lines = []
-    if model.preferred_batch_sizes:
-        lines.append(f"preferred_batch_size: {list(model.preferred_batch_sizes)}")
-    lines.append(f"max_queue_delay_microseconds: {model.queue_delay_ns // _NS_PER_US}")
-    if model.preserve_ordering:
-        lines.append("preserve_ordering: true")
-    if priority_levels:
-        lines.append(f"priority_levels: {priority_levels}")
-        lines.append(f"default_priority_level: {(priority_levels + 1) // 2}")
-    lines.append(f"default_queue_policy {{ {', '.join(policy)} }}")
-    return "dynamic_batching {\n" + "".join(f"  {line}\n" for line in lines) + "}\n"
-
-
-def _graph_spec(spec: ModelSpec, rows: int, least_rows: int) -> str:
-    inputs = " ".join(
-        f"input {{ key: {_quoted(one.name)} value: {{ dim: {list(one.dims)} }} }}" for one in spec.inputs
-    )
-    return (
-        f"    graph_spec {{ batch_size: {rows} {inputs}\n"
-        f"      graph_lower_bound {{ batch_size: {least_rows} {inputs} }} }}\n"
+def _tensors(tensors: Sequence[TensorSpec]) -> str:
+    return ", ".join(
+        f'{{ name: "{t.name}", data_type: TYPE_{t.datatype}, dims: {list(t.dims)} }}' for t in tensors
     )
 
 
 def _optimization(spec: ModelSpec, precision: str, serving: Serving) -> str:
-    text = ""
-    if serving.graph_sizes:
-        least = [1, *(size + 1 for size in serving.graph_sizes)]
-        text += "    graphs: true\n"
-        text += "".join(_graph_spec(spec, *sizes) for sizes in zip(serving.graph_sizes, least, strict=False))
-    for name in ("busy_wait_events", "output_copy_stream"):
-        text += f"    {name}: true\n" if getattr(serving, name) else ""
-    text = f"  cuda {{\n{text}  }}\n" if text else ""
+    inputs = " ".join(f'input {{ key: "{t.name}" value: {{ dim: {list(t.dims)} }} }}' for t in spec.inputs)
+    cuda = [
+        f"graph_spec {{ batch_size: {rows} {inputs} graph_lower_bound {{ batch_size: {less + 1} {inputs} }} }}"
+        for less, rows in pairwise((0, *serving.graph_sizes))
+    ]
+    cuda += ["graphs: true"] if cuda else []
+    cuda += ["busy_wait_events: true"] if serving.busy_wait_events else []
+    cuda += ["output_copy_stream: true"] if serving.output_copy_stream else []
+    lines = ["cuda {", *cuda, "}"] if cuda else []
     if serving.is_accelerated:
-        text += (
-            '  execution_accelerators { gpu_execution_accelerator [ { name: "tensorrt" parameters { '
-            f'key: "precision_mode" value: {_quoted(precision.upper())} }} }} ] }}\n'
+        parameters = f'parameters {{ key: "precision_mode" value: "{precision.upper()}" }}'
+        lines.append(
+            f'execution_accelerators {{ gpu_execution_accelerator {{ name: "tensorrt" {parameters} }} }}'
         )
-    return f"optimization {{\n{text}}}\n" if text else ""
+    return "\n".join(["optimization {", *lines, "}\n"] if lines else [])
 
 
 def config_pbtxt(spec: ModelSpec, model: ModelConfig, serving: Serving) -> str:
     """The text of config.pbtxt; KIND_GPU puts the instances on every GPU that Triton sees.
 
-    Fields as in triton-inference-server/common, protobuf/model_config.proto; times there are whole microseconds.
+    Fields as in triton-inference-server/common, protobuf/model_config.proto; times there are whole microseconds, and 0
+    stands for what is not set.
     """
+    queue, levels = model.queue, serving.priority_levels
     parameters = "".join(
-        f"parameters {{ key: {_quoted(key)} value: {{ string_value: {_quoted(value)} }} }}\n"
-        for key, value in serving.parameters
+        f"parameters {{ key: {json.dumps(key)} value: {{ string_value: {json.dumps(value)} }} }}\n"
+        for key, value in serving.parameters.items()
     )
-    return (
-        f"name: {_quoted(spec.name)}\n"
-        f"backend: {_quoted(serving.backend)}\n"
-        f"max_batch_size: {spec.max_batch_size}\n"
-        + _tensors("input", spec.inputs)
-        + _tensors("output", spec.outputs)
-        + f"instance_group [ {{ count: {model.instances}, kind: KIND_{device_of(model).upper()} }} ]\n"
-        + _dynamic_batching(model, serving.priority_levels)
-        + _optimization(spec, model.precision, serving)
-        + parameters
-    )
+    return f"""name: "{spec.name}"
+backend: "{serving.backend}"
+max_batch_size: {spec.max_batch_size}
+input [ {_tensors(spec.inputs)} ]
+output [ {_tensors(spec.outputs)} ]
+instance_group [ {{ count: {model.instances}, kind: KIND_{device_of(model).upper()} }} ]
+dynamic_batching {{
+  preferred_batch_size: {list(model.preferred_batch_sizes)}
+  max_queue_delay_microseconds: {model.queue_delay_ns // _NS_PER_US}
+  preserve_ordering: {str(model.preserve_ordering is True).lower()}
+  priority_levels: {levels}
+  default_priority_level: {(levels + 1) // 2}
+  default_queue_policy {{
+    timeout_action: {queue.on_timeout.upper()}
+    default_timeout_microseconds: {queue.timeout_ns // _NS_PER_US}
+    max_queue_size: {queue.max_size}
+  }}
+}}
+{_optimization(spec, model.precision, serving)}{parameters}"""
 
 
 def refuse_unsuited(name: str, framework: str, weights: str | None, where: str = "model") -> None:
@@ -173,25 +152,22 @@ def write_repository(
     """
     spec, sizes = zoo_spec(model)
     refuse_unsuited(model.name, model.framework, model.weights)
-    said: dict[str, object] = {
+    forward = {
         "head": model.name,
-        **sizes,
-        "framework": model.framework,
+        "sizes": sizes,
         "precision": model.precision,
-        "cuda_graphs": str(model.cuda_graphs).lower(),
-        "pinned": str(model.pinned is not False).lower(),
-        "compile": str(model.is_compiled is True).lower(),
+        "cuda_graphs": model.cuda_graphs,
+        "batch_sizes": graph_sizes(model.max_batch_size, model.preferred_batch_sizes),
+        "is_pinned": model.pinned is not False,
+        "is_compiled": model.is_compiled is True,
     }
-    code = ["backend/model.py", f"backend/forward_{model.framework}.py"]
-    if model.framework == "torch":
-        code.append("backend/networks_torch.py")
+    parameters = {"framework": model.framework, "forward": json.dumps(forward), **drawn_parameters(spec)}
+    code = ["backend/model.py", *_FORWARD[model.framework]]
     if model.weights is not None:
-        said["weights"] = find_weights(model.weights, model.name, sizes)
+        parameters["weights"] = str(find_weights(model.weights, model.name, sizes))
         code.append("checkpoint.py")
-    said |= drawn_parameters(spec)
     if record_dir is not None:
-        said["record_dir"] = record_dir
-    parameters = tuple((key, str(value)) for key, value in said.items())
+        parameters["record_dir"] = str(record_dir)
     version = folder / spec.name / spec.version
     try:
         version.mkdir(parents=True, exist_ok=True)

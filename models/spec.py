@@ -159,10 +159,9 @@ def _tensor(item: Mapping[str, Any]) -> TensorSpec:
     return TensorSpec(str(item["name"]), datatype, dims, item.get("optional") is True)
 
 
-def drawn_parameters(spec: ModelSpec) -> tuple[tuple[str, str], ...]:
+def drawn_parameters(spec: ModelSpec) -> dict[str, str]:
     """What a model's configuration says of the numbers to make for its inputs, whichever backend serves it."""
-    ranges = [(tensor.name, tensor.drawn) for tensor in spec.inputs]
-    return tuple((f"{_DRAWN}{name}", f"{one[0]} {one[1]}") for name, one in ranges if one is not None)
+    return {f"{_DRAWN}{one.name}": "{} {}".format(*one.drawn) for one in spec.inputs if one.drawn is not None}
 
 
 def _as_drawn(tensor: TensorSpec, config: Mapping[str, Any]) -> TensorSpec:
@@ -286,21 +285,10 @@ def head_spec(name: str, version: str, sizes: Mapping[str, int], max_batch_size:
     """
     if name in ENCODERS:
         tokens, words = (sizes["sequence"],), (FIRST_TOKEN, sizes["vocabulary"] - 1)
-        return ModelSpec(
-            name=name,
-            version=version,
-            inputs=(
-                TensorSpec("input_ids", "INT64", tokens, drawn=words),
-                TensorSpec("attention_mask", "INT64", tokens, drawn=(1, 1)),
-            ),
-            outputs=(TensorSpec("OUTPUT", "FP32", (sizes["hidden"],)),),
-            max_batch_size=max_batch_size,
-        )
-    out = (sizes["heads"], sizes["classes"]) if "heads" in sizes else (sizes["classes"],)
-    return ModelSpec(
-        name=name,
-        version=version,
-        inputs=(TensorSpec("INPUT", "FP32", (sizes["width"],)),),
-        outputs=(TensorSpec("OUTPUT", "FP32", out),),
-        max_batch_size=max_batch_size,
-    )
+        ids = TensorSpec("input_ids", "INT64", tokens, drawn=words)
+        inputs: tuple[TensorSpec, ...] = (ids, TensorSpec("attention_mask", "INT64", tokens, drawn=(1, 1)))
+        out: tuple[int, ...] = (sizes["hidden"],)
+    else:
+        inputs = (TensorSpec("INPUT", "FP32", (sizes["width"],)),)
+        out = (sizes["heads"], sizes["classes"]) if "heads" in sizes else (sizes["classes"],)
+    return ModelSpec(name, version, inputs, (TensorSpec("OUTPUT", "FP32", out),), max_batch_size)

@@ -147,7 +147,7 @@ def export(build: Build) -> str:
         n_threads = 1 if build.threads is None else build.threads
         serving = Serving(
             build.backend,
-            (("intra_op_thread_count", str(n_threads)),) if device_of(model) == "cpu" else (),
+            {"intra_op_thread_count": str(n_threads)} if device_of(model) == "cpu" else {},
             build.priority_levels,
             is_accelerated=build.accelerator is not None,
         )

@@ -1,1 +1,1 @@
-"""Code that Triton runs. It is data here: nothing of ours imports it, and it imports nothing of ours."""
+"""Code that Triton runs, and that the exports start from: it imports nothing of ours."""

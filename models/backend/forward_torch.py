@@ -9,25 +9,21 @@ on the calling thread.
 
 import bisect
 import importlib
-import importlib.util
 import locale
-import os
-import shutil
-import sys
 import time
 
 import numpy as np
 import torch
 
 _DTYPES = {"fp32": torch.float32, "fp16": torch.float16}
+_CHECK_ROWS = 8
 _WARM_ROWS, _WARM_STEPS, _WARM_S = 64, 24, 4.0
 """Without graphs every batch size up to the first and so many between it and the largest, in equal ratios, are computed
 once before the server is ready, as far as the seconds last: cuBLAS picks kernels by size, and CUDA loads each at its
 first use."""
-_CHECK_ROWS = 8
 _TOLERANCE = {"fp32": (1e-3, 1e-4), "fp16": (2e-2, 5e-2)}
-"""Within which what is served agrees with the module in float32: of the value itself, and of the outputs' root mean
-square. `docs/models.md` has the reasons."""
+"""Within which what is served agrees with the module in float32 (`networks_torch.difference`). `docs/models.md` has the
+reasons."""
 _HEAD_SCALE = 1.0
 """Standard deviation of a head's outputs, at least; it has few of them, which differ little between rows."""
 _GIB = 1 << 30
@@ -35,17 +31,7 @@ _USED_UP = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 """What PyTorch says of a GPU's memory, in whichever of its errors."""
 
 
-def _beside(name):
-    """The module in a file beside this one; torch.compile looks modules up by name."""
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py")
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-networks = _beside("networks_torch")
+networks = importlib.import_module("networks_torch")  # beside this file
 
 
 def range_functions():
@@ -70,17 +56,6 @@ def _device_of(device_id):
     return torch.device("cuda", device_id)
 
 
-def memory_bytes(sizes, n_weights, max_rows, row_bytes, precision):
-    """About what an instance takes of a GPU: weights (in float32 while they are made and compared), buffers of
-    `row_bytes` a row, and the widest layer of the largest batch; without CUDA's own context."""
-    width = _DTYPES[precision].itemsize
-    if "hidden" in sizes:
-        widest = sizes["sequence"] * (2 * sizes["intermediate"] + 6 * sizes["hidden"])
-    else:
-        widest = 3 * sizes.get("sequence", 1) * sizes.get("heads", 1) * sizes["width"]
-    return n_weights * 4 + max_rows * (row_bytes + widest * width)
-
-
 def _too_little(name, device, what):
     """The error to raise. A GPU without room for a context of CUDA does not even say what is free."""
     try:
@@ -94,56 +69,26 @@ def _too_little(name, device, what):
     )
 
 
-def refuse_without_compiler(device_type):
-    """Raises RuntimeError where torch.compile cannot work on that type of device."""
-    need = ("gcc", "clang", "cc") if device_type == "cuda" else ("g++", "clang++", "c++")
-    named = os.environ.get("CC" if device_type == "cuda" else "CXX")
-    what = None
-    if device_type == "cuda" and importlib.util.find_spec("triton") is None:
-        what = "the package triton"
-    elif not any(map(shutil.which, (*need, *filter(None, (named,))))):
-        what = f"a compiler ({' or '.join(need)})"
-    if what is not None:
-        raise RuntimeError(
-            f"model.compile: torch.compile needs {what} on the server's node: install it, or set model.compile: false"
-        )
-
-
-def _not_compiled(error):
-    words = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return RuntimeError(
-        f"model.compile: torch.compile failed ({words}): it needs a C compiler and Python's headers on the server's "
-        "node; or set model.compile: false"
-    )
-
-
-def _compiled(network, device_type):
+def _compiled(network):
     """`network` for batches of any number of rows, compiled in this process: a pool of compilers would be started as
     copies of the program that embeds this Python."""
-    refuse_without_compiler(device_type)
     locale.setlocale(
         locale.LC_CTYPE, "C.UTF-8"
     )  # Triton's Python has ASCII, and PyTorch reads sources of UTF-8
-    try:
-        inductor = importlib.import_module("torch._inductor.config")
-        inductor.compile_threads = 1
-        compiled = torch.compile(network, dynamic=True)
-    except Exception as error:
-        raise _not_compiled(error) from error
-    known = set()
+    importlib.import_module("torch._inductor.config").compile_threads = 1
+    compiled = torch.compile(network, dynamic=True)
 
     def call(*inputs):
-        rows = len(inputs[0])
-        if rows in known:
-            return compiled(*inputs)
         try:
-            found = compiled(*inputs)
+            return compiled(*inputs)
         except Exception as error:
             if any(words in str(error) for words in _USED_UP):
                 raise
-            raise _not_compiled(error) from error
-        known.add(rows)
-        return found
+            words = " ".join(str(error).split())[:200] or type(error).__name__
+            raise RuntimeError(
+                f"model.compile: torch.compile failed ({words}): on the server's node it needs Python's headers and a"
+                " C++ compiler, on a GPU a C compiler and the package triton: install them, or set model.compile: false"
+            ) from error
 
     return call
 
@@ -159,18 +104,7 @@ class Forward:
     fit.
     """
 
-    def __init__(
-        self,
-        head,
-        sizes,
-        weights,
-        device_id,
-        precision,
-        cuda_graphs,
-        batch_sizes,
-        is_pinned=True,
-        is_compiled=False,
-    ):
+    def __init__(self, head, sizes, weights, device_id, **options):
         device = _device_of(device_id)
         torch.set_num_threads(1)
         # whatever the environment says: full float32 products, and half sums kept in float32
@@ -179,18 +113,25 @@ class Forward:
         torch.backends.cuda.enable_cudnn_sdp(False)  # it would build a plan for each number of rows
         self._vocabulary = sizes.get("vocabulary")
         try:
-            self._load(
-                head, sizes, weights, device, precision, cuda_graphs, batch_sizes, is_pinned, is_compiled
-            )
+            self._load(head, sizes, weights, device, **options)
         except RuntimeError as error:
             if device.type == "cpu" or not any(words in str(error) for words in _USED_UP):
                 raise
             raise _too_little(head, device, "the memory of the GPU is used up") from error
 
     def _load(
-        self, head, sizes, weights, device, precision, cuda_graphs, batch_sizes, is_pinned, is_compiled
+        self,
+        head,
+        sizes,
+        weights,
+        device,
+        precision,
+        cuda_graphs,
+        batch_sizes,
+        is_pinned=True,
+        is_compiled=False,
     ):
-        examples = _examples(sizes, batch_sizes[-1])
+        examples = networks.examples(sizes, min(_CHECK_ROWS, batch_sizes[-1]))
         if device.type == "cuda":
             torch.cuda.set_device(device)
             _refuse_little(head, sizes, weights, device, batch_sizes[-1], examples, precision)
@@ -200,10 +141,10 @@ class Forward:
             expected = module(*on_device).float().cpu().numpy()
         network = self._served(module.to(_DTYPES[precision]))
         if is_compiled:
-            network = _compiled(network, device.type)
+            network = _compiled(network)
         if device.type == "cpu":
             self._answer = _CpuBatch(network, _DTYPES[precision])
-            self._check(head, precision, examples, expected, {1, min(_CHECK_ROWS, batch_sizes[-1])})
+            self._check(head, precision, examples, expected, {1, len(expected)})
             return
         torch.cuda.empty_cache()  # of float32 weights, for other instances on this GPU
         buffers = (batch_sizes[-1], examples, expected.shape[1:], is_pinned)
@@ -229,7 +170,8 @@ class Forward:
         for size in sizes:
             which = np.arange(size) % len(expected)
             found = self([[array[which]] for array in examples])
-            share = difference(found, expected[which], precision, 0.0 if self._vocabulary else _HEAD_SCALE)
+            least_scale = 0.0 if self._vocabulary else _HEAD_SCALE
+            share = networks.difference(found, expected[which], *_TOLERANCE[precision], least_scale)
             if not share <= 1:
                 raise RuntimeError(
                     f"{head}: what is to be served in {precision} differs from the module in float32 by {share:.3g} "
@@ -248,25 +190,6 @@ class Forward:
             )
 
 
-def _examples(sizes, max_rows):
-    """Seeded inputs of a few rows; masks of several lengths."""
-    rng, rows = np.random.default_rng(0), min(_CHECK_ROWS, max_rows)
-    if "vocabulary" not in sizes:
-        return [rng.standard_normal((rows, sizes["width"])).astype(np.float32)]
-    shape = (rows, sizes["sequence"])
-    lengths = np.maximum(sizes["sequence"] * (_CHECK_ROWS - np.arange(rows)) // _CHECK_ROWS, 1)
-    mask = (np.arange(sizes["sequence"]) < lengths[:, None]).astype(np.int64)
-    return [rng.integers(0, sizes["vocabulary"], shape), mask]
-
-
-def difference(found, expected, precision, least_scale=0.0):
-    """The largest difference, in parts of what is allowed; not a number where an answer is none. `least_scale`: of the
-    outputs, where few of them might all be small by chance."""
-    rtol, atol = _TOLERANCE[precision]
-    scale = max(least_scale, float(np.sqrt(np.mean(np.square(expected, dtype=np.float64)))))
-    return float(np.max(np.abs(found - expected) / (rtol * np.abs(expected) + atol * scale + 1e-30)))
-
-
 def warm_sizes(max_rows):
     """Batch sizes beside those of the buckets, ascending."""
     steps = np.geomspace(_WARM_ROWS, max_rows, _WARM_STEPS) if max_rows > _WARM_ROWS else ()
@@ -280,16 +203,17 @@ def _refuse_little(head, sizes, weights, device, max_rows, examples, precision):
         n_weights = sum(one.numel() for one in module.parameters())
     else:
         n_weights = sum(array.size for array in weights.values())
-    row_bytes = sum(array[0].nbytes for array in examples)
-    needed = memory_bytes(sizes, n_weights, max_rows, row_bytes, precision)
+    # about: weights are in float32 while they are made and compared; buffers; the widest layer of the largest batch
+    if "hidden" in sizes:
+        widest = sizes["sequence"] * (2 * sizes["intermediate"] + 6 * sizes["hidden"])
+    else:
+        widest = 3 * sizes.get("sequence", 1) * sizes.get("heads", 1) * sizes["width"]
+    row_bytes = sum(array[0].nbytes for array in examples) + widest * _DTYPES[precision].itemsize
+    needed = n_weights * 4 + max_rows * row_bytes
     if needed > torch.cuda.mem_get_info(device)[0]:
         raise _too_little(
             head, device, f"an instance takes about {needed / _GIB:.1f} GiB for batches of {max_rows} rows"
         )
-
-
-def _gathered(arrays):
-    return np.concatenate(arrays) if len(arrays) > 1 else arrays[0].copy()
 
 
 class _CpuBatch:
@@ -297,7 +221,7 @@ class _CpuBatch:
         self._network, self._dtype = network, dtype
 
     def __call__(self, columns, refuse_ids):
-        gathered = [_gathered(arrays) for arrays in columns]
+        gathered = [np.concatenate(arrays) for arrays in columns]
         if refuse_ids:
             refuse_ids(gathered[0])
         inputs = [_rounded(torch.from_numpy(array), self._dtype) for array in gathered]

@@ -1,9 +1,9 @@
 """Triton Python-backend model of squall's zoo, with a record and an NVTX range of every execution.
 
-Triton copies nothing and imports nothing of ours: model, sizes, framework and record folder come as parameters of
-config.pbtxt, the weights of a head from `weights.npz`, those of an encoder from the file that a parameter names (without
-one the forward pass makes seeded ones), and the forward pass from `forward_<framework>.py` beside this file. Each
-execution appends one JSON line
+Triton copies nothing and imports nothing of ours: framework, record folder and the arguments of the forward pass come as
+parameters of config.pbtxt, the weights of a head from `weights.npz`, those of an encoder from the file that a parameter
+names (without one the forward pass makes seeded ones), and the forward pass from a file beside this one. Each execution
+appends one JSON line
     {"b": batch id, "s": start_ns, "e": end_ns, "r": rows, "i": [request ids]}
 to `<record_dir>/<instance>.jsonl`, `<record_dir>/<instance>.gpu1.jsonl` of an instance on GPU 1: Triton gives instances
 on several GPUs one name. The clock is CLOCK_MONOTONIC, as that of the clients. A line with instance, device (the number
@@ -39,6 +39,7 @@ import triton_python_backend_utils as pb_utils  # noqa: E402
 
 _TAIL_BYTES = 1 << 20  # of a record file: longer than any line
 _USED = b"used_dltensor"
+_FORWARD = {"numpy": "heads", "torch": "forward_torch"}
 _set_name = ctypes.pythonapi.PyCapsule_SetName
 _set_name.argtypes, _set_name.restype = (ctypes.py_object, ctypes.c_char_p), ctypes.c_int
 
@@ -55,19 +56,10 @@ def _to_triton(name, array):
     return tensor
 
 
-def _beside(name):
-    """The module in the file of that name beside this one."""
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py")
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def _weights(version_dir, checkpoint):
     """By name; None where the forward pass makes them. Raises ValueError for a file that cannot be read."""
     if checkpoint is not None:
-        return _beside("checkpoint").read(checkpoint)
+        return importlib.import_module("checkpoint").read(checkpoint)
     path = os.path.join(version_dir, "weights.npz")
     if not os.path.exists(path):
         return None
@@ -78,7 +70,7 @@ def _weights(version_dir, checkpoint):
 def _load_framework(framework):
     """The module with the forward passes; raises TritonModelException with the mend where it cannot be loaded."""
     try:
-        return _beside(f"forward_{framework}")
+        return importlib.import_module(_FORWARD[framework])
     except (ImportError, OSError, ValueError) as error:  # a torch without its libraries raises any of them
         is_missing = isinstance(error, ModuleNotFoundError) and error.name == framework
         what = "is not installed for" if is_missing else "cannot be loaded by"
@@ -86,16 +78,6 @@ def _load_framework(framework):
             f"{framework} {what} the Python that Triton embeds: {error}; install it into squall's environment on this "
             "node, or set model.framework: numpy, which computes heads, not encoders"
         ) from error
-
-
-def batch_sizes(max_batch_size, preferred):
-    """Powers of two below the largest batch, the preferred sizes and the largest itself, ascending."""
-    sizes = {max_batch_size, *(size for size in preferred if size <= max_batch_size)}
-    size = 1
-    while size < max_batch_size:
-        sizes.add(size)
-        size *= 2
-    return sorted(sizes)
 
 
 def _library_range_functions():
@@ -217,32 +199,21 @@ class TritonPythonModel:
         config = json.loads(args["model_config"])
         parameters = {key: value["string_value"] for key, value in config["parameters"].items()}
         self._inputs = [tensor["name"] for tensor in config["input"]]
+        version_dir = os.path.join(args["model_repository"], args["model_version"])
+        sys.path.insert(0, version_dir)  # of the files beside this one
         framework = _load_framework(parameters["framework"])
-        self._forward = self._make_forward(framework, config, parameters, args)
         instance, device = args["model_instance_name"], _device(args)
+        try:
+            weights = _weights(version_dir, parameters.get("weights"))
+            self._forward = framework.Forward(
+                weights=weights, device_id=device if device >= 0 else None, **json.loads(parameters["forward"])
+            )
+        except (RuntimeError, ValueError) as error:
+            raise pb_utils.TritonModelException(str(error)) from error
         functions = getattr(framework, "range_functions", lambda: None)() or _library_range_functions()
         self._record = _Record(parameters.get("record_dir", ""), instance, device)
         self._ranges = _Ranges(self._record.instance, device, functions)
         self._next_batch_id = self._record.next_batch_id
-
-    def _make_forward(self, framework, config, parameters, args):
-        version_dir = os.path.join(args["model_repository"], args["model_version"])
-        preferred = config.get("dynamic_batching", {}).get("preferred_batch_size", [])
-        device = _device(args)
-        try:
-            return framework.Forward(
-                parameters["head"],
-                {key: int(value) for key, value in parameters.items() if value.isdecimal()},
-                _weights(version_dir, parameters.get("weights")),
-                device_id=device if device >= 0 else None,
-                precision=parameters["precision"],
-                cuda_graphs=parameters["cuda_graphs"] == "true",
-                batch_sizes=batch_sizes(config["max_batch_size"], preferred),
-                is_pinned=parameters["pinned"] == "true",
-                is_compiled=parameters["compile"] == "true",
-            )
-        except (RuntimeError, ValueError) as error:
-            raise pb_utils.TritonModelException(str(error)) from error
 
     def execute(self, requests):
         start_ns = time.monotonic_ns()

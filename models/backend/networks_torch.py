@@ -10,6 +10,7 @@ of a post-norm transformer (Vaswani et al., 2017, arXiv:1706.03762, section 3.1)
 
 import zlib
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -108,7 +109,8 @@ def _encoder_layer(hidden, intermediate, epsilon):
 class Encoder(nn.Module):
     """Tokens to one vector a row: input_ids, attention_mask int64 [rows, sequence] to float32 [rows, hidden].
 
-    `n_types` token types, of which the first is used.
+    `n_types` token types, of which the first is used. A subclass has `positions` of the tokens and `pooled`, the vector
+    of a row.
     """
 
     epsilon = 1e-12
@@ -126,12 +128,6 @@ class Encoder(nn.Module):
         )
         layers = [_encoder_layer(hidden, sizes["intermediate"], self.epsilon) for _ in range(sizes["layers"])]
         self.encoder = _Part(layer=nn.ModuleList(layers))
-
-    def positions(self, attention_mask):
-        raise NotImplementedError
-
-    def pooled(self, x, attention_mask):
-        raise NotImplementedError
 
     def prepared(self):
         return self
@@ -269,3 +265,24 @@ def _seeded(name, shape, seed, device):
         if mean:
             part.add_(mean)
     return found
+
+
+def examples(sizes, n_rows):
+    """Seeded inputs of so many rows, in the order of the model's spec; masks of several lengths, from 1 on."""
+    rng = np.random.default_rng(0)
+    if "vocabulary" not in sizes:
+        return [rng.standard_normal((n_rows, sizes["width"])).astype(np.float32)]
+    sequence = sizes["sequence"]
+    lengths = np.maximum(sequence * (n_rows - np.arange(n_rows)) // n_rows, 1)
+    mask = (np.arange(sequence) < lengths[:, None]).astype(np.int64)
+    return [rng.integers(0, sizes["vocabulary"], (n_rows, sequence)), mask]
+
+
+def difference(found, expected, rtol, atol, least_scale=0.0):
+    """The largest difference in parts of what is allowed: `rtol` of the value itself and `atol` of the outputs' root
+    mean square, which counts as `least_scale` at least, where few outputs might all be small by chance. Infinite for
+    another shape or type, not a number where an answer is none."""
+    if (found.dtype, found.shape) != (expected.dtype, expected.shape):
+        return float("inf")
+    scale = max(least_scale, float(np.sqrt(np.mean(np.square(expected, dtype=np.float64)))))
+    return float(np.max(np.abs(found - expected) / (rtol * np.abs(expected) + atol * scale + 1e-30)))

@@ -220,10 +220,7 @@ class _Ring:
 
     def _copy(self, frame, at):
         start = _HEADER_BYTES + at
-        n_first = self._size - at
-        if n_first >= len(frame):
-            self._map[start : start + len(frame)] = frame
-            return
+        n_first = min(self._size - at, len(frame))
         self._map[start : start + n_first] = frame[:n_first]
         self._map[_HEADER_BYTES : _HEADER_BYTES + len(frame) - n_first] = frame[n_first:]
 

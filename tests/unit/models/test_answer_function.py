@@ -20,6 +20,7 @@ from squall.models.reference import made_requests
 from squall.models.spec import ModelSpec, TensorSpec
 from squall.scenarios.config.inputs import InputConfig
 from squall.scenarios.errors import ScenarioError
+from tests.unit.models.cases import cases
 
 SPEC = ModelSpec(
     "own", "1",
@@ -61,18 +62,15 @@ def test_it_is_given_what_is_sent_once_for_each_kind_of_request() -> None:
 @pytest.mark.parametrize(
     ("name", "array", "dtype"),
     [
-        ("SUM", np.array([[1.5]]), np.float64),
-        ("SUM", np.array([[3]]), np.float64),
-        ("SUM", np.array([[np.nan]], np.float16), np.float16),
-        ("BF", np.array([[0.5]], np.float32), np.float32),
-        ("BF", np.array([[2]]), np.float64),
-        ("SMALL", np.array([[0, 255]]), np.uint8),
-        ("IS", np.array([[True]]), np.bool_),
-        ("TEXT", np.array([[b"a\0", b""]], object), np.object_),
-        ("TEXT", np.zeros((1, 0), object), np.object_),
+        *(
+            (name, np.array(values, dtype), found)
+            for name, dtype, values, found in cases("test_what_the_datatype_holds_is_taken")
+        ),
+        ("TEXT", np.array([[b"a\0", b""]], object), "object"),
+        ("TEXT", np.zeros((1, 0), object), "object"),
     ],
 )
-def test_what_the_datatype_holds_is_taken(name: str, array: NDArray[Any], dtype: type) -> None:
+def test_what_the_datatype_holds_is_taken(name: str, array: NDArray[Any], dtype: str) -> None:
     found = answers(lambda _: {name: array}, [(1, 0)])[1, 0][name]
     assert found.dtype == dtype
     assert found.tolist() == array.tolist() or np.isnan(array.astype(float)).all()
@@ -81,23 +79,16 @@ def test_what_the_datatype_holds_is_taken(name: str, array: NDArray[Any], dtype:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"SUMM": np.zeros((1, 1))}, "gave output SUMM, model own has SUM, SMALL, IS, TEXT, BF"),
+        *(
+            ({name: np.array(values, dtype)}, f"gave output {why}")
+            for name, dtype, values, why in cases("test_what_the_model_cannot_answer_is_refused")
+        ),
         ({"SUM": [[1.0]]}, "gave a list as output SUM, it must be a numpy array"),
-        ({"SUM": np.zeros(1)}, "gave output SUM shape [1], the model's is FP32 [1, 1]"),
-        ({"SUM": np.zeros((2, 1))}, "gave output SUM shape [2, 1], the model's is FP32 [1, 1]"),
-        ({"SUM": np.array([["x"]])}, "gave output SUM values of <U1, the model's is FP32 [1, 1]"),
-        ({"SUM": np.array([[True]])}, "gave output SUM values of bool, the model's is FP32 [1, 1]"),
-        ({"SMALL": np.array([[0, 256]])}, "gave output SMALL values of int64, the model's is UINT8 [1, 2]"),
-        ({"SMALL": np.array([[0, -1]])}, "gave output SMALL values of int64, the model's is UINT8 [1, 2]"),
-        ({"SMALL": np.array([[0.0, 1.0]])}, "gave output SMALL values of float64, the model's is UINT8 [1, 2]"),
-        ({"IS": np.array([[1]])}, "gave output IS values of int64, the model's is BOOL [1, 1]"),
-        ({"TEXT": np.array([[b"a"]])}, "gave output TEXT values of |S1, the model's is BYTES [1, -1]"),
-        ({"TEXT": np.array([["a"]], object)}, "gave output TEXT values of object, the model's is BYTES [1, -1]"),
         (None, "gave a NoneType, it must give arrays by name of the output"),
         ({}, "gave no output, it must give arrays by name of the output"),
         ([{"SUM": np.zeros((1, 1))}], "gave a list, it must give arrays by name of the output"),
     ],
-)  # fmt: skip
+)
 def test_what_the_model_cannot_answer_is_refused(given: Any, why: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         answers(lambda _: given, [(1, 0)])
@@ -175,38 +166,21 @@ def test_a_function_of_a_module_is_found_as_python_finds_it(
     assert load_function("builtins:dict").sha256 is None
 
 
-NO_FILE, NO_SYNTAX = "cannot be read: No such file or directory", "cannot be imported: SyntaxError: .*"
-NO_MODULE = r"cannot be imported: ModuleNotFoundError: .* \(right\.py, line 1\)"
-NOT_FOUND = r"cannot be imported: FileNotFoundError: .*'/surely/not' \(right\.py, line 1\)"
-TOO_DEEP = "cannot be imported: (MemoryError|RecursionError).*"
-
-
 @pytest.mark.parametrize(
-    ("look", "code", "why"),
+    ("is_run", "code", "why"),
     [
-        (load_function, None, NO_FILE),
-        (load_function, "def right(:", NO_SYNTAX),
-        (load_function, "import surely_not_there", NO_MODULE),
-        (load_function, "\nraise ValueError('odd\\nin lines')",
-         r"cannot be imported: ValueError: odd in lines \(right\.py, line 2\)"),
-        (load_function, "import sys; sys.exit()", r"cannot be imported: SystemExit \(right\.py, line 1\)"),
-        (load_function, "open('/surely/not')", NOT_FOUND),
-        (load_function, "left = 1", r".*/right\.py has no function right"),
-        (load_function, "right = 1", r".*/right\.py has something else, no function, of the name right"),
-        (refuse_no_function, None, NO_FILE),
-        (refuse_no_function, "def right(:", NO_SYNTAX),
-        (refuse_no_function, "-" * 1_000_000 + "1", TOO_DEEP),
-        (refuse_no_function, "raise SystemExit\nprint(right)", r".*/right\.py has no function right"),
+        *cases("test_a_file_without_the_function_is_refused_in_one_line"),
+        (False, "-" * 1_000_000 + "1", "cannot be imported: (MemoryError|RecursionError).*"),
     ],
-)  # fmt: skip
+)
 def test_a_file_without_the_function_is_refused_in_one_line(
-    tmp_path: Path, look: Callable[[str], object], code: str | None, why: str
+    tmp_path: Path, is_run: bool, code: str | None, why: str
 ) -> None:
     path = tmp_path / "right.py"
     if code is not None:
         path.write_text(code)
     with pytest.raises(ScenarioError, match=f"^clients.check.function: {path}:right: {why}$"):
-        look(f"{path}:right")
+        (load_function if is_run else refuse_no_function)(f"{path}:right")
 
 
 @pytest.mark.parametrize(

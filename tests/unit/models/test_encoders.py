@@ -14,9 +14,7 @@ import pytest
 from squall.models.encoders import encode, find_weights, n_weights, weight_shapes, weights_of
 from squall.models.made import make_inputs
 from squall.models.reference import answers_to, made_requests, refuse_large
-from squall.models.repository import write_repository
 from squall.models.spec import ENCODERS, ModelSpec, drawn_parameters, head_spec
-from squall.scenarios.config.models import ModelConfig
 from squall.scenarios.errors import ScenarioError
 from tests.unit.models.test_checkpoint import write_safetensors
 
@@ -34,6 +32,10 @@ def inputs_of(sizes: dict[str, int], rows: int = 6) -> tuple[Any, Any]:
     lengths = [sizes["sequence"], 1, *range(2, rows)]
     mask = (np.arange(sizes["sequence"]) < np.array(lengths)[:, None]).astype(np.int64)
     return ids, mask
+
+
+def small_sizes(name: str, **settings: int) -> dict[str, int]:
+    return ENCODERS[name].sizes({**SMALL, **settings})
 
 
 def networks_torch() -> Any:
@@ -58,20 +60,20 @@ def test_an_encoder_has_the_weights_of_its_architecture(name: str) -> None:
 @needs_torch
 @pytest.mark.parametrize("name", ENCODERS)
 def test_seeded_weights_are_the_same_in_numpy_and_in_torch(name: str) -> None:
-    sizes = ENCODERS[name].sizes(SMALL)
+    sizes = small_sizes(name)
     found = module_of(name, sizes).state_dict()
     expected = weights_of(name, sizes, None)
     assert list(found) == list(expected)
     for key, array in expected.items():
         np.testing.assert_array_equal(found[key].numpy(), array, err_msg=key)
-    others = weights_of(name, ENCODERS[name].sizes({**SMALL, "weights_seed": 2}), None)
+    others = weights_of(name, small_sizes(name, weights_seed=2), None)
     assert all((others[key] != array).mean() > 0.9 for key, array in expected.items())
 
 
 @needs_torch
 def test_weights_made_in_pieces_are_those_made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     networks = networks_torch()
-    sizes = ENCODERS["bert_tiny"].sizes(SMALL)
+    sizes = small_sizes("bert_tiny")
     whole = networks.build("bert_tiny", sizes, None).state_dict()
     monkeypatch.setattr(networks, "_CHUNK", 100)
     pieces = networks.build("bert_tiny", sizes, None).state_dict()
@@ -100,7 +102,7 @@ def test_seeded_weights_have_the_spread_that_keeps_the_variance() -> None:
 def test_numpy_computes_what_the_module_computes(name: str) -> None:
     import torch
 
-    sizes = ENCODERS[name].sizes(SMALL)
+    sizes = small_sizes(name)
     ids, mask = inputs_of(sizes)
     with torch.inference_mode():
         found = module_of(name, sizes)(torch.from_numpy(ids), torch.from_numpy(mask))
@@ -115,7 +117,7 @@ def test_numpy_computes_what_the_module_computes(name: str) -> None:
 
 @pytest.mark.parametrize("name", ENCODERS)
 def test_answers_depend_on_every_token_and_on_none_that_is_masked(name: str) -> None:
-    sizes = ENCODERS[name].sizes(SMALL)
+    sizes = small_sizes(name)
     weights = weights_of(name, sizes, None)
     ids, mask = inputs_of(sizes, 2)
     mask[:] = 1
@@ -131,7 +133,7 @@ def test_answers_depend_on_every_token_and_on_none_that_is_masked(name: str) -> 
 
 
 def test_the_large_encoder_gives_vectors_of_length_one() -> None:
-    sizes = ENCODERS["multilingual_e5_large"].sizes(SMALL)
+    sizes = small_sizes("multilingual_e5_large")
     ids, mask = inputs_of(sizes)
     answer = encode(
         "multilingual_e5_large", sizes, weights_of("multilingual_e5_large", sizes, None), ids, mask
@@ -140,13 +142,12 @@ def test_the_large_encoder_gives_vectors_of_length_one() -> None:
 
 
 def test_a_running_server_tells_which_numbers_to_make() -> None:
-    spec = head_spec("bert_tiny", "1", ENCODERS["bert_tiny"].sizes(SMALL), 8)
+    spec = head_spec("bert_tiny", "1", small_sizes("bert_tiny"), 8)
     parameters = drawn_parameters(spec)
-    assert parameters == (("drawn.input_ids", "5 119"), ("drawn.attention_mask", "1 1"))
     tensors = [{"name": one.name, "data_type": "TYPE_INT64", "dims": list(one.dims)} for one in spec.inputs]
     config = {
         "name": "bert_tiny", "max_batch_size": 8, "input": tensors, "output": [],
-        "parameters": {key: {"string_value": value} for key, value in parameters},
+        "parameters": {key: {"string_value": value} for key, value in parameters.items()},
     }  # fmt: skip
     assert [one.drawn for one in ModelSpec.from_config(config, "1").inputs] == [(5, 119), (1, 1)]
     ids, mask = (
@@ -165,45 +166,12 @@ def test_right_answers_of_the_large_encoder_are_refused_in_one_line() -> None:
     ):
         refuse_large("multilingual_e5_large", sizes)
     refuse_large("bert_tiny", ENCODERS["bert_tiny"].sizes({}))
-    refuse_large("multilingual_e5_large", ENCODERS["multilingual_e5_large"].sizes(SMALL))
+    refuse_large("multilingual_e5_large", small_sizes("multilingual_e5_large"))
     refuse_large("seqlen_head", {})
 
 
-def model_of(**keys: Any) -> ModelConfig:
-    return ModelConfig.model_validate({"name": "bert_tiny", "framework": "torch", **keys})
-
-
-def test_a_repository_of_an_encoder_has_no_weights_of_its_own(tmp_path: Path) -> None:
-    write_repository(tmp_path, model_of(settings=SMALL), None)
-    files = {"model.py", "forward_torch.py", "networks_torch.py"}
-    assert {path.name for path in (tmp_path / "bert_tiny" / "1").iterdir()} == files
-    config = tmp_path / "bert_tiny" / "config.pbtxt"
-    assert 'key: "drawn.attention_mask" value: { string_value: "1 1" }' in config.read_text()
-    file = tmp_path / "model.safetensors"
-    write_safetensors(file, weights_of("bert_tiny", ENCODERS["bert_tiny"].sizes(SMALL), None))
-    write_repository(tmp_path, model_of(settings=SMALL, version="2", weights=str(tmp_path)), None)
-    assert {path.name for path in (tmp_path / "bert_tiny" / "2").iterdir()} == {*files, "checkpoint.py"}
-    assert f'key: "weights" value: {{ string_value: "{file}" }}' in config.read_text()
-
-
-@pytest.mark.parametrize(
-    ("keys", "why"),
-    [
-        (
-            {"framework": "numpy"},
-            "model.framework: bert_tiny is computed by torch alone: set framework: torch",
-        ),
-        ({"name": "linear_head", "weights": "x"}, "model.weights: those of linear_head are seeded"),
-        ({"weights": "/nowhere/at/all"}, "model.weights: /nowhere/at/all: no such file or folder"),
-    ],
-)
-def test_what_a_model_cannot_have_is_refused(tmp_path: Path, keys: dict[str, str], why: str) -> None:
-    with pytest.raises(ScenarioError, match=why):
-        write_repository(tmp_path, model_of(**keys), None)
-
-
 def test_weights_of_other_sizes_are_told_with_the_settings_to_change(tmp_path: Path) -> None:
-    sizes = ENCODERS["bert_tiny"].sizes(SMALL)
+    sizes = small_sizes("bert_tiny")
     weights = weights_of("bert_tiny", sizes, None)
     file = tmp_path / "model.safetensors"
     write_safetensors(file, {f"bert.{key}": array for key, array in weights.items()})
@@ -229,7 +197,7 @@ def test_weights_of_other_sizes_are_told_with_the_settings_to_change(tmp_path: P
 
 @pytest.mark.parametrize("is_of_file", [True, False])
 def test_right_answers_come_from_the_weights_that_are_served(tmp_path: Path, is_of_file: bool) -> None:
-    sizes = ENCODERS["bert_tiny"].sizes(SMALL)
+    sizes = small_sizes("bert_tiny")
     own = weights_of("bert_tiny", {**sizes, "weights_seed": 9 if is_of_file else 1}, None)
     write_safetensors(tmp_path / "model.safetensors", {f"bert.{key}": array for key, array in own.items()})
     spec = head_spec("bert_tiny", "1", sizes, 8)

@@ -29,6 +29,7 @@ from squall.scenarios.data.source import Picture, Raw
 from squall.scenarios.data.values import array_of
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.plan import kind_code
+from tests.unit.models.cases import cases
 
 MADE: TypeAdapter[Any] = TypeAdapter(dict[str, InputConfig])
 
@@ -54,21 +55,7 @@ def test_every_datatype_is_filled_from_lists(datatype: str) -> None:
     assert back.tolist() == ([b"\xc3\xa9", b"b"] if datatype == "BYTES" else values)
 
 
-@pytest.mark.parametrize(
-    ("datatype", "values", "told"),
-    [
-        ("INT32", [1.0], "is INT32, and the data has numbers with a fraction"),
-        ("INT32", [2**31], "is INT32, which does not hold 2147483648"),
-        ("UINT8", [-1], "is UINT8, which does not hold -1"),
-        ("INT64", ["1"], "is INT64, and the data has text or bytes"),
-        ("FP32", [True], "is FP32, and the data has booleans"),
-        ("BOOL", [1], "is BOOL, and the data has whole numbers"),
-        ("BYTES", [1], "is BYTES, and the data has whole numbers"),
-        ("FP16", [70_000], "is float16, which does not hold 70000"),
-        ("BF16", [1e39], "is float32, which does not hold 1e+39"),
-        ("BF16", [1.0, -3.4e38], "is BF16, which does not hold 3.4e+38"),
-    ],
-)
+@pytest.mark.parametrize(("datatype", "values", "told"), cases("test_a_wrong_datatype_is_told"))
 def test_a_wrong_datatype_is_told(datatype: str, values: list[Any], told: str) -> None:
     holds(tensor(datatype, 1), array_of(values), told)
 
@@ -87,34 +74,14 @@ def test_bf16_is_the_nearest_there_is(values: list[float]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("dims", "shape", "stated", "expected"),
-    [
-        ((3,), (3,), None, (3,)),
-        ((-1,), (0,), None, (0,)),
-        ((2, 3), (6,), None, (2, 3)),
-        ((-1, 3), (6,), None, (2, 3)),
-        ((-1, -1), (6,), (3, 2), (3, 2)),
-        ((-1, -1), (2, 3), None, (2, 3)),
-        ((1,), (), None, (1,)),
-        ((), (), None, ()),
-        ((1,), (1,), None, (1,)),
-        ((3,), (2,), None, "has 2 elements, and its dims [3] take 3"),
-        ((-1, 3), (4,), None, "has 4 elements, and its dims [-1, 3] take a multiple of 3"),
-        ((-1, -1), (6,), None, "is a flat list, and of its dims [-1, -1] several are open: nest the lists"),
-        ((2, 3), (3, 2), None, "has the shape [3, 2], and its dims are [2, 3]"),
-        ((3,), (1, 3), None, "has the shape [1, 3], and its dims are [3]"),
-    ],
+    ("dims", "shape", "stated", "expected"), cases("test_shapes_are_those_of_the_model_or_told")
 )
 def test_shapes_are_those_of_the_model_or_told(
-    dims: tuple[int, ...], shape: tuple[int, ...], stated: tuple[int, ...] | None, expected: Any
+    dims: list[int], shape: list[int], stated: list[int] | None, expected: Any
 ) -> None:
     cell = np.arange(np.prod(shape, dtype=int)).reshape(shape)
-    holds(
-        tensor("INT64", *dims),
-        cell,
-        expected if isinstance(expected, str) else cell.reshape(expected).tolist(),
-        stated,
-    )
+    found = expected if isinstance(expected, str) else cell.reshape(expected).tolist()
+    holds(tensor("INT64", *dims), cell, found, tuple(stated) if stated else None)
 
 
 NUMBERS = np.arange(6, dtype=np.int16).tobytes()
@@ -144,29 +111,26 @@ def picture(mode: str, color: Any, form: str = "PNG") -> Picture:
     return Picture(file.getvalue())
 
 
-RED = [255, 0, 0]
-
-
 @pytest.mark.parametrize(
     ("datatype", "dims", "cell", "expected"),
     [
-        ("UINT8", (2, 3, 3), picture("RGB", "red"), [[RED] * 3] * 2),
-        ("UINT8", (-1, -1, 3), picture("RGB", "red"), [[RED] * 3] * 2),
-        ("UINT8", (3, -1, -1), picture("RGB", "red"), [[[255] * 3] * 2, [[0] * 3] * 2, [[0] * 3] * 2]),
-        ("UINT8", (2, 3, 4), picture("RGBA", (1, 2, 3, 4)), [[[1, 2, 3, 4]] * 3] * 2),
-        ("FP32", (2, 3), picture("L", 7), [[7.0] * 3] * 2),
-        ("BYTES", (1,), Picture(b"its file"), [b"its file"]),
-        # channels last is looked at first, and the picture is 2 high
-        ("UINT8", (3, 2, 3), picture("RGB", "red"), "has the shape [2, 3, 3], and its dims are [3, 2, 3]"),
-        ("UINT8", (9, 9, 3), picture("RGB", "red"), "has the shape [2, 3, 3], and its dims are [9, 9, 3]"),
-        ("UINT8", (2, 3, 3), Picture(b"what?"), "is no picture that can be read: none of JPEG, PNG, BMP, GIF"),
-        ("UINT8", (2, 3), picture("I;16", 60_000), "is no picture that can be read: its pixels are whole numbers"),
-        ("UINT8", (2, 3), picture("F", 0.5, "TIFF"), "is no picture that can be read: its pixels are floats"),
-        ("UINT8", (4,), picture("RGB", "red"), "has dims [4], and a picture is [height, width] with 1, 3 or 4"),
+        *(
+            (
+                datatype,
+                dims,
+                picture(mode, tuple(color) if isinstance(color, list) else color, form),
+                expected,
+            )
+            for datatype, dims, mode, color, form, expected in cases(
+                "test_pictures_are_decoded_as_the_dims_say_or_told"
+            )
+        ),
+        ("BYTES", [1], Picture(b"its file"), [b"its file"]),
+        ("UINT8", [2, 3, 3], Picture(b"?"), "is no picture that can be read: none of JPEG, PNG, BMP, GIF"),
     ],
-)  # fmt: skip
+)
 def test_pictures_are_decoded_as_the_dims_say_or_told(
-    datatype: str, dims: tuple[int, ...], cell: Picture, expected: Any
+    datatype: str, dims: list[int], cell: Picture, expected: Any
 ) -> None:
     holds(tensor(datatype, *dims), cell, expected)
 
@@ -269,24 +233,7 @@ def test_inputs_that_the_data_has_not_are_made_like_those_that_it_has(tmp_path: 
     assert found[0]["TEXT"] != found[1]["TEXT"]
 
 
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ({}, "has no column 'mask' for input mask of model m, it has ids; name it in clients.data.columns"),
-        ({"columns": {"idz": "ids"}}, "clients.data.columns.idz: model m has no such input, did you mean 'ids'?"),
-        ({"made": {"msk": {"length": 3}}}, "clients.inputs.msk: model m has no such input, did you mean 'mask'?"),
-        (
-            {"columns": {"mask": "ids"}, "made": {"mask": {"like": "ids"}}},
-            "clients.inputs.mask: clients.data.columns has it too",
-        ),
-        ({"made": {"mask": {"present": 0}}}, "clients.inputs.mask.present: model m needs the input in every request"),
-        ({"columns": {"mask": "ids"}}, "row 4: input mask (column 'ids') is INT32, which does not hold 1099511627776"),
-        (
-            {"columns": {"mask": "ids"}, "kinds": [(2, 1)]},
-            "row 2: ids is [1], and [2] in another of the 2 entries of one request: its rows have one shape",
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("options", "told"), cases("test_data_that_does_not_suit_the_model_is_one_line"))
 def test_data_that_does_not_suit_the_model_is_one_line(
     tmp_path: Path, options: dict[str, Any], told: str
 ) -> None:

@@ -15,6 +15,7 @@ from squall.models.payload import NUMPY, n_written, read_tensor, write_tensor
 from squall.models.spec import ModelSpec, TensorSpec
 from squall.scenarios.config.inputs import InputConfig
 from squall.scenarios.errors import ScenarioError
+from tests.unit.models.cases import cases
 
 IDS = TensorSpec("input_ids", "INT64", (-1,))
 MASK = TensorSpec("attention_mask", "INT64", (-1,))
@@ -161,60 +162,27 @@ def test_a_variant_without_an_input_still_needs_its_size() -> None:
             make_inputs(spec_of(TEXT, HINT), 1, variant, 7, made=made_of(hint={"present": 0.1}))
 
 
-NAMELESS = "is no input with sizes in clients.inputs"
-
-
 B = TensorSpec("B", "FP32", (-1, 5))
 
 
-@pytest.mark.parametrize(
-    ("tensor", "how", "text"),
-    [
-        (IDS, {"input_id": {"sizes": LAW}}, "input_id: model m has no such input, did you mean 'input_ids'?"),
-        (IDS, {"zz": {"sizes": LAW}}, "zz: model m has no such input, it has input_ids"),
-        (TEXT, {"TEXT": {"low": 0, "high": 1}}, "TEXT: low and high are of numbers, and the input is BYTES"),
-        (("FP32", 1), {"A": {"length": 3}}, "A: length is of BYTES, and the input is FP32"),
-        (("BOOL", 1), {"A": {"low": 0, "high": 1}}, "A: low and high are of numbers, and the input is BOOL"),
-        (("FP32", 1), {"A": {"values": 3}}, "A: values are of integers, and the input is FP32"),
-        (("INT32", 1), {"A": {"words": ["x"]}}, "A: words are of BYTES, and the input is INT32"),
-        (("INT8", 1), {"A": {"values": 128}}, "A.values: up to 128 is more than INT8 holds"),
-        (("INT64", 1), {"A": {"values": 2**31}}, "A.values: up to 2147483648 is more than a draw holds"),
-        (("INT8", 1), {"A": {"low": 0, "high": 128}}, "A: 0 to 128 are no whole numbers that INT8 holds"),
-        (("INT8", 1), {"A": {"low": 0.5, "high": 2}}, "A: 0.5 to 2 are no whole numbers that INT8 holds"),
-        (("FP32", -1, -1), {"A": {"sizes": LAW}}, "A: 1 sizes are stated, and 2 of [-1, -1] are open"),
-        (("FP32", 3), {"A": {"sizes": LAW}}, "A: 1 sizes are stated, and 0 of [3] are open"),
-        (TEXT, {"TEXT": {"present": 0.5}}, "TEXT.present: model m needs the input in every request"),
-        (HINT, {"hint": {"sizes": 3, "present": 0.5}}, ": every input of model m is to be left out of some"),
-        (IDS, {"input_ids": {"like": "ids"}}, f"input_ids.like: 'ids' {NAMELESS}"),
-        (IDS, {"input_ids": {"like": "input_ids"}}, f"input_ids.like: 'input_ids' {NAMELESS}"),
-    ],
-)
-def test_what_does_not_suit_the_model_is_one_line(
-    tensor: TensorSpec | tuple[Any, ...], how: dict[str, Any], text: str
-) -> None:
-    given = tensor if isinstance(tensor, TensorSpec) else TensorSpec("A", tensor[0], tensor[1:])
+@pytest.mark.parametrize(("tensor", "how", "text"), cases("test_what_does_not_suit_the_model_is_one_line"))
+def test_what_does_not_suit_the_model_is_one_line(tensor: list[Any], how: dict[str, Any], text: str) -> None:
+    name, datatype, *dims = tensor
+    given = TensorSpec(name, datatype, tuple(dims), is_optional=name == "hint")
     with pytest.raises(ScenarioError) as caught:
         make_inputs(spec_of(given), 1, 0, 1, made=made_of(**how))
     assert str(caught.value).startswith(f"clients.inputs{text if text[0] == ':' else f'.{text}'}")
 
 
 @pytest.mark.parametrize(
-    ("shapes", "expected"),
-    [
-        ({"input_ids": (0,), "B": (7, 5)}, [(2, 0), (2, 7, 5)]),
-        ({"input_ids": (7,), "B": (1, 5)}, [(2, 7), (2, 1, 5)]),
-        ({}, "input_ids: model m leaves the size open ([-1]), state it, or the law of it in clients.inputs.input_ids"),
-        ({"input_idz": (3,)}, "input_idz: model m has no such input, did you mean 'input_ids'?"),
-        ({"input_ids": (3, 4)}, "input_ids: [3, 4], but model m takes [-1]"),
-        ({"input_ids": ()}, "input_ids: [], but model m takes [-1]"),
-        ({"input_ids": (3,), "B": (3, 4)}, "B: [3, 4], but model m takes [-1, 5]"),
-    ],
-)  # fmt: skip
+    ("shapes", "expected"), cases("test_a_size_that_is_left_open_is_stated_as_the_model_takes_it")
+)
 def test_a_size_that_is_left_open_is_stated_as_the_model_takes_it(
-    shapes: dict[str, tuple[int, ...]], expected: Any
+    shapes: dict[str, list[int]], expected: Any
 ) -> None:
-    def made() -> list[tuple[int, ...]]:
-        return [array.shape for array in make_inputs(spec_of(IDS, B), 2, 0, 1, shapes).values()]
+    def made() -> list[list[int]]:
+        given = {name: tuple(dims) for name, dims in shapes.items()}
+        return [list(array.shape) for array in make_inputs(spec_of(IDS, B), 2, 0, 1, given).values()]
 
     if not isinstance(expected, str):
         assert made() == expected

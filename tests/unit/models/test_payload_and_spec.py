@@ -9,34 +9,26 @@ from squall.models.made import make_inputs
 from squall.models.payload import ID_DIGITS, PREFIX, encode_body, encode_id
 from squall.models.spec import DATATYPE_BYTES, HEADS, ModelSpec, TensorSpec, head_of, head_spec
 from squall.scenarios.errors import ScenarioError, TargetError
+from tests.unit.models.cases import cases
 
 
 def spec_of(*inputs: TensorSpec, max_batch_size: int = 4) -> ModelSpec:
     return ModelSpec("m", "1", inputs, (TensorSpec("OUT", "FP32", (2,)),), max_batch_size)
 
 
-@pytest.mark.parametrize("datatype", DATATYPE_BYTES)
-def test_every_datatype_has_its_size_on_the_wire(datatype: str) -> None:
-    tensor = TensorSpec("A", datatype, (3, 5))
-    array = make_inputs(spec_of(tensor), 2, 0, 1)["A"]
-    assert array.shape == (2, 3, 5)
-    assert len(array.tobytes()) == tensor.n_bytes(2)
-
-
 def test_a_body_gives_back_the_tensors_it_was_made_of() -> None:
-    spec = spec_of(
-        TensorSpec("A", "FP32", (3,)), TensorSpec("B", "INT64", (2, 2)), TensorSpec("C", "BF16", (1,))
-    )
+    spec = spec_of(*(TensorSpec(name, name, (3, 5)) for name in DATATYPE_BYTES))
     inputs = make_inputs(spec, 4, 2, 7)
+    assert [array.nbytes for array in inputs.values()] == [one.n_bytes(4) for one in spec.inputs]
     body = encode_body(spec, inputs)
     data = PREFIX + encode_id(9) + body.suffix
     assert len(data) == body.n_bytes
     content, rest = json.loads(data[: body.n_json_bytes]), data[body.n_json_bytes :]
     assert content["id"] == "0" * (ID_DIGITS - 1) + "9"
-    for item, dtype in zip(content["inputs"], ("<f4", "<i8", "<u2"), strict=True):
-        size = item["parameters"]["binary_data_size"]
-        array = np.frombuffer(rest[:size], dtype).reshape(item["shape"])
-        assert np.array_equal(array, inputs[item["name"]])
+    for item in content["inputs"]:
+        size, sent = item["parameters"]["binary_data_size"], inputs[item["name"]]
+        array = np.frombuffer(rest[:size], sent.dtype.newbyteorder("<")).reshape(item["shape"])
+        assert np.array_equal(array, sent)
         rest = rest[size:]
     assert rest == b""
 
@@ -57,20 +49,7 @@ def test_a_model_without_batches_takes_no_batch_dimension() -> None:
         make_inputs(spec, 2, 0, 1)
 
 
-@pytest.mark.parametrize(
-    ("name", "settings", "text"),
-    [
-        ("linear_head", {"widht": 8}, "settings.widht: unknown key, did you mean 'width'?"),
-        ("linear_head", {"zzz": 8}, "settings.zzz: unknown key, it has width, layers, classes,"),
-        ("linear_head", {"width": 0}, "settings.width: 0 is not a size, it must be 1 or more"),
-        ("linear_head", {"weights_seed": -1}, "settings.weights_seed: -1 is not a seed, it must be 0 or more"),
-        ("linear_haed", {}, "name: unknown model 'linear_haed': did you mean 'linear_head'?"),
-        ("bert_tiny", {"heads": 3}, "settings.heads: 3 heads do not divide hidden 128 evenly"),
-        ("bert_tiny", {"sequence": 513}, "settings.sequence: 513 tokens, and 512 positions hold 512"),
-        ("multilingual_e5_large", {"sequence": 513}, "settings.sequence: 513 tokens, and 514 positions hold 512"),
-        ("bert_tiny", {"vocabulary": 5}, "settings.vocabulary: 5 is too small, tokens are drawn from 5 on"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "settings", "text"), cases("test_what_the_zoo_has_not_is_one_line"))
 def test_what_the_zoo_has_not_is_one_line(name: str, settings: dict[str, int], text: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         head_of(name).sizes(settings)

@@ -14,6 +14,7 @@ from squall.models.made import make_inputs
 from squall.models.reference import answers_to, made_requests, of_asked, read_answers
 from squall.models.spec import HEADS, ModelSpec, TensorSpec, head_spec
 from squall.scenarios.errors import ScenarioError, TargetError
+from tests.unit.models.cases import cases
 
 SIZES = {"width": 16, "layers": 3, "classes": 2}
 EXTRA = {"linear_head": {}, "linear_head_stacked": {"heads": 3}, "seqlen_head": {"sequence": 5}}
@@ -71,33 +72,18 @@ def test_a_file_of_responses_names_the_response_too(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-ZEROS = np.zeros((1, 2))
-
-
 @pytest.mark.parametrize(
-    ("content", "is_streamed", "why"),
-    [
-        ({"A/1/0": ZEROS}, False, "has no array of numbers A/2/0"),
-        ({"A/1/0": ZEROS, "A/2/0": np.array(["x"])}, False, "has no array of numbers A/2/0"),
-        ({"C/1/0": ZEROS}, False, r"has \['C'\], the model's outputs that can be compared are \['A'\]"),
-        ({"B/1/0": ZEROS}, False, r"has \['B'\], the model's outputs that can be compared are \['A'\]"),
-        ({}, False, r"has \[\], the model's"),
-        (None, False, "cannot be read: No such file"),
-        (b"", False, "is no .npz file"),
-        (b"PK not", False, "is no .npz file"),
-        (b"\x93NUMPY", False, "is no .npz file"),
-        ({"A/1/0/1": ZEROS}, True, "has no array of numbers A/1/0/0"),
-        ({"A/1/0": ZEROS}, True, "A/1/0 is no OUTPUT/ROWS/VARIANT/RESPONSE"),
-    ],
+    ("content", "is_streamed", "why"), cases("test_a_file_without_the_answers_is_refused")
 )
 def test_a_file_without_the_answers_is_refused(
     tmp_path: Path, content: Any, is_streamed: bool, why: str
 ) -> None:
     path = tmp_path / "right.npz"
     if isinstance(content, dict):
-        np.savez(path, allow_pickle=False, **content)
-    elif isinstance(content, bytes):
-        path.write_bytes(content)
+        arrays: dict[str, Any] = {name: np.array(values) for name, values in content.items()}
+        np.savez(path, allow_pickle=False, **arrays)
+    elif content is not None:
+        path.write_bytes(content.encode("latin-1"))
     with pytest.raises(ScenarioError, match=f"clients.check.reference: {path}: {why}"):
         read_answers(path, SPEC, [(1, 0), (2, 0)], is_streamed)
 

@@ -3,7 +3,7 @@ of its configuration, and the files of a version."""
 
 from __future__ import annotations
 
-import re
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,49 +11,32 @@ import pytest
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
+from squall.models.encoders import weights_of
 from squall.models.repository import Serving, config_pbtxt, graph_sizes, write_repository, zoo_spec
 from squall.scenarios.config.models import ModelConfig
+from squall.scenarios.errors import ScenarioError
+from tests.unit.models.test_checkpoint import write_safetensors
+from tests.unit.models.test_encoders import SMALL, small_sizes
 
-CONFIG = """name: "linear_head"
-backend: "python"
-max_batch_size: 32
-input [
-  { name: "INPUT", data_type: TYPE_FP32, dims: [16] }
-]
-output [
-  { name: "OUTPUT", data_type: TYPE_FP32, dims: [2] }
-]
-instance_group [ { count: 2, kind: KIND_CPU } ]
-dynamic_batching {
-  preferred_batch_size: [4, 8]
-  max_queue_delay_microseconds: 2000
-  default_queue_policy { timeout_action: DELAY, default_timeout_microseconds: 100000, max_queue_size: 64 }
-}
-parameters { key: "head" value: { string_value: "a \\"quoted\\" one" } }
-"""
 HEAD = {"name": "linear_head", "settings": {"width": 16, "layers": 3, "classes": 2}}
-ENCODER = {
-    "name": "bert_tiny",
-    "framework": "torch",
-    "settings": {"hidden": 32, "layers": 1, "vocabulary": 40, "positions": 20, "sequence": 12},
-}
+ENCODER = {"name": "bert_tiny", "framework": "torch", "settings": SMALL}
 ON_GPU = {"framework": "torch", "device": "gpu"}
 
 
-def text_of(keys: dict[str, Any], **serving: Any) -> str:
-    model = ModelConfig.model_validate(keys)
-    return config_pbtxt(zoo_spec(model)[0], model, Serving(**serving))
-
-
-def parsed(keys: dict[str, Any], **serving: Any) -> Any:
+def parsed(text: str) -> Any:
     """Raises where a field is not one of Triton's."""
-    return text_format.Parse(text_of(keys, **serving), model_config_pb2.ModelConfig())
+    return text_format.Parse(text, model_config_pb2.ModelConfig())
 
 
-def test_config_pbtxt_is_this_text() -> None:
-    queue = {"max_size": 64, "timeout": "100ms", "on_timeout": "delay"}
-    keys = {"instances": 2, "preferred_batch_sizes": [4, 8], "queue_delay": "2ms", "queue": queue}
-    assert text_of({**HEAD, **keys}, parameters=(("head", 'a "quoted" one'),)) == CONFIG
+def config_of(keys: dict[str, Any], **serving: Any) -> Any:
+    model = ModelConfig.model_validate(keys)
+    return parsed(config_pbtxt(zoo_spec(model)[0], model, Serving(**serving)))
+
+
+def parameters_of(folder: Path) -> dict[str, str]:
+    """Those of the configuration that was written to the folder of a model."""
+    config = parsed((folder / "config.pbtxt").read_text())
+    return {key: value.string_value for key, value in config.parameters.items()}
 
 
 @pytest.mark.parametrize("keys", [HEAD, ENCODER], ids=["head", "encoder"])
@@ -66,7 +49,7 @@ def test_each_backend_has_the_tensors_and_the_queue_that_were_asked_for(
         **keys, **ON_GPU, "instances": 4, "max_batch_size": 64, "preferred_batch_sizes": [16, 64],
         "queue_delay": "500us", "queue": queue, "preserve_ordering": True,
     }  # fmt: skip
-    config = parsed(asked, backend=backend, priority_levels=3, parameters=(("threads", "1"),))
+    config = config_of(asked, backend=backend, priority_levels=3, parameters={"threads": 'a "quoted" one'})
     spec, _ = zoo_spec(ModelConfig.model_validate(asked))
     assert (config.backend, config.name, config.max_batch_size) == (backend, keys["name"], 64)
     for told, tensors in ((config.input, spec.inputs), (config.output, spec.outputs)):
@@ -81,59 +64,92 @@ def test_each_backend_has_the_tensors_and_the_queue_that_were_asked_for(
     policy = batching.default_queue_policy
     assert policy.timeout_action == model_config_pb2.ModelQueuePolicy.DELAY
     assert (policy.default_timeout_microseconds, policy.max_queue_size) == (120_000_000, 20_480)
-    assert config.parameters["threads"].string_value == "1"
+    assert config.parameters["threads"].string_value == 'a "quoted" one'
     assert not config.HasField("optimization")
+
+
+def test_what_is_not_asked_for_is_tritons_default() -> None:
+    config = config_of(HEAD)
+    assert config.instance_group[0].kind == model_config_pb2.ModelInstanceGroup.KIND_CPU
+    policy = model_config_pb2.ModelQueuePolicy()
+    assert config.dynamic_batching == model_config_pb2.ModelDynamicBatching(default_queue_policy=policy)
 
 
 def test_every_batch_has_one_cuda_graph_and_it_is_the_next_larger() -> None:
     sizes = graph_sizes(50, (12,))
     assert sizes == (1, 2, 4, 8, 12, 16, 32, 50)
-    config = parsed(
+    assert (graph_sizes(1, ()), graph_sizes(2, ())) == ((1,), (1, 2))
+    config = config_of(
         {**ENCODER, **ON_GPU}, backend="tensorrt", graph_sizes=sizes, busy_wait_events=True, output_copy_stream=True
     )  # fmt: skip
     cuda = config.optimization.cuda
     assert (cuda.graphs, cuda.busy_wait_events, cuda.output_copy_stream) == (True, True, True)
     ranges = [(one.graph_lower_bound.batch_size, one.batch_size) for one in cuda.graph_spec]
     for rows in range(1, 51):
-        assert [high for low, high in ranges if low <= rows <= high] == [
-            min(size for size in sizes if size >= rows)
-        ]
+        fits = [high for low, high in ranges if low <= rows <= high]
+        assert fits == [min(size for size in sizes if size >= rows)]
     for one in cuda.graph_spec:  # the backend wants the dims of both ends, without the batch
-        assert {key: list(value.dim) for key, value in one.input.items()} == {
-            "input_ids": [12], "attention_mask": [12]
-        }  # fmt: skip
+        dims = {key: list(value.dim) for key, value in one.input.items()}
+        assert dims == {"input_ids": [12], "attention_mask": [12]}
         assert one.graph_lower_bound.input == one.input
 
 
 def test_an_accelerator_of_onnx_runtime_has_its_precision() -> None:
-    config = parsed({**HEAD, **ON_GPU, "precision": "fp16"}, backend="onnxruntime", is_accelerated=True)
+    config = config_of({**HEAD, **ON_GPU, "precision": "fp16"}, backend="onnxruntime", is_accelerated=True)
     (one,) = config.optimization.execution_accelerators.gpu_execution_accelerator
     assert (one.name, dict(one.parameters)) == ("tensorrt", {"precision_mode": "FP16"})
     assert not config.optimization.HasField("cuda")
 
 
+TORCH = {"forward_torch.py", "networks_torch.py"}
+HALF = {"framework": "torch", "precision": "fp16", "cuda_graphs": True, "preferred_batch_sizes": [5]}
+PAGED = {"framework": "torch", "pinned": False, "compile": True}
+
+
 @pytest.mark.parametrize(
-    ("keys", "parameters"),
+    ("keys", "code", "computed"),
     [
-        ({}, "numpy fp32 false true false"),
-        (
-            {"framework": "torch", "precision": "fp16", "cuda_graphs": True},
-            "torch fp16 true true false",
-        ),
-        ({"framework": "torch", "pinned": False, "compile": True}, "torch fp32 false false true"),
+        (HEAD, {"heads.py", "weights.npz"}, ["fp32", False, [1, 2, 4, 8, 16, 32], True, False]),
+        (HEAD | HALF, TORCH | {"weights.npz"}, ["fp16", True, [1, 2, 4, 5, 8, 16, 32], True, False]),
+        (HEAD | PAGED, TORCH | {"weights.npz"}, ["fp32", False, [1, 2, 4, 8, 16, 32], False, True]),
+        (ENCODER, TORCH, ["fp32", False, [1, 2, 4, 8, 16, 32], True, False]),
     ],
 )
-def test_what_computes_a_head_is_what_the_scenario_says(
-    tmp_path: Path, keys: dict[str, object], parameters: str
+def test_what_computes_a_model_is_what_the_scenario_says(
+    tmp_path: Path, keys: dict[str, Any], code: set[str], computed: list[Any]
 ) -> None:
-    model = ModelConfig.model_validate({**HEAD, **keys})
+    model = ModelConfig.model_validate(keys)
     write_repository(tmp_path, model, None)
-    assert {path.name for path in (tmp_path / "linear_head" / "1").iterdir()} == {
-        "model.py", "weights.npz", f"forward_{model.framework}.py",
-        *(["networks_torch.py"] if model.framework == "torch" else []),
+    folder = tmp_path / model.name
+    assert {path.name for path in (folder / "1").iterdir()} == {"model.py", *code}
+    parameters = parameters_of(folder)
+    assert json.loads(parameters.pop("forward")) == {
+        "head": model.name, "sizes": zoo_spec(model)[1],
+        **dict(zip(("precision", "cuda_graphs", "batch_sizes", "is_pinned", "is_compiled"), computed, strict=True)),
     }  # fmt: skip
-    text = (tmp_path / "linear_head" / "config.pbtxt").read_text()
-    found = dict(re.findall(r'key: "(\w+)" value: { string_value: "(.*)" }', text))
-    names = ("framework", "precision", "cuda_graphs", "pinned", "compile")
-    assert [found[name] for name in names] == parameters.split()
-    assert ("KIND_GPU" in text) == (model.framework == "torch")
+    drawn = {"drawn.input_ids": "5 119", "drawn.attention_mask": "1 1"} if keys is ENCODER else {}
+    assert parameters == {"framework": model.framework, **drawn}
+
+
+def test_the_weights_of_an_encoder_are_read_where_they_are(tmp_path: Path) -> None:
+    file = tmp_path / "model.safetensors"
+    write_safetensors(file, weights_of("bert_tiny", small_sizes("bert_tiny"), None))
+    model = ModelConfig.model_validate({**ENCODER, "version": "2", "weights": str(tmp_path)})
+    write_repository(tmp_path, model, tmp_path / "rec")
+    files = {path.name for path in (tmp_path / "bert_tiny" / "2").iterdir()}
+    assert files == {"model.py", "checkpoint.py", *TORCH}
+    parameters = parameters_of(tmp_path / "bert_tiny")
+    assert (parameters["weights"], parameters["record_dir"]) == (str(file), str(tmp_path / "rec"))
+
+
+@pytest.mark.parametrize(
+    ("keys", "why"),
+    [
+        ({"framework": "numpy"}, "model.framework: bert_tiny is computed by torch alone: set framework: torch"),
+        ({"name": "linear_head", "settings": {}, "weights": "x"}, "model.weights: those of linear_head are seeded"),
+        ({"weights": "/nowhere/at/all"}, "model.weights: /nowhere/at/all: no such file or folder"),
+    ],
+)  # fmt: skip
+def test_what_a_model_cannot_have_is_refused(tmp_path: Path, keys: dict[str, Any], why: str) -> None:
+    with pytest.raises(ScenarioError, match=why):
+        write_repository(tmp_path, ModelConfig.model_validate({**ENCODER, **keys}), None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import re
 import sys
 import time
 import types
@@ -14,15 +13,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from google.protobuf.json_format import MessageToDict
 
 from squall.cluster.node.batches import read_batches
 from squall.models.heads import forward
 from squall.models.payload import ID_DIGITS, LEAST_TRIAL_ID
-from squall.models.repository import device_of, graph_sizes, write_repository
+from squall.models.repository import device_of, write_repository
 from squall.models.spec import HEADS
 from squall.scenarios.config.models import ModelConfig
 from tests.tolerance import TOLERANCE
 from tests.unit.models.test_heads import weights_of, x_of
+from tests.unit.models.test_repository import parsed
 
 
 class Tensor:
@@ -74,6 +75,9 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> Any:
     utils.TritonModelException = ModelException  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "triton_python_backend_utils", utils)
     monkeypatch.setenv("PYTHONPATH", "")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for name in ("heads", "forward_torch", "networks_torch"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
     path = Path(__file__).parents[3] / "models" / "backend" / "model.py"
     spec = importlib.util.spec_from_file_location("served_model", path)
     assert spec
@@ -83,20 +87,15 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> Any:
     return module
 
 
-def served(backend: Any, folder: Path, head: str, **keys: str) -> Any:
+def served(backend: Any, folder: Path, head: str, **keys: Any) -> Any:
     """The model, initialised as Triton does it, from the repository that is written for it."""
     sizes, _ = weights_of(head)
     served_as = ModelConfig.model_validate({"name": head, "settings": sizes, **keys})
     (folder / "rec").mkdir(exist_ok=True)
     write_repository(folder, served_as, folder / "rec")
-    text = (folder / head / "config.pbtxt").read_text()
-    parameters = re.findall(r'key: "(\w+)" value: { string_value: "(.*)" }', text)
-    config = {
-        "max_batch_size": served_as.max_batch_size,
-        "input": [{"name": "INPUT"}],
-        "dynamic_batching": {},
-        "parameters": {key: {"string_value": value} for key, value in parameters},
-    }
+    config = MessageToDict(
+        parsed((folder / head / "config.pbtxt").read_text()), preserving_proto_field_name=True
+    )
     model = backend.TritonPythonModel()
     model.initialize(
         {
@@ -113,19 +112,28 @@ def lines_of(folder: Path, head: str = "linear_head") -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
+TORCH = {"framework": "torch", "device": "cpu"}
+
+
+@pytest.mark.parametrize("keys", [{}, TORCH, {**TORCH, "precision": "fp16"}])
 @pytest.mark.parametrize("head", HEADS)
 def test_the_served_code_gives_the_reference_answer_and_records_the_batch(
-    backend: Any, tmp_path: Path, head: str
+    backend: Any, tmp_path: Path, head: str, keys: dict[str, str]
 ) -> None:
-    model = served(backend, tmp_path, head)
+    if keys:
+        pytest.importorskip("torch", reason="torch is not installed")
+    model = served(backend, tmp_path, head, **keys)
     x = x_of(7)
     parts = (x[:1], x[1:4], x[4:])
     answers = model.execute([Request(f"{i:012d}", part) for i, part in enumerate(parts)])
     model.execute([Request("solo", x[:2])])
     model.finalize()
     assert [len(answer) for answer in answers] == [1, 3, 3]
-    _, weights = weights_of(head)
-    np.testing.assert_allclose(np.concatenate(answers), forward(head, weights, x), rtol=1e-4, atol=1e-4)
+    expected = forward(head, weights_of(head)[1], x)
+    rtol, atol = TOLERANCE[keys.get("precision", "fp32")]
+    np.testing.assert_allclose(np.concatenate(answers), expected, rtol=rtol, atol=atol)
+    if "precision" in keys:  # it was computed in half precision: float32 comes much closer
+        assert np.abs(np.concatenate(answers) - expected).max() > 1e-4
     lines = lines_of(tmp_path, head)
     assert lines[0] == {"instance": f"{head}_0", "device": -1, "pid": os.getpid()}
     assert [(line["b"], line["r"], line["i"]) for line in lines[1:]] == [
@@ -162,15 +170,6 @@ def test_after_a_line_that_was_cut_the_next_stands_on_its_own(
     assert len(lines) == 4
     assert [json.loads(line)["b"] for line in lines[2:]] == [1, 2]
     assert json.loads(lines[2])["lost"] == 1
-
-
-def test_batch_ids_go_on_where_an_earlier_server_left_them(backend: Any, tmp_path: Path) -> None:
-    for _ in range(2):
-        model = served(backend, tmp_path, "linear_head")
-        for _ in range(3):
-            model.execute([Request("a", x_of(1))])
-        model.finalize()
-    assert [line.get("b") for line in lines_of(tmp_path)] == [None, 0, 1, 2, None, 3, 4, 5]
 
 
 def test_instances_of_one_name_on_two_gpus_record_apart(backend: Any, tmp_path: Path) -> None:
@@ -252,23 +251,6 @@ def test_a_batch_is_in_a_range_with_its_id_and_the_clock_just_before(
     assert all(line["s"] <= ns < line["e"] for line, ns in zip(batches, clocks_ns[:2], strict=True))
 
 
-@pytest.mark.parametrize(
-    ("largest", "preferred", "expected"),
-    [
-        (1, [], [1]),
-        (2, [], [1, 2]),
-        (32, [], [1, 2, 4, 8, 16, 32]),
-        (50, [10, 64], [1, 2, 4, 8, 10, 16, 32, 50]),
-    ],
-)
-def test_graphs_are_for_powers_of_two_preferred_sizes_and_the_largest(
-    backend: Any, largest: int, preferred: list[int], expected: list[int]
-) -> None:
-    assert backend.batch_sizes(largest, preferred) == expected
-    possible = tuple(one for one in preferred if one <= largest)  # others are refused before
-    assert graph_sizes(largest, possible) == tuple(expected), "TensorRT's graphs are of the same sizes"
-
-
 def test_a_framework_that_is_not_installed_is_told_with_the_mend(
     backend: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -285,21 +267,3 @@ def test_a_framework_that_is_not_installed_is_told_with_the_mend(
         "torch is not installed for the Python that Triton embeds: No module named 'torch'; install it into squall's "
         "environment on this node, or set model.framework: numpy, which computes heads, not encoders"
     )
-
-
-@pytest.mark.parametrize("precision", ["fp32", "fp16"])
-@pytest.mark.parametrize("head", HEADS)
-def test_torch_on_the_cpu_gives_the_reference_answer(
-    backend: Any, tmp_path: Path, head: str, precision: str
-) -> None:
-    pytest.importorskip("torch", reason="torch is not installed")
-    model = served(backend, tmp_path, head, framework="torch", device="cpu", precision=precision)
-    x = x_of(7)
-    answers = model.execute([Request("a", x[:1]), Request("b", x[1:4]), Request("c", x[4:])])
-    assert [len(answer) for answer in answers] == [1, 3, 3]
-    _, weights = weights_of(head)
-    rtol, atol = TOLERANCE[precision]
-    expected = forward(head, weights, x)
-    np.testing.assert_allclose(np.concatenate(answers), expected, rtol=rtol, atol=atol)
-    if precision == "fp16":  # it was computed in half precision: float32 comes much closer
-        assert np.abs(np.concatenate(answers) - expected).max() > 1e-4

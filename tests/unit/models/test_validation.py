@@ -14,6 +14,7 @@ from squall.models.validation import read_validation
 from squall.scenarios.config.inputs import DataConfig
 from squall.scenarios.data.opening import is_validated
 from squall.scenarios.errors import ScenarioError
+from tests.unit.models.cases import cases
 
 SPEC = ModelSpec(
     "own", "1", (TensorSpec("X", "FP32", (1,)),),
@@ -45,17 +46,7 @@ def test_streams_of_entries_and_contents_with_shapes_are_read_as_data_is(tmp_pat
     assert answers[3, 0]["A"].tolist() == [[1, 2], [3, 4], [5, 6]]
 
 
-@pytest.mark.parametrize(
-    ("validation", "why"),
-    [
-        ([{"A": [1, 2]}], "has 1 entries of validation_data for 3 of data"),
-        ([{"D": [1]}] * 3, "validation_data has 'D', the model's outputs are ['A', 'B', 'C']"),
-        ([{}] * 3, "validation_data has no output"),
-        ([{"A": [1, 2]}, {}, {"A": [1, 2]}], "row 2: has no 'A'"),
-        ([{"A": [1, 2]}, {"A": [1.5, 2]}, {"A": [1, 2]}], "row 2"),
-        ([{"A": [1, 2]}, {"A": [1, 2, 3]}, {"A": [1, 2]}], "row 2"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("validation", "why"), cases("test_a_file_without_the_right_values_is_one_line"))
 def test_a_file_without_the_right_values_is_one_line(tmp_path: Path, validation: Any, why: str) -> None:
     path = file_of(tmp_path, validation)
     with pytest.raises(ScenarioError) as refused:
