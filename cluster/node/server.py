@@ -53,7 +53,9 @@ _POLL_FAILURE = re.compile(
 _PORT_TAKEN = r"Address already in use|failed to bind|Socket '[^']+' already in use"
 _AGENT_LOST = "Connection to the Agent lost"
 """What nsys's launcher (2022.4.2) says, seldom, while it launches: it then waits for ever, without a server."""
-_PASSING = re.compile(f"{_PORT_TAKEN}|{_AGENT_LOST}", re.IGNORECASE)
+_NO_SEMAPHORE = r"api_function_\*\] = sem_open"
+"""Seldom as well: nsys opened a semaphore that it had not made yet, and the launch ended."""
+_PASSING = re.compile(f"{_PORT_TAKEN}|{_AGENT_LOST}|{_NO_SEMAPHORE}", re.IGNORECASE)
 
 
 @dataclass(frozen=True)

@@ -24,15 +24,20 @@ _ANSWERS = """#!/bin/sh
 exit 0
 """
 
-_LOSES_ITS_AGENT_ONCE = """#!/bin/sh
+_FAILS_ONCE = """#!/bin/sh
 [ "$1" = --version ] && echo "NVIDIA Nsight Systems version 2024.1.1.1" && exit 0
 [ "$1" = launch ] && [ "$2" != --help ] || exit 0
 shift
 while [ "${1#--}" != "$1" ]; do shift; done
-[ -e "$0.lost" ] && exec "$@"
-: > "$0.lost"
-echo "Connection to the Agent lost."
+[ -e "$0.failed" ] && exec "$@"
+: > "$0.failed"
+"""
+_LOSES_ITS_AGENT = """echo "Connection to the Agent lost."
 exec sleep 600
+"""
+_FINDS_NO_SEMAPHORE = """echo '[QuadDCommon::tag_errno_text*] = No such file or directory
+[boost::errinfo_api_function_*] = sem_open'
+exit 1
 """
 
 
@@ -61,8 +66,9 @@ def test_a_server_that_nsys_does_not_launch_is_started_without_it(agent: NodeAge
     assert agent.heartbeat() == []
 
 
-def test_a_launch_that_loses_nsyss_agent_is_made_once_more_at_once(agent: NodeAgent) -> None:
-    Path(os.environ["SQUALL_NSYS"]).write_text(_LOSES_ITS_AGENT_ONCE)
+@pytest.mark.parametrize("failure", [_LOSES_ITS_AGENT, _FINDS_NO_SEMAPHORE], ids=["agent", "semaphore"])
+def test_a_launch_that_failed_within_nsys_is_made_once_more_at_once(agent: NodeAgent, failure: str) -> None:
+    Path(os.environ["SQUALL_NSYS"]).write_text(_FAILS_ONCE + failure)
     assert agent.start_server(_scenario(nsys="required"), with_nsys=True).server_version
     assert agent.why_without_nsys() is None
 
