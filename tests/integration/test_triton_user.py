@@ -157,19 +157,15 @@ def test_alone_the_server_says_its_only_model_and_ids_count_from_0(
     assert sorted(one["sent"][0] for one in result.events) == list(range(6))
 
 
-LOST_STREAM = (
-    "Stream removed (Socket closed)",
-    "Stream removed (sendmsg: Broken pipe (32))",
-    "Stream removed (Delayed close due to in-progress write (Socket closed))",
-)
-"""As gRPC meets the loss in a read or in a write."""
+LOST_STREAM = "Stream removed ("
+"""And how gRPC met the loss, in a read or in a write."""
 FAULTS: dict[str, tuple[list[str], Mapping[str, tuple[str, tuple[str, ...]]]]] = {
     "hang": (["--fault=hang:1"], dict.fromkeys(PROTOCOLS, ("timeout", ("no whole reply within the timeout",)))),
     "close": (
         ["--fault=close:1"],
         {
             "http": ("transport_error", ("the server closed the connection",)),
-            "grpc": ("transport_error", LOST_STREAM),
+            "grpc": ("transport_error", (LOST_STREAM,)),
         },
     ),
     "full": (
@@ -197,7 +193,7 @@ def test_what_a_failing_server_does_is_the_outcome_that_squalls_own_client_says(
             sent = hold_to_events(job, result)
             outcome, details = wanted[protocol]
             assert {one.outcome for one in sent} == {outcome}
-            assert all(one.detail in details or not details for one in sent), sent
+            assert all(one.detail.startswith(details) or not details for one in sent), sent
             if outcome == "timeout":
                 assert all(event["response_time"] >= 200 for event in result.events)
 
