@@ -28,13 +28,14 @@ SERVER_KINDS = (ABSENT, REFUSES, WRONG, SLOW)
 
 ANSWERED = ("ok", "rejected", "server_error", "bad_reply", "unsent")
 """Outcomes after which the server has nothing more of the request."""
+SILENT = ("timeout", "cancelled")
+"""Outcomes of requests that nobody answered."""
 _KINDS = {
     "transport_error": ABSENT,
     "rejected": REFUSES,
     "server_error": REFUSES,
     "bad_reply": WRONG,
-    "timeout": SLOW,
-    "cancelled": SLOW,
+    **dict.fromkeys(SILENT, SLOW),
 }
 BROKE = "connections broke"
 _CLAIMS = {
@@ -134,7 +135,7 @@ def _failed_alone(measured: Requests, labels: Labels) -> str:
 
 def is_unreached(requests: Requests) -> Bools:
     """Whether each failed before it could be sent: no connection to the server was to be had, refused or in vain."""
-    return requests.outcome.is_any_of(["transport_error", "timeout", "cancelled"]) & ~requests.is_sent
+    return requests.outcome.is_any_of(["transport_error", *SILENT]) & ~requests.is_sent
 
 
 def is_cut(requests: Requests) -> Bools:

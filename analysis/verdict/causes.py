@@ -10,12 +10,13 @@
     client                it did not keep up, for reasons of its own
 
 A server that fails is the cause of what follows from it, so that it comes before what the client may show; a host whose
-CPU others have is the cause of timeouts and of a late client, and comes before both.
+CPU others have is the cause of timeouts and of a late client, and comes before both. It can be the cause of a server's
+silence from begin to end as well, which without it is a server that is not there.
 """
 
 from __future__ import annotations
 
-from squall.analysis.requests.failures import ABSENT, CLIENT, REFUSES, SLOW, WRONG
+from squall.analysis.requests.failures import ABSENT, CLIENT, REFUSES, SILENT, SLOW, WRONG
 from squall.analysis.tables.sealed import Bottleneck, Cause, Failures, Starvation
 from squall.analysis.verdict.server_checks import OTHERS as STARVED_BY_OTHERS
 from squall.analysis.verdict.server_checks import makes_invalid
@@ -53,4 +54,7 @@ def causes_of(
         found.append(Cause(kind=OTHERS_GPU, sentence=shared_gpu))
     if bottleneck is not None:
         found.append(Cause(kind=CLIENT, sentence=bottleneck.sentence))
-    return tuple(sorted(found, key=lambda one: ORDER.index(one.kind)))
+    order = {kind: place for place, kind in enumerate(ORDER)}
+    if failures.groups and all(one.outcome in SILENT for one in failures.groups):
+        order[ABSENT] = order[SLOW]
+    return tuple(sorted(found, key=lambda one: order[one.kind]))

@@ -67,19 +67,21 @@ def _starved(shares: CpuShares, starved_by: str, ratio: float, advice: str) -> s
     if starved_by == OTHERS:
         is_stolen = (shares.taken or {}).get(STEAL, 0.0) > ratio / 2
         who = "The hypervisor gave the CPU to other guests" if is_stolen else "Others took the CPU"
-    programs = ", ".join(f"{name} {share_text(share)}" for name, share in list(shares.programs.items())[:2])
-    had = ", ".join(
-        f"{name} {share_text(shares.cores.get(name, 0.0))}"
-        + (f" ({programs} of the other processes')" if name == "others" and programs else "")
-        for name in ("others", *OWN)
-    )
+    own = ", ".join(f"{name} {share_text(shares.cores.get(name, 0.0))}" for name in OWN)
     return (
-        f"{who}: of the {shares.n_cores * 100} % of {shares.node} {had} and the server "
+        f"{who}: of the {shares.n_cores * 100} % of {shares.node} others {_others_text(shares)}, {own} and the server "
         f"{share_text(shares.cores['server'])}, whose threads waited {share_text(shares.server_wait_ratio)} of the "
         f"time in which they could run, with no core free in up to {share_text(shares.full_ratio)} of it; it had "
         f"{share_text(1.0 - ratio)} of the {share_text(shares.cores['server'] + (shares.lacked_cores or 0.0))} of a "
         f"core that it could use, which made {share_text(shares.consequence_ratio)} of the response times: {advice}."
     )
+
+
+def _others_text(shares: CpuShares) -> str:
+    """`141 % (27 x python 86 % of the other processes')`."""
+    programs = ", ".join(f"{name} {share_text(share)}" for name, share in list(shares.programs.items())[:2])
+    named = f" ({programs} of the other processes')" if programs else ""
+    return f"{share_text(shares.cores.get('others', 0.0))}{named}"
 
 
 def worst(found: Sequence[Starvation]) -> Starvation | None:
@@ -117,9 +119,9 @@ def starved_clients(found: Sequence[CpuShares]) -> str:
         return ""
     return (
         f"Others took the CPU from the load generator: of the {shares.n_cores * 100} % of {shares.node} others had "
-        f"{share_text(shares.cores['others'])} and the load workers {share_text(shares.cores['clients'])}, whose "
-        f"threads waited {share_text(shares.clients_wait_ratio)} of the time in which they could run: stop what else "
-        "runs there, or use other client nodes."
+        f"{_others_text(shares)} and the load workers {share_text(shares.cores['clients'])}, whose threads waited "
+        f"{share_text(shares.clients_wait_ratio)} of the time in which they could run: stop what else runs there, or "
+        "use other client nodes."
     )
 
 

@@ -30,20 +30,22 @@ def test_a_run_beside_work_that_takes_the_cpu_is_invalid_and_says_that_first(joi
     summary = summary_of(joined)
     verdict = summary["verdict"]
     assert verdict["status"] == "INVALID"
-    assert verdict["reasons"][0].startswith("Others took the CPU: of the ")
-    assert verdict["starvation"]["starved_by"] == "others"
     (cpu,) = summary["cpu"]
     assert cpu["taken"]["others"] > 0.2
     assert cpu["full_ratio"] > 0.5
-    assert cpu["consequence_ratio"] > 0.1
     assert any("python" in name for name in cpu["programs"])
     assert f"({next(iter(cpu['programs']))} " in verdict["reasons"][0]
     assert cpu["cores"]["others"] > cpu["cores"]["server"] + cpu["cores"]["clients"]
-    (window,) = [one for one in summary["findings"] if one["level"] == "window"]
-    assert window["rule"] == "starved by others"
+    claim = "Others took the CPU from the load generator: of the "
+    if verdict["starvation"] is not None:  # else the loops kept nearly all requests from being sent
+        claim = "Others took the CPU: of the "
+        assert verdict["starvation"]["starved_by"] == "others"
+        assert cpu["consequence_ratio"] > 0.1
+        (window,) = [one for one in summary["findings"] if one["level"] == "window"]
+        assert window["rule"] == "starved by others"
+    assert verdict["reasons"][0].startswith(claim)
     screen = " ".join(joined.stdout().split())
-    assert "INVALID" in screen
-    assert "INVALID Others took the CPU: of the" in screen
+    assert f"INVALID {claim.strip()}" in screen
     assert "CPU of node-0: server " in screen
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -228,9 +229,9 @@ def test_the_worst_phase_is_named_and_a_quota_after_what_makes_a_run_invalid() -
 
 
 def test_load_workers_that_starve_are_told_from_a_client_that_is_too_small() -> None:
-    assert starved_clients([shares({"clients": 0.1, "others": 1.8, "clients_wait": 0.9})]).startswith(
-        "Others took the CPU from the load generator"
-    )
+    starved = shares({"clients": 0.1, "others": 1.8, "clients_wait": 0.9})
+    claim = "Others took the CPU from the load generator: of the 200 % of node-0 others had 180 % (3 x loop 90.0 % "
+    assert starved_clients([replace(starved, programs={"3 x loop": 0.9})]).startswith(claim)
     assert starved_clients([shares({"clients": 1.9, "others": 0.05, "clients_wait": 3.0})]) == ""
 
 

@@ -12,7 +12,7 @@ from squall.analysis.record import to_json
 from squall.analysis.requests.failures import ABSENT, REFUSES, SLOW, WRONG
 from squall.analysis.requests.requests import Requests
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.sealed import Bottleneck, Failures, Starvation
+from squall.analysis.tables.sealed import Bottleneck, FailureGroup, Failures, Starvation
 from squall.analysis.verdict.causes import causes_of
 from squall.analysis.verdict.checks import CHECKS
 from squall.analysis.verdict.client_checks import LEAST_SAMPLES
@@ -442,17 +442,19 @@ def test_a_full_worker_that_sent_all_in_time_is_no_fault_and_one_that_did_not_is
 
 
 @pytest.mark.parametrize(
-    ("kind", "order"),
+    ("kind", "outcome", "order"),
     [
-        (ABSENT, [ABSENT, "others took the CPU", "others took the GPU"]),
-        (REFUSES, [REFUSES, "others took the CPU", "others took the GPU"]),
-        (WRONG, [WRONG, "others took the CPU", "others took the GPU"]),
-        (SLOW, ["others took the CPU", "others took the GPU", SLOW]),
-        ("client", ["others took the CPU", "others took the GPU", "client"]),
+        (ABSENT, "transport_error", [ABSENT, "others took the CPU", "others took the GPU"]),
+        (ABSENT, "timeout", ["others took the CPU", "others took the GPU", ABSENT]),
+        (REFUSES, "rejected", [REFUSES, "others took the CPU", "others took the GPU"]),
+        (WRONG, "bad_reply", [WRONG, "others took the CPU", "others took the GPU"]),
+        (SLOW, "timeout", ["others took the CPU", "others took the GPU", SLOW]),
+        ("client", "transport_error", ["others took the CPU", "others took the GPU", "client"]),
     ],
 )
-def test_the_first_cause_explains_the_next(kind: str, order: list[str]) -> None:
-    failures = Failures(is_beyond=True, kind=kind, sentence=kind)
+def test_the_first_cause_explains_the_next(kind: str, outcome: str, order: list[str]) -> None:
+    group = FailureGroup(kind=kind, outcome=outcome, detail="", n=9)
+    failures = Failures(is_beyond=True, kind=kind, sentence=kind, groups=(group,))
     client = Bottleneck(sentence="It was late.", advice="more")
     for by_others, clients in (
         (Starvation(starved_by="others", sentence="They did."), ""),
