@@ -106,7 +106,9 @@ class Fitting:
                     raise self._data.fault(0, f"{_named(name, column)} {error}") from error
         rows, firsts = kinds_of(codes)
         n = self._data.n_entries
-        entries = self._data.read(carried(rows, firsts, n), tuple(dict.fromkeys(self._columns.values())))
+        entries = self._data.read(
+            carried_entries(rows, firsts, n), tuple(dict.fromkeys(self._columns.values()))
+        )
         wrapped = min(int(rows.max(initial=1)) - 1, n)
         held: dict[int, Inputs] = {}
         at = -1
@@ -180,7 +182,7 @@ class Fitting:
         return make_input(tensor, self._spec.shape(rows, dims), rng, how)
 
 
-def carried(rows: NDArray[np.int64], firsts: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+def carried_entries(rows: NDArray[np.int64], firsts: NDArray[np.int64], n: int) -> NDArray[np.int64]:
     """The numbers, rising, of the entries that requests of so many rows, from these first entries on, carry of data
     that has `n`; after the last comes the first again."""
     ends = firsts + np.minimum(rows, n)

@@ -20,7 +20,7 @@ from squall.actors.messages.packed import PackWriter
 from squall.analysis.tables.manifest import DataFacts
 from squall.cluster.driver.payload_wires import asked_of, stream_rule, wire_of
 from squall.cluster.node.endpoint import Endpoint, specs_of
-from squall.models.entries import Fitting, carried
+from squall.models.entries import Fitting, carried_entries
 from squall.models.reference import Request, made_requests
 from squall.models.spec import ModelSpec
 from squall.scenarios.config.models import ModelScenario
@@ -198,7 +198,7 @@ def check_without_spec(one: ModelScenario, codes: Codes) -> DataFacts:
     assert config is not None
     with faults_at(one):
         data = open_data(config)
-        for _ in data.read(carried(*kinds_of(codes), data.n_entries), data.names):
+        for _ in data.read(carried_entries(*kinds_of(codes), data.n_entries), data.names):
             pass
         return facts_of(data)
 
