@@ -78,7 +78,7 @@ def refuse_strange_head(scenario: Scenario) -> None:
         if is_of_zoo or (check is not None and check.is_of_zoo):
             sizes = head_of(model.name, where).sizes(model.settings, where)
             if is_of_zoo:
-                refuse_unsuited(model.name, model.framework, model.weights, where)
+                refuse_unsuited(model, where)
             if check is not None and check.is_of_zoo:
                 refuse_large(model.name, sizes, "clients" if check is scenario.clients.check else where)
 
