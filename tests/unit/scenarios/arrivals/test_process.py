@@ -669,7 +669,12 @@ def halves_swapped(offsets: Instants, horizon_ns: int) -> Instants:
     return np.sort((offsets + horizon_ns // 2) % horizon_ns)
 
 
-SHORT_MEMORY = with_keys(shape=section("{kind: log-ar1, sigma: 0.5, bin: 500ms, tau: 100ms}"))
+def shaped(text: str) -> Make:
+    """An envelope of another shape."""
+    return with_keys(shape=section(text))
+
+
+SHORT_MEMORY = shaped("{kind: log-ar1, sigma: 0.5, bin: 500ms, tau: 100ms}")
 WRONG: dict[str, tuple[Make, str, set[str]]] = {
     "constant a period late": (
         changed(lambda o, h: o[o + 50_000_000 < h] + 50_000_000), "constant", {"mean 0-0.5"},
@@ -677,18 +682,30 @@ WRONG: dict[str, tuple[Make, str, set[str]]] = {
     "poisson for constant": (other("poisson"), "constant", {"idc 0-10"}),
     "fast by 3 %": (with_keys(rate="20.6/s"), "poisson", {"expected"}),
     "on a grid of 10 ms": (changed(gridded), "poisson", {"law"}),
-    "last arrival on the end": (of(LastOnTheEnd), "poisson", {"mean 9.5-10"}),
+    "last arrival on the end": (of(LastOnTheEnd), "poisson", {"mean 9.5-10", "idc 0-10"}),
     "fixed count": (of(FixedCount), "poisson", {"idc 0-10"}),
     "each gap twice": (of(GapsTwice), "poisson", {"idc 0-10", "independence"}),
     "ordinary start": (of(OrdinaryStart), "gamma", {"mean 0-0.05"}),
+    "ordinary start, regular": (of(OrdinaryStart), "gamma by burstiness", {"mean 0-0.05"}),
+    "poisson for gamma gaps": (other("poisson"), "gamma", {"idc 0-1", "law"}),
+    "cv for burstiness": (other("gamma", cv=0.25), "gamma by burstiness", {"law"}),
+    "gamma for weibull": (other("gamma", cv=1.7581), "weibull", {"law"}),
+    "gamma for lognormal": (other("gamma", cv=1.5), "lognormal", {"law"}),
+    "index 1.9 for 1.5": (other("pareto", alpha=1.9), "pareto", {"law"}),
+    "gamma for hyperexponential": (other("gamma", cv=2.0), "hyperexponential", {"law"}),
+    "tau 10 for 2": (with_keys(tau="10s"), "mmpp", {"idc 0-10"}),
     "gamma on the path": (of(GammaOnThePath), "mmpp", {"law"}),
     "beta 1 for 5": (with_keys(beta="1/s"), "hawkes", {"law"}),
     "hawkes of n 0.8": (with_keys(n=0.8), "hawkes", {"idc 0-5"}),
     "children without delay": (cascades(NoDelay), "hawkes", {"law"}),
     "one generation": (cascades(OneGeneration), "hawkes", {"mean 0-5", "law"}),
     "hawkes for poisson": (with_keys(n=0.6), "hawkes of no children", {"idc 0-10"}),
+    "poisson for hawkes": (other("poisson"), "hawkes", {"idc 0-5", "law"}),
+    "hawkes from nothing": (cascades(FromNothing), "hawkes", {"mean 0-0.2"}),
     "slow hawkes from nothing": (cascades(FromNothing), "hawkes slow", {"mean 0-1", "mean 0-10"}),
     "slow hawkes from its mean": (cascades(SteadyStart), "hawkes slow", {"idc 0-10"}),
+    "sigma 0.25 for 0.5": (with_keys(sigma=0.25), "fgn", {"idc 0-10"}),
+    "bias 0.8 for 0.7": (with_keys(bias=0.8), "b-model", {"idc 0-2.5"}),
     "clients of cv 1": (with_keys(cv=1.0), "clients", {"idc 0-2"}),
     "ticks without chance": (of(EvenTicks), "ticks", {"idc 0-10"}),
     "ticks half as often": (with_keys(period="1s"), "ticks", {"mean 0-0.5"}),
@@ -703,13 +720,29 @@ WRONG: dict[str, tuple[Make, str, set[str]]] = {
         lambda config: build(config["parts"][0]["arrivals"]), "concatenate", {"mean 2-5", "expected"},
     ),
     "half as many sources": (with_keys(sources=10), "on-off of 20", {"idc 0-10"}),
+    "exponential sojourns": (
+        with_keys(**section("{on: {kind: exponential, mean: 1s}, off: {kind: exponential, mean: 1s}}")),
+        "on-off pareto", {"idc 0-10"},
+    ),
     "a bin late": (with_keys(curve=[0.5, 1.0, 3.0]), "curve", {"mean 0-3", "law", "expected"}),
     "poisson for gamma": (with_keys(residual=section("{kind: poisson}")), "curve", {"idc 0-10", "law"}),
     "gamma in time, not on the clock of the curve": (
         other("gamma", cv=1.5), "step", {"mean 0-3", "law", "expected"},
     ),
+    "ramp backwards": (shaped("{kind: ramp, from: 2, to: 0.2}"), "ramp", {"mean 0-3", "expected"}),
+    "ramp that goes on": (shaped("{kind: ramp, from: 2, to: 0}"), "ramp that stays", {"mean 9-10", "expected"}),
+    "pulses at the beginning": (
+        with_keys(curve=[4.0, 1.0, 1.0], bin="1s", shape=None), "pulses", {"mean 0-0.5", "law"},
+    ),
+    "step 2 s early": (shaped("{kind: step, at: 2s, factor: 3}"), "step", {"law", "expected"}),
+    "peak a second late": (
+        shaped("{kind: diurnal, peak: 1.8, peak_at: 4s, period: 8s}"), "diurnal", {"law", "expected"},
+    ),
+    "without its jump": (
+        shaped("{kind: piecewise, points: [{at: 4s, level: 3}, {at: 8s, level: 2}]}"), "piecewise", {"law", "expected"},
+    ),
     "spike of half its width": (
-        with_keys(shape=section("{kind: spike, at: 4s, width: 1s, factor: 6.0}")), "spike", {"law", "expected"},
+        shaped("{kind: spike, at: 4s, width: 1s, factor: 6}"), "spike", {"law", "expected"},
     ),
     "another preset": (with_keys(preset="nasa-web"), "preset", {"expected"}),
     "n 0.6 for 0.4": (with_keys(residual=section("{kind: hawkes, n: 0.6, beta: 1.0}")), "preset", {"idc 0-10", "law"}),
@@ -717,7 +750,10 @@ WRONG: dict[str, tuple[Make, str, set[str]]] = {
     "log-ar1 for fgn": (SHORT_MEMORY, "fgn levels", {"idc 0-10"}),
 }  # fmt: skip
 
-CLOSE = {"last arrival on the end", "beta 1 for 5", "hawkes of n 0.8", "n 0.6 for 0.4"}
+CLOSE = {
+    "last arrival on the end", "tau 10 for 2", "beta 1 for 5", "hawkes of n 0.8",
+    "bias 0.8 for 0.7", "n 0.6 for 0.4",
+}  # fmt: skip
 """Twins that only all runs tell."""
 
 
