@@ -156,7 +156,7 @@ def test_each_user_sends_to_its_own_server(protocol: str, tmp_path: Path) -> Non
     assert set(column(rows, "outcome")) == {"ok"}
     users = [one % len(plan) for one in column(rows, "request_id") if isinstance(one, int)]
     assert set(users) == set(range(len(plan)))
-    assert column(rows, "target") == [f"server-{plan.target[user]}" for user in users]
+    assert column(rows, "target") == [f"server-{plan.target[user, 0]}" for user in users]
 
 
 @both_protocols
