@@ -89,7 +89,7 @@ def closed_plan(n: int, target: Sequence[int] | None = None, length_ns: int = S)
     think = ConstantThink.model_validate({"kind": "constant", "value": "1ms"})
     return ClosedPlan(
         users=np.arange(n, dtype=np.int64), n_users=n, models=(VariantRange(0, 2),), seed=1,
-        target=None if target is None else np.array(target, np.uint8),
+        target=None if target is None else np.array(target, np.uint8)[:, np.newaxis],
         spans=(PhaseSpan("m", "measure", 0, length_ns), PhaseSpan("d", "drain", length_ns, 30 * S)),
         phases=(ClosedPhase(n, think, 0, ConstantRows(), (ModelLoad(1.0, ConstantRows()),)), None),
     )  # fmt: skip
@@ -156,7 +156,7 @@ def test_each_user_sends_to_its_own_server(protocol: str, tmp_path: Path) -> Non
     assert set(column(rows, "outcome")) == {"ok"}
     users = [one % len(plan) for one in column(rows, "request_id") if isinstance(one, int)]
     assert set(users) == set(range(len(plan)))
-    assert column(rows, "target") == [f"server-{plan.target[user]}" for user in users]
+    assert column(rows, "target") == [f"server-{plan.target[user, 0]}" for user in users]
 
 
 @both_protocols

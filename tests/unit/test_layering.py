@@ -11,9 +11,10 @@ ROOT = Path(__file__).parents[2]
 ALLOWED = {
     "scenarios": (),
     "models": ("scenarios",),
-    "analysis": ("scenarios",),
+    "analysis": ("scenarios", "actors.sampling.sampled"),
     "actors": (
-        "scenarios", "models.spec", "models.made", "models.payload", "analysis.schema", "analysis.tables.locust",
+        "scenarios", "models.spec", "models.made", "models.payload", "analysis.schema", "analysis.tables.columns",
+        "analysis.tables.locust",
     ),
     "cluster": ("scenarios", "models", "actors", "analysis"),
 }  # fmt: skip
