@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
@@ -28,6 +28,7 @@ from squall.scenarios.config.rows import (
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.fields import Section
 from squall.scenarios.plan.mix import draw_rows, settled, trace_rows
+from tests.many_examples import examples
 from tests.point_checks import is_correlated, misses_mean, misses_shares, misses_tail
 
 N = 100_000
@@ -216,7 +217,7 @@ def test_a_file_without_those_sizes_is_refused_with_what_it_has(file: Path, tmp_
 
 
 @given(st.lists(st.integers(-1, 2**40), max_size=50), st.floats(0.1, 1e6), st.integers(1, 1_000))
-@settings(max_examples=60)
+@examples(60)
 def test_rows_of_sizes_are_the_least_that_hold_them(sizes: list[int], per_row: float, most: int) -> None:
     config = TraceRows(kind="trace", size="x", per_row=per_row, max=most)
     for size, rows in zip(sizes, trace_rows(config, np.array(sizes, np.int64)).tolist(), strict=True):

@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from squall.scenarios.config.loader import scenario_from_mapping
@@ -26,6 +26,7 @@ from squall.scenarios.plan.drafting import plan_scenario
 from squall.scenarios.plan.growing import Column, pieces
 from squall.scenarios.plan.plan import Plan, deal, stream
 from squall.scenarios.strict_yaml import parse_yaml
+from tests.many_examples import examples
 from tests.merged_plans import is_in_file, merge
 
 S = 1_000_000_000
@@ -112,7 +113,7 @@ def test_an_arrival_takes_22_bytes_and_one_more_with_more_than_256_variants(
 
 
 @given(st.integers(0, 2**64))
-@settings(max_examples=20)
+@examples(20)
 def test_a_seed_gives_one_plan_and_0_is_a_seed_like_any_other(seed: int) -> None:
     plan = plan_scenario(scenario(), seed)
     assert plan_scenario(scenario(), seed).sha256() == plan.sha256()
@@ -122,7 +123,7 @@ def test_a_seed_gives_one_plan_and_0_is_a_seed_like_any_other(seed: int) -> None
 
 @pytest.mark.parametrize("rule", RULES)
 @given(st.integers(1, 40) | st.just(400), st.integers(0, 2**32), st.randoms(use_true_random=False))
-@settings(max_examples=12)
+@examples(12)
 def test_the_union_of_the_parts_is_the_plan_byte_for_byte(
     rule: DealRule, n_workers: int, seed: int, shuffle: Any
 ) -> None:
@@ -166,7 +167,7 @@ def test_a_disk_without_room_is_one_error(in_files: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.lists(st.integers(0, 40), max_size=12), st.integers(0, 200))
 def test_a_column_holds_what_was_added_in_order_in_memory_or_in_a_file(
     sizes: list[int], most_rows: int
@@ -225,7 +226,7 @@ def test_a_hash_shares_arrivals_out_evenly_and_without_a_pattern() -> None:
 
 
 @given(st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=50), st.integers(1, 9))
-@settings(max_examples=40)
+@examples(40)
 def test_a_session_stays_with_one_worker_and_an_arrival_without_one_is_its_own(
     sessions: list[int], n_workers: int
 ) -> None:
