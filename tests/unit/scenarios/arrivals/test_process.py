@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from scipy import stats
@@ -40,6 +40,7 @@ from squall.scenarios.arrivals.stationary import (
 from squall.scenarios.arrivals.varying import MmppArrivals, Modulated
 from squall.scenarios.exact import renewals
 from squall.scenarios.strict_yaml import parse_yaml
+from tests.many_examples import examples
 from tests.point_checks import (
     Chain,
     Function,
@@ -525,6 +526,7 @@ def test_a_trace_gives_its_rate_per_bin_to_an_envelope(trace_file: Path) -> None
         law_horizon=10.0,
         changes_for_law={"rate": "2000/s"},
     )
+    case = shorter(case, ENOUGH)
     assert faults(case, build) == set()
     two = case.config | {"shape": shape | {"bin": "2s"}}
     assert "mean 0-1" in count_part(case, lambda config: build(config | two))
@@ -757,7 +759,9 @@ CLOSE = {
 """Twins that only all runs tell."""
 
 
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in CLOSE else []) for name in WRONG]
+)
 def test_wrong_arrivals_are_refused(name: str) -> None:
     make, taken_for, at_least = WRONG[name]
     case = shorter(CASES[taken_for], 1.0 if name in CLOSE else ENOUGH)
@@ -836,7 +840,7 @@ def test_constant_arrivals_do_not_drift_over_a_day() -> None:
     st.lists(st.tuples(st.floats(0.5, 50), st.integers(1, 3 * S)), min_size=1, max_size=5),
     st.integers(1, 9 * S),
 )
-@settings(max_examples=40)
+@examples(40)
 def test_a_concatenation_ends_with_the_horizon_and_its_last_part_goes_on(
     stretches: list[tuple[float, int]], horizon_ns: int
 ) -> None:

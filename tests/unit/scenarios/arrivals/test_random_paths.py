@@ -425,7 +425,9 @@ def noise_faults(draw: Draw, theory: Noise, n_paths: int = N_PATHS) -> set[str]:
 
 
 @pytest.mark.parametrize("n_paths", [N_PATHS // 2, pytest.param(N_PATHS, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", NOISES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name == "fgn 0.6" else []) for name in NOISES]
+)
 def test_a_log_gaussian_path_has_the_law_and_the_memory_of_its_model(name: str, n_paths: int) -> None:
     assert noise_faults(*NOISES[name], n_paths) == set()
 

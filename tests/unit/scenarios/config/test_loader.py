@@ -50,7 +50,7 @@ def test_a_file_that_is_no_mapping_is_refused_with_line_and_column(
     assert refusal(path).startswith(f"{path}: {problem}")
 
 
-@pytest.mark.parametrize("nested", ["[" * 100_000, "{a: " * 50_000])
+@pytest.mark.parametrize("nested", [pytest.param("[" * 100_000, marks=pytest.mark.slow), "{a: " * 50_000])
 def test_deep_nesting_is_one_line_in_a_file_and_in_an_override(tmp_path: Path, nested: str) -> None:
     path = tmp_path / "s.yaml"
     path.write_text(f"name: {nested}")

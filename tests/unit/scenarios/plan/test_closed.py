@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from squall.scenarios.config.loader import scenario_from_mapping
@@ -21,6 +21,7 @@ from squall.scenarios.plan.closed import ClosedPlan, Step, deal_closed, request_
 from squall.scenarios.plan.drafting import plan_closed, plan_scenario
 from squall.scenarios.plan.plan import PhaseSpan, kinds_of
 from squall.scenarios.strict_yaml import parse_yaml
+from tests.many_examples import examples
 
 S = 1_000_000_000
 MS = 1_000_000
@@ -80,7 +81,7 @@ def test_a_plan_has_the_users_of_its_largest_phase_who_begin_evenly_over_the_ram
 
 
 @given(st.integers(1, 13), st.integers(0, 2**64))
-@settings(max_examples=30)
+@examples(30)
 def test_the_parts_are_the_plan_and_each_user_does_the_same_in_any_of_them(n_workers: int, seed: int) -> None:
     plan = planned(seed=seed)
     parts = deal_closed(plan, n_workers)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
@@ -25,6 +25,7 @@ from squall.scenarios.config.rows import (
 )
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.mix import draw_rows, settled, trace_rows
+from tests.many_examples import examples
 from tests.point_checks import is_correlated, misses_shares, misses_tail
 
 N = 100_000
@@ -147,7 +148,7 @@ def empirical(file: Path, **keys: object) -> EmpiricalRows:
     st.floats(0.1, 1e6),
     st.integers(1, 1_000),
 )
-@settings(max_examples=60)
+@examples(60)
 def test_rows_of_sizes_are_the_least_that_hold_them(sizes: list[int], per_row: float, most: int) -> None:
     config = TraceRows(kind="trace", size="x", per_row=per_row, max=most)
     rows = trace_rows(config, np.array(sizes, np.int64))

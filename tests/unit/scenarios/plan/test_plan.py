@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from squall.scenarios.config.loader import scenario_from_mapping
@@ -25,6 +25,7 @@ from squall.scenarios.plan.drafting import plan_scenario
 from squall.scenarios.plan.growing import pieces
 from squall.scenarios.plan.plan import Plan, deal
 from squall.scenarios.strict_yaml import parse_yaml
+from tests.many_examples import examples
 from tests.merged_plans import is_in_file, merge
 
 S = 1_000_000_000
@@ -112,7 +113,7 @@ def test_more_variants_take_a_wider_column(n_variants: int, n_bytes: int) -> Non
     st.sampled_from((1, 2_000, 2**27)),
     st.randoms(use_true_random=False),
 )
-@settings(max_examples=12)
+@examples(12)
 def test_the_union_of_the_parts_is_the_plan_byte_for_byte_however_many_are_made_at_a_time(
     rule: DealRule, n_workers: int, seed: int, at_once_bytes: int, shuffle: Any
 ) -> None:
@@ -190,7 +191,7 @@ def test_a_hash_shares_arrivals_out_evenly_and_without_a_pattern() -> None:
 
 
 @given(st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=50), st.integers(1, 9))
-@settings(max_examples=40)
+@examples(40)
 def test_a_session_stays_with_one_worker_and_an_arrival_without_one_is_its_own(
     sessions: list[int], n_workers: int
 ) -> None:

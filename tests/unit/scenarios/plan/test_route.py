@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from squall.scenarios.config.client import CHOSEN_AT_SEND, RoutingConfig, RoutingKind, ValueCheckConfig
@@ -28,6 +28,7 @@ from squall.scenarios.plan.growing import pieces
 from squall.scenarios.plan.plan import PhaseSpan, Plan, deal
 from squall.scenarios.plan.route import planned_by_server, route
 from squall.scenarios.strict_yaml import parse_yaml
+from tests.many_examples import examples
 from tests.merged_plans import is_in_file, merge
 
 PLANNED: tuple[RoutingKind, ...] = ("round-robin", "random", "weighted", "sticky", "trace", "mirror")
@@ -186,7 +187,7 @@ def test_more_mirrored_arrivals_than_a_plan_takes_are_one_line(monkeypatch: pyte
 @pytest.mark.parametrize("rule", ["sequence", "hash", "session"])
 @pytest.mark.parametrize("kind", PLANNED)
 @given(st.integers(1, 20), st.integers(2, 9), st.randoms(use_true_random=False))
-@settings(max_examples=6)
+@examples(12)
 def test_the_union_of_the_parts_is_the_routed_plan_byte_for_byte(
     rule: DealRule, kind: RoutingKind, n_workers: int, n_servers: int, shuffle: Any
 ) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from squall.scenarios.errors import ScenarioError
@@ -21,6 +21,7 @@ from squall.scenarios.traces.formats import FORMATS
 from squall.scenarios.traces.options import TraceOptions, TraceUnit
 from squall.scenarios.traces.reading import open_trace, read_trace
 from squall.scenarios.traces.text import LONGEST_LINE_BYTES
+from tests.many_examples import examples
 
 S = 1_000_000_000
 PEAK_KIB = "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
@@ -80,7 +81,7 @@ def test_a_long_pause_is_no_change_of_unit(tmp_path: Path) -> None:
     assert len(read_trace(write(tmp_path, "0\n" * 200 + "1000\n"))) == 201
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.permutations(list(range(40))), st.integers(1, 50))
 def test_sorting_gives_every_row(tmp_path: Path, stamps: list[int], sort_rows: int) -> None:
     path = write(tmp_path, "".join(f"{stamp}\n" for stamp in stamps))

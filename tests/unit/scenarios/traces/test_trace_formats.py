@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from squall.scenarios.errors import ScenarioError
@@ -20,6 +20,7 @@ from squall.scenarios.traces.formats import FORMATS
 from squall.scenarios.traces.options import NS_PER_UNIT, TraceOptions, TraceUnit
 from squall.scenarios.traces.part import PART_ROWS, join_parts, session_number, session_text
 from squall.scenarios.traces.reading import open_trace, read_trace
+from tests.many_examples import examples
 
 S = 1_000_000_000
 Case = dict[str, Any]
@@ -136,7 +137,7 @@ def test_a_column_of_any_type_of_time_is_read(
     assert part.session.tolist() == [session_number("a"), -1]
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.decimals(0, 9_000_000_000, places=None, allow_nan=False), min_size=1, max_size=8).map(sorted),
     st.sampled_from(get_args(TraceUnit)),
