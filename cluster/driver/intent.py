@@ -101,8 +101,7 @@ def trace_notes(scenario: Scenario) -> list[str]:
     for trace in _traces_in([phase.arrivals for phase in scenario.phases]):
         path = Path(trace.file)
         reading = open_trace(path, trace.options()).reading
-        if reading is not None:
-            found += [f"trace {path.name}: {note}" for note in reading.told(trace.quantum == "spread")]
+        found += [f"trace {path.name}: {note}" for note in reading.told(trace.quantum == "spread")]
     return list(dict.fromkeys(found))
 
 

@@ -52,25 +52,18 @@ class Replay:
     end_ns: int | None  # of the window; None: it goes on behind what was asked for
     origin_ns: int  # the stamp of the file at which the window begins
     state: FileState
-    reading: Reading | None  # which columns the stamps come from; None: the format leaves no choice
-
-    def told(self, is_spread: bool) -> tuple[str, ...]:
-        """What is to be said of how the file was read; nothing where its stamps are plain begins."""
-        return () if self.reading is None else self.reading.told(is_spread)
+    reading: Reading  # which columns the stamps come from
 
     @property
-    def stamps_from(self) -> dict[str, object] | None:
+    def stamps_from(self) -> dict[str, object]:
         """Which columns the instants come from: column, side, and the durations taken off or, where the side is not
-        known, those that would be. None where the format leaves no choice."""
-        if self.reading is None:
-            return None
-        durations = self.reading.durations
+        known, those that would be."""
         return {
             "column": self.reading.stamp,
             "side": self.reading.side,
-            "less": [] if durations is None else list(durations.names),
-            "less_unit": None if durations is None else durations.unit,
-            "n_without": 0 if durations is None else durations.n_absent,
+            "less": list(self.reading.durations),
+            "less_unit": self.reading.duration_unit,
+            "n_without": self.reading.n_absent,
             "maybe": list(self.reading.maybe),
         }
 

@@ -22,7 +22,7 @@ from squall.scenarios.config.rows import TraceRows
 from squall.scenarios.config.scenario import PhaseConfig, Scenario
 from squall.scenarios.data.drawing import entry_dtype
 from squall.scenarios.data.named import named_entries
-from squall.scenarios.data.opening import count_entries, faults_at
+from squall.scenarios.data.opening import faults_at, open_data
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.model_shares import VariantRange, ranges_of
 from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan, ModelLoad
@@ -154,7 +154,7 @@ def variant_ranges(scenario: Scenario) -> tuple[VariantRange, ...]:
     for one in scenario.models:
         data = one.clients.data
         with faults_at(one):
-            counts.append(one.clients.payload_variants if data is None else count_entries(data))
+            counts.append(one.clients.payload_variants if data is None else open_data(data).n_entries)
     return ranges_of(counts)
 
 

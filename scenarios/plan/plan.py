@@ -75,6 +75,11 @@ class Plan:
         columns = {**COLUMNS, "variant": f"<u{min(self.variant.itemsize, 4)}"}
         return columns if self.target is None else {**columns, "target": "<u1"}
 
+    @property
+    def n_bytes(self) -> int:
+        """Of all columns."""
+        return sum(getattr(self, name).nbytes for name in self.columns)
+
     def kind_codes(self, target: int | None = None) -> NDArray[np.int64]:
         """The distinct (rows, variant) of all arrivals, or of those for one target: sorted codes, see `kind_code`."""
         found = np.empty(0, np.int64)
@@ -123,9 +128,7 @@ def deal(plan: Plan, n_workers: int) -> Iterator[Plan]:
         yield replace(plan, affinity=None)
         return
     columns = {name: getattr(plan, name) for name in plan.columns}
-    n_at_once = max(
-        1, _AT_ONCE_BYTES * n_workers // max(sum(column.nbytes for column in columns.values()), 1)
-    )
+    n_at_once = max(1, _AT_ONCE_BYTES * n_workers // max(plan.n_bytes, 1))
     for first in range(0, n_workers, n_at_once):
         workers = range(first, min(first + n_at_once, n_workers))
         parts = {(worker, name): [column[:0]] for worker in workers for name, column in columns.items()}

@@ -101,7 +101,7 @@ EXAMPLES: list[Case] = [
 
 def source_of(folder: Path, example: Case) -> Source:
     path, options = write_case(folder, example, "")
-    return FORMATS[example["format"]].read(path, options)
+    return FORMATS[example["format"]].source(path, example["format"], options)
 
 
 def test_every_format_has_an_example() -> None:

@@ -107,6 +107,11 @@ def test_a_file_a_mapping_and_a_scenario_make_the_same_and_stay_as_they_were() -
     mapping = scenario_mapping()
     make_scenario(mapping, CHANGES)
     assert mapping == scenario_mapping()
+    load = {"kind": "poisson", "rate": "1/s"}
+    for phase in mapping["phases"][:2]:
+        phase["arrivals"] = load
+    rates = [phase.arrivals for phase in make_scenario(mapping, {"phases.0.arrivals.rate": "9/s"}).phases]
+    assert [one.rate_hz for one in rates if isinstance(one, PoissonArrivals)] == [9.0, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +124,7 @@ def test_a_file_a_mapping_and_a_scenario_make_the_same_and_stay_as_they_were() -
         (DEMO, {"seed": "5"}, f"{DEMO}: seed: '5' is not a whole number"),
         (DEMO, {"phases.bursts.duration": "3s"},
          "phases.bursts.duration='3s': phases has no item 'bursts', did you mean 'burst'?"),
-        (DEMO, {"sed": 3}, "sed=3: sed: unknown key, did you mean 'seed'?"),
+        (DEMO, {"sed": 3}, f"{DEMO}: sed: unknown key, did you mean 'seed'?"),
         (DEMO, {"": 3}, "=3: '' is no key path, write for example phases.burst.arrivals.rate=300/s"),
     ],
 )  # fmt: skip
