@@ -63,7 +63,7 @@ def spread_in_ticks(stamp_ns: NDArray[np.int64], tick_ns: float, seed: int = 1) 
     """
     ticks = np.floor((stamp_ns - stamp_ns[0]) / tick_ns + JITTER_RATIO)
     ticks += np.random.default_rng(seed).random(stamp_ns.size)
-    spread = (ticks * tick_ns).astype(np.int64)
+    spread: NDArray[np.int64] = (ticks * tick_ns).astype(np.int64)
     spread.sort()
     spread += stamp_ns[0]
     return spread
