@@ -29,8 +29,10 @@ demo: $(READY)
 # Bytecode is kept, whatever the shell says: the tests start hundreds of Pythons, and each would compile squall anew.
 test test-slow test-long test-all: export PYTHONDONTWRITEBYTECODE =
 
-# One thread of BLAS in each process: the others of the suite have the cores, and threads that wait for one another spin.
+# One thread of BLAS, DuckDB and Arrow in each process: the others of the suite have the cores, threads that wait for one another
+# spin, and a query over a small table costs a third less without them.
 test test-slow test-long test-all: export OPENBLAS_NUM_THREADS = 1
+test test-slow test-long test-all: export OMP_NUM_THREADS = 1
 
 # Lanes at once, then what is measured, alone and one by one. Real runs mostly wait, so that there are more of them at once than
 # cores, those of the engine among them: where one waits out a process that was stopped, the others have the cores; a fourth would
@@ -47,6 +49,7 @@ test: lint
 # The tests that the last `make test` skipped, on a host that has more of what they need by now. 5: none is of that kind.
 test-skipped: export PYTHONDONTWRITEBYTECODE =
 test-skipped: export OPENBLAS_NUM_THREADS = 1
+test-skipped: export OMP_NUM_THREADS = 1
 test-skipped: $(READY)
 	@test -s build/skipped || { echo "make: the last make test skipped nothing, or there was none" >&2; exit 1; }
 	@failed=0; \
@@ -69,7 +72,7 @@ lane-single: $(READY)
 lane-real: $(READY)
 	$(call part,beside,-n 3 -m "not slow and not serial and not single" $(BESIDE))
 
-# What `make test` leaves out, in the same way.
+# What `make test` leaves out, in the same way; and the property tests once more, with more examples.
 test-slow: $(READY)
 	@failed=0; \
 	$(MAKE) --no-print-directory -j 3 --keep-going lane-slow-pure lane-slow-single lane-slow-real || failed=1; \
@@ -77,7 +80,8 @@ test-slow: $(READY)
 	exit $$failed
 
 lane-slow-pure: $(READY)
-	$(call aside,slow-unit,$(call part,slow-unit,-m "slow and not long and not single" -n 2 --dist worksteal tests/contract tests/unit,$(BEHIND)))
+	$(call aside,slow-unit,$(call part,slow-unit,-m "(slow or hypothesis) and not long and not single" --hypothesis-profile=thorough -n 2 --dist worksteal \
+	  tests/contract tests/unit,$(BEHIND)))
 
 lane-slow-single: $(READY)
 	$(call aside,slow-single,$(call part,slow-single,-m "slow and single and not long" tests/contract $(SINGLE)))

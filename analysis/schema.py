@@ -12,6 +12,7 @@ from functools import cache
 
 import pyarrow as pa
 
+from squall.actors.sampling import sampled
 from squall.analysis.tables import derived, load, locust, node, nsys, probes, server
 from squall.analysis.tables.columns import (
     INSTANT,
@@ -43,6 +44,7 @@ _TABLES = (
     *locust.TABLES,
     *derived.TABLES,
     *server.TABLES,
+    *sampled.TABLES,
     *node.TABLES,
     *nsys.TABLES,
     *probes.TABLES,

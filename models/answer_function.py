@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.models.payload import NUMPY, read_tensor, write_tensor
+from squall.models.entries import typed
+from squall.models.payload import KIND, TAKEN_AS, read_tensor, write_tensor
 from squall.models.reference import Answers, Kind, Outputs, Request, comparable
-from squall.models.spec import ModelSpec, TensorSpec
+from squall.models.spec import ModelSpec
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.foreign_text import printable
 
@@ -59,13 +60,15 @@ def load_function(name: str) -> AnswerFunction:
 
 
 def refuse_no_function(name: str) -> None:
-    """Raises ScenarioError where `load_function` would find no file, or none that gives something this name. No code
-    of it is run; what a compiled module has is not known."""
+    """Raises ScenarioError where `load_function` would find no file or package, or a file that gives nothing this name.
+    No code of it is run; what a package holds is not looked at."""
     where, place, attribute = _parts(name)
-    path = Path(place) if place.endswith(".py") else _module_file(place, where)
-    if path is None:
+    if not place.endswith(".py"):
+        package = place.partition(".")[0]
+        if not any(finder.find_spec(package, None) for finder in sys.meta_path):
+            raise ScenarioError(f"{where}: cannot be imported: no module named {package}")
         return
-    source = _source(path, where)
+    source = _source(Path(place), where)
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: nested too deep
@@ -87,25 +90,6 @@ def _source(path: Path, where: str) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise ScenarioError(f"{where}: cannot be read: {error.strerror or error}") from error
-
-
-def _module_file(module: str, where: str) -> Path | None:
-    """The file of a module, which is looked for as Python does, but that no package above it is imported; None of one
-    that has no source."""
-    path: list[str] | None = None
-    origin: str | None = None
-    name = ""
-    for part in module.split("."):
-        name = f"{name}.{part}".lstrip(".")
-        specs = (finder.find_spec(name, path) for finder in sys.meta_path)
-        try:
-            spec = next((one for one in specs if one is not None), None)
-        except KeyError:  # a folder without __init__.py in one of its kind: Python asks the imported one
-            return None
-        if spec is None:
-            raise ScenarioError(f"{where}: cannot be imported: no module named {name}")
-        path, origin = list(spec.submodule_search_locations or ()), spec.origin
-    return Path(origin) if origin is not None and origin.endswith(".py") else None
 
 
 def _names(node: ast.AST, name: str) -> bool:
@@ -177,28 +161,19 @@ def _fitting(name: object, array: Any, spec: ModelSpec, rows: int, of: str) -> N
     if not isinstance(array, np.ndarray | np.generic):
         raise ScenarioError(f"{of} gave a {type(array).__name__} as output {name}, it must be a numpy array")
     found = np.asarray(array)
-    asked = replace(tensor, dims=(rows, *tensor.dims)) if spec.is_batched else tensor
-    if not asked.takes(found.shape) or not _holds(found, tensor):
-        why = f"values of {found.dtype}" if asked.takes(found.shape) else f"shape {list(found.shape)}"
+    asked = replace(tensor, dims=spec.shape(rows, tensor.dims))
+    if not asked.takes(found.shape):
         raise ScenarioError(
-            f"{of} gave output {name} {why}, the model's is {tensor.datatype} {list(asked.dims)}"
+            f"{of} gave output {name} shape {list(found.shape)}, the model's is {tensor.datatype} {list(asked.dims)}"
         )
-    is_whole = tensor.datatype in NUMPY and np.dtype(NUMPY[tensor.datatype]).kind in "iu"
-    return found.astype(NUMPY[tensor.datatype]) if is_whole else comparable(found, tensor)
-
-
-def _holds(found: NDArray[Any], tensor: TensorSpec) -> bool:
-    """Whether the output's datatype can hold these values."""
-    if tensor.datatype == "BYTES":
-        return found.dtype.kind == "O" and all(isinstance(one, bytes) for one in found.ravel().tolist())
-    dtype = np.dtype(NUMPY.get(tensor.datatype, np.float32))  # BF16 is compared as FP32
-    if dtype.kind == "f":
-        return found.dtype.kind in "iuf"
-    if dtype.kind == "b":
-        return found.dtype.kind == "b"
-    limits = np.iinfo(dtype.name)
-    is_whole = found.dtype.kind in "iu"
-    return is_whole and (not found.size or limits.min <= int(found.min()) <= int(found.max()) <= limits.max)
+    if KIND[tensor.datatype] == "f" and found.dtype.kind in TAKEN_AS["f"]:
+        return comparable(found, tensor)
+    try:
+        if tensor.datatype == "BYTES" and not all(isinstance(one, bytes) for one in found.ravel().tolist()):
+            raise ValueError("is BYTES, and has what is no bytes object")
+        return typed(found, tensor.datatype)
+    except ValueError as error:
+        raise ScenarioError(f"{of} gave output {name}: it {error}") from error
 
 
 def _said(error: BaseException) -> str:

@@ -9,7 +9,6 @@ what torch.save wrote, of which only tensors are read. Names lose the prefix of 
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -43,17 +42,16 @@ def find(text: str, environment: Mapping[str, str]) -> Path:
     home = Path(environment.get("HF_HOME") or Path.home() / ".cache" / "huggingface").expanduser()
     cache = Path(environment.get("HF_HUB_CACHE") or home / "hub").expanduser()
     model = cache / f"models--{text.replace('/', '--')}"
-    reference = model / "refs" / "main"
-    found = [reference.read_text().strip()] if reference.is_file() else []
-    snapshots = model / "snapshots"
-    if not found and snapshots.is_dir():
-        found = sorted(os.listdir(snapshots))
-    if not found or not (snapshots / found[0]).is_dir():
+    main = model / "refs" / "main"
+    snapshots = sorted(model.glob("snapshots/*"))
+    if main.is_file():
+        snapshots = [model / "snapshots" / main.read_text().strip()]
+    if not snapshots or not snapshots[0].is_dir():
         raise ValueError(
             f"{text}: no such file or folder, and no model of that name in the hub's local cache {cache}; squall"
             " downloads nothing: fetch it there, or give its folder"
         )
-    return _in_folder(snapshots / found[0])
+    return _in_folder(snapshots[0])
 
 
 def _in_folder(folder: Path) -> Path:

@@ -8,7 +8,6 @@ and bytes into BYTES.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from math import prod
 from typing import Any, cast
 
@@ -16,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from squall.models.made import Made, dims_of, is_present, make_input, refuse_needed
-from squall.models.payload import NUMPY, objects, read_tensor
+from squall.models.payload import KIND, NUMPY, TAKEN_AS, objects, read_tensor
 from squall.models.pictures import decoded
 from squall.models.spec import ModelSpec, TensorSpec
 from squall.scenarios.data.folders import IMAGE_SUFFIXES
@@ -29,8 +28,10 @@ Array = NDArray[np.generic]
 Inputs = dict[str, Array]
 _NAMELESS = ("text", "npy", "images")
 """Formats of one column, which is that of the only input."""
-_EXACT_KINDS = {"BOOL": "b", "BYTES": "O"}
-_BF16_INFINITY = 0x7F80
+_IN_WORDS = {"O": "text or bytes", "b": "booleans", "f": "numbers with a fraction"} | dict.fromkeys(
+    "iu", "whole numbers"
+)
+"""Elements of each of numpy's kinds."""
 _MOST_UNSEEN = 2**20
 """Elements of a cell that is read before its shape is looked at."""
 
@@ -105,33 +106,22 @@ class Fitting:
                     raise self._data.fault(0, f"{_named(name, column)} {error}") from error
         rows, firsts = kinds_of(codes)
         n = self._data.n_entries
-        order = np.lexsort((rows, firsts))
-        rows, firsts = rows[order], firsts[order]
-        used = np.zeros(n, np.bool_)
-        for count in np.unique(rows).tolist():
-            of_count = firsts[rows == count]
-            for more in range(min(count, n)):
-                used[(of_count + more) % n] = True
+        entries = self._data.read(
+            carried_entries(rows, firsts, n), tuple(dict.fromkeys(self._columns.values()))
+        )
         wrapped = min(int(rows.max(initial=1)) - 1, n)
         held: dict[int, Inputs] = {}
-        at = 0
-
-        def ready(last: int) -> Iterator[tuple[int, int, Inputs]]:
-            """Those whose entries have been read up to `last`."""
-            nonlocal at
-            while at < firsts.size and (last == n - 1 or firsts[at] + rows[at] - 1 <= last):
-                count, number = int(rows[at]), int(firsts[at])
-                parts = [held[(number + more) % n] for more in range(count)]
-                yield count, number, self._request(count, number, parts)
-                at += 1
-
-        numbers = np.flatnonzero(used)
-        for number, entry in self._data.read(numbers, tuple(dict.fromkeys(self._columns.values()))):
-            held[number] = self._fitted(number, entry)
-            yield from ready(n - 1 if number == numbers[-1] else number)
-            next_first = int(firsts[at]) if at < firsts.size else n
-            for old in [one for one in held if wrapped <= one < next_first]:
-                del held[old]
+        at = -1
+        order = np.lexsort((rows, firsts))
+        for count, first in zip(rows[order].tolist(), firsts[order].tolist(), strict=True):
+            while at < min(first + count, n) - 1:  # those of the begin are held
+                for old in [one for one in held if wrapped <= one < first]:
+                    del held[old]
+                at, entry = next(entries)
+                held[at] = self._fitted(at, entry)
+            parts = [held[(first + more) % n] for more in range(count)]
+            yield count, first, self._request(count, first, parts)
+        next(entries, None)  # which looks whether the data has changed
 
     def _fitted(self, number: int, entry: Entry) -> Inputs:
         """The inputs that the entry has, without a batch dimension. Raises ScenarioError with its row."""
@@ -166,11 +156,11 @@ class Fitting:
                     f"{name} is in {len(arrays)} of the {rows} entries of one request, and not in the others: use"
                     " clients.rows of 1",
                 )
-            if len({array.shape for array in arrays}) > 1:
-                odd = next(array.shape for array in arrays if array.shape != arrays[0].shape)
+            shapes = [list(shape) for shape in dict.fromkeys(array.shape for array in arrays)]
+            if len(shapes) > 1:
                 raise self._data.fault(
                     number,
-                    f"{name} is {list(arrays[0].shape)}, and {list(odd)} in another of the {rows} entries of one"
+                    f"{name} is {shapes[0]}, and {shapes[1]} in another of the {rows} entries of one"
                     " request: its rows have one shape; use clients.rows of 1, or entries of one shape",
                 )
             inputs[name] = np.stack(arrays) if self._spec.is_batched else arrays[0]
@@ -189,8 +179,16 @@ class Fitting:
             tensor, self._spec, number, self._seed, self._shapes, self._made, sizes, self._inputs_key
         )
         rng = np.random.default_rng(np.random.SeedSequence([self._seed, rows, number]))
-        fixed = replace(tensor, dims=dims)
-        return make_input(fixed, rows if self._spec.is_batched else None, rng, how)
+        return make_input(tensor, self._spec.shape(rows, dims), rng, how)
+
+
+def carried_entries(rows: NDArray[np.int64], firsts: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+    """The numbers, rising, of the entries that requests of so many rows, from these first entries on, carry of data
+    that has `n`; after the last comes the first again."""
+    ends = firsts + np.minimum(rows, n)
+    n_open = np.bincount(firsts, minlength=2 * n) - np.bincount(ends, minlength=2 * n)
+    is_open = np.cumsum(n_open).reshape(2, n) > 0
+    return np.flatnonzero(is_open.any(axis=0))
 
 
 def fit(tensor: TensorSpec, cell: Cell, shape: tuple[int, ...] | None = None) -> Array:
@@ -198,13 +196,13 @@ def fit(tensor: TensorSpec, cell: Cell, shape: tuple[int, ...] | None = None) ->
 
     Raises ValueError, in words that follow the name of the input, where it is of another type or shape.
     """
-    if isinstance(cell, Picture):
-        array = objects([cell.data]) if tensor.datatype == "BYTES" else decoded(cell.data, tensor.dims)
-    elif isinstance(cell, Raw):
-        return _from_raw(tensor, cell, shape)
+    if isinstance(cell, Raw):
+        array = _from_raw(tensor.datatype, cell)
+    elif isinstance(cell, Picture) and tensor.datatype != "BYTES":
+        array = typed(decoded(cell.data, tensor.dims), tensor.datatype)
     else:
-        array = cell
-    return _shaped(_typed(array, tensor.datatype), tensor, shape)
+        array = typed(objects([cell.data]) if isinstance(cell, Picture) else cell, tensor.datatype)
+    return array.reshape(_shape_as(tensor, array.shape, shape))
 
 
 def _mend(data: Data, data_key: str) -> str:
@@ -218,53 +216,40 @@ def _named(name: str, column: str) -> str:
     return f"input {name}" if name == column else f"input {name} (column {column!r})"
 
 
-def _typed(array: NDArray[np.generic], datatype: str) -> Array:
-    kind = array.dtype.kind
-    wanted = _EXACT_KINDS.get(datatype)
+def typed(array: NDArray[np.generic], datatype: str) -> Array:
+    """The array as the datatype holds it. Raises ValueError, in words that follow a name, where it does not."""
+    kind, own = array.dtype.kind, KIND[datatype]
     if not array.size:
-        return np.empty(array.shape, object if wanted == "O" else NUMPY.get(datatype, np.uint16))
-    fits = kind == wanted if wanted else kind in ("iu" if datatype[0] in "IU" else "iuf")
-    if not fits:
-        names = {"O": "text or bytes", "b": "booleans", "f": "numbers with a fraction"}
-        raise ValueError(f"is {datatype}, and the data has {names.get(kind, 'whole numbers')}")
-    if wanted:
+        return np.empty(array.shape, object if own == "O" else NUMPY.get(datatype, np.uint16))
+    if kind not in TAKEN_AS[own]:
+        raise ValueError(f"is {datatype}, and the data has {_IN_WORDS.get(kind, array.dtype)}")
+    if own in "bO":
         return array
-    if datatype == "BF16":
-        return _rounded_to_bf16(array)
-    dtype = np.dtype(NUMPY[datatype])
-    if np.can_cast(array.dtype, dtype):
+    dtype = np.dtype(NUMPY.get(datatype, np.float32))
+    if datatype != "BF16" and np.can_cast(array.dtype, dtype):
         return array.astype(dtype, copy=False)
-    if dtype.kind == "f":
-        return _as_float(array, dtype)
+    if own == "f":
+        return _as_float(array, datatype)
     limits, low, high = np.iinfo(cast(Any, dtype)), int(array.min()), int(array.max())
     if low < limits.min or high > limits.max:
         raise ValueError(f"is {datatype}, which does not hold {low if low < limits.min else high}")
     return array.astype(dtype)
 
 
-def _as_float(array: NDArray[np.generic], dtype: np.dtype[np.generic]) -> Array:
+def _as_float(array: NDArray[np.generic], datatype: str) -> Array:
+    """To nearest, ties to even (as IEEE 754 rounds); BF16 is the upper half of FP32."""
     with np.errstate(over="ignore"):
-        found = array.astype(dtype)
-    if not np.array_equal(np.isfinite(found), np.isfinite(array)):
-        raise ValueError(f"is {dtype.name}, which does not hold {np.abs(array).max():g}")
+        rounded: Array = array.astype(NUMPY.get(datatype, np.float32))
+    found = rounded
+    if datatype == "BF16":
+        bits = rounded.view(np.uint32)
+        nearest = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)
+        quiet = (bits >> np.uint32(16)) | np.uint32(0x40)
+        found = np.where(np.isnan(rounded), quiet, nearest).astype(np.uint16)
+        rounded = read_tensor("BF16", found.shape, found.tobytes())
+    if not np.array_equal(np.isfinite(rounded), np.isfinite(array)):
+        raise ValueError(f"is {datatype}, which does not hold {np.abs(array).max():g}")
     return found
-
-
-def _rounded_to_bf16(array: NDArray[np.generic]) -> Array:
-    """The upper half of FP32, to nearest, ties to even (as IEEE 754 rounds)."""
-    floats = _as_float(array, np.dtype(np.float32))
-    bits = floats.view(np.uint32)
-    rounded = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)
-    is_nan = np.isnan(floats)
-    is_lost = (rounded & np.uint32(0x7FFF) == _BF16_INFINITY) & np.isfinite(floats)
-    if is_lost.any():
-        raise ValueError(f"is BF16, which does not hold {np.abs(floats[is_lost]).max():g}")
-    return np.where(is_nan, (bits >> np.uint32(16)) | np.uint32(0x40), rounded).astype(np.uint16)
-
-
-def _shaped(array: Array, tensor: TensorSpec, stated: tuple[int, ...] | None) -> Array:
-    """As it is where it has the dims; a flat one in row-major order."""
-    return array.reshape(_shape_as(tensor, array.shape, stated))
 
 
 def _shape_as(tensor: TensorSpec, shape: tuple[int, ...], stated: tuple[int, ...] | None) -> tuple[int, ...]:
@@ -286,22 +271,17 @@ def _shape_as(tensor: TensorSpec, shape: tuple[int, ...], stated: tuple[int, ...
     return tuple(n_elements // max(fixed, 1) if dim == -1 else dim for dim in dims)
 
 
-def _from_raw(tensor: TensorSpec, cell: Raw, stated: tuple[int, ...] | None) -> Array:
+def _from_raw(datatype: str, cell: Raw) -> Array:
     """Bytes as they travel, but for a text file of a BYTES input, which has an element a line."""
-    if tensor.datatype == "BYTES" and cell.is_lines:
+    if datatype == "BYTES" and cell.is_lines:
         lines = cell.data.removesuffix(b"\n").split(b"\n")
-        return _shaped(objects([line.removesuffix(b"\r") for line in lines]), tensor, stated)
-    dtype = np.dtype(NUMPY.get(tensor.datatype, np.uint16))  # BF16 is the upper half of FP32
-    if tensor.datatype == "BYTES":
-        flat = read_tensor("BYTES", (-1,), cell.data)
-    elif len(cell.data) % dtype.itemsize:
-        raise ValueError(
-            f"is {tensor.datatype}, and {len(cell.data)} bytes are no multiple of {dtype.itemsize}"
-        )
+        return objects([line.removesuffix(b"\r") for line in lines])
+    if datatype == "BYTES":
+        flat = read_tensor(datatype, (-1,), cell.data)
     else:
-        flat = np.frombuffer(cell.data, dtype)
+        flat = np.frombuffer(cell.data, NUMPY.get(datatype, np.uint16))  # BF16 is the upper half of FP32
     if cell.shape is None:
-        return _shaped(flat, tensor, stated)
+        return flat
     if prod(cell.shape) != flat.size:
         raise ValueError(f"has {flat.size} elements, and its shape {list(cell.shape)} {prod(cell.shape)}")
-    return _shaped(flat.reshape(cell.shape), tensor, stated)
+    return flat.reshape(cell.shape)

@@ -45,52 +45,31 @@ def make_weights(head: str, sizes: Mapping[str, int]) -> dict[str, Array]:
     return weights
 
 
-def forward(head: str, weights: Mapping[str, Array], x: Array) -> Array:
-    """Answer of a head: x (rows, width) to (rows, classes), for linear_head_stacked (rows, heads, classes)."""
-    return _NETWORKS[head](weights, x)
-
-
-def _relu(x: Array) -> Array:
-    return np.maximum(x, 0.0, out=x)
-
-
-def _linear_head(weights: Mapping[str, Array], x: Array) -> Array:
-    for w, b in zip(weights["w"], weights["b"], strict=True):
-        x = _relu(x @ w + b)
-    return x @ weights["w_out"] + weights["b_out"]
-
-
-def _linear_head_stacked(weights: Mapping[str, Array], x: Array) -> Array:
-    x = np.broadcast_to(x, (weights["w"].shape[1], *x.shape))
-    for w, b in zip(weights["w"], weights["b"], strict=True):
-        x = _relu(x @ w + b[:, None, :])
-    out = x @ weights["w_out"] + weights["b_out"][:, None, :]
-    return np.ascontiguousarray(out.transpose(1, 0, 2))
-
-
-def _seqlen_head(weights: Mapping[str, Array], x: Array) -> Array:
-    x = x[:, None, :] + weights["position"]
-    for w, b, gain, bias in zip(weights["w"], weights["b"], weights["gain"], weights["bias"], strict=True):
+def forward(weights: Mapping[str, Array], x: Array) -> Array:
+    """Answer of the head that has these weights: x (rows, width) to (rows, classes), of linear_head_stacked to
+    (rows, heads, classes)."""
+    is_sequence = "position" in weights
+    if is_sequence:
+        x = x[:, None, :] + weights["position"]
+    for layer, (w, b) in enumerate(zip(weights["w"], weights["b"][..., None, :], strict=True)):
         x = x @ w + b
-        x -= x.mean(axis=-1, keepdims=True)
-        x /= np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + _EPSILON)
-        x = _relu(x * gain + bias)
-    return np.asarray(x[:, 0, :] @ weights["w_out"] + weights["b_out"], np.float32)
-
-
-_NETWORKS = {
-    "linear_head": _linear_head,
-    "linear_head_stacked": _linear_head_stacked,
-    "seqlen_head": _seqlen_head,
-}
+        if is_sequence:
+            x -= x.mean(axis=-1, keepdims=True)
+            x /= np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + _EPSILON)
+            x = x * weights["gain"][layer] + weights["bias"][layer]
+        np.maximum(x, 0.0, out=x)
+    if is_sequence:
+        x = x[:, 0, :]
+    out = x @ weights["w_out"] + weights["b_out"][..., None, :]  # of several heads: (heads, rows, classes)
+    return np.ascontiguousarray(out.swapaxes(0, -2))
 
 
 class Forward:
     """Called with the inputs of a batch, here of INPUT alone the arrays of its requests, float32 (rows, width) each;
-    returns float32 (all rows, ...), in their order. Takes what torch's does, of which a head on the CPU needs two."""
+    returns float32 (all rows, ...), in their order. Takes what torch's does, of which it needs the weights alone."""
 
-    def __init__(self, head: str, weights: Mapping[str, Array], **_: Any) -> None:
-        self._head, self._weights = head, weights
+    def __init__(self, weights: Mapping[str, Array], **_: Any) -> None:
+        self._weights = weights
 
     def __call__(self, columns: Sequence[Sequence[Array]]) -> Array:
-        return forward(self._head, self._weights, np.concatenate(columns[0]))
+        return forward(self._weights, np.concatenate(columns[0]))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from itertools import accumulate, pairwise
 from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.models.payload import NUMPY, objects
+from squall.models.payload import KIND, NUMPY, objects
 from squall.models.spec import ModelSpec, TensorSpec
 from squall.scenarios.errors import ScenarioError
 
@@ -25,58 +25,51 @@ _LARGEST_DRAWN = 2**31 - 1  # of `draw_rows`
 _LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz      ", np.uint8)
 Made = Mapping[str, "InputConfig"]
 """How inputs are made, by name."""
+_ELEMENTS = {
+    "length": ("O", "length is of BYTES"),
+    "words": ("O", "words are of BYTES"),
+    "low": ("iuf", "low and high are of numbers"),
+    "values": ("iu", "values are of integers"),
+}
+"""Which kinds of elements a key of an input says, and that in words."""
 
 
 def make_input(
-    tensor: TensorSpec, rows: int | None, rng: np.random.Generator, how: InputConfig | None = None
+    tensor: TensorSpec, shape: tuple[int, ...], rng: np.random.Generator, how: InputConfig | None = None
 ) -> NDArray[np.generic]:
-    """A random tensor of `rows` rows (None: no batch dimension).
+    """A random array of that shape for an input.
 
     Floats are standard normal, integers uniform in 0..99 or as the model's own configuration says (`TensorSpec.drawn`),
     booleans fair, where `how` does not say their range; bytes
     are letters and spaces, 16 where it does not say their length, or the words that it says. BF16 is the upper half of
     FP32. Raises ScenarioError where `how` does not suit the datatype.
     """
-    shape = tensor.dims if rows is None else (rows, *tensor.dims)
-    low, high = (None, None) if how is None else (how.low, how.high)
-    where = f"clients.inputs.{tensor.name}"
-    if how is not None:
-        _refuse_other_datatype(where, tensor.datatype, how)
-    if tensor.datatype == "BYTES":
-        if how is not None and how.words is not None:
-            words = objects([word.encode() for word in how.words])
-            return words[rng.integers(0, words.size, shape)]
-        return _made_text(shape, rng, None if how is None else how.length)
-    if tensor.datatype == "BF16":
-        upper = _made_floats(shape, rng, low, high).astype(np.float32).view(np.uint32) >> np.uint32(16)
-        return upper.astype(np.uint16)
-    dtype = np.dtype(NUMPY[tensor.datatype])
-    if dtype.kind == "f":
-        return _made_floats(shape, rng, low, high).astype(dtype)
-    if how is not None and how.values is not None:
-        _refuse_larger(f"{where}.values", how.values, np.iinfo(dtype.name).max, tensor.datatype)
-        return np.array(_drawn(how.values, rng, prod(shape)), dtype).reshape(shape)
-    if (low is None or high is None) and tensor.drawn is not None and dtype.kind != "b":
+    datatype, kind, where = tensor.datatype, KIND[tensor.datatype], f"clients.inputs.{tensor.name}"
+    for key, (kinds, what) in _ELEMENTS.items():
+        if getattr(how, key, None) is not None and kind not in kinds:
+            raise ScenarioError(f"{where}: {what}, and the input is {datatype}")
+    low, high, values = (getattr(how, key, None) for key in ("low", "high", "values"))
+    if kind == "O":
+        return _made_text(shape, rng, how)
+    if kind == "f":
+        floats = (
+            rng.standard_normal(shape, np.float32) if low is None else low + (high - low) * rng.random(shape)
+        )
+        if datatype != "BF16":
+            return floats.astype(NUMPY[datatype])
+        return (floats.astype(np.float32).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+    dtype = np.dtype(NUMPY[datatype])
+    if values is not None:
+        _refuse_larger(f"{where}.values", values, np.iinfo(dtype.name).max, datatype)
+        return np.array(_drawn(values, rng, prod(shape)), dtype).reshape(shape)
+    if low is None and tensor.drawn is not None and kind != "b":
         low, high = tensor.drawn
     if low is None or high is None:
-        return rng.integers(0, 2 if dtype.kind == "b" else _INTEGER_LIMIT, shape).astype(dtype)
+        return rng.integers(0, 2 if kind == "b" else _INTEGER_LIMIT, shape).astype(dtype)
     limits = np.iinfo(dtype.name)
-    if not limits.min <= low <= high <= limits.max or low % 1 or high % 1:
-        raise ScenarioError(f"{where}: {low:g} to {high:g} are no whole numbers that {tensor.datatype} holds")
+    if low < limits.min or high > limits.max or low % 1 or high % 1:
+        raise ScenarioError(f"{where}: {low:g} to {high:g} are no whole numbers that {datatype} holds")
     return rng.integers(int(low), int(high), shape, dtype, endpoint=True)
-
-
-def _refuse_other_datatype(where: str, datatype: str, how: InputConfig) -> None:
-    """Raises ScenarioError where elements are stated that an input of that datatype has not."""
-    is_number, is_integer = datatype not in ("BYTES", "BOOL"), "INT" in datatype
-    stated = {
-        "length is of BYTES": how.length is not None and datatype != "BYTES",
-        "words are of BYTES": how.words is not None and datatype != "BYTES",
-        "low and high are of numbers": how.low is not None and not is_number,
-        "values are of integers": how.values is not None and not is_integer,
-    }
-    for what in filter(stated.get, stated):
-        raise ScenarioError(f"{where}: {what}, and the input is {datatype}")
 
 
 def _refuse_larger(where: str, law: Law, largest: int, datatype: str) -> None:
@@ -120,8 +113,7 @@ def make_inputs(
             continue  # whose sizes need not be stated
         dims = dims_of(tensor, spec, variant, seed, shapes, made)
         if is_present(how, tensor.name, variant, seed):
-            fixed = replace(tensor, dims=dims)
-            inputs[tensor.name] = make_input(fixed, rows if spec.is_batched else None, rng, how)
+            inputs[tensor.name] = make_input(tensor, spec.shape(rows, dims), rng, how)
     return inputs
 
 
@@ -196,21 +188,15 @@ def _drawn(law: Law, rng: np.random.Generator, count: int) -> list[int]:
     return drawn
 
 
-def _made_floats(
-    shape: tuple[int, ...], rng: np.random.Generator, low: float | None, high: float | None
-) -> NDArray[np.floating]:
-    if low is None or high is None:
-        return rng.standard_normal(shape, np.float32)
-    return low + (high - low) * rng.random(shape)
-
-
-def _made_text(shape: tuple[int, ...], rng: np.random.Generator, law: Law | None) -> NDArray[np.object_]:
-    """Letters and spaces, of lengths that the law gives."""
+def _made_text(
+    shape: tuple[int, ...], rng: np.random.Generator, how: InputConfig | None
+) -> NDArray[np.object_]:
+    """Words drawn from those that are stated, else letters and spaces, of lengths that the law gives."""
+    if how is not None and how.words is not None:
+        words = objects([word.encode() for word in how.words])
+        return words[rng.integers(0, words.size, shape)]
     n = prod(shape)
-    lengths = [_LENGTH] * n if law is None else _drawn(law, rng, n)
+    lengths = [_LENGTH] * n if how is None or how.length is None else _drawn(how.length, rng, n)
     letters = _LETTERS[rng.integers(0, _LETTERS.size, sum(lengths))].tobytes()
-    elements, at = [], 0
-    for length in lengths:
-        elements.append(letters[at : at + length])
-        at += length
-    return objects(elements).reshape(shape)
+    ends = [*accumulate(lengths, initial=0)]
+    return objects([letters[at:end] for at, end in pairwise(ends)]).reshape(shape)

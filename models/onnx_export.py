@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from squall.models.encoders import weights_of
 from squall.models.heads import make_weights
 from squall.models.repository import Serving, config_pbtxt, zoo_spec
 from squall.models.spec import HEADS, ModelSpec, drawn_parameters
@@ -29,7 +30,6 @@ from squall.scenarios.config.models import ModelConfig
 from squall.scenarios.errors import ScenarioError, StoreError, TargetError
 from squall.scenarios.units import digits_text
 
-Weights = Mapping[str, NDArray[Any]]
 DEFAULT_OPSET = 18
 """torch's exporter writes this one; a newer one is reached by conversion, an older one lacks what the models use."""
 TRIED_ROWS = (1, 2, 7)
@@ -37,14 +37,13 @@ TOLERANCE = {"fp32": (1e-3, 1e-4), "fp16": (2e-2, 2e-2)}
 """rtol and atol of an exported file by its precision: |value - expected| <= rtol x |expected| + atol x rms, the root
 mean square of what is expected, which is what the module answers in float32: an embedding of 1,024 dims and length 1
 has elements of 0.03, a head's output of 1 to 2."""
-EXTERNAL_BYTES = 1_900_000_000
-"""Weights above this lie beside the file: protobuf holds no message of 2^31 bytes or more."""
 ONNX_FILE = "model.onnx"
 _WRITTEN = (
     "model.py",
     "checkpoint.py",
     "heads.py",
     "*_torch.py",
+    "encoder_weights.py",
     "weights.npz",
     "model.onnx",
     "model.onnx.data",
@@ -91,7 +90,7 @@ def needed(name: str) -> ModuleType:
 
 
 def write_onnx_repository(
-    folder: Path, model: ModelConfig, serving: Serving, opset: int, weights: Weights | None = None
+    folder: Path, model: ModelConfig, serving: Serving, opset: int
 ) -> tuple[ModelSpec, OnnxFile]:
     """Writes `folder/NAME/config.pbtxt` and `folder/NAME/1/model.onnx` for Triton's backend `onnxruntime`.
 
@@ -99,7 +98,7 @@ def write_onnx_repository(
     """
     spec, sizes = zoo_spec(model)
     file = folder / spec.name / spec.version / ONNX_FILE
-    onnx = export_onnx(file, spec, sizes, weights, model.precision, opset)
+    onnx = export_onnx(file, spec, sizes, model.weights, model.precision, opset)
     finish_repository(folder, spec, model, serving, (ONNX_FILE, f"{ONNX_FILE}.data"))
     return spec, onnx
 
@@ -124,18 +123,17 @@ def export_onnx(
     file: Path,
     spec: ModelSpec,
     sizes: Mapping[str, int],
-    weights: Weights | None = None,
+    checkpoint: str | None = None,
     precision: str = "fp32",
     opset: int = DEFAULT_OPSET,
-    external_bytes: int = EXTERNAL_BYTES,
 ) -> OnnxFile:
-    """Writes the model `spec.name` of the zoo to `file`, and its weights to `file`.data where these are above
-    `external_bytes`.
+    """Writes the model `spec.name` of the zoo to `file`, and its weights to `file`.data where they are so large
+    (1.6 GB) that torch writes them there. `checkpoint`: what names an encoder's weights; None: seeded ones.
 
     In half precision inputs and output stay float32 (and int64); the file rounds and widens them. Nothing is left at
     `file` unless onnx.checker takes it and ONNX Runtime on the CPU answers as the module does, within `TOLERANCE`.
-    Raises ScenarioError for an opset that cannot be, TargetError for a missing package and for a file that fails its
-    check, StoreError where it cannot be written.
+    Raises ScenarioError for an opset or weights that cannot be, TargetError for a missing package and for a file that
+    fails its check, StoreError where it cannot be written.
     """
     torch, onnx, _, _ = map(needed, ("torch", "onnx", "onnxscript", "onnxruntime"))
     latest = onnx.defs.onnx_opset_version()
@@ -144,12 +142,10 @@ def export_onnx(
             f"opset {opset}: the exporter writes {DEFAULT_OPSET} to {latest}, that of onnx {onnx.__version__}"
         )
     networks = needed("squall.models.backend.networks_torch")
-    if weights is None and spec.name in HEADS:  # an encoder's module makes the seeded ones itself
-        weights = make_weights(spec.name, sizes)
-    try:
-        module = networks.build(spec.name, sizes, weights)
-    except ValueError as error:
-        raise ScenarioError(f"weights of {spec.name}: {error}") from error
+    is_head = spec.name in HEADS
+    weights = make_weights(spec.name, sizes) if is_head else weights_of(spec.name, sizes, checkpoint)
+    tensors = {name: torch.from_numpy(array) for name, array in weights.items()}
+    module = networks.Network(spec.name, sizes, tensors).eval()
     tried = [networks.examples(sizes, rows) for rows in TRIED_ROWS]
     with torch.inference_mode():  # before its weights are rounded
         expected = [module(*map(torch.from_numpy, inputs)).numpy() for inputs in tried]
@@ -157,7 +153,7 @@ def export_onnx(
         file.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".export-", dir=file.parent) as folder:
             made = Path(folder) / file.name
-            _write(made, module, spec, tried[1], precision, opset, external_bytes)
+            _write(made, module.half() if precision == "fp16" else module, spec, tried[1], opset)
             answers = _answers(made, spec, opset, tried)
             pairs = zip(answers, expected, strict=True)
             differences = [networks.difference(*pair, *TOLERANCE[precision]) for pair in pairs]
@@ -176,47 +172,25 @@ def export_onnx(
     return OnnxFile(file, opset, precision, n_bytes, sha256, worst)
 
 
-def _in_half(module: Any) -> Any:
-    """That module in half precision, its own from here on: float inputs are rounded first, the output is float32."""
-    import torch
-
-    class InHalf(torch.nn.Module):  # type: ignore[misc]  # of a library that need not be there
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = module.half()
-
-        def forward(self, *inputs: Any) -> Any:
-            rounded = [one.half() if one.is_floating_point() else one for one in inputs]
-            return self.inner(*rounded).float()
-
-    return InHalf().eval()
-
-
 def _write(
     file: Path,
     module: Any,
     spec: ModelSpec,
     inputs: list[NDArray[Any]],
-    precision: str,
     opset: int,
-    external_bytes: int,
 ) -> None:
     import torch
 
     rows = torch.export.Dim("rows", min=1, max=max(spec.max_batch_size, TRIED_ROWS[-1]))
-    shapes: tuple[Any, ...] = tuple({0: rows} for _ in inputs)
-    if precision == "fp16":
-        module, shapes = _in_half(module), (shapes,)  # of its `*inputs` torch wants the shapes as one tuple
-    n_bytes = sum(one.numel() * one.element_size() for one in module.state_dict().values())
     try:
         with _quiet(), torch.no_grad():
             program = torch.onnx.export(
                 module, tuple(map(torch.from_numpy, inputs)), dynamo=True, opset_version=opset, verbose=False,
                 input_names=[one.name for one in spec.inputs], output_names=[one.name for one in spec.outputs],
-                dynamic_shapes=shapes,
+                dynamic_shapes=(tuple({0: rows} for _ in inputs),),  # of its `*inputs` torch wants them as one tuple
             )  # fmt: skip
             assert program is not None
-            program.save(str(file), external_data=n_bytes > external_bytes)
+            program.save(str(file))
             _strip(file)
     except OSError:
         raise
@@ -245,8 +219,7 @@ def _quiet() -> Iterator[None]:
     """Without the exporter's remarks on itself: operators of packages that are not there, its own deprecations."""
     logging.disable(logging.WARNING)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             yield
     finally:
         logging.disable(logging.NOTSET)

@@ -35,6 +35,10 @@ NUMPY = {
     name: np.dtype(name.lower().replace("fp", "float")).type for name in DATATYPE_BYTES if name != "BF16"
 }
 """What holds each datatype of a fixed size but BF16."""
+KIND = {name: np.dtype(held).kind for name, held in NUMPY.items()} | {"BF16": "f", "BYTES": "O"}
+"""Numpy's kind of the elements of each datatype."""
+TAKEN_AS = {"b": "b", "i": "iu", "u": "iu", "f": "iuf", "O": "O"}
+"""Numpy's kinds of what may be said of each of these kinds: 3 is a number of FP32 too, 1.5 none of INT32."""
 _PREFIX = struct.Struct("<I")
 """In front of each element of a BYTES tensor: its length (Triton's extension_binary_data.md)."""
 
@@ -56,8 +60,6 @@ class RequestOptions:
 PLAIN = RequestOptions()
 """Nothing beside the tensors."""
 _NOT_IN_JSON = ("FP16", "BF16")
-_SAID_AS = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}
-"""Kinds of numpy that numbers of a JSON have, by that of the datatype: 3 is a number of FP32 too, 1.5 none of INT32."""
 
 
 LARGEST_OPEN_REPLY_BYTES = 64 << 20
@@ -155,16 +157,14 @@ def write_tensor(array: NDArray[np.generic]) -> bytes:
 
 def _elements_of(data: bytes) -> list[bytes]:
     """Raises ValueError where lengths and bytes disagree."""
-    elements, at = [], 0
-    while at < len(data):
-        if at + _PREFIX.size > len(data):
-            raise ValueError("its last length is cut off")
-        (length,) = _PREFIX.unpack_from(data, at)
-        at += _PREFIX.size
-        if at + length > len(data):
+    elements, end = [], 0
+    while end < len(data):
+        start = end + _PREFIX.size
+        length = int.from_bytes(data[end:start], "little")
+        end = start + length
+        if end > len(data):
             raise ValueError(f"an element of {length} bytes is cut off")
-        elements.append(data[at : at + length])
-        at += length
+        elements.append(data[start:end])
     return elements
 
 
@@ -244,7 +244,7 @@ def read_json_data(datatype: str, data: Sequence[Any]) -> bytes:
     if not {type(one) for one in flat} <= {bool, int, float}:
         raise ValueError(f"not only numbers are said of {datatype}")
     found = np.array(flat)
-    if found.size and found.dtype.kind not in _SAID_AS[dtype.kind]:
+    if found.size and found.dtype.kind not in TAKEN_AS[dtype.kind]:
         raise ValueError(f"{found.dtype} is not said of {datatype}")
     return write_tensor(np.array(flat, dtype))
 

@@ -23,7 +23,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from squall.models.onnx_export import (
     ONNX_FILE,
     OnnxFile,
-    Weights,
     export_onnx,
     finish_repository,
     needed,
@@ -148,7 +147,6 @@ def write_plan_repository(
     gpu: str,
     trt: Any,
     opset: int,
-    weights: Weights | None = None,
 ) -> tuple[ModelSpec, OnnxFile, bool]:
     """Writes `folder/NAME/config.pbtxt`, and to `folder/NAME/1` model.plan with its record, for Triton's backend
     `tensorrt`. Returns beside the spec the ONNX file that was checked, and whether the plan is new.
@@ -162,7 +160,7 @@ def write_plan_repository(
     try:
         version.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".plan-", dir=folder / spec.name) as aside:
-            onnx = export_onnx(Path(aside) / ONNX_FILE, spec, sizes, weights, model.precision, opset)
+            onnx = export_onnx(Path(aside) / ONNX_FILE, spec, sizes, model.weights, model.precision, opset)
             record = PlanRecord(
                 tensorrt=trt.__version__,
                 gpu=gpu,

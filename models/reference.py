@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +21,13 @@ from numpy.typing import NDArray
 from squall.models.encoders import MOST_CHECKED_WEIGHTS, encode, n_weights, weights_of
 from squall.models.heads import Array, forward, make_weights
 from squall.models.made import Made, make_inputs
+from squall.models.payload import KIND
 from squall.models.spec import DATATYPE_BYTES, ENCODERS, ModelSpec, TensorSpec, head_of, head_spec
 from squall.scenarios.errors import ScenarioError, TargetError
 
 _CHUNK_ROWS = 256
 _COMPARABLE_KINDS = "biuf"
+_RESPONSE = re.compile("[^/]*/([0-9]+)/([0-9]+)/([0-9]+)")
 Kind = tuple[int, int]
 """Rows and payload variant, or entry of the data: what tells one template from another."""
 Outputs = Mapping[str, NDArray[np.generic]]
@@ -89,12 +93,11 @@ def _network_of(spec: ModelSpec, sizes: Mapping[str, int], checkpoint: str | Non
     """The forward pass of a model of the zoo, of its inputs in their order."""
     if spec.name in ENCODERS:
         refuse_large(spec.name, sizes)
-        own = weights_of(spec.name, sizes, checkpoint)
-        return lambda ids, mask: encode(spec.name, sizes, own, ids, mask)
+        return partial(encode, spec.name, sizes, weights_of(spec.name, sizes, checkpoint))
     weights = make_weights(spec.name, sizes)
     if "position" in weights:  # no layer mixes positions, and only the first is read
         weights["position"] = weights["position"][:1]
-    return lambda x: forward(spec.name, weights, x.astype(np.float32))
+    return partial(forward, weights)
 
 
 def read_answers(
@@ -131,26 +134,25 @@ def read_answers(
             found[name] = comparable(array, tensors[name])
         return found
 
-    answers: dict[Kind, Outputs | Sequence[Outputs]] = {}
+    sha256 = hashlib.sha256(content).hexdigest()
+    if not is_streamed:
+        return {kind: outputs("{}/{}".format(*kind)) for kind in set(kinds)}, sha256
     n_responses: Counter[Kind] = Counter()
-    for key in arrays if is_streamed else ():
-        numbers = key.split("/")[1:]
-        if len(numbers) != 3 or not all(map(str.isdecimal, numbers)):
+    for key in arrays:
+        numbers = _RESPONSE.fullmatch(key)
+        if numbers is None:
             raise ScenarioError(f"{where}: {key} is no OUTPUT/ROWS/VARIANT/RESPONSE")
-        rows, variant, index = map(int, numbers)
+        rows, variant, index = map(int, numbers.groups())
         n_responses[rows, variant] = max(n_responses[rows, variant], index + 1)
-    for rows, variant in set(kinds):
-        key = f"{rows}/{variant}"
-        responses = range(n_responses[rows, variant])
-        answers[rows, variant] = (
-            tuple(outputs(f"{key}/{index}") for index in responses) if is_streamed else outputs(key)
-        )
-    return answers, hashlib.sha256(content).hexdigest()
+    return {
+        kind: tuple(outputs("{}/{}/{}".format(*kind, index)) for index in range(n_responses[kind]))
+        for kind in set(kinds)
+    }, sha256
 
 
 def comparable(array: NDArray[Any], tensor: TensorSpec) -> NDArray[Any]:
     """Right values of an output of floats as floats, so that they are compared within a tolerance."""
-    is_float = tensor.datatype == "BF16" or tensor.datatype.startswith("FP")
+    is_float = KIND.get(tensor.datatype) == "f"
     return array.astype(np.float64) if is_float and array.dtype.kind != "f" else array
 
 

@@ -18,7 +18,10 @@ from squall.scenarios.config.models import ModelConfig
 from squall.scenarios.errors import ScenarioError, StoreError
 
 _NS_PER_US = 1_000
-_FORWARD = {"numpy": ["heads.py"], "torch": ["backend/forward_torch.py", "backend/networks_torch.py"]}
+_FORWARD = {
+    "numpy": ["heads.py"],
+    "torch": ["backend/forward_torch.py", "backend/networks_torch.py", "backend/encoder_weights.py"],
+}
 """Files with the forward pass, by framework; model.py loads the first."""
 
 
@@ -109,15 +112,17 @@ dynamic_batching {{
 {_optimization(spec, model.precision, serving)}{parameters}"""
 
 
-def refuse_unsuited(name: str, framework: str, weights: str | None, where: str = "model") -> None:
+def refuse_unsuited(model: ModelConfig, where: str = "model") -> None:
     """Raises ScenarioError where a model of the zoo has no such framework, or is given weights that it cannot have;
     `where`: key path of the model."""
-    is_encoder = head_of(name, where).is_encoder
-    if is_encoder and framework != "torch":
-        raise ScenarioError(f"{where}.framework: {name} is computed by torch alone: set framework: torch")
-    if weights is not None and not is_encoder:
+    is_encoder = head_of(model.name, where).is_encoder
+    if is_encoder and model.framework != "torch":
         raise ScenarioError(
-            f"{where}.weights: those of {name} are seeded (settings.weights_seed), of no file"
+            f"{where}.framework: {model.name} is computed by torch alone: set framework: torch"
+        )
+    if model.weights is not None and not is_encoder:
+        raise ScenarioError(
+            f"{where}.weights: those of {model.name} are seeded (settings.weights_seed), of no file"
         )
 
 
@@ -134,7 +139,9 @@ def hook_source(folder: Path) -> str:
 
 
 def zoo_spec(model: ModelConfig) -> tuple[ModelSpec, dict[str, int]]:
-    """Spec and sizes of a model of the zoo. Raises ScenarioError for an unknown model or size."""
+    """Spec and sizes of a model of the zoo. Raises ScenarioError for an unknown model or size, and for a framework or
+    weights that the model cannot have."""
+    refuse_unsuited(model)
     sizes = head_of(model.name).sizes(model.settings)
     return head_spec(model.name, model.version or "1", sizes, model.max_batch_size), sizes
 
@@ -151,7 +158,6 @@ def write_repository(
     written.
     """
     spec, sizes = zoo_spec(model)
-    refuse_unsuited(model.name, model.framework, model.weights)
     forward = {
         "head": model.name,
         "sizes": sizes,

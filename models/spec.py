@@ -71,6 +71,10 @@ class ModelSpec:
     def is_batched(self) -> bool:
         return self.max_batch_size > 0
 
+    def shape(self, rows: int, dims: tuple[int, ...]) -> tuple[int, ...]:
+        """Of a tensor of these dims in a request of so many rows."""
+        return (rows, *dims) if self.is_batched else dims
+
     def reply_bytes(self, rows: int) -> int | None:
         """Bytes of all output tensors for `rows`; None where one of them has no fixed size."""
         sizes = [tensor.n_bytes(rows) for tensor in self.outputs]
@@ -194,12 +198,13 @@ class HeadSpec:
         """`defaults` overridden by `settings`. Raises ScenarioError for an unknown key or a size below 1; `where`: key
         path of the model."""
         for key, value in settings.items():
+            least = 0 if key == "weights_seed" else 1
             if key not in self.defaults:
                 raise ScenarioError(f"{where}.settings.{key}: unknown key, {hint(key, self.defaults)}")
-            if value < 1 and key != "weights_seed":
-                raise ScenarioError(f"{where}.settings.{key}: {value} is not a size, it must be 1 or more")
-            if value < 0:
-                raise ScenarioError(f"{where}.settings.{key}: {value} is not a seed, it must be 0 or more")
+            if value < least:
+                raise ScenarioError(
+                    f"{where}.settings.{key}: {value} is too small, it must be {least} or more"
+                )
         sizes = {**self.defaults, **settings}
         if self.is_encoder:
             self._validate_encoder(sizes, f"{where}.settings")
@@ -211,10 +216,10 @@ class HeadSpec:
             raise ScenarioError(
                 f"{where}.heads: {sizes['heads']} heads do not divide hidden {sizes['hidden']} evenly"
             )
-        if sizes["sequence"] > sizes["positions"] - self.n_before:
+        room = sizes["positions"] - self.n_before
+        if sizes["sequence"] > room:
             raise ScenarioError(
-                f"{where}.sequence: {sizes['sequence']} tokens, and {sizes['positions']} positions hold"
-                f" {sizes['positions'] - self.n_before}"
+                f"{where}.sequence: {sizes['sequence']} tokens, and {sizes['positions']} positions hold {room}"
             )
         if sizes["vocabulary"] <= FIRST_TOKEN:
             raise ScenarioError(

@@ -15,7 +15,7 @@ SquallError                 exit code 1 unless the class says otherwise
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 
@@ -70,6 +70,13 @@ def placed(place: object, kind: type[Exception] = ValueError) -> Iterator[None]:
         yield
     except (ValueError, ScenarioError) as error:
         raise kind(f"{place}: {error}") from error
+
+
+def refuse(reasons: Mapping[str, object]) -> None:
+    """Raises ValueError with the first of these sentences that holds."""
+    for why, holds in reasons.items():
+        if holds:
+            raise ValueError(why)
 
 
 def way_out(word: str, known: Iterable[str], otherwise: str) -> str:

@@ -26,14 +26,13 @@ import copy
 import hashlib
 import itertools
 import json
-import operator
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from squall.scenarios.config.loader import (
     file_mapping,
@@ -47,7 +46,17 @@ from squall.scenarios.config.overrides import kept_override, set_value
 from squall.scenarios.config.rules import refuse_as_factor
 from squall.scenarios.config.scenario import Scenario, with_struck_keys
 from squall.scenarios.errors import ScenarioError, placed, way_out
-from squall.scenarios.fields import EACH_ONCE, Count, Duration, PositiveNumber, Section, Slug, Whole
+from squall.scenarios.fields import (
+    EACH_ONCE,
+    Count,
+    Duration,
+    PositiveNumber,
+    Section,
+    Slug,
+    Text,
+    Whole,
+    worded,
+)
 from squall.scenarios.units import NS_PER_S
 
 Order = Literal["blocked-random", "fixed"]
@@ -59,12 +68,6 @@ _NO_FACTORS = {
     "seed": "repeats and seed of the experiment say which",
     "name": "it names the runs, and changes nothing",
 }
-
-
-def _scenario(value: object) -> object:
-    if not isinstance(value, str | dict) or not value:
-        raise ValueError("is the path of a scenario file, or a scenario itself")
-    return value
 
 
 Pairs = Annotated[dict[str, Any], Field(min_length=1)]
@@ -90,7 +93,7 @@ class ExperimentFile(Section):
     """An experiment file."""
 
     name: Slug | None = None
-    scenario: Annotated[Any, BeforeValidator(_scenario)]
+    scenario: Annotated[Text | Pairs, worded("is the path of a scenario file, or a scenario itself")]
     matrix: dict[str, Annotated[tuple[Any, ...], Field(min_length=1)]] = Field(
         default_factory=dict, min_length=1
     )
@@ -175,12 +178,15 @@ class Experiment:
         stated = self.file.reference
         if self.reference is None or stated is None or not runs:
             return list(runs)
-        mixed: list[PlannedRun] = []
         every = stated.every or len(self.cells)
-        for number, first in enumerate(range(0, len(runs) + every, every)):
-            mixed.append(PlannedRun(REFERENCE, self.reference, -1, self.seed, number))
-            mixed += runs[first : first + every]
-        return mixed
+        return [
+            run
+            for number, first in enumerate(range(0, len(runs) + every, every))
+            for run in (
+                PlannedRun(REFERENCE, self.reference, -1, self.seed, number),
+                *runs[first : first + every],
+            )
+        ]
 
     def confirming_runs(self, cell: int) -> list[PlannedRun]:
         """The runs of the cell that was chosen, with seeds that no run before had; none where there was no choice."""
@@ -232,8 +238,8 @@ def experiment_of(
     `base`: the scenario's mapping, its paths absolute; those of a combination are taken from the folder of `path`.
     `allow_env`: as in `load_experiment`. Raises ScenarioError, one line.
     """
-    is_named = isinstance(stated.scenario, str)
-    origin = str(path.parent / stated.scenario) if is_named else f"{path}: scenario"
+    named = stated.scenario
+    origin = str(path.parent / named) if isinstance(named, str) else f"{path}: scenario"
     plain = scenario_from_mapping(base, origin)
     seed = plain.seed if stated.seed is None else stated.seed
     with placed(path, ScenarioError):
@@ -264,7 +270,7 @@ def combinations(
 ) -> list[Combination]:
     """The combinations in order. Raises ValueError, one line, for none, too many, and an `exclude` that takes
     nothing."""
-    n = reduce(operator.mul, map(len, matrix.values()), 1)
+    n = math.prod(map(len, matrix.values()))
     if n > MOST_COMBINATIONS:
         raise ValueError(f"matrix: {n:,} cells are above the {MOST_COMBINATIONS:,} of a sweep")
     choices = itertools.product(*matrix.values()) if matrix else ()
@@ -274,21 +280,17 @@ def combinations(
             raise ValueError(f"exclude[{place}]: no cell of the matrix has {_text(entry)}")
     of_matrix = [cell for cell in product if not any(_holds(cell, entry) for entry in exclude)]
     grown = [dict(cell) for cell in of_matrix]
-    lone: list[Combination] = []
     for entry in include:
-        fitting = [
-            new
-            for new, cell in zip(grown, of_matrix, strict=True)
-            if _holds(cell, {key: value for key, value in entry.items() if key in cell})
-        ]
-        for new in fitting:
-            new.update(entry)
+        changed = {key: entry[key] for key in entry.keys() & matrix.keys()}
+        fitting = [index for index, cell in enumerate(of_matrix) if _holds(cell, changed)]
+        for index in fitting:
+            grown[index].update(entry)
         if not fitting:
-            lone.append(dict(entry))
-    if not grown and not lone:
+            grown.append(dict(entry))
+    if not grown:
         why = "exclude takes every cell" if product else "a sweep needs cells"
         raise ValueError(f"matrix: is empty, {why}")
-    return [*grown, *lone]
+    return grown
 
 
 def _refuse_strange_keys(stated: ExperimentFile) -> None:
@@ -371,12 +373,11 @@ def _place_of(pairs: Mapping[str, Any], cells: Sequence[Cell]) -> int:
 
 def _holds(cell: Mapping[str, Any], pairs: Mapping[str, Any]) -> bool:
     """Whether a cell has all pairs, with values that are written alike: 1 is not true, and not 1.0."""
-    return all(
-        key in cell
-        and json.dumps(cell[key], sort_keys=True, default=str)
-        == json.dumps(value, sort_keys=True, default=str)
-        for key, value in pairs.items()
+    texts, of_cell = (
+        {key: json.dumps(value, sort_keys=True, default=str) for key, value in part.items()}
+        for part in (pairs, cell)
     )
+    return texts.items() <= of_cell.items()
 
 
 def _text(pairs: Mapping[str, Any]) -> str:

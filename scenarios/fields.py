@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import (
@@ -13,9 +13,13 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
     model_validator,
 )
 
+from squall.scenarios.errors import refuse
 from squall.scenarios.units import format_duration, format_rate, parse_duration, parse_rate
 
 
@@ -37,13 +41,6 @@ class Section(BaseModel):
         return {name: field.alias or name for name, field in cls.model_fields.items()}
 
 
-def refuse(reasons: Mapping[str, object]) -> None:
-    """Raises ValueError with the first of these sentences that holds."""
-    for why, holds in reasons.items():
-        if holds:
-            raise ValueError(why)
-
-
 def repeated(values: Sequence[Any]) -> Any:
     """The first value that was there before; None where each is there once."""
     return next((one for index, one in enumerate(values) if one in values[:index]), None)
@@ -58,6 +55,18 @@ def each_once(values: Sequence[Any]) -> Sequence[Any]:
 
 EACH_ONCE = AfterValidator(each_once)
 """Of a list in which nothing stands twice."""
+
+
+def worded(sentence: str) -> WrapValidator:
+    """Of a value that may have several forms: what is said where it has none of them, in place of a fault of each."""
+
+    def checked(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return check(value)
+        except ValidationError:
+            raise ValueError(sentence) from None
+
+    return WrapValidator(checked)
 
 
 def stated_keys(section: Section) -> set[str]:

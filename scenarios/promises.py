@@ -29,7 +29,7 @@ from fractions import Fraction
 from itertools import combinations
 from typing import Any, Literal, cast, get_args
 
-from squall.scenarios.errors import placed, way_out
+from squall.scenarios.errors import placed, refuse, way_out
 from squall.scenarios.units import (
     NS_PER_MS,
     NS_PER_S,
@@ -259,7 +259,57 @@ def _promise(key: object, stated: object) -> Promise:
     if match is None:
         raise ValueError(f"{condition!r} is not a condition such as p(95)<50ms or rate<0.001")
     with placed(condition):
-        return _of_condition(metric, scope, match, _parsed_options(scope, options))
+        return _conditioned(metric, scope, match, options)
+
+
+def _conditioned(
+    metric: Metric, scope: PromiseScope, match: re.Match[str], options: Mapping[Any, Any]
+) -> Promise:
+    """`options`: what a mapping says beside its `threshold`."""
+    for name in options:
+        _known(str(name), _OPTIONS, "key")
+    at, delay = options.get("at"), options.get("delayAbortEval")
+    aborts_on_fail = options.get("abortOnFail", False)
+    refuse({
+        "abortOnFail is true or false": not isinstance(aborts_on_fail, bool),
+        "at is the load of whole phases, and the tags name parts of them": (
+            "at" in options and (scope.burst or scope.window_ns)
+        ),
+        "delayAbortEval is for abortOnFail: true": "delayAbortEval" in options and not aborts_on_fail,
+    })  # fmt: skip
+    with placed("at"):
+        at_hz = parse_rate(at) if "at" in options else None
+    with placed("delayAbortEval"):
+        delay_ns = _time_ns(str(delay)) if "delayAbortEval" in options else 0
+    statistic, argument, sign, limit = match.groups()
+    known = {"goodput": ("rate",), "failures": ("rate", "count")}.get(metric, _OF_TIMES)
+    _known(statistic, known, f"statistic of {metric}")
+    signs = (">", ">=") if metric == "goodput" else ("<", "<=")
+    refuse({
+        f"{metric} is promised with {' or '.join(signs)}": sign not in signs,
+        "p takes a percentage, p(95), and nothing else does": (statistic == "p") != (argument is not None),
+    })  # fmt: skip
+    q = _quantile(argument.strip()) if statistic == "p" else Decimal("0.5") if statistic == "med" else None
+    promise = Promise(
+        metric=metric,
+        scope=scope,
+        statistic=cast("Literal['p', 'max', 'rate', 'count']", "p" if q is not None else statistic),
+        sign=cast("Sign", sign),
+        limit=_limit(statistic, limit.strip()),
+        q=q,
+        at_hz=at_hz,
+        aborts_on_fail=aborts_on_fail,
+        delay_ns=delay_ns,
+    )
+    refuse({
+        "no run can keep it": promise.n_allowed(1) < 0 or promise.late_from_ns == 0,
+        "every run keeps it: a rate is a share of the requests, from 0 to 1": (
+            statistic == "rate" and promise.n_allowed(1) > 0
+        ),
+        "abortOnFail: late requests are counted by phase and server while the load runs, not by model, gpu, burst or"
+        " window, and not response by response": aborts_on_fail and not promise.is_counted,
+    })  # fmt: skip
+    return promise
 
 
 def _scope(metric: Metric, text: str | None) -> PromiseScope:
@@ -275,68 +325,12 @@ def _scope(metric: Metric, text: str | None) -> PromiseScope:
             raise ValueError(f"{tag} must be above 0")
     if "burst" in tags:
         _known(tags["burst"], BURSTS, "burst")
-    if (metric == "goodput") != ("within" in tags):
-        raise ValueError(
-            "tag within is the time up to which a request is good: goodput needs it, goodput{within:100ms}, and"
-            " other metrics have their limit in the condition, p(95)<50ms"
-        )
-    if {"burst", "window"} <= tags.keys():
-        raise ValueError("tags burst and window exclude each other")
+    refuse({
+        "tag within is the time up to which a request is good: goodput needs it, goodput{within:100ms}, and other"
+        " metrics have their limit in the condition, p(95)<50ms": (metric == "goodput") != ("within" in tags),
+        "tags burst and window exclude each other": {"burst", "window"} <= tags.keys(),
+    })  # fmt: skip
     return PromiseScope(*map(tags.get, TAGS))
-
-
-def _of_condition(
-    metric: Metric, scope: PromiseScope, match: re.Match[str], options: dict[str, Any]
-) -> Promise:
-    statistic, argument, sign, limit = match.groups()
-    is_goodput = metric == "goodput"
-    known = {"goodput": ("rate",), "failures": ("rate", "count")}.get(metric, _OF_TIMES)
-    _known(statistic, known, f"statistic of {metric}")
-    signs = (">", ">=") if is_goodput else ("<", "<=")
-    if sign not in signs:
-        raise ValueError(f"{metric} is promised with {' or '.join(signs)}")
-    if (statistic == "p") != (argument is not None):
-        raise ValueError("p takes a percentage, p(95), and nothing else does")
-    q = _quantile(argument.strip()) if statistic == "p" else Decimal("0.5") if statistic == "med" else None
-    promise = Promise(
-        metric=metric,
-        scope=scope,
-        statistic=cast("Literal['p', 'max', 'rate', 'count']", "p" if q is not None else statistic),
-        sign=cast("Sign", sign),
-        limit=_limit(statistic, limit.strip()),
-        q=q,
-        **options,
-    )
-    if promise.n_allowed(1) < 0 or promise.late_from_ns == 0:
-        raise ValueError("no run can keep it")
-    if statistic == "rate" and promise.n_allowed(1) > 0:
-        raise ValueError("every run keeps it: a rate is a share of the requests, from 0 to 1")
-    if promise.aborts_on_fail and not promise.is_counted:
-        raise ValueError(
-            "abortOnFail: late requests are counted by phase and server while the load runs, not by model, gpu, burst"
-            " or window, and not response by response"
-        )
-    return promise
-
-
-def _parsed_options(scope: PromiseScope, stated: Mapping[Any, Any]) -> dict[str, Any]:
-    """What a mapping says beside its `threshold`, as `Promise` has it."""
-    for name in stated:
-        _known(str(name), _OPTIONS, "key")
-    options: dict[str, Any] = {"aborts_on_fail": stated.get("abortOnFail", False)}
-    if not isinstance(options["aborts_on_fail"], bool):
-        raise ValueError("abortOnFail is true or false")
-    if "at" in stated:
-        if scope.burst is not None or scope.window_ns is not None:
-            raise ValueError("at is the load of whole phases, and the tags name parts of them")
-        with placed("at"):
-            options["at_hz"] = parse_rate(stated["at"])
-    if "delayAbortEval" in stated:
-        if not options["aborts_on_fail"]:
-            raise ValueError("delayAbortEval is for abortOnFail: true")
-        with placed("delayAbortEval"):
-            options["delay_ns"] = _time_ns(str(stated["delayAbortEval"]))
-    return options
 
 
 def _quantile(percentage: str) -> Decimal:
@@ -380,42 +374,6 @@ def _known(word: str, known: Sequence[str], what: str) -> str:
     if word in known:
         return word
     raise ValueError(f"unknown {what} {word!r}, {way_out(word, known, 'use ' + ', '.join(known))}")
-
-
-def refuse_strangers(
-    promises: Sequence[Promise],
-    phases_ns: Mapping[str, int],
-    servers: Sequence[str] | None,
-    models: Sequence[str],
-    is_closed: bool,
-) -> None:
-    """Raises ValueError for a tag that names nothing of the scenario. `phases_ns`: the measured phases and how long
-    they are; `servers` None: only the nodes say; `models`: those under load."""
-    for promise in promises:
-        scope = promise.scope
-        for what, name, names in (
-            ("measured phase", scope.phase, phases_ns),
-            ("server", scope.server, servers),
-            ("model under load", scope.model, models),
-        ):
-            if name is not None and names is not None and name not in names:
-                raise ValueError(f"{promise.key}: there is no {what} {name!r}, only {', '.join(names)}")
-        scheduled = {
-            "response time": promise.metric == "response",
-            "send lag": promise.metric == "send_lag",
-            "bursts": scope.burst,
-            "load that is asked for": promise.at_hz is not None,
-            "number of requests that is known before its end, by which abortOnFail decides": promise.aborts_on_fail,
-        }
-        lacking = next(filter(scheduled.get, scheduled), None)
-        if is_closed and lacking is not None:
-            raise ValueError(
-                f"{promise.text}: a closed loop has no schedule and so no {lacking}; promise service times"
-            )
-        shortest_ns = phases_ns[scope.phase] if scope.phase is not None else min(phases_ns.values())
-        if scope.window_ns is not None and scope.window_ns > shortest_ns:
-            window, phase = format_duration(scope.window_ns), format_duration(shortest_ns)
-            raise ValueError(f"{promise.key}: a window of {window} is longer than a phase of {phase}")
 
 
 def _time_text(ns: int) -> str:

@@ -8,9 +8,9 @@ from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.config.servers import ServerEntry
 from squall.scenarios.locust_plan import LocustPlan, read_locust_files
 from squall.scenarios.plan.closed import ClosedPlan
-from squall.scenarios.plan.drafting import is_closed, lay_out, plan_closed, plan_scenario
+from squall.scenarios.plan.drafting import lay_out, plan_closed, plan_scenario
 from squall.scenarios.plan.plan import Plan
-from squall.scenarios.plan.route import route, route_closed
+from squall.scenarios.plan.route import route
 
 RunPlan = Plan | ClosedPlan | LocustPlan
 """Of a whole run."""
@@ -24,7 +24,7 @@ def plan_run(scenario: Scenario, entries: Sequence[ServerEntry] | None) -> RunPl
     if scenario.load is not None:
         config = scenario.load.locust
         return LocustPlan(config, read_locust_files(config), lay_out(scenario.phases))
-    plan = plan_closed(scenario) if is_closed(scenario) else plan_scenario(scenario)
+    plan = plan_closed(scenario) if scenario.is_closed else plan_scenario(scenario)
     return plan if entries is None else routed(plan, scenario, entries)
 
 
@@ -34,6 +34,4 @@ def routed(plan: RunPlan, scenario: Scenario, entries: Sequence[ServerEntry]) ->
     served = scenario.served_at(len(entries))
     if isinstance(plan, LocustPlan):
         return plan
-    if isinstance(plan, ClosedPlan):
-        return route_closed(plan, routing, weights, scenario.seed, served)
-    return route(plan, routing, weights, scenario.seed, served=served)
+    return route(plan, routing, weights, scenario.seed, served)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import zlib
 from bisect import bisect_right
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -68,33 +68,28 @@ class Sequences:
     def __init__(self, rule: SequenceRule) -> None:
         self._rule = rule
         self.first_id = LEAST_ID + (zlib.crc32(rule.run.encode()) >> 1) * _SHARE_IDS
-        self._lanes: dict[int, _Lane] = {}
+        self._lane = cache(partial(_Lane, rule))
 
     def place(self, request_id: int) -> Place:
         """Of a request of the run."""
-        rule = self._rule
-        number, lane = divmod(request_id, rule.n_lanes)
-        if lane not in self._lanes:
-            self._lanes[lane] = _Lane(rule, lane)
-        ordinal, index, length = self._lanes[lane].at(number)
-        return Place(self.first_id + ordinal * rule.n_lanes + lane, index, index == 0, index == length - 1)
+        number, lane = divmod(request_id, self._rule.n_lanes)
+        ordinal, index, length = self._lane(lane).at(number)
+        sequence = self.first_id + ordinal * self._rule.n_lanes + lane
+        return Place(sequence, index, index == 0, index == length - 1)
 
     def lengths(self, lane: int, first: int, n: int) -> NDArray[np.int64]:
         """Of `n` sequences of that lane, from number `first` in it on."""
-        return self._lanes.setdefault(lane, _Lane(self._rule, lane)).lengths(first, n)
+        return self._lane(lane).lengths(first, n)
 
     def spread(self, request_ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
         """`place` of many: number of the sequence in the run, step and length of the sequence of each, (n,) each."""
-        rule = self._rule
-        number, lane = np.divmod(request_ids, rule.n_lanes)
+        number, lane = np.divmod(request_ids, self._rule.n_lanes)
         found = np.zeros((3, len(request_ids)), np.int64)
         order = np.argsort(lane, kind="stable")
-        bounds = np.flatnonzero(np.diff(lane[order], prepend=-1, append=rule.n_lanes))
-        for low, high in pairwise(bounds.tolist()):
-            rows = order[low:high]
+        for rows in np.split(order, np.flatnonzero(np.diff(lane[order])) + 1) if len(order) else ():
             own = int(lane[rows[0]])
-            at = self._lanes.setdefault(own, _Lane(rule, own)).at_all(number[rows])
-            found[:, rows] = at[0] * rule.n_lanes + own, at[1], at[2]
+            ordinal, step, length = self._lane(own).at_all(number[rows])
+            found[:, rows] = ordinal * self._rule.n_lanes + own, step, length
         return tuple(found)
 
 
@@ -104,35 +99,32 @@ class _Lane:
     def __init__(self, rule: SequenceRule, lane: int) -> None:
         self._law = rule.length
         self._rng = stream(rule.seed, "sequences", lane)
-        self._ends: list[int] = []
+        self._bounds = [0]  # sequence k has the requests [_bounds[k], _bounds[k + 1]) of the lane
 
     def at(self, number: int) -> tuple[int, int, int]:
         """(which sequence of the lane, index in it, its length) of the lane's request `number`."""
-        while not self._ends or self._ends[-1] <= number:
+        bounds = self._bounds
+        while bounds[-1] <= number:
             self._draw()
-        ordinal = bisect_right(self._ends, number)
-        begin = self._ends[ordinal - 1] if ordinal else 0
-        return ordinal, number - begin, self._ends[ordinal] - begin
+        ordinal = bisect_right(bounds, number) - 1
+        return ordinal, number - bounds[ordinal], bounds[ordinal + 1] - bounds[ordinal]
 
     def at_all(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
         """`at` of many, (n,) each."""
         self.at(int(numbers.max()))
-        ends = np.array([0, *self._ends], np.int64)
-        ordinal = np.searchsorted(ends, numbers, side="right") - 1
-        return ordinal, numbers - ends[ordinal], ends[ordinal + 1] - ends[ordinal]
+        bounds = np.array(self._bounds, np.int64)
+        ordinal = np.searchsorted(bounds, numbers, side="right") - 1
+        return ordinal, numbers - bounds[ordinal], np.diff(bounds)[ordinal]
 
     def lengths(self, first: int, n: int) -> NDArray[np.int64]:
         """Of the sequences from `first` on, (n,)."""
-        while len(self._ends) < first + n:
+        while len(self._bounds) <= first + n:
             self._draw()
-        begin = self._ends[first - 1] if first else 0
-        ends = np.array([begin, *self._ends[first : first + n]], np.int64)
-        return ends[1:] - ends[:-1]
+        bounds = np.array(self._bounds[first : first + n + 1], np.int64)
+        return bounds[1:] - bounds[:-1]
 
     def _draw(self) -> None:
         from squall.scenarios.plan.mix import draw_rows
 
-        end = self._ends[-1] if self._ends else 0
-        for length in draw_rows(self._law, self._rng, _CHUNK).tolist():
-            end += length
-            self._ends.append(end)
+        ends = np.cumsum(draw_rows(self._law, self._rng, _CHUNK), dtype=np.int64) + self._bounds[-1]
+        self._bounds += ends.tolist()

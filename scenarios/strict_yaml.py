@@ -13,27 +13,44 @@ import yaml
 
 from squall.scenarios.errors import ScenarioError
 
+MOST_VALUES = 1_000_000
+"""Of a document, each use of an alias counted: ten lines of aliases of aliases are billions."""
+
 
 class _StrictLoader(yaml.SafeLoader):
-    """SafeLoader with the scalars of YAML 1.2 and unique keys."""
+    """SafeLoader with the scalars of YAML 1.2, unique keys, and parts of its own for each use of an alias, so that a
+    change of one changes no other."""
+
+    n_values = 0
 
     # Emptied here, so that `add_implicit_resolver` below fills a dictionary of this class only.
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
+
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        """The value of the node, whole and new."""
+        del deep
+        self.n_values += 1
+        if self.n_values > MOST_VALUES:
+            raise _fault(node, f"more than {MOST_VALUES:,} values, aliases (*name) written out")
+        if node in self.recursive_objects:
+            raise _fault(node, "an alias (*name) refers to a part that holds it")
+        self.constructed_objects.pop(node, None)
+        return super().construct_object(node, deep=True)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         """Keys as their texts; `<<` is a key like any other and nothing is merged."""
         seen: set[str] = set()
         for key_node, _ in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
-                raise yaml.constructor.ConstructorError(
-                    None, None, "a key must be a text", key_node.start_mark
-                )
+                raise _fault(key_node, "a key must be a text")
             if key_node.value in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key_node.value!r} is given twice", key_node.start_mark
-                )
+                raise _fault(key_node, f"the key {key_node.value!r} is given twice")
             seen.add(key_node.value)
         return {key.value: self.construct_object(value, deep=deep) for key, value in node.value}
+
+
+def _fault(node: yaml.Node, problem: str) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
 
 
 for _tag, _pattern, _first in (

@@ -1,6 +1,7 @@
 """No example of a property test has a deadline, nor has their making: a busy machine may hold up any.
 
-What was collected is there to the end: no garbage collection looks at it again.
+What was collected is there to the end: no garbage collection looks at it again. The process of the tests waits for no
+disk: what it writes need not outlast a power cut.
 """
 
 from __future__ import annotations
@@ -8,15 +9,22 @@ from __future__ import annotations
 import atexit
 import gc
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from zlib import crc32
 
 import pytest
-from hypothesis import HealthCheck, settings
 
-settings.register_profile("squall", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("squall")
+from tests.many_examples import register_profiles
+
+register_profiles()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_waiting_for_the_disk() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
 
 
 @pytest.hookimpl(wrapper=True)

@@ -29,6 +29,7 @@ import tempfile
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -260,17 +261,24 @@ def gathers(where: str) -> None:
     send_away(store, "")
 
 
+@cache
+def _command_line() -> Any:
+    """Made once: it is of all commands, and each file that is tried is given to one."""
+    from typer.main import get_command
+
+    from squall.cluster.cli import app
+
+    return get_command(app)
+
+
 def command(*words: str) -> Callable[[str], None]:
     """A whole command, as it is typed."""
 
     def call(where: str) -> None:
         from click.exceptions import Exit
-        from typer.main import get_command
-
-        from squall.cluster.cli import app
 
         with contextlib.suppress(Exit, SystemExit):
-            get_command(app).main([*words, where], standalone_mode=False)
+            _command_line().main([*words, where], standalone_mode=False)
 
     return call
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -57,28 +58,16 @@ def write_run(
     """Request i of a phase takes (10 + i / 100) ms * latency_ratio: p50 15 ms, p95 19.5, p99 19.9. Each worker uses 100
     ms * cpu_ratio of CPU a second, the server 400 ms. The last `n_failed` of each phase time out. `status` None leaves
     the run open."""
-    spans = [
-        {"name": name, "kind": "measure", "start_ns": START_NS + k * LENGTH_NS,
-         "end_ns": START_NS + (k + 1) * LENGTH_NS}
-        for k, name in enumerate(phases)
-    ]  # fmt: skip
+    spans = _spans(phases)
     store = RunStore.create(parent, "made", START_NS, read_manifest({
         "scenario": {"name": "made", "seed": 1, "profile": {"nsys": "auto"}},
         "plan": {"load": "open" if is_open else "closed"}, "phases": spans,
         "collectors": {"triton": ON, "host": ON}, **(manifest or {}),
     }))  # fmt: skip
-    tables = {
-        "requests": [
-            row
-            for span in spans
-            for row in _requests(store.run, span, latency_ratio, n_failed, is_open)
-        ],
-        "worker_samples": _workers(store.run, spans, cpu_ratio),
-        "host_samples": _hosts(store.run, spans, cpu_ratio),
-    }  # fmt: skip
-    for name, rows in tables.items():
+    for name, rows in _tables(latency_ratio, n_failed, tuple(phases), cpu_ratio, is_open).items():
         if name not in omit:
-            store.append(name, table(name, rows))
+            own = pa.array([store.run] * len(rows), pa.string())
+            store.append(name, rows.set_column(rows.column_names.index("run"), "run", own))
     store.flush()
     if status is not None:
         reasons = () if status == "VALID" else ("it was made so",)
@@ -86,8 +75,30 @@ def write_run(
     return store
 
 
+def _spans(phases: Sequence[str]) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "kind": "measure", "start_ns": START_NS + k * LENGTH_NS,
+         "end_ns": START_NS + (k + 1) * LENGTH_NS}
+        for k, name in enumerate(phases)
+    ]  # fmt: skip
+
+
+@cache
+def _tables(
+    latency_ratio: float, n_failed: int, phases: tuple[str, ...], cpu_ratio: float, is_open: bool
+) -> dict[str, pa.Table]:
+    """The tables of a run without its name, made once: most tests ask for the same pairs of runs."""
+    spans = _spans(phases)
+    rows = {
+        "requests": [row for span in spans for row in _requests(span, latency_ratio, n_failed, is_open)],
+        "worker_samples": _workers(spans, cpu_ratio),
+        "host_samples": _hosts(spans, cpu_ratio),
+    }
+    return {name: table(name, own) for name, own in rows.items()}
+
+
 def _requests(
-    run: str, span: Mapping[str, Any], latency_ratio: float, n_failed: int, is_open: bool
+    span: Mapping[str, Any], latency_ratio: float, n_failed: int, is_open: bool
 ) -> list[dict[str, Any]]:
     first = (span["start_ns"] - START_NS) // LENGTH_NS * N
     rows = []
@@ -95,7 +106,7 @@ def _requests(
         at_ns = span["start_ns"] + i * (LENGTH_NS - 50 * MS) // N  # the slowest ends within the phase
         is_ok = i < N - n_failed
         rows.append({
-            "run": run, "phase": span["name"], "node": "node-0", "request_id": first + i, "worker": i % 2,
+            "run": "", "phase": span["name"], "node": "node-0", "request_id": first + i, "worker": i % 2,
             "target": "server-0", "request_kind": "made", "scheduled_ns": at_ns if is_open else None, "sent_ns": at_ns,
             "done_ns": at_ns + round((10 + (i + 1) / 100) * MS * latency_ratio), "rows": 1,
             "request_bytes": 1, "response_bytes": 1, "outcome": "ok" if is_ok else "timeout", "detail": "",
@@ -108,7 +119,7 @@ def _seconds(spans: Sequence[Mapping[str, Any]]) -> range:
     return range(len(spans) * 2 + 1)
 
 
-def _workers(run: str, spans: Sequence[Mapping[str, Any]], cpu_ratio: float) -> list[dict[str, Any]]:
+def _workers(spans: Sequence[Mapping[str, Any]], cpu_ratio: float) -> list[dict[str, Any]]:
     counts = (
         "n_due", "n_sent", "n_done", "n_backlog", "n_held", "n_in_flight", "n_connections", "n_socket_errors",
         "n_write_pauses", "lag_max_ns", "loop_lag_ns", "gc_count", "gc_pause_ns",
@@ -116,7 +127,7 @@ def _workers(run: str, spans: Sequence[Mapping[str, Any]], cpu_ratio: float) -> 
     return [
         {
             **dict.fromkeys(counts, 0),
-            "run": run, "phase": "burst", "node": "node-0", "worker": worker,
+            "run": "", "phase": "burst", "node": "node-0", "worker": worker,
             "t_ns": START_NS + second * S + S // 2,
             "interval_ns": S, "cpu_ns": round(110 * MS * cpu_ratio), "spin_ns": round(10 * MS * cpu_ratio),
         }
@@ -125,13 +136,13 @@ def _workers(run: str, spans: Sequence[Mapping[str, Any]], cpu_ratio: float) -> 
     ]  # fmt: skip
 
 
-def _hosts(run: str, spans: Sequence[Mapping[str, Any]], cpu_ratio: float) -> list[dict[str, Any]]:
+def _hosts(spans: Sequence[Mapping[str, Any]], cpu_ratio: float) -> list[dict[str, Any]]:
     shares = ("cpu_user", "cpu_system", "cpu_iowait", "cpu_steal", "cpu_idle")
     counts = ("n_cores", "run_queue", "context_switches", "network_drops", "memory_available_bytes")
     return [
         {
             **dict.fromkeys(shares, 0.0), **dict.fromkeys(counts, 0),
-            "run": run, "phase": "burst", "node": "node-0", "t_ns": START_NS + second * S + S // 2,
+            "run": "", "phase": "burst", "node": "node-0", "t_ns": START_NS + second * S + S // 2,
             "interval_ns": S, "server_cpu_ns": round(400 * MS * cpu_ratio),
         }
         for second in _seconds(spans)

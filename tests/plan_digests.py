@@ -55,8 +55,8 @@ QUICK = ("Nehalem",)
 
 def digests() -> dict[str, str]:
     """sha256 of the plan of each case, by its name, as planned in this process."""
-    from squall.scenarios.plan.drafting import is_closed, plan_closed, plan_scenario
-    from squall.scenarios.plan.route import route, route_closed
+    from squall.scenarios.plan.drafting import plan_closed, plan_scenario
+    from squall.scenarios.plan.route import route
     from tests.plan_catalogue import cases
 
     found = {}
@@ -64,12 +64,8 @@ def digests() -> dict[str, str]:
         for name, scenario in cases(Path(folder)).items():
             weights = [entry.weight for entry in scenario.servers or ()]
             how = (scenario.clients.routing, weights, scenario.seed)
-            plan = (
-                route_closed(plan_closed(scenario), *how)
-                if is_closed(scenario)
-                else route(plan_scenario(scenario), *how)
-            )
-            found[name] = plan.sha256()
+            plan = plan_closed(scenario) if scenario.is_closed else plan_scenario(scenario)
+            found[name] = route(plan, *how).sha256()
     return found
 
 

@@ -1,4 +1,7 @@
-"""Who had the CPU of a node, second by second, and how long server and clients waited for it. See docs/sampling.md."""
+"""Who had the CPU of a node, second by second, each core of it, and how long server and clients waited for it.
+
+See docs/sampling.md.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,10 @@ from squall.actors.sampling.cgroups import (
     tightest_quota,
 )
 from squall.actors.sampling.cpu_groups import OtherProcesses, ProcessTree, Roots, grouped
-from squall.actors.sampling.host import psi_ns
+from squall.actors.sampling.host import CPU_FIELDS, cpu_times, psi_ns
+from squall.actors.sampling.source import ClientPids, OwnNode, Row, Sampled
+from squall.analysis.tables.columns import INTERVAL, OF_NODE, PhaseAt, T, Table, columns
 from squall.scenarios.units import NS_PER_S
-
-Row = dict[str, Any]
 
 _LOOK_NS = 5 * NS_PER_S
 _MOST_OPEN = 256
@@ -29,6 +32,130 @@ _IDLE = (3, 4)
 """Fields of the cpu line of /proc/stat that are no work: idle, iowait."""
 _STEAL = 7
 _N_FIELDS = 8
+_HZ_PER_KHZ = 1_000
+
+TABLES = (
+    Table(
+        "core_samples",
+        "second of a logical CPU",
+        PhaseAt("t_ns"),
+        columns(
+            *OF_NODE,
+            "core  id  logical CPU",
+            T,
+            INTERVAL,
+            """
+            cpu_user      ratio  share of the interval in user mode
+            cpu_system    ratio  share in the kernel, without interrupts
+            cpu_irq       ratio  share in interrupts and softirqs: network work lands here
+            cpu_steal     ratio  share taken by the hypervisor for other guests
+            cpu_idle      ratio  share idle, waiting for a disk included
+            frequency_hz  Hz?    clock of the core at t_ns
+            """,
+        ),
+    ),
+    Table(
+        "cpu_samples",
+        "second of a node's CPU: who had it, and who waited for it",
+        PhaseAt("t_ns"),
+        columns(
+            *OF_NODE,
+            T,
+            INTERVAL,
+            """
+            n_cores                    count   logical CPUs
+            server_ns                  ns?     CPU time of the server's processes; null where none is known here
+            clients_ns                 ns      CPU time of the load workers
+            squall_ns                  ns      CPU time of the run's other parts: driver, agent, observer, nsys, the Ray
+                                               it started
+            others_ns                  ns      CPU time of all else, the kernel's own threads and interrupts included
+            steal_ns                   ns      CPU time that the hypervisor calls stolen; idle as well where virtual
+                                               cores wake slowly
+            idle_ns                    ns      CPU time idle, waiting for a disk included
+            server_wait_ns             ns?     time in which threads of the server could run and had no CPU, summed over
+                                               them (schedstat)
+            clients_wait_ns            ns?     the same of the load workers' threads
+            server_runs                count?  times a thread of the server got a CPU (schedstat)
+            clients_runs               count?  the same of the load workers' threads
+            server_cores               count?  logical CPUs that the server may run on (its affinity)
+            server_cores_busy_ns       ns?     CPU time that anybody had of these
+            server_cores_free_ns       ns?     idle time of the one of these that was idle longest
+            is_quota_shared            claim?  load workers use up the server's CPU quota too
+            psi_cpu_some_ns            ns?     time in which some task of the node waited for a CPU (PSI)
+            psi_cpu_full_ns            ns?     time in which all tasks of the node did; Linux has it as 0
+            server_psi_some_ns         ns?     time in which some task of the server's cgroup waited (v2)
+            server_psi_full_ns         ns?     time in which all tasks of the server's cgroup waited (v2)
+            server_quota_cores         cores?  tightest CPU quota of the server: cpu.max
+            server_periods             count?  periods of that quota with something to run
+            server_throttled_periods   count?  those in which it was used up
+            server_throttled_ns        ns?     time held back by it, summed over CPUs
+            clients_quota_cores        cores?  tightest CPU quota of the load workers: cpu.max
+            clients_periods            count?  periods of that quota with something to run
+            clients_throttled_periods  count?  those in which it was used up
+            clients_throttled_ns       ns?     time held back by it, summed over CPUs
+            """,
+        ),
+    ),
+)
+
+
+class CoreSource:
+    """One row of core_samples for each logical CPU and tick."""
+
+    table = "core_samples"
+
+    def __init__(self, proc: str = "/proc", cpus: str = "/sys/devices/system/cpu") -> None:
+        """`proc` and `cpus`: other folders, for a test."""
+        self._stat = ProcFile(f"{proc}/stat")
+        self._cpus = cpus
+        self._clocks: dict[int, ProcFile] = {}
+        self._previous: dict[int, tuple[int, dict[str, int]]] = {}
+
+    def sample(self, now_ns: int) -> list[Row]:
+        """Raises OSError where /proc/stat cannot be read."""
+        stat = self._stat.read()
+        if stat is None:
+            raise OSError(f"{self._stat.path} cannot be read")
+        rows = []
+        for line in stat.splitlines():
+            if not line.startswith(b"cpu"):
+                break  # they come first
+            name, *words = line.split()
+            if name != b"cpu":
+                rows += self._rows_of(int(name[3:]), cpu_times(words), now_ns)
+        return rows
+
+    def losses(self) -> list[str]:
+        return []
+
+    def facts(self) -> dict[str, Any]:
+        """`has_frequency`: some core tells its clock. A virtual machine's does not."""
+        return {"has_frequency": any(not file.is_missing for file in self._clocks.values())}
+
+    def _rows_of(self, core: int, current: dict[str, int], now_ns: int) -> list[Row]:
+        known = self._previous.get(core)
+        if known is None:
+            self._previous[core] = (now_ns, current)
+            self._clocks[core] = ProcFile(f"{self._cpus}/cpu{core}/cpufreq/scaling_cur_freq")
+            return []
+        then_ns, before = known
+        spent = {name: max(0, current[name] - before[name]) for name in CPU_FIELDS}
+        total = sum(spent.values())
+        if not total:
+            return []
+        self._previous[core] = (now_ns, current)
+        row = {
+            "core": core, "t_ns": now_ns, "interval_ns": now_ns - then_ns,
+            "cpu_user": (spent["user"] + spent["nice"]) / total, "cpu_system": spent["system"] / total,
+            "cpu_irq": (spent["irq"] + spent["softirq"]) / total, "cpu_steal": spent["steal"] / total,
+            "cpu_idle": (spent["idle"] + spent["iowait"]) / total, "frequency_hz": self._frequency_hz(core),
+        }  # fmt: skip
+        return [row]
+
+    def _frequency_hz(self, core: int) -> float | None:
+        file = self._clocks[core]
+        data = None if file.is_missing else file.read()
+        return float(int(data) * _HZ_PER_KHZ) if data and data.strip().isdigit() else None
 
 
 @dataclass
@@ -52,14 +179,6 @@ class _Counts:
     waited: dict[str, dict[str, tuple[int, int]]]
     psi: dict[str, int | None]
     throttling: dict[str, tuple[Quota, Throttling] | None]
-
-
-@dataclass
-class ClientPids:
-    """The processes of this node's load workers, once they are known; `driver` where it runs on this node."""
-
-    pids: tuple[int, ...] = ()
-    driver: int | None = None
 
 
 @dataclass
@@ -247,6 +366,16 @@ class CpuSource:
             )
             for index, name in enumerate(names)
         }
+
+
+SAMPLED = (
+    Sampled[OwnNode]("core_samples", lambda to: to.host_interval_ns, lambda _: CoreSource()),
+    Sampled[OwnNode](
+        "cpu_samples",
+        lambda to: to.host_interval_ns,
+        lambda node: CpuSource(node.server_pids, node.clients, os.getppid()),
+    ),
+)
 
 
 def _ticks(words: Sequence[bytes]) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Samples of a node: CPU, run queue, pressure, network and memory, each core, and the server's CPU time."""
+"""Samples of a node: CPU, run queue, pressure, network and memory, and the server's CPU time."""
 
 from __future__ import annotations
 
@@ -7,13 +7,50 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from squall.actors.process.proc_files import ProcFile, process_cpu_ns
+from squall.actors.sampling.source import OwnNode, Row, Sampled
+from squall.analysis.tables.columns import INTERVAL, OF_NODE, PhaseAt, T, Table, columns
 
-Row = dict[str, Any]
 _NS_PER_US = 1_000
-_HZ_PER_KHZ = 1_000
-_CPU_FIELDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+CPU_FIELDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 """The first fields of a cpu line in /proc/stat, in ticks of SC_CLK_TCK (proc_stat(5)); guest time is within user."""
 _PSI = (("cpu", "some"), ("memory", "some"), ("memory", "full"), ("io", "some"), ("io", "full"))
+
+TABLES = (
+    Table(
+        "host_samples",
+        "sample of a node",
+        PhaseAt("t_ns"),
+        columns(
+            *OF_NODE,
+            T,
+            INTERVAL,
+            """
+            cpu_user                ratio   CPU time in user mode over all cores' time
+            cpu_system              ratio   CPU time in the kernel, interrupts included
+            cpu_iowait              ratio   idle while waiting for a disk
+            cpu_steal               ratio   taken by the hypervisor for other guests
+            cpu_idle                ratio   idle
+            n_cores                 count   logical CPUs
+            run_queue               count   runnable processes at t_ns
+            context_switches        count   context switches in the interval
+            network_drops           count?  packets dropped on any interface in the interval
+            memory_available_bytes  bytes?  memory available at t_ns
+            server_cpu_ns           ns?     CPU time of the server's processes in the interval
+            psi_cpu_some_ns         ns?     time in which some task waited for a CPU (PSI)
+            psi_memory_some_ns      ns?     time in which some task waited for memory (PSI)
+            psi_memory_full_ns      ns?     time in which all tasks waited for memory (PSI)
+            psi_io_some_ns          ns?     time in which some task waited for a disk (PSI)
+            psi_io_full_ns          ns?     time in which all tasks waited for a disk (PSI)
+            network_rx_bytes        bytes?  bytes received on any interface but loopback
+            network_tx_bytes        bytes?  bytes sent on any interface but loopback
+            softirq_drops           count?  packets dropped by the network softirq, its backlog full
+            softirq_squeezes        count?  times the network softirq ran out of budget (softnet_stat)
+            tcp_retransmits         count?  TCP segments sent again
+            tcp_listen_drops        count?  connections dropped at a listening socket
+            """,
+        ),
+    ),
+)
 
 
 class HostSource:
@@ -39,7 +76,7 @@ class HostSource:
             self._previous = (now_ns, current)
             return []
         then_ns, before = self._previous
-        spent = {name: max(0, current["cpu"][name] - before["cpu"][name]) for name in _CPU_FIELDS}
+        spent = {name: max(0, current["cpu"][name] - before["cpu"][name]) for name in CPU_FIELDS}
         total = sum(spent.values())
         if not total:  # within one tick of the kernel's count: the next row covers this too
             return []
@@ -73,7 +110,7 @@ class HostSource:
         words = {line[0]: line[1:] for line in (line.split(None, 9) for line in stat.splitlines()) if line}
         memory = _named(self._files["meminfo"].read() or b"")
         return {
-            "cpu": _cpu_times(words[b"cpu"]),
+            "cpu": cpu_times(words[b"cpu"]),
             "n_cores": sum(1 for name in words if name.startswith(b"cpu")) - 1,
             "run_queue": int(words[b"procs_running"][0]),
             "context_switches": int(words[b"ctxt"][0]),
@@ -96,67 +133,16 @@ class HostSource:
         }  # fmt: skip
 
 
-class CoreSource:
-    """One row of core_samples for each logical CPU and tick."""
-
-    table = "core_samples"
-
-    def __init__(self, proc: str = "/proc", cpus: str = "/sys/devices/system/cpu") -> None:
-        """`proc` and `cpus`: other folders, for a test."""
-        self._stat = ProcFile(f"{proc}/stat")
-        self._cpus = cpus
-        self._clocks: dict[int, ProcFile] = {}
-        self._previous: dict[int, tuple[int, dict[str, int]]] = {}
-
-    def sample(self, now_ns: int) -> list[Row]:
-        """Raises OSError where /proc/stat cannot be read."""
-        stat = self._stat.read()
-        if stat is None:
-            raise OSError(f"{self._stat.path} cannot be read")
-        rows = []
-        for line in stat.splitlines():
-            if not line.startswith(b"cpu"):
-                break  # they come first
-            name, *words = line.split()
-            if name != b"cpu":
-                rows += self._rows_of(int(name[3:]), _cpu_times(words), now_ns)
-        return rows
-
-    def losses(self) -> list[str]:
-        return []
-
-    def facts(self) -> dict[str, Any]:
-        """`has_frequency`: some core tells its clock. A virtual machine's does not."""
-        return {"has_frequency": any(not file.is_missing for file in self._clocks.values())}
-
-    def _rows_of(self, core: int, current: dict[str, int], now_ns: int) -> list[Row]:
-        known = self._previous.get(core)
-        if known is None:
-            self._previous[core] = (now_ns, current)
-            self._clocks[core] = ProcFile(f"{self._cpus}/cpu{core}/cpufreq/scaling_cur_freq")
-            return []
-        then_ns, before = known
-        spent = {name: max(0, current[name] - before[name]) for name in _CPU_FIELDS}
-        total = sum(spent.values())
-        if not total:
-            return []
-        self._previous[core] = (now_ns, current)
-        row = {
-            "core": core, "t_ns": now_ns, "interval_ns": now_ns - then_ns,
-            "cpu_user": (spent["user"] + spent["nice"]) / total, "cpu_system": spent["system"] / total,
-            "cpu_irq": (spent["irq"] + spent["softirq"]) / total, "cpu_steal": spent["steal"] / total,
-            "cpu_idle": (spent["idle"] + spent["iowait"]) / total, "frequency_hz": self._frequency_hz(core),
-        }  # fmt: skip
-        return [row]
-
-    def _frequency_hz(self, core: int) -> float | None:
-        file = self._clocks[core]
-        data = None if file.is_missing else file.read()
-        return float(int(data) * _HZ_PER_KHZ) if data and data.strip().isdigit() else None
+SAMPLED = (
+    Sampled[OwnNode](
+        "host_samples", lambda to: to.host_interval_ns, lambda node: HostSource(node.server_pids)
+    ),
+)
 
 
-def _cpu_times(words: Sequence[bytes]) -> dict[str, int]:
-    return dict(zip(_CPU_FIELDS, map(int, words[: len(_CPU_FIELDS)]), strict=True))
+def cpu_times(words: Sequence[bytes]) -> dict[str, int]:
+    """Ticks by `CPU_FIELDS`, of the numbers of a cpu line of /proc/stat."""
+    return dict(zip(CPU_FIELDS, map(int, words[: len(CPU_FIELDS)]), strict=True))
 
 
 def _spent_ns(current: Mapping[int, int | None], before: Mapping[int, int | None]) -> int | None:

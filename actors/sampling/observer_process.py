@@ -27,7 +27,6 @@ from squall.actors.clock import Clock, SystemClock
 from squall.actors.process.priority import OBSERVER_NICENESS, own_niceness, own_session_niceness
 from squall.actors.process.sweep import share
 from squall.actors.sampling.clock_responder import ClockResponder
-from squall.actors.sampling.cpu_source import ClientPids
 from squall.actors.sampling.gpu.source import missing_reason
 from squall.actors.sampling.observer_settings import (
     AddGpus,
@@ -42,12 +41,10 @@ from squall.actors.sampling.sampled import (
     OF_GPUS,
     OF_NODE,
     OF_SERVER,
-    OwnGpus,
-    OwnNode,
-    OwnServer,
     sources_of,
 )
-from squall.actors.sampling.sampler import Sampler, Source, stop_all, wait_for_baselines
+from squall.actors.sampling.sampler import Sampler, stop_all, wait_for_baselines
+from squall.actors.sampling.source import ClientPids, OwnGpus, OwnNode, OwnServer, Source
 from squall.actors.sampling.threads import Family
 from squall.scenarios.errors import ClusterError, SquallError
 
@@ -109,7 +106,7 @@ class Observing:
         if target.server in self._families:
             raise ClusterError(f"the observer of {settings.node} has the server {target.server} already")
         family = Family(target.pids, self._clock)
-        sources = sources_of(OF_SERVER, OwnServer(target, family), settings)
+        sources = sources_of(OF_SERVER, OwnServer(target, family.pids), settings)
         self._families[target.server] = family
         self._add(sources, target.server)
 

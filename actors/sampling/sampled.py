@@ -1,95 +1,30 @@
-"""Everything that an observer samples: which table, how often, from which source; of its node, a server, the GPUs."""
+"""Everything that an observer samples, of its node, a server, the GPUs: joined from the modules of the sources.
+
+Imported for the tables alone too, by `squall.analysis.schema`: nothing here or below imports that.
+"""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from collections.abc import Sequence
 
-from squall.actors.clock import Clock
-from squall.actors.sampling.cpu_source import ClientPids, CpuSource
-from squall.actors.sampling.gpu.source import GpuProcessSource, GpuSource
-from squall.actors.sampling.host import CoreSource, HostSource
-from squall.actors.sampling.observer_settings import ObserverSettings, ServerTarget
-from squall.actors.sampling.sampler import Source
-from squall.actors.sampling.threads import Family, ThreadSource
-from squall.actors.sampling.triton_source import TritonSource
-from squall.scenarios.units import NS_PER_S
+from squall.actors.sampling import cpu_source, host, threads, triton_source
+from squall.actors.sampling.gpu import source as gpu_source
+from squall.actors.sampling.observer_settings import ObserverSettings
+from squall.actors.sampling.source import Sampled, Seen, Source
 
-_PROCESS_INTERVAL_NS = NS_PER_S  # 2 to 3 ms of CPU (H200); NVML keeps a use for each 1/6 to 1 s
-
-Seen = TypeVar("Seen")
-
-
-@dataclass(frozen=True)
-class OwnNode:
-    """What is known of the observer's node: its servers' processes, its load workers."""
-
-    server_pids: Callable[[], Sequence[int]]
-    clients: ClientPids
-
-
-@dataclass(frozen=True)
-class OwnServer:
-    """A server and those of its processes that are on this node."""
-
-    target: ServerTarget
-    family: Family
-
-
-@dataclass(frozen=True)
-class OwnGpus:
-    """The GPUs of the node, which NVML has."""
-
-    with_gpm: bool
-    server_pids: Callable[[], Sequence[int]]
-    clock: Clock
-
-
-@dataclass(frozen=True)
-class Sampled(Generic[Seen]):
-    """One table, how often it gets rows, and its source; None where there is nothing to sample."""
-
-    table: str
-    interval_ns: Callable[[ObserverSettings], int]
-    source: Callable[[Seen], Source | None]
-
-
-OF_NODE: tuple[Sampled[OwnNode], ...] = (
-    Sampled("host_samples", lambda to: to.host_interval_ns, lambda node: HostSource(node.server_pids)),
-    Sampled("core_samples", lambda to: to.host_interval_ns, lambda _: CoreSource()),
-    Sampled(
-        "cpu_samples",
-        lambda to: to.host_interval_ns,
-        lambda node: CpuSource(node.server_pids, node.clients, os.getppid()),
-    ),
+TABLES = (
+    *triton_source.TABLES,
+    *threads.TABLES,
+    *host.TABLES,
+    *gpu_source.TABLES,
+    *cpu_source.TABLES,
 )
+OF_NODE = (*host.SAMPLED, *cpu_source.SAMPLED)
 """From the start."""
-
-
-def _triton(server: OwnServer) -> Source | None:
-    target = server.target
-    if target.url is None:
-        return None
-    return TritonSource(target.url, target.metrics_url, target.models, target.access, with_others=True)
-
-
-OF_SERVER: tuple[Sampled[OwnServer], ...] = (
-    Sampled(
-        "thread_samples", lambda to: to.thread_interval_ns, lambda server: ThreadSource(server.family.pids)
-    ),
-    Sampled("triton_samples", lambda to: to.triton_interval_ns, _triton),
-)
+OF_SERVER = (*threads.SAMPLED, *triton_source.SAMPLED)
 """From when the server is told."""
-
-OF_GPUS: tuple[Sampled[OwnGpus], ...] = (
-    Sampled("gpu_samples", lambda to: to.gpu_interval_ns, lambda gpus: GpuSource(gpus.with_gpm, gpus.clock)),
-    Sampled("gpu_processes", lambda _: _PROCESS_INTERVAL_NS, lambda gpus: GpuProcessSource(gpus.server_pids)),
-)
+OF_GPUS = gpu_source.SAMPLED
 """From when they are asked for."""
-
-
 FILLED = tuple(
     [one.table for one in OF_NODE] + [one.table for one in OF_SERVER] + [one.table for one in OF_GPUS]
 )

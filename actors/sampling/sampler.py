@@ -11,23 +11,15 @@ from typing import Any, Protocol, runtime_checkable
 import pyarrow as pa
 
 from squall.actors.clock import Clock
+from squall.actors.sampling.source import Row, Source
 from squall.actors.spill import SpillFile
 from squall.analysis.schema import arrow_schema
 from squall.scenarios.units import NS_PER_S
 
-Row = dict[str, Any]
 _BASELINE_TIMEOUT_S = 15.0
 _END_TIMEOUT_S = 10.0
 _FLUSH_NS = NS_PER_S
 _LATE_SHARE = 0.1
-
-
-class Source(Protocol):
-    """One kind of sample: `table` names its table; `sample` gives rows for the interval since the last call."""
-
-    table: str
-
-    def sample(self, now_ns: int) -> list[Row]: ...
 
 
 @runtime_checkable

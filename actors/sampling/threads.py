@@ -9,13 +9,41 @@ from typing import Any, NamedTuple
 
 from squall.actors.clock import Clock
 from squall.actors.process.proc_files import OpenFiles, gained, process_cpu_ns, read_once
+from squall.actors.sampling.source import OwnServer, Row, Sampled
+from squall.analysis.tables.columns import INTERVAL, OF_SERVER, PhaseAt, T, Table, columns
 from squall.scenarios.units import NS_PER_S
-
-Row = dict[str, Any]
-
 
 _FAMILY_NS = 5 * NS_PER_S
 _MOST_OPEN = 512
+
+TABLES = (
+    Table(
+        "thread_samples",
+        "second of a thread of the server that ran or switched in it",
+        PhaseAt("t_ns"),
+        columns(
+            *OF_SERVER,
+            """
+            process       id    process id on its node
+            process_name  text  name of the process
+            thread        id    thread id on its node
+            thread_name   text  name of the thread
+            """,
+            T,
+            INTERVAL,
+            """
+            cpu_ns                ns?     CPU time by the scheduler's exact count (schedstat); the two below come in
+                                          ticks of 10 ms
+            cpu_user_ns           ns      CPU time in user mode: a thread that spins has all of the interval
+            cpu_system_ns         ns      CPU time in the kernel
+            run_delay_ns          ns?     time in which it could run and had no CPU (schedstat)
+            voluntary_switches    count?  times it gave up the CPU to wait
+            involuntary_switches  count?  times the CPU was taken from it
+            state                 text    R running, S sleeping, D uninterruptible, … at t_ns
+            """,
+        ),
+    ),
+)
 
 
 class Family:
@@ -217,6 +245,13 @@ class ThreadSource:
 
     def _name(self, pid: int) -> str:
         return (read_once(f"{self._proc}/{pid}/comm") or b"").decode(errors="replace").rstrip("\n")
+
+
+SAMPLED = (
+    Sampled[OwnServer](
+        "thread_samples", lambda to: to.thread_interval_ns, lambda server: ThreadSource(server.pids)
+    ),
+)
 
 
 def _switches(status: bytes | None) -> tuple[int | None, int | None]:

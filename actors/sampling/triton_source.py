@@ -11,6 +11,7 @@ from typing import Any
 
 from squall.actors.net.triton_control import PLAIN, Access, Control
 from squall.actors.net.triton_models import STATISTICS
+from squall.actors.sampling.source import OwnServer, Row, Sampled, Source
 from squall.actors.sampling.triton_metrics import (
     FAILURE_REASONS,
     MetricsError,
@@ -18,9 +19,9 @@ from squall.actors.sampling.triton_metrics import (
     failure_key,
     model_counters,
 )
+from squall.analysis.tables.columns import INTERVAL, OF_SERVER, PhaseAt, T, Table, columns
 from squall.scenarios.foreign_text import is_component
 
-Row = dict[str, Any]
 Key = tuple[str, str]
 """Model and version."""
 Totals = Mapping[str, int]
@@ -29,6 +30,76 @@ _METRICS = "/metrics"
 _BATCHES = "batches of "
 _MOST_VERSIONS = 10_000
 _REASON_COLUMNS = {reason: f"failure_{reason.lower()}_count" for reason in FAILURE_REASONS}
+
+TABLES = (
+    Table(
+        "triton_samples",
+        "statistics delta of a model between two samples",
+        PhaseAt("t_ns"),
+        columns(
+            *OF_SERVER,
+            """
+            model    text  name of the model
+            version  text  version of the model
+            """,
+            T,
+            INTERVAL,
+            """
+            request_count           count       requests that succeeded
+            failure_count           count       requests that failed; one refused for a full queue is not among them
+            cache_hit_count         count?      requests of request_count that the response cache answered: they have no
+                                                batch
+            inference_count         count       rows inferred
+            execution_count         count       executions (batches)
+            queue_ns                ns          time in the scheduler's queue, summed over the requests that succeeded
+            compute_input_ns        ns          time to gather inputs, summed over requests
+            compute_infer_ns        ns          time in the model, summed over requests
+            compute_output_ns       ns          time to scatter outputs, summed over requests
+            success_ns              ns          time in the server, summed over the requests that succeeded
+            batch_sizes             list:count  batch sizes in rows that were executed
+            batch_counts            list:count  executions of each of batch_sizes
+            pending_count           count?      requests waiting for execution at t_ns, from the metrics
+            failure_rejected_count  count?      failures for a queue timeout, from the metrics: no metric counts those
+                                                for a full queue
+            failure_canceled_count  count?      failures because the client cancelled, from the metrics
+            failure_backend_count   count?      failures in the backend, from the metrics
+            failure_other_count     count?      other failures, from the metrics
+            is_reset                claim       a counter went back, or the model was away before: the server or the
+                                                model started anew, and this row counts from there
+            """,
+        ),
+    ),
+    Table(
+        "triton_traces",
+        "request that Triton's trace API recorded; requests of one batch share compute_start_ns",
+        PhaseAt("request_start_ns"),
+        columns(
+            *OF_SERVER,
+            """
+            model                    text      name of the model; empty if the request never came as far as one
+            version                  text      version of the model; empty as model is
+            trace_id                 id        Triton's id of the trace
+            parent_trace_id          id?       trace_id of the request that this one is a part of: an ensemble's, or a
+                                               model's that called another
+            request_id               id?       request_id of ours, in the rows of its parts too; null if the request is
+                                               not ours
+            protocol                 text      http or grpc; empty if the trace does not say, as for a part
+            recv_start_ns            instant?  the server began to read the request (gRPC: end of its wait for one)
+            recv_end_ns              instant?  the request was read: it had arrived
+            request_start_ns         instant?  the request entered the core
+            queue_start_ns           instant?  it entered the scheduler's queue
+            compute_start_ns         instant?  its batch left the queue: the key of the batch within its model
+            compute_input_end_ns     instant?  inputs were gathered
+            compute_output_start_ns  instant?  the model had answered
+            compute_end_ns           instant?  outputs were scattered
+            request_end_ns           instant?  the core released the request: not the client's end
+            send_start_ns            instant?  the server began to write the reply
+            send_end_ns              instant?  the reply was handed to the network
+            """,
+        ),
+    ),
+)
+"""`triton_traces` is read from files, see `squall.actors.sampling.triton_trace`."""
 
 
 class TritonSource:
@@ -163,6 +234,16 @@ class TritonSource:
             self._n_unread += 1
             self._why_unread = str(error)
             return None
+
+
+def _triton(server: OwnServer) -> Source | None:
+    target = server.target
+    if target.url is None:
+        return None
+    return TritonSource(target.url, target.metrics_url, target.models, target.access, with_others=True)
+
+
+SAMPLED = (Sampled("triton_samples", lambda to: to.triton_interval_ns, _triton),)
 
 
 class _MetricsDeltas:

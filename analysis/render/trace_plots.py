@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from squall.analysis.arrays import Int64s
 from squall.analysis.render.plots_data import Plot, Series, bin_ns_for
 from squall.analysis.wording import duration_text
-from squall.scenarios.series.burstiness import gap_pieces, largest, window_counts
+from squall.scenarios.series.burstiness import largest, window_counts
 from squall.scenarios.series.logging_tick import spread_in_ticks
 from squall.scenarios.units import NS_PER_S
 
@@ -82,7 +82,7 @@ def gap_plot(times_ns: Int64s, note: str = "") -> Plot:
     """Share of gaps longer than x, and the exponential law of the same mean."""
     head = ("Gaps between arrivals", "gap, s", "share of gaps longer than that", "ccdf")
     mean_ns = int(times_ns[-1] - times_ns[0]) / (times_ns.size - 1)
-    x_ns, share = exceedance(lambda: gap_pieces(times_ns), times_ns.size - 1)
+    x_ns, share = exceedance(lambda: _float_pieces(np.diff(times_ns)), times_ns.size - 1)
     if not x_ns.size:
         return Plot(*head, absent="all gaps are equal or 0")
     law = np.geomspace(x_ns[0], max(x_ns[-1], mean_ns), N_THRESHOLDS)

@@ -48,15 +48,13 @@ def dispersion_band(
     lengths = np.diff(
         -(-np.arange(n_blocks + 1) * n_windows // n_blocks)
     )  # block b: n_blocks * window // n_windows
-    sums = np.zeros((2, n_blocks))
-    for windows, counts in window_runs(times_ns, window_ns, start_ns, start_ns + n_windows * window_ns):
-        blocks = windows * n_blocks // n_windows
-        low = int(blocks[0])
-        for row, values in enumerate((counts, counts * counts)):
-            added = np.bincount(blocks - low, weights=values)
-            sums[row, low : low + added.size] += added
+    windows, counts = window_runs(times_ns, window_ns, start_ns, start_ns + n_windows * window_ns)
+    blocks = windows * n_blocks // n_windows
     picked = np.random.default_rng(seed).integers(0, n_blocks, (n, n_blocks))
-    total, squares = (sums[row][picked].sum(axis=1) for row in (0, 1))
+    total, squares = (
+        np.bincount(blocks, weights=values, minlength=n_blocks)[picked].sum(axis=1)
+        for values in (counts, counts * counts)
+    )
     if not total.all():
         return None
     n_drawn = lengths[picked].sum(axis=1)

@@ -46,7 +46,6 @@ from squall.scenarios.series.burstiness import (
 )
 from squall.scenarios.series.correlation import (
     autocorrelation,
-    gap_autocorrelation,
     gap_rank_correlation,
     hurst_haar,
     hurst_variance_time,
@@ -136,7 +135,7 @@ def describe_series(times_ns: Int64s, tick_ns: float | None = None) -> SeriesFig
             (1 / p.peak_to_mean_ratio for p in peaks if p.window_ns == PEAK_WINDOW_NS), None
         ),
         dispersion=tuple(_dispersion(times_ns, w, start_ns, end_ns) for w in DISPERSION_WINDOWS_NS),
-        gap_autocorrelation=gap_autocorrelation(times_ns),
+        gap_autocorrelation=autocorrelation(np.diff(times_ns)),
         gap_rank_correlation=gap_rank_correlation(times_ns) if tick_ns is None else None,
         count_unit_ns=unit_ns,
         count_autocorrelation={str(lag): autocorrelation(counts, lag) for lag in COUNT_LAGS},

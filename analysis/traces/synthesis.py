@@ -104,7 +104,7 @@ def _arrivals(scenario: Mapping[str, Any], origin: str) -> OpenArrivals:
         return SuperposeArrivals.model_validate(whole).parts[0]
     except ValueError as error:
         problem: Any = error
-        text = describe_problem(problem, whole, SuperposeArrivals)
+        text = describe_problem(problem, SuperposeArrivals)
         raise ScenarioError(f"{origin}: {text.replace('parts[0]', 'arrivals')}") from error
 
 

@@ -178,9 +178,11 @@ def _refuse_no_listener(endpoint: Endpoint) -> None:
 def _refuse_unloadable(text: str, model: ServedModel) -> None:
     """What is about to be written loads, and the model takes the payloads that it makes. Raises ScenarioError."""
     from squall.models.made import make_inputs
-    from squall.scenarios.config.loader import scenario_from_text
+    from squall.scenarios.config.loader import scenario_from_mapping
+    from squall.scenarios.strict_yaml import parse_yaml
 
-    scenario = scenario_from_text(text, "the scenario that was drafted")
+    origin = "the scenario that was drafted"
+    scenario = scenario_from_mapping(parse_yaml(text, origin), origin)
     make_inputs(model.spec, 1, 0, scenario.seed, scenario.models[0].model.shapes, scenario.clients.inputs)
 
 

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from squall.actors.process.own_python import own_command, own_environment
-from squall.models.encoders import weights_of
-from squall.models.onnx_export import DEFAULT_OPSET, OnnxFile, Weights, write_onnx_repository
-from squall.models.repository import Serving, device_of, graph_sizes, refuse_unsuited, write_repository
+from squall.models.onnx_export import DEFAULT_OPSET, OnnxFile, write_onnx_repository
+from squall.models.repository import Serving, device_of, graph_sizes, write_repository
 from squall.models.spec import ModelSpec, head_of
 from squall.scenarios.config.loader import section_from_mapping
 from squall.scenarios.config.models import ModelConfig
@@ -151,7 +150,7 @@ def export(build: Build) -> str:
             build.priority_levels,
             is_accelerated=build.accelerator is not None,
         )
-        spec, onnx = write_onnx_repository(build.out, model, serving, opset, _weights(build))
+        spec, onnx = write_onnx_repository(build.out, model, serving, opset)
         return _described(build, spec, onnx)
 
     from squall.cluster.node.plan_gpus import building_gpu
@@ -168,20 +167,9 @@ def export(build: Build) -> str:
         output_copy_stream=build.output_copy_stream,
     )
     trt, gpu = tensorrt(), building_gpu()
-    spec, onnx, is_new = write_plan_repository(
-        build.out, model, serving, options, gpu, trt, opset, _weights(build)
-    )
+    spec, onnx, is_new = write_plan_repository(build.out, model, serving, options, gpu, trt, opset)
     plan = "the plan is new" if is_new else "the plan that was there is what a build would make: kept"
     return f"{_described(build, spec, onnx)}\nTensorRT {trt.__version__}, {gpu}: {plan}"
-
-
-def _weights(build: Build) -> Weights | None:
-    """Those of the file that is named; None: seeded ones. Raises ScenarioError for a model that takes none."""
-    model = build.model
-    refuse_unsuited(model.name, "torch", model.weights)
-    if model.weights is None:
-        return None
-    return weights_of(model.name, head_of(model.name).sizes(model.settings), model.weights)
 
 
 def _described(build: Build, spec: ModelSpec, onnx: OnnxFile | None = None) -> str:

@@ -289,7 +289,7 @@ def from_log(
         duration_columns=duration_column, duration_unit=duration_unit,
     )  # fmt: skip
     replay = _convert(out, to, settings, seed)
-    if settings.quantum != "spread" and replay.reading is not None and replay.reading.has_seconds:
+    if settings.quantum != "spread" and replay.reading.has_seconds:
         _note("the log has whole seconds: add --spread 1s, or replay with quantum: spread")
 
 
@@ -318,7 +318,7 @@ def _convert(out: Path, to: str | None, settings: Any, seed: int) -> Replay:
     """Writes the replayed trace with stamps from the first arrival's, and says how it was read."""
     replay = _replayed(settings, seed)
     _write(out, to, [_as_recorded(replay)])
-    for note in replay.told(settings.quantum == "spread"):
+    for note in replay.reading.told(settings.quantum == "spread"):
         _note(note)
     return replay
 
@@ -342,7 +342,7 @@ def _read(settings: Any, seed: int) -> tuple[TracePart, dict[str, Any], tuple[st
         raise ScenarioError(f"{settings.file}: the trace has no arrivals in that window")
     reading = settings.model_dump(mode="json", by_alias=True, exclude_none=True)
     source = {"reading": reading, "stamps_from": replay.stamps_from}
-    return _as_recorded(replay), source, replay.told(settings.quantum == "spread")
+    return _as_recorded(replay), source, replay.reading.told(settings.quantum == "spread")
 
 
 def _if_ends(settings: Any, seed: int, summary: dict[str, Any]) -> list[str]:
@@ -351,7 +351,7 @@ def _if_ends(settings: Any, seed: int, summary: dict[str, Any]) -> list[str]:
     from squall.analysis.wording import count_text
     from squall.scenarios.units import NS_PER_S
 
-    if not (summary["stamps_from"] or {}).get("maybe"):
+    if not summary["stamps_from"]["maybe"]:
         return []
     try:
         part, *_ = _read(settings.model_copy(update={"stamp_at": "end"}), seed)

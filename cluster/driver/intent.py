@@ -78,7 +78,7 @@ def refuse_strange_head(scenario: Scenario) -> None:
         if is_of_zoo or (check is not None and check.is_of_zoo):
             sizes = head_of(model.name, where).sizes(model.settings, where)
             if is_of_zoo:
-                refuse_unsuited(model.name, model.framework, model.weights, where)
+                refuse_unsuited(model, where)
             if check is not None and check.is_of_zoo:
                 refuse_large(model.name, sizes, "clients" if check is scenario.clients.check else where)
 
@@ -101,8 +101,7 @@ def trace_notes(scenario: Scenario) -> list[str]:
     for trace in _traces_in([phase.arrivals for phase in scenario.phases]):
         path = Path(trace.file)
         reading = open_trace(path, trace.options()).reading
-        if reading is not None:
-            found += [f"trace {path.name}: {note}" for note in reading.told(trace.quantum == "spread")]
+        found += [f"trace {path.name}: {note}" for note in reading.told(trace.quantum == "spread")]
     return list(dict.fromkeys(found))
 
 

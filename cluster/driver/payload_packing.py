@@ -20,7 +20,7 @@ from squall.actors.messages.packed import PackWriter
 from squall.analysis.tables.manifest import DataFacts
 from squall.cluster.driver.payload_wires import asked_of, stream_rule, wire_of
 from squall.cluster.node.endpoint import Endpoint, specs_of
-from squall.models.entries import Fitting
+from squall.models.entries import Fitting, carried_entries
 from squall.models.reference import Request, made_requests
 from squall.models.spec import ModelSpec
 from squall.scenarios.config.models import ModelScenario
@@ -198,11 +198,7 @@ def check_without_spec(one: ModelScenario, codes: Codes) -> DataFacts:
     assert config is not None
     with faults_at(one):
         data = open_data(config)
-        rows, firsts = kinds_of(codes)
-        used = np.zeros(data.n_entries, np.bool_)
-        for more in range(min(int(rows.max(initial=0)), data.n_entries)):
-            used[(firsts[rows > more] + more) % data.n_entries] = True
-        for _ in data.read(np.flatnonzero(used), data.names):
+        for _ in data.read(carried_entries(*kinds_of(codes), data.n_entries), data.names):
             pass
         return facts_of(data)
 

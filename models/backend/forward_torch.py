@@ -1,5 +1,5 @@
 """The models of the zoo in PyTorch, on the CPU or a GPU. Copied beside model.py into the version folder, which loads it
-from there, and networks_torch.py with it.
+from there, and networks_torch.py and encoder_weights.py with it.
 
 A batch on a GPU: each input gathered into one buffer (pinned, if not told otherwise), one copy to the device, the
 forward pass (kernels one by one, or the replay of a CUDA graph), one copy of the outputs into host memory, one wait.
@@ -10,7 +10,9 @@ on the calling thread.
 import bisect
 import importlib
 import locale
+import math
 import time
+from functools import partial
 
 import numpy as np
 import torch
@@ -31,7 +33,8 @@ _USED_UP = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 """What PyTorch says of a GPU's memory, in whichever of its errors."""
 
 
-networks = importlib.import_module("networks_torch")  # beside this file
+# beside this file
+encoder_weights, networks = map(importlib.import_module, ("encoder_weights", "networks_torch"))
 
 
 def range_functions():
@@ -100,8 +103,7 @@ class Forward:
     `weights`: by name, None: seeded ones of an encoder. `device_id` None: the CPU. `batch_sizes`: ascending up to the
     largest batch; with `cuda_graphs` a batch is computed as the next of these sizes, its last rows holding what an
     earlier batch left (no row depends on another). Raises RuntimeError where there is no such GPU, too little memory,
-    or no compiler, and where answers differ from those of the module in float32; ValueError for weights that do not
-    fit.
+    or no compiler, where weights do not fit, and where answers differ from those of the module in float32.
     """
 
     def __init__(self, head, sizes, weights, device_id, **options):
@@ -131,24 +133,28 @@ class Forward:
         is_pinned=True,
         is_compiled=False,
     ):
+        if "hidden" in sizes:
+            shapes = encoder_weights.weight_shapes(head, sizes)
+        else:
+            shapes = {name: array.shape for name, array in weights.items()}
         examples = networks.examples(sizes, min(_CHECK_ROWS, batch_sizes[-1]))
         if device.type == "cuda":
             torch.cuda.set_device(device)
-            _refuse_little(head, sizes, weights, device, batch_sizes[-1], examples, precision)
-        module = networks.build(head, sizes, weights, device)
+            n_weights = sum(map(math.prod, shapes.values()))
+            _refuse_little(head, sizes, n_weights, device, batch_sizes[-1], examples, precision)
+        module = networks.Network(head, sizes, _tensors(shapes, sizes, weights, device))
         with torch.inference_mode():
-            on_device = [torch.from_numpy(array).to(device) for array in examples]
-            expected = module(*on_device).float().cpu().numpy()
+            expected = module(*(torch.from_numpy(array).to(device) for array in examples)).cpu().numpy()
         network = self._served(module.to(_DTYPES[precision]))
         if is_compiled:
             network = _compiled(network)
         if device.type == "cpu":
-            self._answer = _CpuBatch(network, _DTYPES[precision])
+            self._answer = _CpuBatch(network)
             self._check(head, precision, examples, expected, {1, len(expected)})
             return
         torch.cuda.empty_cache()  # of float32 weights, for other instances on this GPU
         buffers = (batch_sizes[-1], examples, expected.shape[1:], is_pinned)
-        self._answer = batch = _GpuBatch(network, device, _DTYPES[precision], *buffers)
+        self._answer = batch = _GpuBatch(network, device, *buffers)
         if cuda_graphs:
             batch.capture(batch_sizes)
         self._check(head, precision, examples, expected, reversed(batch_sizes))
@@ -196,13 +202,22 @@ def warm_sizes(max_rows):
     return sorted({*range(1, min(max_rows, _WARM_ROWS) + 1), *(int(size) for size in steps)})
 
 
-def _refuse_little(head, sizes, weights, device, max_rows, examples, precision):
-    """Raises RuntimeError where the GPU has less memory free than the instance takes."""
+def _tensors(shapes, sizes, weights, device):
+    """The weights by name, in float32 on the device: those given, else seeded ones."""
     if weights is None:
-        module = networks.build(head, sizes, None, "meta")
-        n_weights = sum(one.numel() for one in module.parameters())
-    else:
-        n_weights = sum(array.size for array in weights.values())
+        made = [partial(make, device=device) for make in (torch.empty, torch.arange)]
+        return {
+            name: encoder_weights.seeded(name, shape, sizes["weights_seed"], *made)
+            for name, shape in shapes.items()
+        }
+    return {
+        name: torch.tensor(weights[name], dtype=torch.float32, device=device).view(shape)
+        for name, shape in shapes.items()
+    }
+
+
+def _refuse_little(head, sizes, n_weights, device, max_rows, examples, precision):
+    """Raises RuntimeError where the GPU has less memory free than the instance takes."""
     # about: weights are in float32 while they are made and compared; buffers; the widest layer of the largest batch
     if "hidden" in sizes:
         widest = sizes["sequence"] * (2 * sizes["intermediate"] + 6 * sizes["hidden"])
@@ -217,26 +232,21 @@ def _refuse_little(head, sizes, weights, device, max_rows, examples, precision):
 
 
 class _CpuBatch:
-    def __init__(self, network, dtype):
-        self._network, self._dtype = network, dtype
+    def __init__(self, network):
+        self._network = network
 
     def __call__(self, columns, refuse_ids):
         gathered = [np.concatenate(arrays) for arrays in columns]
         if refuse_ids:
             refuse_ids(gathered[0])
-        inputs = [_rounded(torch.from_numpy(array), self._dtype) for array in gathered]
-        return self._network(*inputs).float().contiguous().numpy()
-
-
-def _rounded(x, dtype):
-    return x.to(dtype) if x.is_floating_point() else x
+        return self._network(*map(torch.from_numpy, gathered)).float().contiguous().numpy()
 
 
 class _GpuBatch:
     """Buffers for the largest batch on host and device, and the graphs by batch size."""
 
-    def __init__(self, network, device, dtype, max_rows, examples, out_dims, is_pinned):
-        self._network, self._device, self._dtype = network, device, dtype
+    def __init__(self, network, device, max_rows, examples, out_dims, is_pinned):
+        self._network, self._device = network, device
         like = [torch.from_numpy(array) for array in examples]
         shapes = [((max_rows, *one.shape[1:]), one.dtype) for one in like]
         self._x_host = [torch.zeros(shape, dtype=kind, pin_memory=is_pinned) for shape, kind in shapes]
@@ -264,8 +274,7 @@ class _GpuBatch:
         return self._y_array[:rows].copy()  # the buffer is the next batch's
 
     def _compute(self, rows):
-        inputs = [_rounded(x[:rows], self._dtype) for x in self._x]
-        self._y[:rows].copy_(self._network(*inputs))
+        self._y[:rows].copy_(self._network(*(x[:rows] for x in self._x)))
 
     @torch.inference_mode()
     def capture(self, sizes):

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from squall.scenarios.arrivals.process import Floats, Instants
+from squall.scenarios.arrivals.process import Floats, Instants, refuse_pieces
 from squall.scenarios.exact.renewals import CHUNK
+
+LARGEST_FIXED = 1 << 24
+"""Pieces of a fixed curve over a phase, its repeats included: about 1 GiB while it is drawn."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,14 +75,15 @@ class FixedPath:
             raise ValueError("the curve is 0 over the whole horizon")
 
     def curve(self, horizon_ns: int) -> Curve:
-        """The curve over as many whole periods as `horizon_ns` needs."""
+        """The curve over as many whole periods as `horizon_ns` needs; ValueError for more pieces than are drawn."""
         period = self.edges_ns[-1]
         repeats = max(1, math.ceil(horizon_ns / period))
+        refuse_pieces(self.begins.size * repeats, "pieces of the curve", LARGEST_FIXED)
         widths = np.tile(np.diff(self.edges_ns), repeats)
         begins, ends = np.tile(self.begins, repeats) * self._scale, np.tile(self.ends, repeats) * self._scale
         starts = (np.arange(repeats) * period)[:, None] + self.edges_ns[:-1]
         edges = np.append(starts.ravel(), repeats * period)
-        cum = np.concatenate([[0.0], np.cumsum((begins + ends) / 2 * widths)])
+        cum = np.append(0.0, np.cumsum((begins + ends) / 2 * widths))
         return Curve(edges, cum, None if np.array_equal(begins, ends) else begins)
 
     def level(self, t_ns: Instants) -> Floats:
@@ -100,7 +104,7 @@ class FixedPath:
 
     def _raw_area(self, t_ns: int) -> float:
         widths = np.diff(self.edges_ns)
-        sums = np.concatenate([[0.0], np.cumsum((self.begins + self.ends) / 2 * widths)])
+        sums = np.append(0.0, np.cumsum((self.begins + self.ends) / 2 * widths))
         cycles, rest = divmod(float(t_ns), float(self.edges_ns[-1]))
         piece = np.searchsorted(self.edges_ns[1:-1], rest, side="right")
         x = rest - self.edges_ns[piece]
@@ -130,4 +134,4 @@ def curve_of(edges_ns: Floats, levels: Floats, horizon_ns: int) -> Curve:
     """The curve of constant `levels`, (m,), between `edges_ns`, (m + 1,), without the pieces past the horizon."""
     last = int(np.searchsorted(edges_ns, horizon_ns))
     edges_ns, levels = edges_ns[: last + 1], levels[:last]
-    return Curve(edges_ns, np.concatenate([[0.0], np.cumsum(levels * np.diff(edges_ns))]))
+    return Curve(edges_ns, np.append(0.0, np.cumsum(levels * np.diff(edges_ns))))

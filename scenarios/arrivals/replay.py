@@ -6,6 +6,7 @@ other rate scales. What is drawn comes from the phase's generator, anew in every
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -51,25 +52,18 @@ class Replay:
     end_ns: int | None  # of the window; None: it goes on behind what was asked for
     origin_ns: int  # the stamp of the file at which the window begins
     state: FileState
-    reading: Reading | None  # which columns the stamps come from; None: the format leaves no choice
-
-    def told(self, is_spread: bool) -> tuple[str, ...]:
-        """What is to be said of how the file was read; nothing where its stamps are plain begins."""
-        return () if self.reading is None else self.reading.told(is_spread)
+    reading: Reading  # which columns the stamps come from
 
     @property
-    def stamps_from(self) -> dict[str, object] | None:
+    def stamps_from(self) -> dict[str, object]:
         """Which columns the instants come from: column, side, and the durations taken off or, where the side is not
-        known, those that would be. None where the format leaves no choice."""
-        if self.reading is None:
-            return None
-        durations = self.reading.durations
+        known, those that would be."""
         return {
             "column": self.reading.stamp,
             "side": self.reading.side,
-            "less": [] if durations is None else list(durations.names),
-            "less_unit": None if durations is None else durations.unit,
-            "n_without": 0 if durations is None else durations.n_absent,
+            "less": list(self.reading.durations),
+            "less_unit": self.reading.duration_unit,
+            "n_without": self.reading.n_absent,
             "maybe": list(self.reading.maybe),
         }
 
@@ -203,17 +197,15 @@ class TraceArrivals(OpenProcess):
     @property
     def _width_ns(self) -> int:
         """The width, in time of the phase, in which an arrival's place is uniform."""
-        ratio = self.time_scale
-        return (self.quantum_width_ns or 0) * ratio.numerator // ratio.denominator
+        return int((self.quantum_width_ns or 0) * self.time_scale)
 
     def _recorded_ns(self, horizon_ns: int) -> int:
         """The instant of the looped window that time_scale maps to the horizon."""
-        ratio = self.time_scale
-        recorded_ns = -(-horizon_ns * ratio.denominator // ratio.numerator)
+        recorded_ns = math.ceil(horizon_ns / self.time_scale)
         if (recorded_ns >= _LARGEST_NS and self.loop) or horizon_ns + self._width_ns >= _LARGEST_NS:
             raise ValueError(
-                f"time_scale {ratio} takes times beyond the 146 years that replay computes with, or the quantum_width"
-                " does; use a scale nearer to 1 and a shorter tick"
+                f"time_scale {self.time_scale} takes times beyond the 146 years that replay computes with, or the"
+                " quantum_width does; use a scale nearer to 1 and a shorter tick"
             )
         return min(recorded_ns, _LARGEST_NS)
 
@@ -221,7 +213,7 @@ class TraceArrivals(OpenProcess):
         """Where the replay ends, in time of the phase."""
         if self.loop or window.end_ns is None:
             return horizon_ns
-        return max(1, window.end_ns * self.time_scale.numerator // self.time_scale.denominator)
+        return max(1, int(window.end_ns * self.time_scale))
 
     def _window(self, limit_ns: int, sizes: Sequence[str] | None, session: str | None = None) -> Replay:
         """The window as it was recorded, or its copies over one another, looped up to `limit_ns` if it is looped.
@@ -230,20 +222,20 @@ class TraceArrivals(OpenProcess):
         trace was logged, if that is known, or plus the mean gap.
         """
         length_ns = self.length_ns
-        copies = self.rate_scale.copies if isinstance(self.rate_scale, OverlapScale) else None
-        most_ns = limit_ns if copies is None else _LARGEST_NS
-        window, is_cut = self._read(min(most_ns, (copies or 1) * (length_ns or most_ns)), sizes, session)
+        copies = self.rate_scale.copies if isinstance(self.rate_scale, OverlapScale) else 1
+        most_ns = limit_ns if copies == 1 else _LARGEST_NS
+        window, is_cut = self._read(min(most_ns, copies * (length_ns or most_ns)), sizes, session)
         rows = window.rows
-        if copies is None and is_cut and (length_ns is None or length_ns > limit_ns):
+        if copies == 1 and is_cut and (length_ns is None or length_ns > limit_ns):
             return window
         if not len(rows):
             raise ValueError(
-                f"no arrival in the {format_duration((copies or 1) * (length_ns or 0))} from"
+                f"no arrival in the {format_duration(copies * (length_ns or 0))} from"
                 f" {format_duration(self.start_ns)} on; use another start or a longer length"
             )
         first_ns, last_ns = int(rows.stamp_ns[0]), int(rows.stamp_ns[-1])
         gap_ns = (last_ns - first_ns) // max(len(rows) - 1, 1)
-        if copies is not None:
+        if copies > 1:
             span_ns = last_ns + gap_ns
             end_ns = length_ns or span_ns // copies
             if end_ns < 1 or (copies * end_ns > span_ns and not is_cut):

@@ -19,7 +19,6 @@ from pydantic import BeforeValidator, Field, PlainSerializer
 from squall.scenarios.arrivals.process import Instants, floor_in_place, refuse_many
 from squall.scenarios.exact import draws
 from squall.scenarios.exact.hashing import mix64
-from squall.scenarios.exact.renewals import CHUNK
 from squall.scenarios.fields import Count, Duration, Number, PositiveDuration, PositiveNumber, Section
 from squall.scenarios.traces.part import NO_SESSION, TracePart
 
@@ -211,13 +210,11 @@ def scaled(offset_ns: Instants, ratio: Fraction) -> Instants:
     """
     if ratio == 1:
         return offset_ns
-    found = np.empty_like(offset_ns)
-    for start in range(0, offset_ns.size, CHUNK):
-        whole, rest = np.divmod(offset_ns[start : start + CHUNK], ratio.denominator)
-        rest *= ratio.numerator
-        rest //= ratio.denominator
-        found[start : start + CHUNK] = whole * ratio.numerator + rest
-    return found
+    whole, rest = np.divmod(offset_ns, ratio.denominator)
+    rest *= ratio.numerator
+    rest //= ratio.denominator
+    whole *= ratio.numerator
+    return np.add(whole, rest, out=whole)
 
 
 def delayed(rows: TracePart, delay_ns: Instants) -> TracePart:

@@ -72,9 +72,13 @@ class Stationary(Unit, Rated):
     """A process of rate 1 whose points are stretched by 1/rate and floored to ns."""
 
     def _drawn(self, rng: Generator, horizon_ns: int) -> Instants:
-        points = self.points(rng, self.stated_count(horizon_ns))
-        points *= NS_PER_S / self.rate_hz
-        return held_below(floor_in_place(points), horizon_ns)
+        return _in_ns(self.points(rng, self.stated_count(horizon_ns)), self.rate_hz, horizon_ns)
+
+
+def _in_ns(points: Floats, rate_hz: float, horizon_ns: int) -> Instants:
+    """Points of rate 1 as instants in [0, horizon_ns) of that rate; takes over their memory."""
+    points *= NS_PER_S / rate_hz
+    return held_below(floor_in_place(points), horizon_ns)
 
 
 class Poisson(Unit):
@@ -245,11 +249,7 @@ class Pareto(OneForm, Renewal):
 
     def _lomax(self, rng: Generator, index: float, count: int) -> Floats:
         """s·(U^(-1/index) - 1)."""
-        gaps = draws.standard_exponential(rng, count)
-        gaps /= index
-        arrays.expm1(gaps, out=gaps)
-        gaps *= self.index - 1
-        return gaps
+        return arrays.expm1(draws.standard_exponential(rng, count) / index) * (self.index - 1)
 
 
 class Hyperexponential(OfCv):
@@ -316,9 +316,7 @@ class Hawkes(Unit):
         return born[born < length]
 
     def _delays(self, rng: Generator, count: int) -> Floats:
-        delays = draws.standard_exponential(rng, count)
-        delays /= self.beta
-        return delays
+        return draws.standard_exponential(rng, count) / self.beta
 
     def _excitation(self, rng: Generator) -> float:
         """X at the start of the burn-in: Gamma of the stationary mean 1/beta and variance 1/(2·beta·(1-n)).
@@ -452,36 +450,28 @@ class ClientsArrivals(Fitted):
         rates_hz = weights / math.fsum(weights) * self.rate_hz
         cvs = own.cv * draws.lognormal(rng, 0.0, own.cv_sigma or 0.0, rates_hz.size)
         np.clip(cvs, _SMALLEST_CLIENT_CV, math.sqrt(LARGEST_GAMMA_C2), out=cvs)
-        parts = []
-        each = _gamma_renewals(rng, cvs, rates_hz * (horizon_ns / NS_PER_S))
-        for rate_hz, points in zip(rates_hz.tolist(), each, strict=True):
-            points *= NS_PER_S / rate_hz
-            parts.append(held_below(floor_in_place(points), horizon_ns))
-        return merged(parts)
+        c2 = cvs * cvs
+        each = renewals.series_until(
+            draws.gamma_each(rng, 1 / c2 + 1) * c2 * rng.random(c2.size),
+            rates_hz * (horizon_ns / NS_PER_S),
+            lambda which, missing: renewals.gap_counts(c2[which], missing),
+            lambda which, counts: _gamma_gaps(rng, c2[which], counts),
+        )
+        return merged(
+            [
+                _in_ns(points, rate_hz, horizon_ns)
+                for points, rate_hz in zip(each, rates_hz.tolist(), strict=True)
+            ]
+        )
 
 
-def _gamma_renewals(rng: Generator, cvs: Floats, lengths: Floats) -> list[Floats]:
-    """Points of many renewal processes of gamma gaps, each of a cv and over a length of its own, drawn together."""
-    c2 = cvs * cvs
-    firsts = draws.gamma_each(rng, 1 / c2 + 1) * c2 * rng.random(cvs.size)
-    return renewals.series_until(
-        firsts,
-        lengths,
-        lambda which, missing: renewals.gap_counts(c2[which], missing),
-        lambda which, n: _gamma_blocks(rng, c2[which], n),
-    )
-
-
-def _gamma_blocks(rng: Generator, c2: Floats, counts: NDArray[np.int64]) -> list[Floats]:
-    """Cumulated gaps of each."""
+def _gamma_gaps(rng: Generator, c2: Floats, counts: NDArray[np.int64]) -> Floats:
+    """Gaps of several clients, (sum of `counts`,), each of a variance of its own."""
     if c2.size == 1:
-        one = float(c2[0])
-        return [renewals.cumulated(rng, lambda rng, n: renewals.gamma_gaps(rng, one, n), int(counts[0]))]
+        of_all = float(c2[0])
+        return renewals.in_chunks(rng, lambda rng, n: renewals.gamma_gaps(rng, of_all, n), int(counts[0]))
     every = np.repeat(c2, counts)
-    gaps = draws.gamma_each(rng, 1 / every)
-    gaps *= every
-    parts = np.split(gaps, np.cumsum(counts)[:-1])
-    return [np.cumsum(part, out=part) for part in parts]
+    return draws.gamma_each(rng, 1 / every) * every
 
 
 class TicksArrivals(Rated):

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, Field, model_validator
 
-from squall.scenarios.arrivals.curve import Curve, FixedPath, curve_of, piecewise, steps
+from squall.scenarios.arrivals.curve import LARGEST_FIXED, Curve, FixedPath, curve_of, piecewise, steps
 from squall.scenarios.arrivals.presets import PresetName
 from squall.scenarios.arrivals.process import (
     Fitted,
@@ -43,8 +44,6 @@ from squall.scenarios.units import NS_PER_S, format_duration
 if TYPE_CHECKING:
     from numpy.random import Generator
 
-_LARGEST_FIXED = 1 << 24
-"""Pieces of a fixed curve over a phase, its repeats included: about 1 GiB while it is drawn."""
 _LARGEST_POINT_COUNT = 100_000
 _LARGEST_LEVEL = 1e12
 _SMALLEST_LEVEL = 1e-12
@@ -182,7 +181,7 @@ class MmppArrivals(Fitted, Modulated):
             high = (1 - own.base) / (own.peak - own.base)
             states = [(own.peak, own.tau_ns / (1 - high)), (own.base, own.tau_ns / high)]
         levels, stays = np.array(states).T
-        weights = np.asarray(stationary_shares(self._jumps() or ())) * stays
+        weights = stationary_shares(self._jumps() or ()) * stays
         shares: Floats = weights / math.fsum(weights)
         return levels / (math.fsum(shares * levels) or 1.0), stays, shares
 
@@ -192,63 +191,49 @@ class MmppArrivals(Fitted, Modulated):
         spells_per_ns = math.fsum(shares / stays)
         refuse_pieces(horizon_ns * spells_per_ns, "time constants of an mmpp")
         state = int(np.searchsorted(np.cumsum(shares)[:-1], rng.random(), side="right"))
+        bounds = np.cumsum(np.asarray(self._jumps()), axis=1)
+        bounds[:, -1] = 1.0
         edges, heights, reached = [np.zeros(1)], [], 0.0
         while reached < horizon_ns:
             count = min(_SPELLS, int(1.2 * spells_per_ns * (horizon_ns - reached)) + 16)
-            states = np.append(state, self._walk(rng, state, count))
-            ends = reached + np.cumsum(draws.standard_exponential(rng, count) * stays[states[:-1]])
+            uniform = rng.random(count)
+            followers = zip(
+                *(np.searchsorted(row, uniform, side="right").tolist() for row in bounds), strict=True
+            )
+            *states, state = accumulate(followers, lambda state, follower: follower[state], initial=state)
+            ends = reached + np.cumsum(draws.standard_exponential(rng, count) * stays[states])
             edges.append(ends)
-            heights.append(levels[states[:-1]])
-            state, reached = int(states[-1]), float(ends[-1])
+            heights.append(levels[states])
+            reached = float(ends[-1])
         return curve_of(np.concatenate(edges), np.concatenate(heights), horizon_ns)
 
-    def _walk(self, rng: Generator, first: int, count: int) -> NDArray[np.intp]:
-        """The `count` states that follow `first`.
 
-        Each step is a random map of all states; the maps are composed by doubling: log2(count) array operations.
-        """
-        bounds = np.cumsum(np.asarray(self._jumps()), axis=1)
-        bounds[:, -1] = 1.0
-        uniform = rng.random(count)
-        maps = np.stack([np.searchsorted(row, uniform, side="right") for row in bounds], axis=1)
-        maps = np.minimum(maps, len(bounds) - 1)
-        step = 1
-        while step < count:
-            maps[step:] = np.take_along_axis(maps[step:], maps[:-step].copy(), axis=1)
-            step *= 2
-        return maps[:, first]
-
-
-def stationary_shares(jumps: Sequence[Sequence[float]]) -> list[float]:
-    """How often each state of a chain is entered in the long run, relative to the others; 0 for one left for ever.
+def stationary_shares(jumps: Sequence[Sequence[float]]) -> Floats:
+    """How often each state of a chain is entered in the long run, (k,), relative to the others; 0: left for ever.
 
     `jumps[i][j]`, i not j, is the weight of j after i; the diagonal is not used. By elimination without a subtraction
     (Grassmann, Taksar, Heyman, Operations Research 33, 1985): sums, products and quotients in one order, the same bits
     on every CPU, which a least-squares solution by LAPACK is not. Raises ValueError where the chain has more than one
     closed class.
     """
-    follows = np.array(jumps) > 0
-    np.fill_diagonal(follows, False)
+    weights = np.array(jumps, np.float64)
+    np.fill_diagonal(weights, 0.0)
+    follows = weights > 0
     # what a state follows is followed, at once or later, by all that follow the state (Warshall, 1962)
     for state in range(len(jumps)):
         follows |= np.outer(follows[:, state], follows[state])
     closed = {tuple(np.flatnonzero(after).tolist()) for after in follows if (follows[after] == after).all()}
     if len(closed) != 1:
         raise ValueError("jumps: some states cannot reach each other, so that there is no one mean rate")
-    states = closed.pop()
-    weights = [[float(jumps[i][j]) for j in states] for i in states]
+    states = list(closed.pop())
+    weights = weights[np.ix_(states, states)]
     for last in range(len(states) - 1, 0, -1):  # each is taken out, its paths being added to the rest
-        out = sum(weights[last][:last])
-        for row in weights[:last]:
-            row[last] /= out
-            for j in range(last):
-                row[j] += row[last] * weights[last][j]
-    shares = [1.0]
-    for state in range(1, len(states)):
-        shares.append(sum(share * row[state] for share, row in zip(shares, weights, strict=False)))
-    found = [0.0] * len(jumps)
-    for state, share in zip(states, shares, strict=True):
-        found[state] = share
+        weights[:last, last] /= sum(weights[last, :last].tolist())
+        weights[:last, :last] += np.outer(weights[:last, last], weights[last, :last])
+    found = np.zeros(len(jumps))
+    found[states[0]] = 1.0
+    for place, state in enumerate(states[1:], start=1):
+        found[state] = sum((found[states[:place]] * weights[:place, place]).tolist())
     return found
 
 
@@ -290,9 +275,7 @@ class ParetoSojourn(Section):
 
     def _pareto(self, rng: Generator, alpha: float, count: int) -> Floats:
         """U^(-1/alpha): Pareto of the first kind from 1."""
-        found = draws.standard_exponential(rng, count)
-        found /= alpha
-        return arrays.exp(found, out=found)
+        return arrays.exp(draws.standard_exponential(rng, count) / alpha)
 
 
 Sojourn = Annotated[ExponentialSojourn | ParetoSojourn, Field(discriminator="kind")]
@@ -322,12 +305,12 @@ class OnOffArrivals(Modulated):
         is_on = self._begins(rng, on_share)
         switches = self._switches(rng, is_on, horizon_ns)
         changes = [
-            np.where(np.arange(times.size) % 2 == int(not begins_on), -1, 1)
-            for times, begins_on in zip(switches, is_on.tolist(), strict=True)
+            np.where(np.arange(times.size) % 2 == begins_on, 1, -1)
+            for times, begins_on in zip(switches, is_on, strict=True)
         ]
         times = np.concatenate(switches)
         order = np.argsort(times, kind="stable")
-        counts = int(is_on.sum()) + np.concatenate([[0], np.cumsum(np.concatenate(changes)[order])])
+        counts = int(is_on.sum()) + np.append(0, np.cumsum(np.concatenate(changes)[order]))
         edges = np.concatenate([[0.0], times[order], [float(horizon_ns)]])
         return curve_of(edges, counts / (self.sources * on_share), horizon_ns)
 
@@ -341,15 +324,11 @@ class OnOffArrivals(Modulated):
         firsts[is_on] = self.on.rests(rng, int(is_on.sum()))
         firsts[~is_on] = self.off.rests(rng, int((~is_on).sum()))
         pair_ns = self.on.mean_ns + self.off.mean_ns
-
-        def sums(sources: NDArray[np.int64], n_pairs: NDArray[np.int64]) -> list[Floats]:
-            lengths = self._pairs(rng, np.repeat(is_on[sources], n_pairs))
-            parts = np.split(lengths, 2 * np.cumsum(n_pairs)[:-1])
-            return [np.cumsum(part, out=part) for part in parts]
-
-        ends = np.full(is_on.size, float(horizon_ns))
         return renewals.series_until(
-            firsts, ends, lambda _, ns: (1.2 * ns / pair_ns).astype(np.int64) + 8, sums
+            firsts,
+            np.full(is_on.size, float(horizon_ns)),
+            lambda _, missing_ns: (1.2 * missing_ns / pair_ns).astype(np.int64) + 8,
+            lambda sources, n_pairs: self._pairs(rng, np.repeat(is_on[sources], n_pairs)),
         )
 
     def _pairs(self, rng: Generator, is_on: NDArray[np.bool_]) -> Floats:
@@ -366,14 +345,9 @@ def gaussian_series(autocorrelation: Floats, rng: Generator) -> Floats:
     B independent normals (Dietrich, Newsam, SIAM J. Sci. Comput. 18, 1997).
     """
     row = np.concatenate([autocorrelation, autocorrelation[-2:0:-1]])
-    scale, _ = fourier(row, np.zeros(row.size))
-    np.maximum(scale, 0.0, out=scale)
-    scale /= row.size
-    np.sqrt(scale, out=scale)
-    noise = draws.standard_normal(rng, row.size)
-    noise *= scale
-    scale *= draws.standard_normal(rng, row.size)
-    return fourier(noise, scale)[0][: autocorrelation.size]
+    scale = np.sqrt(np.maximum(fourier(row, np.zeros(row.size))[0], 0.0) / row.size)
+    noise = draws.standard_normal(rng, row.size) * scale
+    return fourier(noise, draws.standard_normal(rng, row.size) * scale)[0][: autocorrelation.size]
 
 
 def noise_autocorrelation(hurst: float, n_lags: int) -> Floats:
@@ -383,19 +357,20 @@ def noise_autocorrelation(hurst: float, n_lags: int) -> Floats:
     is a small difference of powers.
     """
     power = 2 * hurst
+
+    def raised(lag: int) -> float:
+        return scalars.power(lag, power) if lag else 0.0
+
     found = np.empty(n_lags + 1)
     for lag in range(min(n_lags + 1, 8)):
-        outer, inner = scalars.power(lag + 1, power), scalars.power(abs(lag - 1), power) if lag != 1 else 0.0
-        found[lag] = (outer - 2 * (scalars.power(lag, power) if lag else 0.0) + inner) / 2
+        found[lag] = (raised(lag + 1) - 2 * raised(lag) + raised(abs(lag - 1))) / 2
     lags = np.arange(8, n_lags + 1, dtype=np.float64)
-    below, binomial, coefficients = 1 / (lags * lags), 1.0, []
-    for j in range(1, 21):
-        binomial *= (power - j + 1) / j
-        coefficients += [binomial] if j % 2 == 0 else []
-    series = np.zeros(lags.size)
-    for coefficient in reversed(coefficients):
-        series *= below
-        series += coefficient
+    binomials = list(
+        accumulate(range(1, 21), lambda binomial, j: binomial * ((power - j + 1) / j), initial=1.0)
+    )
+    below, series = 1 / (lags * lags), np.zeros(lags.size)
+    for binomial in binomials[:1:-2]:
+        series = series * below + binomial
     found[8:] = series * arrays.power(lags, power - 2)
     return found
 
@@ -601,7 +576,7 @@ class TraceShape(Shape, TraceArrivals):
     def fixed(self, whole_ns: int) -> FixedPath:
         """The counts of the replayed trace per bin; what its scaling draws is drawn from seed 0."""
         n_bins = -(-whole_ns // self.bin_ns)
-        refuse_pieces(n_bins, "bins of the shape", _LARGEST_FIXED)
+        refuse_pieces(n_bins, "bins of the shape", LARGEST_FIXED)
         offsets = self.draw(np.random.default_rng(0), whole_ns)
         counts = np.bincount(offsets // self.bin_ns, minlength=n_bins)
         rates = counts.astype(np.float64)
@@ -674,14 +649,9 @@ class EnvelopeArrivals(Fitted, Modulated):
 
     def fixed(self, whole_ns: int) -> FixedPath | None:
         if self.shape is not None:
-            path = self.shape.fixed(whole_ns)
-        else:
-            own = self.settled()
-            path = steps(own.curve, own.bin_ns, whole_ns)
-        if path is not None:
-            n_pieces = path.begins.size * math.ceil(whole_ns / float(path.edges_ns[-1]))
-            refuse_pieces(n_pieces, "pieces of the curve", _LARGEST_FIXED)
-        return path
+            return self.shape.fixed(whole_ns)
+        own = self.settled()
+        return steps(own.curve, own.bin_ns, whole_ns)
 
     def random(self, rng: Generator, horizon_ns: int) -> Curve:
         assert self.shape is not None

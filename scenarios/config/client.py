@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
@@ -12,6 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, mo
 from squall.scenarios.config.inputs import DataConfig, InputConfig, WholeLaw
 from squall.scenarios.config.rows import ConstantRows, RowsConfig
 from squall.scenarios.config.servers import TlsConfig
+from squall.scenarios.errors import refuse
 from squall.scenarios.fields import (
     EACH_ONCE,
     Count,
@@ -20,8 +20,9 @@ from squall.scenarios.fields import (
     PositiveDuration,
     Section,
     Text,
-    refuse,
+    Whole,
     repeated,
+    worded,
 )
 from squall.scenarios.sizes import LARGEST_VARIANT_COUNT
 from squall.scenarios.units import NS_PER_S, format_size, parse_size
@@ -30,12 +31,6 @@ SMALLEST_SHARE = 1e-9  # less is a mistyped number: no run has a billion request
 _NAME = r"[^\W\d]\w*"
 FUNCTION = rf"^(?:{_NAME}(?:\.{_NAME})*|.+\.py):{_NAME}$"
 """A Python function, by its module or its file."""
-
-
-def function_from(name: str, folder: Path) -> str:
-    """`name` with the path of its file absolute, where it has one: a relative one is taken from `folder`."""
-    place, colon, function = name.rpartition(":")
-    return f"{(folder / place).resolve()}{colon}{function}" if place.endswith(".py") else name
 
 
 class ValueCheckConfig(Section):
@@ -229,15 +224,10 @@ class SharedMemoryConfig(Section):
         return self
 
 
-def _cores_named(value: object) -> object:
-    """One sentence for four forms."""
-    is_number = type(value) is int and value >= 1
-    is_list = isinstance(value, list | tuple) and value and all(type(i) is int and i >= 0 for i in value)
-    if value in ("auto", "off") or is_number or is_list:
-        return value
-    raise ValueError("use auto, off, a number of cores from 1, or a list of them: [6, 7]")
-
-
+Cores = Annotated[
+    Literal["auto", "off"] | Count | Annotated[tuple[Whole, ...], Field(min_length=1)],
+    worded("use auto, off, a number of cores from 1, or a list of them: [6, 7]"),
+]
 DEFAULT_VARIANTS = 4
 
 
@@ -246,7 +236,7 @@ class ClientConfig(Section):
 
     workers_per_node: Count = 2
     priority: Literal["auto", "realtime", "normal"] = "auto"  # of the threads that send
-    cores: Annotated[Literal["auto", "off"] | int | tuple[int, ...], BeforeValidator(_cores_named)] = "auto"
+    cores: Cores = "auto"
     protocol: Literal["http", "grpc"] = "http"
     tls: TlsConfig | None = None
     unix: Text | None = None  # path on the client nodes, loaded instead of the port

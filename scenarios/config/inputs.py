@@ -7,7 +7,8 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
 from squall.scenarios.config.rows import LARGEST_EMPIRICAL, ConstantRows, EmpiricalRows, Law
-from squall.scenarios.fields import Count, Number, PositiveNumber, Section, Text, refuse
+from squall.scenarios.errors import refuse
+from squall.scenarios.fields import Count, Number, PositiveNumber, Section, Text
 
 DataFormat = Literal["parquet", "arrow", "json", "folder", "npy", "npz", "text", "images"]
 

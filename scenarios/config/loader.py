@@ -5,14 +5,14 @@ Every failure is a ScenarioError of one line: file, key path, what stands there,
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from squall.scenarios.config.client import function_from
 from squall.scenarios.config.overrides import apply_override, set_value
 from squall.scenarios.config.problems import describe_problem
 from squall.scenarios.config.scenario import OF_A_RUN, STRUCK, Scenario
@@ -30,8 +30,6 @@ _PATHS = {"file", "repository", "path", "reference"}
 _OF_NAMES = ("headers", "parameters", "columns", "settings", "shapes", "shares")
 _MOST_BYTES = 2 * 2**20
 """Of such a file: of a day's curve in seconds that leaves half."""
-MOST_VALUES = 1_000_000
-"""Of a scenario file, each use of an alias counted: ten lines of aliases of aliases are billions."""
 
 
 def load_scenario(
@@ -44,36 +42,10 @@ def load_scenario(
     or by index (`phases[1]`, `phases.1`); its value is YAML. Of the environment the file may ask for the variables
     that `allow_env` or an override names.
     """
-    path = Path(path)
-    mapping = file_mapping(path)
+    mapping = file_mapping(Path(path))
     for override in overrides:
         apply_override(mapping, override)
-    return _of_file(mapping, path, [*allow_env, *variables_in(overrides)])
-
-
-def _of_file(mapping: dict[str, Any], path: Path, allow_env: Collection[str]) -> Scenario:
-    """The scenario of a file whose mapping was changed."""
-    resolve_paths(mapping, Path.cwd())
-    scenario = scenario_from_mapping(mapping, str(path))
-    refuse_unnamed(scenario, allow_env, str(path))
-    return scenario
-
-
-def refuse_unnamed(scenario: Scenario, allow_env: Collection[str], origin: str) -> None:
-    """Raises ScenarioError for a header with a variable of the environment that the user has not named: whoever wrote
-    the scenario also says to which server it goes."""
-    for key, value in scenario.clients.headers.items():
-        for name in variables_in([value]):
-            if name not in allow_env:
-                raise ScenarioError(
-                    f"{origin}: clients.headers.{key} asks for ${{{name}}} of the environment: --allow-env {name}"
-                    " allows it"
-                )
-
-
-def scenario_from_text(text: str, origin: str) -> Scenario:
-    """The scenario that a file of this text would be; `origin` stands first in errors."""
-    return scenario_from_mapping(_as_mapping(parse_yaml(text, origin), origin), origin)
+    return _of_file(mapping, path, allow_env, overrides)
 
 
 def make_scenario(
@@ -90,25 +62,43 @@ def make_scenario(
     values = values or {}
     if isinstance(source, Path | str):
         mapping = file_mapping(Path(source))
-    else:
-        plain = source.to_mapping() if isinstance(source, Scenario) else source
-        if not isinstance(plain, Mapping):
-            raise ScenarioError(
-                f"{_IN_PYTHON}: a file, a mapping or a Scenario, not a {type(plain).__name__}"
-            )
-        mapping = _as_mapping(dict(plain), _IN_PYTHON)
-        if (
-            isinstance(source, Scenario)
-            and source.load is not None
-            and source.load.locust.run_time_ns is not None
-        ):
+    elif isinstance(source, Scenario):
+        mapping = source.to_mapping()
+        if source.load is not None and source.load.locust.run_time_ns is not None:
             del mapping["phases"]  # which `run_time` implies: they follow what is changed
+    elif isinstance(source, Mapping):
+        mapping = copy.deepcopy(dict(source))
+    else:
+        raise ScenarioError(f"{_IN_PYTHON}: a file, a mapping or a Scenario, not a {type(source).__name__}")
     for path, value in values.items():
         set_value(mapping, path, value)
     if isinstance(source, Path | str):
-        return _of_file(mapping, Path(source), [*allow_env, *variables_in(map(str, values.values()))])
+        return _of_file(mapping, source, allow_env, map(str, values.values()))
     resolve_paths(mapping, Path.cwd())
     return scenario_from_mapping(mapping, _IN_PYTHON)
+
+
+def _of_file(
+    mapping: dict[str, Any], path: Path | str, allow_env: Collection[str], changes: Iterable[str]
+) -> Scenario:
+    """The scenario of a file whose mapping has these changes, which may name variables of the environment too."""
+    resolve_paths(mapping, Path.cwd())
+    origin = str(Path(path))
+    scenario = scenario_from_mapping(mapping, origin)
+    refuse_unnamed(scenario, [*allow_env, *variables_in(changes)], origin)
+    return scenario
+
+
+def refuse_unnamed(scenario: Scenario, allow_env: Collection[str], origin: str) -> None:
+    """Raises ScenarioError for a header with a variable of the environment that the user has not named: whoever wrote
+    the scenario also says to which server it goes."""
+    for key, value in scenario.clients.headers.items():
+        for name in variables_in([value]):
+            if name not in allow_env:
+                raise ScenarioError(
+                    f"{origin}: clients.headers.{key} asks for ${{{name}}} of the environment: --allow-env {name}"
+                    " allows it"
+                )
 
 
 def file_mapping(path: Path) -> dict[str, Any]:
@@ -120,7 +110,12 @@ def file_mapping(path: Path) -> dict[str, Any]:
 
 def read_mapping(path: Path, what: str) -> dict[str, Any]:
     """The mapping of keys that a file of this kind holds, with no two parts of it shared."""
-    return _as_mapping(parse_yaml(_read_text(path, what), str(path)), str(path), what)
+    value = parse_yaml(_read_text(path, what), str(path))
+    if value is None:
+        raise ScenarioError(f"{path}: the file is empty")
+    if not isinstance(value, dict):
+        raise ScenarioError(f"{path}: its {what} is not a mapping of keys, but a {type(value).__name__}")
+    return value
 
 
 def scenario_from_mapping(mapping: Mapping[str, Any], origin: str) -> Scenario:
@@ -146,7 +141,7 @@ def section_from_mapping(
     try:
         return section.model_validate(dict(mapping), context=context)
     except ValidationError as error:
-        raise ScenarioError(f"{origin}: {describe_problem(error, mapping, section)}") from error
+        raise ScenarioError(f"{origin}: {describe_problem(error, section)}") from error
 
 
 def _read_text(path: Path, what: str) -> str:
@@ -166,63 +161,26 @@ def _read_text(path: Path, what: str) -> str:
         raise ScenarioError(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def _as_mapping(value: object, origin: str, what: str = "scenario") -> dict[str, Any]:
-    if value is None:
-        raise ScenarioError(f"{origin}: the file is empty")
-    if not isinstance(value, dict):
-        raise ScenarioError(
-            f"{origin}: {'an' if what[0] in 'aeiou' else 'a'} {what} is a mapping of keys, not a {type(value).__name__}"
-        )
-    try:
-        left = [MOST_VALUES]
-        unshared = {key: _unshared(part, left) for key, part in value.items()}
-        if left[0] < 0:
-            raise ScenarioError(
-                f"{origin}: has more than {MOST_VALUES:,} values, aliases (*name) written out"
-            )
-        return unshared
-    except RecursionError as error:
-        raise ScenarioError(f"{origin}: an alias (*name) refers to a part that holds it") from error
-
-
-def _unshared(value: Any, left: list[int]) -> Any:
-    """A copy in which parts that YAML aliases share are apart, so that an override changes one of them.
-
-    `left`: how many values may still come; it ends below 0, and the copy is cut off there, where there are more.
-    """
-    left[0] -= 1
-    if left[0] < 0:
-        return None
-    if isinstance(value, dict):
-        return {key: _unshared(part, left) for key, part in value.items()}
-    return [_unshared(part, left) for part in value] if isinstance(value, list) else value
-
-
 def resolve_paths(mapping: dict[str, Any], folder: Path) -> None:
-    """Makes relative paths absolute, in place; anything of the wrong type is left for validation."""
+    """Makes relative paths absolute, in place; anything of the wrong type is left for validation. A locustfile and what
+    lies beside it keep the names that they are given: one may be a link elsewhere."""
     for key in ("phases", "clients", "model", "models"):
-        for section in _sections(mapping.get(key)):
-            for name in _PATHS & section.keys():
-                if isinstance(section[name], str | Path) and section[name]:
-                    section[name] = str((folder / section[name]).resolve())
-            if isinstance(section.get("function"), str):
-                section["function"] = function_from(section["function"], folder)
-    for section in _sections(mapping.get("load")):
-        for name in {"file", "include"} & section.keys():
-            section[name] = _beside(section[name], folder)
+        _resolve(mapping.get(key), _PATHS, lambda path: str((folder / path).resolve()))
+    _resolve(mapping.get("load"), {"file", "include"}, lambda path: os.path.abspath(folder / path))
 
 
-def _beside(named: Any, folder: Path) -> Any:
-    """A locustfile and what lies beside it, absolute, by the names that they are given: one may be a link elsewhere."""
-    if isinstance(named, list):
-        return [_beside(one, folder) for one in named]
-    return os.path.abspath(folder / named) if isinstance(named, str | Path) and named else named
-
-
-def _sections(value: Any) -> list[dict[str, Any]]:
-    """Every mapping inside `value`, itself included, but for those whose keys are names of others' choice: arrivals
-    nest in parts and shapes."""
-    if isinstance(value, dict):
-        parts = [part for key, part in value.items() if key not in _OF_NAMES]
-        return [value, *(section for part in parts for section in _sections(part))]
-    return [section for part in value for section in _sections(part)] if isinstance(value, list) else []
+def _resolve(part: Any, keys: Collection[str], absolute: Callable[[Path | str], str]) -> None:
+    """Makes the values of these keys absolute in every mapping inside `part`, itself included, but for those whose keys
+    are names of others' choice: arrivals nest in parts and shapes."""
+    for one in part if isinstance(part, list) else ():
+        _resolve(one, keys, absolute)
+    for key, value in part.items() if isinstance(part, dict) else ():
+        if key == "function" and isinstance(value, str):
+            place, colon, function = value.rpartition(":")
+            part[key] = f"{absolute(place)}{colon}{function}" if place.endswith(".py") else value
+        elif key in keys and isinstance(value, str | Path) and value:
+            part[key] = absolute(value)
+        elif key in keys and isinstance(value, list):
+            part[key] = [absolute(one) if isinstance(one, str | Path) and one else one for one in value]
+        elif key not in _OF_NAMES:
+            _resolve(value, keys, absolute)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Annotated, Any
@@ -10,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from squall.scenarios.arrivals.users import LARGEST_USER_COUNT
+from squall.scenarios.errors import refuse
 from squall.scenarios.fields import (
     Count,
     Duration,
@@ -18,9 +18,8 @@ from squall.scenarios.fields import (
     PositiveNumber,
     Section,
     Text,
-    refuse,
 )
-from squall.scenarios.units import NS_PER_S, format_duration
+from squall.scenarios.units import NS_PER_S
 
 OURS = {
     "-f": "file", "--locustfile": "file", "-H": "host", "--host": "host", "-u": "users", "--users": "users",
@@ -42,8 +41,6 @@ INSTEAD = (
 )  # fmt: skip
 """Options by which Locust prints something, mostly instead of a load."""
 _LONGEST_NS = 2**63
-DRAIN_NS = 30 * NS_PER_S
-"""Of a scenario that states no phases: what users have to end the task that they are in, unless it says more."""
 
 
 class WebConfig(Section):
@@ -102,35 +99,9 @@ class LoadConfig(Section):
     locust: LocustConfig
 
 
-def with_locust_arrivals(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A scenario's mapping with the arrivals of the phases that it states beside `load.locust`; anything of the wrong
-    type is left for validation."""
-    load, phases = values.get("load"), values.get("phases")
-    if not (isinstance(load, Mapping) and "locust" in load and isinstance(phases, list | tuple)):
-        return values
-    filled = [
-        {**phase, "arrivals": {"kind": "locust"}}
-        if isinstance(phase, Mapping) and phase.get("kind") != "drain" and phase.get("arrivals") is None
-        else phase
-        for phase in phases
-    ]
-    return {**values, "phases": filled}
-
-
-def implied_phases(locust: LocustConfig) -> list[dict[str, Any]]:
-    """Phases of a scenario that states `run_time`: warmup until all users are there, `run_time`, and what they have to
-    end their tasks."""
-    lengths = {
-        "warmup": NS_PER_S + math.ceil(locust.users / locust.spawn_rate * NS_PER_S),
-        "measure": locust.run_time_ns or 0,
-        "drain": max(DRAIN_NS, locust.stop_timeout_ns or 0),
-    }
-    return [
-        {
-            "name": kind,
-            "kind": kind,
-            "duration": format_duration(length_ns),
-            "arrivals": None if kind == "drain" else {"kind": "locust"},
-        }
-        for kind, length_ns in lengths.items()
-    ]
+def with_users(phase: Any) -> Any:
+    """A phase of a scenario whose load is Locust's, as it is stated, with its arrivals; anything of the wrong type is
+    left for validation."""
+    if isinstance(phase, Mapping) and phase.get("kind") != "drain" and phase.get("arrivals") is None:
+        return {**phase, "arrivals": {"kind": "locust"}}
+    return phase

@@ -10,7 +10,8 @@ from pydantic import Field, model_validator
 from squall.scenarios.config.client import ClientConfig, RequestConfig, ValueCheckConfig
 from squall.scenarios.config.inputs import DataConfig, InputConfig
 from squall.scenarios.config.rows import RowsConfig
-from squall.scenarios.fields import Count, Duration, Number, Section, Text, Version, Whole, refuse
+from squall.scenarios.errors import refuse
+from squall.scenarios.fields import Count, Duration, Number, Section, Text, Version, Whole
 from squall.scenarios.sizes import LARGEST_BATCH, LARGEST_VARIANT_COUNT
 
 

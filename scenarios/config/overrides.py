@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
-from itertools import pairwise
 from typing import Any
 
-from pydantic import BaseModel
-
-from squall.scenarios.config.problems import known_keys, path_text, unknown_key
-from squall.scenarios.config.scenario import Scenario
+from squall.scenarios.config.problems import path_text
 from squall.scenarios.errors import ScenarioError, way_out
 from squall.scenarios.foreign_text import LEFT_OUT, kept_headers
 from squall.scenarios.strict_yaml import parse_yaml
@@ -19,33 +16,29 @@ _STEP = r"[^.\[\]]+"
 _PATH = re.compile(rf"{_STEP}(?:\.{_STEP}|\[\d+\])*")
 
 
-def apply_override(mapping: dict[str, Any], override: str) -> None:
-    """Sets one value of `mapping` in place, written `key.path=YAML`; sections that are not there yet are made.
-
-    An item of a list is named by its `name` or by its index. Raises ScenarioError for a path that no
-    scenario has; whether the value fits is left to the validation of the whole.
-    """
+def apply_override(mapping: dict[str, Any], override: str) -> tuple[Any, str | int]:
+    """Sets one value of `mapping` in place, written `key.path=YAML`; see `set_value`."""
     origin = f"--set {override}"
     path, equals, text = override.partition("=")
     if not equals:
         raise ScenarioError(f"{origin}: has no '=', write key.path=value")
-    here, key = _place(mapping, path, origin)
-    here[key] = parse_yaml(text, origin)
+    return set_value(mapping, path, parse_yaml(text, origin), origin)
 
 
 def kept_override(override: str) -> str:
     """`override` as it may be kept: values of headers that are written out, which may be secrets, are the variables
     that `kept_headers` names. One that cannot be read keeps its path alone."""
     path = override.partition("=")[0]
-    if path.strip() != "clients" and "headers" not in path:
+    is_whole = path.strip() == "clients"
+    if not is_whole and "headers" not in path:
         return override
     mapping: dict[str, Any] = {}
     try:
-        apply_override(mapping, override)
-        place, key = _place(mapping, path, override)
-        headers = mapping["clients"].get("headers", {})
+        place, key = apply_override(mapping, override)
+        clients = mapping["clients"]
+        headers = clients.get("headers", {}) if is_whole else clients["headers"]
         shown = kept_headers(headers)
-    except (ScenarioError, AttributeError, TypeError):
+    except (ScenarioError, AttributeError, KeyError, TypeError):
         return f"{path}={LEFT_OUT}"
     if shown == headers:
         return override
@@ -54,55 +47,45 @@ def kept_override(override: str) -> str:
     return f"{path}={value if isinstance(value, str) else json.dumps(value, default=str)}"
 
 
-def set_value(mapping: dict[str, Any], path: str, value: object, root: type[BaseModel] = Scenario) -> None:
-    """As `apply_override`, for a value that is Python's; `mapping` is to be a `root`."""
-    here, key = _place(mapping, path, f"{path}={value!r}", root)
-    here[key] = value
-
-
-def _place(
-    mapping: dict[str, Any], path: str, origin: str, root: type[BaseModel] = Scenario
+def set_value(
+    mapping: dict[str, Any], path: str, value: object, origin: str | None = None
 ) -> tuple[Any, str | int]:
-    """The section or list that takes the value, made where the file left it out, and under which key."""
+    """Sets the value at a key path of `mapping` in place; sections that are not there yet are made. Returns the section
+    or list that holds it then, and under which key.
+
+    An item of a list is named by its `name` or by its index. Raises ScenarioError for a path that leads through a
+    value, or to an item that is not there; keys and the value are left to the validation of the whole.
+    """
     here: Any = mapping
-    path = path.strip()
+    path, origin = path.strip(), origin or f"{path}={value!r}"
     if not _PATH.fullmatch(path):
         raise ScenarioError(
             f"{origin}: {path!r} is no key path, write for example phases.burst.arrivals.rate=300/s"
         )
-    steps = re.findall(_STEP, path)
-    location: list[str | int] = []  # as pydantic writes it: with the kind of a union
+    *above, last = re.findall(_STEP, path)
     shown: list[str | int] = []
-    for step, following in pairwise(steps):
-        key = _key_in(here, step, known_keys(location, root), shown, origin)
-        location.append(key)
+    for step in above:
+        key = _key_in(here, step, shown, origin)
         shown.append(key)
-        if isinstance(here, dict) and here.get(key) is None:
-            here[key] = {}
+        part = here.get(key) if isinstance(here, dict) else here[key]
+        here[key] = {} if part is None else copy.copy(part)  # what else holds the part is not changed
         here = here[key]
-        kind = here.get("kind") if isinstance(here, dict) else None
-        if isinstance(kind, str) and following != "kind" and known_keys([*location, kind], root):
-            location.append(kind)
-    return here, _key_in(here, steps[-1], known_keys(location, root), shown, origin)
+    key = _key_in(here, last, shown, origin)
+    here[key] = value
+    return here, key
 
 
-def _key_in(here: Any, step: str, known: list[str], shown: list[str | int], origin: str) -> str | int:
-    """`step` as a key of the mapping, or index of the list, `here`; none are `known` where any key may stand."""
-    if isinstance(here, list):
-        return _index_in(here, step, shown, origin)
-    if not isinstance(here, dict):
+def _key_in(here: Any, step: str, shown: list[str | int], origin: str) -> str | int:
+    """`step` as a key of the mapping, or index of the list, `here`."""
+    if isinstance(here, dict):
+        return step
+    if not isinstance(here, list):
         raise ScenarioError(f"{origin}: {path_text(shown)} is a value, it has no key {step!r}")
-    if known and step not in known:
-        raise ScenarioError(f"{origin}: {path_text([*shown, step])}: {unknown_key(step, known)}")
-    return step
-
-
-def _index_in(items: list[Any], step: str, shown: list[str | int], origin: str) -> int:
-    names = [str(item.get("name")) if isinstance(item, dict) else "" for item in items]
+    names = [str(item.get("name")) if isinstance(item, dict) else "" for item in here]
     if step in names:
         return names.index(step)
-    if step.isdecimal() and int(step) < len(items):
+    if step.isdecimal() and int(step) < len(here):
         return int(step)
-    known = ", ".join(name for name in names if name not in ("", "None")) or f"0 to {len(items) - 1}"
-    hint = way_out(step, names, f"there are {known}" if items else "it is empty")
+    known = ", ".join(name for name in names if name not in ("", "None")) or f"0 to {len(here) - 1}"
+    hint = way_out(step, names, f"there are {known}" if here else "it is empty")
     raise ScenarioError(f"{origin}: {path_text(shown)} has no item {step!r}, {hint}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, get_args, get_origin
 
@@ -10,7 +10,6 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from squall.scenarios.config.client import FUNCTION
-from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.config.servers import IMAGE, SERVER_URL
 from squall.scenarios.errors import way_out
 from squall.scenarios.units import digits_text, format_duration, parse_duration
@@ -46,10 +45,8 @@ _PATTERNS = {
 _Location = Sequence[str | int]
 
 
-def describe_problem(
-    error: ValidationError, mapping: Mapping[str, Any], root: type[BaseModel] = Scenario
-) -> str:
-    """The first problem on one line, and the count of the others; `root` is what `mapping` was to be.
+def describe_problem(error: ValidationError, root: type[BaseModel]) -> str:
+    """The first problem of what was to be a `root` on one line, and the count of the others.
 
     Unknown keys come first, missing keys last: a mistyped key usually is the cause of both. Those of a section whose
     parts have problems are left out: "too short" follows from a bad item.
@@ -61,19 +58,8 @@ def describe_problem(
     ]
     problems = sorted(specific, key=lambda one: rank.get(one["type"], 1))
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    path = path_text(_without_kinds(problems[0]["loc"], mapping))
+    path = path_text(_place(problems[0]["loc"], root)[0])
     return " ".join(f"{path}{': ' if path else ''}{_claim(problems[0], root)}{more}".split())
-
-
-def unknown_key(key: str, known: Sequence[str]) -> str:
-    """`unknown key`, with the nearest known one or all of them."""
-    return f"unknown key, {way_out(key, known, 'allowed are ' + ', '.join(known))}"
-
-
-def known_keys(location: _Location, root: type[BaseModel] = Scenario) -> list[str]:
-    """Keys that a section of a scenario may have; `location` holds keys, indexes and `kind`s of unions. None where any
-    key is allowed, as in model.settings, or a name, as in clients.inputs."""
-    return sorted({key for section in _sections(location, root) for key in _fields(section)})
 
 
 def path_text(path: _Location) -> str:
@@ -82,34 +68,17 @@ def path_text(path: _Location) -> str:
     return text.removeprefix(".")
 
 
-def _without_kinds(location: _Location, mapping: Mapping[str, Any]) -> list[str | int]:
-    """`location` of a pydantic error without the `kind` of a section that it names once behind that section's key."""
-    path: list[str | int] = []
-    here: Any = mapping
-    is_kind_named = False
-    for part in location:
-        if not is_kind_named and isinstance(here, Mapping) and here.get("kind") == part:
-            is_kind_named = True
-            continue
-        path.append(part)
-        is_kind_named = False
-        try:
-            here = here[part]
-        except (KeyError, IndexError, TypeError):
-            here = None
-    return path
-
-
 def _claim(problem: ErrorDetails, root: type[BaseModel]) -> str:
     """What is wrong at the location of `problem`, without the location."""
     kind, context, location = problem["type"], problem.get("ctx", {}), problem["loc"]
-    kinds = [str(_kind(section)) for section in _sections(location, root)]
+    kinds = [str(_kind(form)) for form in _place(location, root)[1]]
     text = repr(problem["input"])
     text = text if len(text) <= 60 else f"{text[:57]}..."
     value = "its value" if "headers" in location[:-1] else text  # which may be a secret, and be kept in a log
     match kind:
         case "extra_forbidden":
-            return unknown_key(str(location[-1]), known_keys(location[:-1], root))
+            keys = sorted({key for form in _place(location[:-1], root)[1] for key in _fields(form)})
+            return f"unknown key, {way_out(str(location[-1]), keys, 'allowed are ' + ', '.join(keys))}"
         case "value_error":
             return str(context["error"])
         case "missing":
@@ -133,21 +102,23 @@ def _bound(bound: Any, given: object) -> str:
     return digits_text(bound, 6).replace(",", "") if isinstance(bound, float) else str(bound)
 
 
-def _sections(location: _Location, root: type[BaseModel]) -> list[type[BaseModel]]:
-    """Section classes that may stand at `location`."""
+def _place(location: _Location, root: type[BaseModel]) -> tuple[list[str | int], list[Any]]:
+    """The path of the key at a location of pydantic's, and which sections, mappings and lists may stand there. Where a
+    section may be of several kinds, pydantic names its kind behind its key."""
+    path: list[str | int] = []
     forms: list[Any] = [root]
     for part in location:
-        forms = [deeper for form in forms for deeper in _below(form, part)]
-    return [form for form in forms if isinstance(form, type)]
+        of_kind = [form for form in forms if _kind(form) == part] if len(forms) > 1 else []
+        path += [] if of_kind else [part]
+        forms = of_kind or [deeper for form in forms for deeper in _below(form, part)]
+    return path, forms
 
 
 def _below(form: Any, part: str | int) -> list[Any]:
-    """What may stand at a key, name, index or kind of a section, mapping or list."""
+    """What may stand at a key, name or index of a section, mapping or list."""
     if get_origin(form) is dict:
         return _forms(get_args(form)[1])
-    if get_origin(form) is tuple:
-        return _forms(get_args(form)[0]) if isinstance(part, int) else []
-    return _forms(_fields(form).get(str(part))) + [form] * (_kind(form) == part)
+    return _forms(get_args(form)[0] if get_origin(form) is tuple else _fields(form).get(str(part)))
 
 
 def _forms(annotation: Any) -> list[Any]:
@@ -159,13 +130,14 @@ def _forms(annotation: Any) -> list[Any]:
     return [form for part in get_args(annotation) for form in _forms(part)]
 
 
-def _kind(section: type[BaseModel]) -> str | None:
+def _kind(form: Any) -> Any:
     """Value of the section's `kind`, where it is fixed to one."""
-    field = section.model_fields.get("kind")
-    allowed = get_args(field.annotation) if field is not None else ()
-    return str(allowed[0]) if len(allowed) == 1 else None
+    allowed = get_args(_fields(form).get("kind"))
+    return allowed[0] if len(allowed) == 1 else None
 
 
-def _fields(section: type[BaseModel]) -> dict[str, Any]:
-    """Keys of the file for this section, with the types of their values."""
-    return {field.alias or name: field.annotation for name, field in section.model_fields.items()}
+def _fields(form: Any) -> dict[str, Any]:
+    """Keys of the file for this section, with the types of their values; none of a mapping or list."""
+    return {
+        field.alias or name: field.annotation for name, field in getattr(form, "model_fields", {}).items()
+    }

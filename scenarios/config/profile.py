@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
 from squall.scenarios.config.duty import Duty, DutyField
 from squall.scenarios.fields import EACH_ONCE, Duration, Section
 from squall.scenarios.units import NS_PER_S, format_duration
+
+if TYPE_CHECKING:
+    from squall.scenarios.config.scenario import PhaseConfig
 
 SampleInterval = Annotated[Duration, Field(ge=NS_PER_S // 100)]
 """Between two samples: at shorter ones a sampler reads without a pause and takes the cores from what it observes."""
@@ -84,18 +87,18 @@ def needed_pause_ns(recorded_ns: int, may_use_gpu: bool) -> int:
     return max(LEAST_PAUSE_NS, 3 * NS_PER_S + recorded_ns * 3 // 2) if may_use_gpu else LEAST_PAUSE_NS
 
 
-def too_close(phases: Iterable[tuple[str, str, int]], may_use_gpu: bool) -> Iterator[str]:
-    """Which two measured phases of (name, kind, duration in ns), end to end, nsys cannot both record; and the mend."""
+def too_close(phases: Iterable[PhaseConfig], may_use_gpu: bool) -> Iterator[str]:
+    """Which two measured phases nsys cannot both record; and the mend."""
     before, needed_ns, pause_ns = "", 0, 0
-    for name, kind, duration_ns in phases:
-        if kind != "measure":
-            pause_ns += duration_ns
+    for phase in phases:
+        if phase.kind != "measure":
+            pause_ns += phase.duration_ns
             continue
         if pause_ns < needed_ns:
-            needed = format_duration(needed_ns)
+            needed, pause = format_duration(needed_ns), format_duration(pause_ns)
             yield (
-                f"phases: nsys would miss the beginning of phase {name!r} or all of it: {format_duration(pause_ns)} lie"
+                f"phases: nsys would miss the beginning of phase {phase.name!r} or all of it: {pause} lie"
                 f" between it and {before!r}, whose recording takes up to {needed} to end; put a warmup phase of"
                 f" {needed} in all between the two, or set profile.nsys=off"
             )
-        before, needed_ns, pause_ns = name, needed_pause_ns(duration_ns, may_use_gpu), 0
+        before, needed_ns, pause_ns = phase.name, needed_pause_ns(phase.duration_ns, may_use_gpu), 0

@@ -6,7 +6,8 @@ from typing import Annotated, Literal, assert_never
 
 from pydantic import Field, model_validator
 
-from squall.scenarios.fields import Count, Cv, Number, PositiveNumber, Section, Text, refuse
+from squall.scenarios.errors import refuse
+from squall.scenarios.fields import Count, Cv, Number, PositiveNumber, Section, Text
 
 LARGEST_ZIPF = 1_000_000  # each number of rows has a weight
 LARGEST_EMPIRICAL = 100_000  # values of an empirical law in the scenario file itself; a trace holds more

@@ -1,9 +1,10 @@
 """What the sections of a scenario cannot have together, as sentences that begin with a key path, and keys that change
-nothing where they stand."""
+nothing where they stand. Only the first sentence counts: what follows may rest on what it refuses."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from squall.scenarios.arrivals.replay import TraceArrivals
@@ -15,7 +16,6 @@ from squall.scenarios.config.profile import too_close
 from squall.scenarios.config.rows import TraceRows, max_rows
 from squall.scenarios.config.servers import OWN_KEYS, ServerConfig, ServerEntry
 from squall.scenarios.fields import repeated, stated_keys
-from squall.scenarios.promises import refuse_strangers
 from squall.scenarios.units import format_duration
 
 if TYPE_CHECKING:
@@ -29,10 +29,6 @@ _OF_LOCUST: Final = {
 """Keys of `clients` that mean something beside Locust's load: of its workers, and of what a TritonUser sends."""
 _BY_SERVER: Final = ("round-robin", "random", "weighted", "sticky")
 """Kinds of routing among those servers that serve the model of an arrival."""
-_NO_TRACE_ROWS: Final = (
-    "kind 'trace' is for a scenario with one model, and models are several; use another kind, such as 'empirical' with"
-    " the same file"
-)
 _BATCHER: Final = "config.dynamic_batching."
 _WRITTEN: Final = {
     "instances": "instances",
@@ -102,15 +98,15 @@ def _of_locust(scenario: Scenario) -> Iterator[str]:
     locust = scenario.load.locust
     if locust.run_time_ns is not None and scenario.phases != scenario.phases_of_run_time():
         yield "load.locust.run_time: phases say how long the run is; leave one of both out"
-    n_before = max(index + 1 for index, phase in enumerate(scenario.phases) if phase.kind != "drain")
-    left_ns = sum(phase.duration_ns for phase in scenario.phases[n_before:])
+    drains = takewhile(lambda phase: phase.kind == "drain", reversed(scenario.phases))
+    left_ns = sum(phase.duration_ns for phase in drains)
     if locust.stop_timeout_ns is not None and locust.stop_timeout_ns > left_ns:
         timeout, drain = format_duration(locust.stop_timeout_ns), format_duration(left_ns)
         yield f"load.locust.stop_timeout: {timeout} is longer than the drain of {drain}, in which users end"
     of_own = "is of squall's own client, and load.locust has Locust's; leave it out"
+    default = ClientConfig()
     for name, key in ClientConfig.file_keys().items():
-        default = ClientConfig.model_fields[name].get_default(call_default_factory=True)
-        if name not in _OF_LOCUST and getattr(scenario.clients, name) != default:
+        if name not in _OF_LOCUST and getattr(scenario.clients, name) != getattr(default, name):
             yield f"clients.{key}: {of_own}"
     for one in scenario.models:
         if one.model.share != 1.0:
@@ -129,28 +125,25 @@ def _of_models(scenario: Scenario) -> Iterator[str]:
         yield from _of_several(scenario)
         yield from _misplaced(scenario)
     for phase in scenario.phases:
-        where, is_loaded = f"phases.{phase.name}", phase.arrivals is not None
-        yield from _holding({
-            f"{where}.shares: are of a scenario with models, this one has one model": (
-                phase.shares is not None and not is_several
-            ),
-            f"{where}.shares: a drain sends nothing, remove them": phase.shares is not None and not is_loaded,
-            f"{where}.rows: {_NO_TRACE_ROWS}": is_several and isinstance(phase.rows, TraceRows),
-        })  # fmt: skip
-        if is_loaded:
+        where = f"phases.{phase.name}"
+        if phase.shares is not None and not is_several:
+            yield f"{where}.shares: are of a scenario with models, this one has one model"
+        if phase.arrivals is not None:
             scenario.shares_of(phase)  # which raises for shares that cannot be
+        elif phase.shares is not None:
+            yield f"{where}.shares: a drain sends nothing, remove them"
         of_phase = "clients.rows" if phase.rows is None else f"{where}.rows"
         for one in models:
             rows, most = one.rows_of(phase.rows), one.model.max_batch_size
             n_rows = max_rows(rows)
-            place = of_phase if one.model.rows is None else f"{one.key}.rows"
-            yield from _holding({
-                f"{place}: up to {n_rows} rows are above {one.key}.max_batch_size {most}": n_rows > most,
-                f"{of_phase}: kind 'trace' is for phases whose arrivals are a trace; give {where}.rows of its own, such"
-                " as kind 'empirical' with the same file": (
-                    isinstance(rows, TraceRows) and not isinstance(phase.arrivals, TraceArrivals | None)
-                ),
-            })  # fmt: skip
+            if n_rows > most:
+                place = of_phase if one.model.rows is None else f"{one.key}.rows"
+                yield f"{place}: up to {n_rows} rows are above {one.key}.max_batch_size {most}"
+            if isinstance(rows, TraceRows) and not isinstance(phase.arrivals, TraceArrivals | None):
+                yield (
+                    f"{of_phase}: kind 'trace' is for phases whose arrivals are a trace; give {where}.rows of its own,"
+                    " such as kind 'empirical' with the same file"
+                )
 
 
 def _of_several(scenario: Scenario) -> Iterator[str]:
@@ -166,12 +159,19 @@ def _of_several(scenario: Scenario) -> Iterator[str]:
         "clients.data: is for a scenario with one model, and models are several; give each its own in models[].data": (
             clients.data
         ),
-        f"clients.rows: {_NO_TRACE_ROWS}": isinstance(clients.rows, TraceRows),
     })  # fmt: skip
+    rows = {one.key: one.model.rows for one in models} | {
+        f"phases.{phase.name}": phase.rows for phase in scenario.phases
+    }
+    for place, law in {"clients": clients.rows, **rows}.items():
+        if isinstance(law, TraceRows):
+            yield (
+                f"{place}.rows: kind 'trace' is for a scenario with one model, and models are several; use another"
+                " kind, such as 'empirical' with the same file"
+            )
     for one, compresses in zip(models, is_compressed, strict=True):
         data, request = one.model.data, one.model.request
         yield from _holding({
-            f"{one.key}.rows: {_NO_TRACE_ROWS}": isinstance(one.model.rows, TraceRows),
             f"{one.key}.data.order: kind 'trace' is for a scenario with one model, for a trace does not say which model"
             " a request asks; use sequence, random or zipf": data and isinstance(data.order, TraceOrder),
             f"{one.key}.data: each entry is a payload of its own; leave payload_variants out": (
@@ -236,24 +236,20 @@ def _of_servers(scenario: Scenario) -> Iterator[str]:
         yield "profile.nsys_session: profile.nsys is off, add nsys: auto or required"
     for where, models, server in scenario.named_servers():
         url = server.url
-        # one that squall starts speaks no TLS, and over HTTP the port that is loaded is that of the URL
-        is_plain = clients.tls and clients.protocol == "http" and not str(url).startswith("https:")
-        yield from _holding({
-            f"profile.nsys_session: is for a server at {where}.url; squall names its own session": (
-                profile.nsys_session and url is None
-            ),
-            **{
-                f"{where}.control.unload: {name!r} is the model under load": name in models
-                for name in (server.control.unload if server.control is not None else ())
-            },
-            f"clients.tls: needs {where}.url, a server that squall starts speaks no TLS": clients.tls and url is None,
-            f"clients.tls: over protocol http it needs an https:// {where}.url, not {url!r}": is_plain,
-        })  # fmt: skip
+        if profile.nsys_session and url is None:
+            yield f"profile.nsys_session: is for a server at {where}.url; squall names its own session"
+        for name in server.control.unload if server.control is not None else ():
+            if name in models:
+                yield f"{where}.control.unload: {name!r} is the model under load"
+        if clients.tls and url is None:
+            yield f"clients.tls: needs {where}.url, a server that squall starts speaks no TLS"
+        # over HTTP the port that is loaded is that of the URL
+        if clients.tls and clients.protocol == "http" and not str(url).startswith("https:"):
+            yield f"clients.tls: over protocol http it needs an https:// {where}.url, not {url!r}"
         is_launched = server.image is None and (url is None or profile.nsys_session)
         if profile.nsys != "off" and is_launched:
             is_on_cpu = url is None and all(one.model.is_cpu_head for one in scenario.models)
-            phases = [(phase.name, phase.kind, phase.duration_ns) for phase in scenario.phases]
-            yield from too_close(phases, "cuda" in profile.trace and not is_on_cpu)
+            yield from too_close(scenario.phases, "cuda" in profile.trace and not is_on_cpu)
 
 
 def _of_list(entries: Sequence[ServerEntry]) -> Iterator[str]:
@@ -283,13 +279,13 @@ def _of_traces(scenario: Scenario) -> Iterator[str]:
         "clients.routing": clients.routing.kind == "trace",
         "clients.data.order": clients.data is not None and isinstance(clients.data.order, TraceOrder),
     }
-    yield from _holding({
-        "clients.routing: kind 'trace' and column, that of the trace, go together": (
-            by_trace["clients.routing"] != (column is not None)
-        ),
-        f"clients.deal: by session needs the trace's sessions, and clients.routing takes column {column!r} for them;"
-        " use sequence or hash": column and clients.deal == "session",
-    })  # fmt: skip
+    if by_trace["clients.routing"] != (column is not None):
+        yield "clients.routing: kind 'trace' and column, that of the trace, go together"
+    if column and clients.deal == "session":
+        yield (
+            f"clients.deal: by session needs the trace's sessions, and clients.routing takes column {column!r} for"
+            " them; use sequence or hash"
+        )
     for phase in scenario.phases:
         scale = phase.arrivals.rate_scale if isinstance(phase.arrivals, TraceArrivals) else None
         if phase.kind == "measure" and not isinstance(phase.arrivals, TraceArrivals):
@@ -304,12 +300,32 @@ def _of_traces(scenario: Scenario) -> Iterator[str]:
 
 def _of_promises(scenario: Scenario) -> Iterator[str]:
     """Promises about what the scenario does not have."""
-    servers = None if scenario.servers is None else [f"server-{n}" for n in range(len(scenario.servers))]
     measured = {phase.name: phase.duration_ns for phase in scenario.phases if phase.kind == "measure"}
-    try:
-        refuse_strangers(scenario.promises or (), measured, servers, scenario.model_names, scenario.is_closed)
-    except ValueError as error:
-        yield f"promises: {error}"
+    servers = [f"server-{number}" for number, _ in enumerate(scenario.servers or ())]  # none: the nodes say
+    for promise in scenario.promises or ():
+        scope, where = promise.scope, f"promises: {promise.key}"
+        for what, name, known in (
+            ("measured phase", scope.phase, measured),
+            ("server", scope.server, servers),
+            ("model under load", scope.model, scenario.model_names),
+        ):
+            if name is not None and known and name not in known:
+                yield f"{where}: there is no {what} {name!r}, only {', '.join(known)}"
+        scheduled = {
+            "response time": promise.metric == "response",
+            "send lag": promise.metric == "send_lag",
+            "bursts": scope.burst,
+            "load that is asked for": promise.at_hz is not None,
+            "number of requests that is known before its end, by which abortOnFail decides": promise.aborts_on_fail,
+        }
+        for lacking in _holding(scheduled) if scenario.is_closed else ():
+            yield (
+                f"promises: {promise.text}: a closed loop has no schedule and so no {lacking}; promise service times"
+            )
+        shortest_ns = min(ns for name, ns in measured.items() if scope.phase in (None, name))
+        if scope.window_ns is not None and scope.window_ns > shortest_ns:
+            window, phase = format_duration(scope.window_ns), format_duration(shortest_ns)
+            yield f"{where}: a window of {window} is longer than a phase of {phase}"
     if scenario.stop_when is not None:
         yield from _holding({
             "stop_when: decided is for promises over a schedule, and nothing is promised": scenario.promises is None,

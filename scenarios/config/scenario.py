@@ -27,13 +27,14 @@ from squall.scenarios.arrivals.scaling import Ratio
 from squall.scenarios.arrivals.users import ClosedArrivals
 from squall.scenarios.arrivals.varying import EnvelopeArrivals
 from squall.scenarios.config.client import ClientConfig
-from squall.scenarios.config.locust import LoadConfig, implied_phases, with_locust_arrivals
+from squall.scenarios.config.locust import LoadConfig, with_users
 from squall.scenarios.config.models import ModelConfig, ModelEntry, ModelScenario, Share
 from squall.scenarios.config.profile import ProfileConfig
 from squall.scenarios.config.records import RecordsConfig
 from squall.scenarios.config.rows import RowsConfig
 from squall.scenarios.config.rules import keys_without_effect, misfits, server_keys_without_effect
 from squall.scenarios.config.servers import ServerConfig, ServerEntry, ServersCount, ServersField, shared_of
+from squall.scenarios.errors import refuse
 from squall.scenarios.fields import (
     Number,
     PositiveDuration,
@@ -41,7 +42,6 @@ from squall.scenarios.fields import (
     Slug,
     Text,
     Whole,
-    refuse,
     repeated,
     stated_keys,
 )
@@ -52,7 +52,7 @@ from squall.scenarios.sizes import (
     LARGEST_MODEL_COUNT,
     LARGEST_PHASE_COUNT,
 )
-from squall.scenarios.units import digits_text, format_duration
+from squall.scenarios.units import NS_PER_S, digits_text, format_duration
 
 
 def _none_of_one(speed: Fraction) -> Fraction | None:
@@ -126,6 +126,9 @@ STRUCK: dict[str, dict[str, Any]] = {"clients": {"lease": "5s"}, "records": {"ke
 OF_A_RUN = "of a run"
 """In the context of a validation: the mapping is that of a run that was, by any version, and is not judged anew."""
 
+DRAIN_NS = 30 * NS_PER_S
+"""What Locust's users have to end the task that they are in where no phases are stated, unless more is."""
+
 PromisesField = Annotated[
     tuple[Promise, ...] | None, BeforeValidator(parse_promises), PlainSerializer(format_promises)
 ]
@@ -165,15 +168,17 @@ class Scenario(Section):
         """Arrivals that `load.locust` implies, and in entries of `servers` what `server` says of all of them."""
         if not isinstance(values, Mapping):
             return values
-        values, server = dict(with_locust_arrivals(values)), values.get("server")
-        if values.get("phases") is None:
+        values = dict(values)
+        load, server, phases = values.get("load"), values.get("server"), values.get("phases")
+        if phases is None:
             values.pop("phases", None)
+        elif isinstance(load, Mapping) and "locust" in load and isinstance(phases, list | tuple):
+            values["phases"] = [with_users(phase) for phase in phases]
         if isinstance(values.get("servers"), list | tuple) and isinstance(server, Mapping):
-            entries = [
+            values["servers"] = [
                 {**shared_of(server), **entry} if isinstance(entry, Mapping) else entry
                 for entry in values["servers"]
             ]
-            return {**values, "servers": entries}
         return values
 
     @model_validator(mode="after")
@@ -226,11 +231,15 @@ class Scenario(Section):
         for one in self.models:
             stated = range(n_servers) if one.model.servers is None else one.model.servers
             numbers = [names.index(server) if server in names else server for server in stated]
-            strange = next((number for number in numbers if number not in range(n_servers)), None)
-            twice = repeated(numbers)
+            twice, where = repeated(numbers), f"{one.key}.servers"
             refuse({
-                f"{one.key}.servers: there is no server {strange!r}, there are {', '.join(names)}": strange is not None,
-                f"{one.key}.servers: names server-{twice} twice": twice is not None,
+                **{
+                    f"{where}: there is no server {server!r}, there are {', '.join(names)}": (
+                        server not in range(n_servers)
+                    )
+                    for server in numbers
+                },
+                f"{where}: names server-{twice} twice": twice is not None,
             })  # fmt: skip
             served.append(tuple(sorted(map(int, numbers))))
         return tuple(served)
@@ -246,13 +255,15 @@ class Scenario(Section):
     def shares_of(self, phase: PhaseConfig) -> tuple[float, ...]:
         """Of each model in the requests of a phase, to those of the others. Raises ValueError for a share of a model
         that there is not, and where nothing is left."""
-        own, where = phase.shares, f"phases.{phase.name}.shares"
-        strange = next((name for name in own or () if name not in self.model_names), None)
+        own, where, names = phase.shares, f"phases.{phase.name}.shares", self.model_names
         shares = tuple(
             one.model.share if own is None else own.get(one.model.name, 0.0) for one in self.models
         )
         refuse({
-            f"{where}.{strange}: there is no such model, there are {', '.join(self.model_names)}": strange is not None,
+            **{
+                f"{where}.{name}: there is no such model, there are {', '.join(names)}": name not in names
+                for name in own or ()
+            },
             f"{'models' if own is None else where}: the shares are all 0, one must be above": not any(shares),
         })  # fmt: skip
         return shares
@@ -267,8 +278,7 @@ class Scenario(Section):
 
     def entries_for(self, n_servers: int) -> tuple[ServerEntry, ...]:
         """So many servers as `server` says."""
-        settings = self.server.model_dump(mode="json", by_alias=True, exclude_none=True)
-        return (ServerEntry.model_validate(settings),) * n_servers
+        return (ServerEntry.model_construct(**dict(self.server)),) * n_servers
 
     @property
     def has_named_servers(self) -> bool:
@@ -295,9 +305,20 @@ class Scenario(Section):
         return any(isinstance(phase.arrivals, UserArrivals) for phase in self.phases)
 
     def phases_of_run_time(self) -> tuple[PhaseConfig, ...]:
-        """As `load.locust` implies them."""
+        """As `load.locust.run_time` implies them: warmup until all users are there, `run_time`, and what they have to
+        end their tasks."""
         assert self.load is not None
-        return tuple(map(PhaseConfig.model_validate, implied_phases(self.load.locust)))
+        locust = self.load.locust
+        lengths = {
+            "warmup": NS_PER_S + math.ceil(locust.users / locust.spawn_rate * NS_PER_S),
+            "measure": locust.run_time_ns or 0,
+            "drain": max(DRAIN_NS, locust.stop_timeout_ns or 0),
+        }
+        phases = [
+            {"name": kind, "kind": kind, "duration": format_duration(length_ns)}
+            for kind, length_ns in lengths.items()
+        ]
+        return tuple(map(PhaseConfig.model_validate, map(with_users, phases)))
 
     def to_mapping(self) -> dict[str, Any]:
         """The scenario with every default that means something, in plain types with units, as a file states it: it

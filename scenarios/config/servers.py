@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 
+from squall.scenarios.errors import refuse
 from squall.scenarios.fields import (
     EACH_ONCE,
     Count,
@@ -17,7 +18,6 @@ from squall.scenarios.fields import (
     Text,
     Whole,
     each_once,
-    refuse,
 )
 from squall.scenarios.sizes import LARGEST_SERVER_COUNT
 from squall.scenarios.units import NS_PER_S

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import math
 from collections.abc import Iterator, Sequence
 from itertools import compress
@@ -17,7 +16,7 @@ from typing import Any
 
 from squall.scenarios.data.source import Cell, Entry, Raw, Source, Wanted, fault
 from squall.scenarios.data.values import array_of
-from squall.scenarios.traces.documents import has_key, items_in
+from squall.scenarios.traces.documents import entries_in, has_key
 
 DATA, VALIDATION = "data", "validation_data"
 """Keys of such a file: what requests carry, and what the replies to them must be."""
@@ -73,25 +72,11 @@ def _shape(value: Any) -> tuple[int, ...] | None:
 
 
 def _entries_in(path: Path, key: str) -> Iterator[dict[str, Any]]:
-    """The objects of the list of that key, those of its lists too. Raises RowFault for what is no such file."""
-    number = 0
     with path.open("rb") as file:
-        try:
-            for item in items_in(file, key):
-                for entry in item if isinstance(item, list) else [item]:
-                    if not isinstance(entry, dict):
-                        what = json.dumps(entry)[:40]
-                        raise ValueError(f"an entry is an object of inputs by name, not {what}")
-                    yield entry
-                    number += 1
-        except ValueError as error:
-            raise fault(number, str(error)) from error
+        yield from entries_in(file, key)
 
 
 def has_validation(path: Path) -> bool:
     """Whether the file says what replies must be. Raises RowFault for what is no JSON object, OSError."""
     with path.open("rb") as file:
-        try:
-            return has_key(file, VALIDATION)
-        except ValueError as error:
-            raise fault(0, str(error)) from error
+        return has_key(file, VALIDATION)

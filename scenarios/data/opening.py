@@ -58,12 +58,12 @@ State = tuple[tuple[str, int, int], ...]
 class Data:
     """The entries that a scenario names: the first `limit` of a file or folder. `state`: whether it has changed."""
 
-    def __init__(self, config: DataConfig, source: Source, format: DataFormat) -> None:
+    def __init__(self, config: DataConfig, source: Source, format: DataFormat, state: State) -> None:
         self.path = Path(config.path)
         self.format: DataFormat = format
         self.names, self.shapes = source.names, source.shapes
         self.n_entries = min(source.n_entries, config.limit or source.n_entries)
-        self.state = _state(self.path)
+        self.state = state
         self._source = source
 
     def read(self, numbers: NDArray[np.int64], names: tuple[str, ...]) -> Iterator[tuple[int, Entry]]:
@@ -93,18 +93,17 @@ class Data:
 
 
 def open_data(config: DataConfig) -> Data:
-    """The data, with its entries counted. Raises ScenarioError where it is not there, or no file of its format."""
+    """The data, with its entries counted: anew only where the file has changed.
+
+    Raises ScenarioError where it is not there, or no file of its format.
+    """
     path = Path(config.path)
     with faults_of(path, KIND):
-        form = config.format or recognised(path)
-        if path.is_dir() != FORMATS[form].is_folder:
-            raise RowFault(None, f"is {'a folder' if path.is_dir() else 'no folder'}, and format is {form}")
-        if path.is_file() and not path.stat().st_size:
-            raise RowFault(None, "is empty")
-        source = FORMATS[form].source(path)
+        form, state = config.format or recognised(path), _state(path)
+        source = _source(path, form, state)
     if not source.n_entries:
         raise ScenarioError(f"{path}: holds no entry")
-    data = Data(config, source, form)
+    data = Data(config, source, form, state)
     if data.n_entries > LARGEST_ENTRY_COUNT:
         raise ScenarioError(
             f"{path}: has {data.n_entries:,} entries, at most {LARGEST_ENTRY_COUNT:,} can be told apart; state limit"
@@ -112,13 +111,24 @@ def open_data(config: DataConfig) -> Data:
     return data
 
 
+@lru_cache(maxsize=64)
+def _source(path: Path, form: DataFormat, state: State) -> Source:
+    """The entries of a file or folder, counted once while its `state` lasts."""
+    if path.is_dir() != FORMATS[form].is_folder:
+        raise RowFault(None, f"is {'a folder' if path.is_dir() else 'no folder'}, and format is {form}")
+    if path.is_file() and not state[0][1]:
+        raise RowFault(None, "is empty")
+    return FORMATS[form].source(path)
+
+
 def open_validation(path: Path) -> Data:
     """What perf_analyzer's JSON says that replies must be, an entry for each of its data. Raises ScenarioError."""
     with faults_of(path, KIND):
-        source, n_data = JsonSource(path, VALIDATION), JsonSource(path).n_entries
+        state = _state(path)
+        source, n_data = JsonSource(path, VALIDATION), _source(path, "json", state).n_entries
     if source.n_entries != n_data:
         raise ScenarioError(f"{path}: has {source.n_entries} entries of {VALIDATION} for {n_data} of data")
-    return Data(DataConfig(path=str(path)), source, "json")
+    return Data(DataConfig(path=str(path)), source, "json", state)
 
 
 def is_validated(config: DataConfig) -> bool:
@@ -126,20 +136,6 @@ def is_validated(config: DataConfig) -> bool:
     path = Path(config.path)
     with faults_of(path, KIND):
         return (config.format or recognised(path)) == "json" and has_validation(path)
-
-
-def count_entries(config: DataConfig) -> int:
-    """How many entries there are to draw from. Raises as `open_data`."""
-    with faults_of(Path(config.path), KIND):
-        state = _state(Path(config.path))
-    n_entries = _counted(config.path, config.format, state)
-    return min(n_entries, config.limit or n_entries)
-
-
-@lru_cache(maxsize=64)
-def _counted(path: str, form: DataFormat | None, state: State) -> int:
-    del state  # else one that has changed would be counted as it was
-    return open_data(DataConfig(path=path, format=form)).n_entries
 
 
 def recognised(path: Path) -> DataFormat:

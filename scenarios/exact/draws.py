@@ -7,8 +7,8 @@ and powers of the C library, which differ in the last digit from one CPU (and on
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from itertools import repeat
+from collections.abc import Callable, Iterator
+from itertools import chain, repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,36 +32,22 @@ _HALF_LOG_TURN = 0.9189385332046728  # ln(2π)/2
 
 def standard_exponential(rng: np.random.Generator, count: int) -> Floats:
     """Exp(1), (count,), by inversion: -ln(1 - U), from 0 to 36.7."""
-    draws = rng.random(count)
-    np.subtract(1.0, draws, out=draws)
-    arrays.log(draws, out=draws)
-    np.subtract(0.0, draws, out=draws)
-    return draws
+    return 0.0 - arrays.log(1.0 - rng.random(count))
 
 
 def standard_normal(rng: np.random.Generator, count: int) -> Floats:
     """N(0, 1), (count,), within 8.6: √(2E)·cos(2πU), then √(2E)·sin(2πU) (Box, Muller, Ann. Math. Stat. 29, 1958)."""
     n_pairs = (count + 1) // 2
-    draws = np.empty(2 * n_pairs)
-    first, second = draws[:n_pairs], draws[n_pairs:]
-    radii = standard_exponential(rng, n_pairs)
-    turns = rng.random(n_pairs)
+    radii, turns = np.sqrt(2.0 * standard_exponential(rng, n_pairs)), rng.random(n_pairs)
+    draws = np.empty((2, n_pairs))
     for rows in arrays.blocks(n_pairs):
-        radius = radii[rows]
-        radius *= 2.0
-        np.sqrt(radius, out=radius)
-        cosine, sine = arrays.cos_sin(turns[rows])
-        np.multiply(radius, cosine, out=first[rows])
-        np.multiply(radius, sine, out=second[rows])
-    return draws[:count]
+        draws[:, rows] = radii[rows] * np.stack(arrays.cos_sin(turns[rows]))
+    return draws.ravel()[:count]
 
 
 def lognormal(rng: np.random.Generator, mu: float, sigma: float, count: int) -> Floats:
     """exp(mu + sigma·Z), (count,)."""
-    draws = standard_normal(rng, count)
-    draws *= sigma
-    draws += mu
-    return arrays.exp(draws, out=draws)
+    return arrays.exp(sigma * standard_normal(rng, count) + mu)
 
 
 def standard_gamma(rng: np.random.Generator, shape: float, count: int) -> Floats:
@@ -70,35 +56,30 @@ def standard_gamma(rng: np.random.Generator, shape: float, count: int) -> Floats
     Marsaglia, Tsang, ACM TOMS 26, 2000: d·V with d = shape - 1/3, V = (1 + Z/√(9d))³, taken if
     ln U < Z²/2 + d(1 - V + ln V). A shape below 1 is that of shape + 1 times U^(1/shape).
     """
-    draws = np.empty(count)
     larger = shape if shape >= 1 else shape + 1
-    for start in range(0, count, _MOST_AT_ONCE):
-        part = draws[start : start + _MOST_AT_ONCE]
-        n_found = 0
-        while n_found < part.size:
-            proposals, taken = _gamma_proposals(rng, larger, part.size - n_found)
-            found = proposals[taken]
-            part[n_found : n_found + found.size] = found
-            n_found += found.size
-        if shape < 1:
-            powers = standard_exponential(rng, part.size)
-            powers /= -shape
-            part *= arrays.exp(powers, out=powers)
-    return draws
+    draws = np.empty(0)
+    while draws.size < count:
+        proposals, taken = _gamma_proposals(rng, larger, count - draws.size)
+        draws = np.append(draws, proposals[taken])
+    return draws * arrays.exp(standard_exponential(rng, count) / -shape) if shape < 1 else draws
 
 
 def gamma_each(rng: np.random.Generator, shapes: Floats) -> Floats:
     """Gamma of scale 1, one of each shape > 0, (n,); as `standard_gamma`."""
-    draws = np.empty(shapes.size)
     is_small = shapes < 1
-    larger = np.where(is_small, shapes + 1, shapes)
-    todo = np.arange(shapes.size)
+    larger, small = np.where(is_small, shapes + 1, shapes), shapes[is_small]
+    draws = _by_rejection(shapes.size, lambda todo: _gamma_proposals(rng, larger[todo], todo.size))
+    draws[is_small] *= arrays.exp(standard_exponential(rng, small.size) / -small)
+    return draws
+
+
+def _by_rejection(count: int, propose: Callable[[Whole], tuple[Floats, NDArray[np.bool_]]]) -> Floats:
+    """Draws, (count,): `propose` returns a proposal for each place that is asked for, and which of them are taken."""
+    draws, todo = np.empty(count), np.arange(count)
     while todo.size:
-        proposals, taken = _gamma_proposals(rng, larger[todo], todo.size)
+        proposals, taken = propose(todo)
         draws[todo[taken]] = proposals[taken]
         todo = todo[~taken]
-    small = shapes[is_small]
-    draws[is_small] *= arrays.exp(-standard_exponential(rng, small.size) / small)
     return draws
 
 
@@ -133,18 +114,20 @@ def poisson(rng: np.random.Generator, mean: float, count: int) -> Whole:
         if mean < _FEW:
             part[:] = _summed(np.array([mean]), rng.random(part.size))
         else:
-            part[:] = _transformed_rejection(np.full(part.size, mean), repeat(rng))
+            part[:] = _transformed_rejection(np.full(part.size, mean), repeat(lambda n: rng.random((n, 2))))
     return draws
 
 
 def poisson_each(rng: np.random.Generator, means: Floats) -> Whole:
     """Poisson numbers, one of each mean (0 or more), (n,); each try of a rejection has a generator of its own."""
-    draws = np.zeros(means.size, np.int64)
+    draws = np.empty(means.size, np.int64)
     is_few = means < _FEW
-    uniform = rng.random(2 * means.size).reshape(-1, 2)
+    uniform = rng.random((means.size, 2))
     draws[is_few] = _summed(means[is_few], uniform[is_few, 0])
-    tries = (rng.spawn(1)[0] for _ in repeat(None))
-    draws[~is_few] = _transformed_rejection(means[~is_few], tries, uniform[~is_few])
+    tries: Iterator[Callable[[int], Floats]] = chain(
+        [lambda _: uniform[~is_few]], repeat(lambda n: rng.spawn(1)[0].random((n, 2)))
+    )
+    draws[~is_few] = _transformed_rejection(means[~is_few], tries)
     return draws
 
 
@@ -163,27 +146,18 @@ def _summed(means: Floats, uniform: Floats) -> Whole:
     return draws
 
 
-def _transformed_rejection(
-    means: Floats, tries: Iterable[np.random.Generator], uniform: Floats | None = None
-) -> Whole:
+def _transformed_rejection(means: Floats, tries: Iterator[Callable[[int], Floats]]) -> Whole:
     """Poisson numbers of means of 10 and more, (n,): PTRS of Hörmann, Insurance: Math. and Econ. 12, 1993.
 
-    `uniform`, (n, 2), is the first try; the others are drawn.
+    `tries`: what draws the uniform numbers of each try, (m, 2) for m that are left.
     """
-    draws = np.zeros(means.size, np.int64)
-    todo = np.arange(means.size)
-    generators = iter(tries)
-    while todo.size:
-        if uniform is None:
-            uniform = next(generators).random(2 * todo.size).reshape(-1, 2)
-        found, is_taken = _tried(means[todo], uniform[:, 0] - 0.5, uniform[:, 1])
-        draws[todo[is_taken]] = found[is_taken]
-        todo, uniform = todo[~is_taken], None
-    return draws
+    drawn = _by_rejection(means.size, lambda todo: _tried(means[todo], next(tries)(todo.size)))
+    return drawn.astype(np.int64)
 
 
-def _tried(mean: Floats, u: Floats, v: Floats) -> tuple[Whole, NDArray[np.bool_]]:
+def _tried(mean: Floats, uniform: Floats) -> tuple[Floats, NDArray[np.bool_]]:
     """A proposal for each mean, and whether it is taken; constants of the paper."""
+    u, v = uniform[:, 0] - 0.5, uniform[:, 1]
     b = 0.931 + 2.53 * np.sqrt(mean)
     a = -0.059 + 0.02483 * b
     per_alpha = 1.1239 + 1.1328 / (b - 3.4)
@@ -196,7 +170,7 @@ def _tried(mean: Floats, u: Floats, v: Floats) -> tuple[Whole, NDArray[np.bool_]
     hat = np.maximum(v[rest], 2.0**-54) * per_alpha[rest] / (a[rest] / (edge_rest * edge_rest) + b[rest])
     mass = k_rest * arrays.log(mean[rest]) - mean[rest] - _log_factorial(k_rest)
     taken[rest] = arrays.log(hat) <= mass
-    return np.where(taken, k, 0.0).astype(np.int64), taken
+    return k, taken
 
 
 def _log_factorial(k: Floats) -> Floats:

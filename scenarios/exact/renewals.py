@@ -45,36 +45,37 @@ def renewal_points(
         np.array([first]),
         np.array([length]),
         lambda _, missing: gap_counts(c2, missing),
-        lambda _, counts: [cumulated(rng, gaps, int(counts[0]))],
+        lambda _, counts: in_chunks(rng, gaps, int(counts[0])),
     )
     return points
 
 
 def gap_counts(c2: float | Floats, missing: Floats) -> NDArray[np.int64]:
     """How many gaps of variance `c2` are drawn for lengths that are `missing`, (n,): nearly always enough."""
-    counts: NDArray[np.int64] = (missing + 4 * np.sqrt(np.minimum(c2, MOST_SPREAD_C2) * missing)).astype(
-        np.int64
-    )
-    return counts + 16
+    counts = missing + 4 * np.sqrt(np.minimum(c2, MOST_SPREAD_C2) * missing)
+    return np.asarray(counts, np.int64) + 16
 
 
 def series_until(
     firsts: Floats,
     ends: Floats,
     counts: Callable[[NDArray[np.int64], Floats], NDArray[np.int64]],
-    sums: Callable[[NDArray[np.int64], NDArray[np.int64]], list[Floats]],
+    steps: Callable[[NDArray[np.int64], NDArray[np.int64]], Floats],
 ) -> list[Floats]:
     """Many rising series, each from its first value up to its end, drawn together.
 
-    `counts` says how many steps are to be drawn of which series for what they miss; `sums` cumulates so many steps of
-    each, or twice as many.
+    `counts` says how many steps are to be drawn of which series for what they miss; `steps` draws so many of each, or
+    as many pairs, those of one series after those of another.
     """
     series, reached = [[first] for first in np.split(firsts, firsts.size)], firsts.copy()
     todo = np.flatnonzero(reached < ends)
     while todo.size:
         n_steps = counts(todo, ends[todo] - reached[todo])
-        for part in _neighbours(n_steps, CHUNK):
-            for which, block in zip(todo[part].tolist(), sums(todo[part], n_steps[part]), strict=True):
+        for part in _neighbours(n_steps):
+            drawn, ends_at = steps(todo[part], n_steps[part]), np.cumsum(n_steps[part])
+            blocks = np.split(drawn, ends_at[:-1] * (drawn.size // ends_at[-1]))
+            for which, block in zip(todo[part].tolist(), blocks, strict=True):
+                np.cumsum(block, out=block)
                 block += reached[which]
                 series[which].append(block)
                 reached[which] = block[-1]
@@ -83,31 +84,29 @@ def series_until(
     return [values[: np.searchsorted(values, end)] for values, end in zip(whole, ends.tolist(), strict=True)]
 
 
-def _neighbours(counts: NDArray[np.int64], most: int) -> list[slice]:
-    """Neighbours whose counts sum to `most` at most, or one alone that is above it."""
+def _neighbours(counts: NDArray[np.int64]) -> list[slice]:
+    """Neighbours whose counts sum to `CHUNK` at most, or one alone that is above it."""
     found, start, total = [], 0, 0
     for place, count in enumerate(counts.tolist()):
-        if total and total + count > most:
+        if total and total + count > CHUNK:
             found.append(slice(start, place))
             start, total = place, 0
         total += count
     return [*found, slice(start, counts.size)]
 
 
-def cumulated(rng: Generator, gaps: Callable[[Generator, int], Floats], count: int) -> Floats:
-    """Sums of the first 1 to `count` gaps, (count,), with the memory of one array."""
-    block = np.empty(count)
+def in_chunks(rng: Generator, gaps: Callable[[Generator, int], Floats], count: int) -> Floats:
+    """`count` gaps, drawn `CHUNK` at a time, with the memory of one array."""
+    drawn = np.empty(count)
     for start in range(0, count, CHUNK):
-        part = block[start : start + CHUNK]
+        part = drawn[start : start + CHUNK]
         part[:] = gaps(rng, part.size)
-    return np.cumsum(block, out=block)
+    return drawn
 
 
 def gamma_gaps(rng: Generator, c2: float, count: int) -> Floats:
     """Gamma gaps of mean 1 and variance `c2`, (count,): shape 1/c2, scale c2."""
-    gaps = draws.standard_gamma(rng, 1 / c2, count)
-    gaps *= c2
-    return gaps
+    return draws.standard_gamma(rng, 1 / c2, count) * c2
 
 
 def first_gamma_gap(rng: Generator, c2: float) -> float:
@@ -146,11 +145,7 @@ def refuse_weibull_shape(shape: float) -> None:
 
 
 def _weibull_root(powers: Floats, shape: float) -> Floats:
-    """s·powers^(1/k), in place."""
+    """s·powers^(1/k)."""
     # half the step of an exponential draw; its logarithm is finite
-    np.maximum(powers, 2.0**-54, out=powers)
-    arrays.log(powers, out=powers)
-    powers /= shape
-    arrays.exp(powers, out=powers)
-    powers /= scalars.gamma(1 + 1 / shape)
-    return powers
+    logs = arrays.log(np.maximum(powers, 2.0**-54))
+    return arrays.exp(logs / shape) / scalars.gamma(1 + 1 / shape)

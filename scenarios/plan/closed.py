@@ -73,17 +73,12 @@ class ClosedPlan:
     models: tuple[VariantRange, ...]  # which variants are whose
     seed: int
     target: NDArray[np.uint8] | None = (
-        None  # index of each user's server, (users,), or of its server for each model where some do not serve all,
+        None  # index of each user's server, (users, 1), or of its server for each model where some do not serve all,
         # (users, models); None: there is one, or the worker chooses
     )
     orders: tuple[DrawnOrder | None, ...] = (
         None,
     )  # for each model, of the entries of data, where variants are these; None: equally often
-
-    def __post_init__(self) -> None:
-        shapes = (self.users.shape, (*self.users.shape, len(self.models)))
-        if self.target is not None and (self.target.dtype != np.uint8 or self.target.shape not in shapes):
-            raise ValueError(f"target must be uint8 of shape {self.users.shape}, an index for each user")
 
     def __len__(self) -> int:
         return int(self.users.size)
@@ -94,12 +89,11 @@ class ClosedPlan:
 
         The steps are there because a law may be drawn differently by another release.
         """
-        phases: list[tuple[ClosedPhase | None, list[Step]]] = []
-        for index, phase in enumerate(self.phases):
-            first = [user for user in self.users[:1].tolist() if self.first_at_ns(user, index) is not None]
-            phases.append(
-                (phase, [step for user in first for step in islice(self.steps(user, index), _CHUNK_STEPS)])
-            )
+        first = self.users[:1].tolist()
+        phases = [
+            (phase, [step for user in first for step in islice(self.steps(user, index), _CHUNK_STEPS)])
+            for index, phase in enumerate(self.phases)
+        ]
         spans = [astuple(span) for span in self.spans]
         stated: tuple[Any, ...] = (self.n_users, spans, phases, self.models[-1].stop, self.seed)
         if len(self.models) > 1:
@@ -126,14 +120,11 @@ class ClosedPlan:
     def targets(self) -> NDArray[np.uint8]:
         """The server of each user for each model, (users, models); 0 where there is one."""
         target = np.zeros((1, 1), np.uint8) if self.target is None else self.target
-        by_model = target if target.ndim == 2 else target[:, np.newaxis]
-        return np.broadcast_to(by_model, (len(self), len(self.models)))
+        return np.broadcast_to(target, (len(self), len(self.models)))
 
     def steps(self, user: int, phase: int) -> Iterator[Step]:
-        """What `user` does in the phase, without end; before the first request nobody thinks.
-
-        Raises ValueError for a phase that has no such user.
-        """
+        """What `user` does in the phase, without end, and nothing where that has no such user; before the first request
+        a user does not think."""
         return (
             step
             for chunk in self.step_chunks(user, phase)
@@ -141,22 +132,21 @@ class ClosedPlan:
         )
 
     def step_chunks(self, user: int, phase: int) -> Iterator[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]:
-        """`steps` as arrays: think times in ns, rows, variants; 64 at a time. Raises ValueError as it does."""
+        """`steps` as arrays: think times in ns, rows, variants; 64 at a time."""
         closed = self.phases[phase]
-        if closed is None or not 0 <= user < closed.n_users:
-            raise ValueError(f"phase {self.spans[phase].name!r} has no user {user}")
+        if closed is None or user >= closed.n_users:
+            return iter(())
         from squall.scenarios.plan.mix import request_draws
 
         turn = user, closed.n_users
-        draws = request_draws(self.seed, (phase, user), closed.loads, self.models, self.orders, turn)
-        think = stream(self.seed, "think", phase, user)
+        draw = request_draws(self.seed, (phase, user), closed.loads, self.models, self.orders, turn)
+        rng = stream(self.seed, "think", phase, user)
 
         def chunk(number: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-            think_ns = closed.think.draw(think, _CHUNK_STEPS)
+            think_ns = closed.think.draw(rng, _CHUNK_STEPS)
             if not number:
                 think_ns[0] = 0
-            rows, variants = (draw(_CHUNK_STEPS) for draw in draws)
-            return think_ns, rows, variants
+            return think_ns, *draw(_CHUNK_STEPS)
 
         return map(chunk, count())
 
@@ -179,8 +169,6 @@ class ClosedPlan:
 
 def deal_closed(plan: ClosedPlan, n_workers: int) -> tuple[ClosedPlan, ...]:
     """One plan per worker, user u going to worker u mod `n_workers`."""
-    if n_workers < 1:
-        raise ValueError(f"a plan is dealt to 1 or more workers, not {n_workers}")
     shares = (plan.users % n_workers == worker for worker in range(n_workers))
     return tuple(
         replace(plan, users=plan.users[share], target=None if plan.target is None else plan.target[share])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import accumulate
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike, NDArray
 
 from squall.scenarios.arrivals.kinds import UserArrivals
 from squall.scenarios.arrivals.replay import FileState, TraceArrivals, changed
@@ -21,20 +22,20 @@ from squall.scenarios.config.rows import TraceRows
 from squall.scenarios.config.scenario import PhaseConfig, Scenario
 from squall.scenarios.data.drawing import entry_dtype
 from squall.scenarios.data.named import named_entries
-from squall.scenarios.data.opening import count_entries, faults_at
+from squall.scenarios.data.opening import faults_at, open_data
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.model_shares import VariantRange, ranges_of
 from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan, ModelLoad
 from squall.scenarios.plan.deal import PlanRule, affinity_of
-from squall.scenarios.plan.growing import PIECE_ROWS, Column
+from squall.scenarios.plan.growing import PIECE_ROWS, grown
 from squall.scenarios.plan.mix import request_draws, settled, trace_rows
 from squall.scenarios.plan.plan import COLUMNS, PhaseSpan, Plan, stream
 from squall.scenarios.sizes import LARGEST_ARRIVAL_COUNT
 from squall.scenarios.traces.part import TracePart
 
 
-def plan_scenario(scenario: Scenario, seed: int | None = None) -> Plan:
-    """The plan of the whole run, the same for the same scenario and seed; `seed` None means the scenario's.
+def plan_scenario(scenario: Scenario) -> Plan:
+    """The plan of the whole run, the same for the same scenario and seed.
 
     Phases are laid end to end. Each phase has its own streams for arrivals, models, rows and variants, so that a change
     to one moves no other. A phase with a `speed` is drawn as without one, and its instants are divided by it in
@@ -44,44 +45,52 @@ def plan_scenario(scenario: Scenario, seed: int | None = None) -> Plan:
     Raises ScenarioError for a trace file that cannot be used, parameters that do not suit the phase, sessions that are
     not there and a full disk, ValueError for a closed-loop scenario, which has no schedule: `plan_closed` plans it.
     """
-    seed = scenario.seed if seed is None else seed
-    clients, spans, ranges = scenario.clients, lay_out(scenario.phases), variant_ranges(scenario)
-    n_payloads = ranges[-1].stop
+    seed, clients, ranges = scenario.seed, scenario.clients, variant_ranges(scenario)
+    spans = lay_out(scenario.phases)
     n_lanes = clients.sequences.concurrent if clients.sequences is not None else None
-    named = named_entries(clients.data, n_payloads) if clients.data is not None else None
-    columns = {name: Column(dtype) for name, dtype in COLUMNS.items()}
-    columns["variant"] = Column(entry_dtype(n_payloads))
-    if n_lanes or clients.deal == "session" or clients.routing.kind in ("sticky", "trace"):
-        columns["affinity"] = Column("<u4")
-    orders = tuple(map(_drawn_order, scenario.models))
-    states: dict[str, FileState] = {}
-    for index, (phase, span) in enumerate(zip(scenario.phases, spans, strict=True)):
-        if phase.arrivals is None:
-            continue
-        loads = model_loads(scenario, phase)
-        law = loads[0].rows  # of a trace, where there is one model
-        names = named if isinstance(phase.arrivals, TraceArrivals) else None
-        sizes = ({law.size} if isinstance(law, TraceRows) else set()) | ({names.column} if names else set())
-        part = _arrivals(scenario, phase, stream(seed, "arrivals", index), sorted(sizes), states)
-        if "affinity" in columns and not n_lanes and part.session is None and phase.kind == "measure":
-            raise _no_sessions(scenario, phase)
-        part.stamp_ns[:] += span.start_ns
-        draw_rows, draw_variants = request_draws(seed, (index,), loads, ranges, orders)
-        for piece in part.pieces(PIECE_ROWS):  # of a fixed size: it is part of what a seed means
-            n, first = len(piece), len(columns["seq"])
-            seq = np.arange(first, first + n)
-            columns["seq"].append(seq)
-            columns["offset_ns"].append(piece.stamp_ns)
-            columns["phase"].append(np.full(n, index))
-            columns["rows"].append(
-                trace_rows(law, piece.sizes[law.size]) if isinstance(law, TraceRows) else draw_rows(n)
-            )
-            columns["variant"].append(names.entries(piece.sizes[names.column]) if names else draw_variants(n))
-            if "affinity" in columns:
-                columns["affinity"].append(seq % n_lanes if n_lanes else affinity_of(piece.session, seq))
+    is_by_session = not n_lanes and (clients.deal == "session" or clients.routing.kind in ("sticky", "trace"))
+    types: dict[str, DTypeLike] = {**COLUMNS, "variant": entry_dtype(ranges[-1].stop)}
+    if n_lanes or is_by_session:
+        types["affinity"] = "<u4"
+
+    def parts() -> Iterator[dict[str, NDArray[Any]]]:
+        named = named_entries(clients.data, ranges[-1].stop) if clients.data is not None else None
+        orders = tuple(map(_drawn_order, scenario.models))
+        states: dict[str, FileState] = {}
+        n_before = 0
+        for index, (phase, span) in enumerate(zip(scenario.phases, spans, strict=True)):
+            if phase.arrivals is None:
+                continue
+            loads = model_loads(scenario, phase)
+            law = loads[0].rows  # of a trace, where there is one model
+            sizes = [law.size] if isinstance(law, TraceRows) else []
+            names = named if isinstance(phase.arrivals, TraceArrivals) else None
+            if names:
+                sizes.append(names.column)
+            arrivals = _arrivals(scenario, phase, stream(seed, "arrivals", index), sizes, states)
+            if is_by_session and arrivals.session is None and phase.kind == "measure":
+                raise _no_sessions(scenario, phase)
+            draw = request_draws(seed, (index,), loads, ranges, orders)
+            for piece in arrivals.pieces(PIECE_ROWS):  # of a fixed size: it is part of what a seed means
+                seq = np.arange(n_before, n_before + len(piece))
+                n_before += len(piece)
+                lanes = seq % n_lanes if n_lanes else seq
+                rows, variants = draw(len(piece))
+                if isinstance(law, TraceRows):
+                    rows = trace_rows(law, piece.sizes[law.size])
+                if names:
+                    variants = names.entries(piece.sizes[names.column])
+                yield {
+                    "seq": seq,
+                    "offset_ns": piece.stamp_ns + span.start_ns,
+                    "phase": np.full(len(piece), index),
+                    "rows": rows,
+                    "variant": variants,
+                    "affinity": affinity_of(piece.session, seq) if is_by_session else lanes,
+                }
+
     deal: PlanRule = "lane" if n_lanes else clients.deal
-    joined: dict[str, Any] = {name: column.join() for name, column in columns.items()}
-    return Plan(spans=spans, deal=deal, models=ranges, **joined)
+    return Plan(spans=spans, deal=deal, models=ranges, **grown(types, parts()))
 
 
 def _arrivals(
@@ -94,9 +103,8 @@ def _arrivals(
     """The arrivals of a phase from its beginning on, with what their requests carry where they are a trace's. `states`:
     of the traces that were read before."""
     arrivals = phase.arrivals
-    if isinstance(arrivals, UserArrivals):
+    if arrivals is None or isinstance(arrivals, UserArrivals):
         raise ValueError(f"phase {phase.name!r} is closed-loop: it has no schedule")
-    assert arrivals is not None
     try:
         if isinstance(arrivals, TraceArrivals):
             replay = arrivals.replay(rng, phase.drawn_ns, sizes, scenario.clients.routing.column)
@@ -125,16 +133,9 @@ def _no_sessions(scenario: Scenario, phase: PhaseConfig) -> ScenarioError:
     )
 
 
-def is_closed(scenario: Scenario) -> bool:
-    """Whether the scenario is closed-loop; all its phases with load are, or none is."""
-    return any(isinstance(phase.arrivals, ClosedArrivals) for phase in scenario.phases)
-
-
-def plan_closed(scenario: Scenario, seed: int | None = None) -> ClosedPlan:
-    """The plan of the whole run; `seed` None means the scenario's. Raises ValueError for an open-loop scenario."""
+def plan_closed(scenario: Scenario) -> ClosedPlan:
+    """The plan of the whole run. Raises ValueError for an open-loop scenario."""
     phases = tuple(_closed_phase(scenario, phase) for phase in scenario.phases)
-    if not is_closed(scenario):
-        raise ValueError(f"scenario {scenario.name!r} is open-loop: `plan_scenario` plans it")
     n_users = max(phase.n_users for phase in phases if phase is not None)
     return ClosedPlan(
         users=np.arange(n_users, dtype=np.int64),
@@ -142,7 +143,7 @@ def plan_closed(scenario: Scenario, seed: int | None = None) -> ClosedPlan:
         spans=lay_out(scenario.phases),
         phases=phases,
         models=variant_ranges(scenario),
-        seed=scenario.seed if seed is None else seed,
+        seed=scenario.seed,
         orders=tuple(map(_drawn_order, scenario.models)),
     )
 
@@ -153,7 +154,7 @@ def variant_ranges(scenario: Scenario) -> tuple[VariantRange, ...]:
     for one in scenario.models:
         data = one.clients.data
         with faults_at(one):
-            counts.append(one.clients.payload_variants if data is None else count_entries(data))
+            counts.append(one.clients.payload_variants if data is None else open_data(data).n_entries)
     return ranges_of(counts)
 
 
@@ -178,11 +179,8 @@ def _closed_phase(scenario: Scenario, phase: PhaseConfig) -> ClosedPhase | None:
     arrivals = phase.arrivals
     if not isinstance(arrivals, ClosedArrivals):
         return None
-    loads, own = model_loads(scenario, phase), phase.rows or scenario.clients.rows
-    pairs = zip(scenario.models, loads, strict=True)
-    known = [load.rows for one, load in pairs if one.rows_of(phase.rows) == own]
-    rows = known[0] if known else settled(own)  # a law of a file is read once
-    return ClosedPhase(arrivals.users, arrivals.think, arrivals.ramp_ns, rows, loads)
+    rows = settled(phase.rows or scenario.clients.rows)
+    return ClosedPhase(arrivals.users, arrivals.think, arrivals.ramp_ns, rows, model_loads(scenario, phase))
 
 
 def model_loads(scenario: Scenario, phase: PhaseConfig) -> tuple[ModelLoad, ...]:

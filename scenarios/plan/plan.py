@@ -61,8 +61,10 @@ class Plan:
             column = getattr(self, name)
             if column.dtype != np.dtype(dtype) or column.shape != self.seq.shape:
                 raise ValueError(f"plan column {name} must be {dtype} of shape {self.seq.shape}")
-        if not (_rises(self.offset_ns, np.greater_equal) and _rises(self.seq, np.greater)):
-            raise ValueError("a plan is sorted by offset_ns, and seq rises by row")
+        for piece in pieces(len(self)):
+            rows = slice(max(piece.start - 1, 0), piece.stop)
+            if (np.diff(self.offset_ns[rows]) < 0).any() or (np.diff(self.seq[rows]) < 1).any():
+                raise ValueError("a plan is sorted by offset_ns, and seq rises by row")
 
     def __len__(self) -> int:
         return int(self.seq.size)
@@ -72,6 +74,11 @@ class Plan:
         """The columns that the plan has, with their types."""
         columns = {**COLUMNS, "variant": f"<u{min(self.variant.itemsize, 4)}"}
         return columns if self.target is None else {**columns, "target": "<u1"}
+
+    @property
+    def n_bytes(self) -> int:
+        """Of all columns."""
+        return sum(getattr(self, name).nbytes for name in self.columns)
 
     def kind_codes(self, target: int | None = None) -> NDArray[np.int64]:
         """The distinct (rows, variant) of all arrivals, or of those for one target: sorted codes, see `kind_code`."""
@@ -83,23 +90,14 @@ class Plan:
             found = np.union1d(found, codes)
         return found
 
-    @property
-    def n_bytes(self) -> int:
-        """Of all columns."""
-        return sum(getattr(self, name).nbytes for name in self.columns)
-
-    @property
-    def is_whole(self) -> bool:
-        """True if no arrival before the last is missing: seq is 0, 1, 2, …"""
-        return len(self) == 0 or (int(self.seq[0]) == 0 and int(self.seq[-1]) == len(self) - 1)
-
     def sha256(self) -> str:
         """Hex digest of the schedule, the same on any machine: of the JSON of its phases, its length, the sha256 of
         each column as little-endian bytes, and the models' variants where there are several. The seq of a whole plan
         says nothing more and stands as null.
         """
+        is_whole = (self.seq[-1:] == len(self) - 1).all()
         digests = {
-            name: None if name == "seq" and self.is_whole else _column_sha256(getattr(self, name), dtype)
+            name: None if name == "seq" and is_whole else _column_sha256(getattr(self, name), dtype)
             for name, dtype in self.columns.items()
         }
         content = {"n": len(self), "spans": [astuple(span) for span in self.spans], "columns": digests}
@@ -120,51 +118,30 @@ def kinds_of(codes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.in
 
 def codes_by_model(codes: NDArray[np.int64], models: Sequence[VariantRange]) -> tuple[NDArray[np.int64], ...]:
     """Those of each model, sorted as `codes` are, its variants counted from 0."""
-    rows, variants = kinds_of(codes)
-    numbers = models_of(variants, models)
-    return tuple(
-        kind_code(rows[numbers == number], variants[numbers == number] - one.first)
-        for number, one in enumerate(models)
-    )
+    numbers = models_of(kinds_of(codes)[1], models)
+    return tuple(codes[numbers == number] - one.first for number, one in enumerate(models))
 
 
 def deal(plan: Plan, n_workers: int) -> Iterator[Plan]:
     """One plan per worker, in turn, each made in memory when it is asked for, at most with the next few of them."""
-    if n_workers < 1:
-        raise ValueError(f"a plan is dealt to 1 or more workers, not {n_workers}")
+    if n_workers == 1:
+        yield replace(plan, affinity=None)
+        return
+    columns = {name: getattr(plan, name) for name in plan.columns}
     n_at_once = max(1, _AT_ONCE_BYTES * n_workers // max(plan.n_bytes, 1))
     for first in range(0, n_workers, n_at_once):
-        parts = _parts_of(plan, range(first, min(first + n_at_once, n_workers)), n_workers)
-        while parts:
-            yield parts.pop(0)
-
-
-def _parts_of(plan: Plan, workers: range, n_workers: int) -> list[Plan]:
-    """The parts of some workers, in one sweep over the plan."""
-    if n_workers == 1:
-        return [replace(plan, affinity=None)]
-    columns = {name: getattr(plan, name) for name in plan.columns}
-    affinity, in_turn = plan.affinity, plan.deal == "sequence" and plan.is_whole
-    parts: list[dict[str, list[NDArray[Any]]]] = [{name: [] for name in columns} for _ in workers]
-    for piece in pieces(len(plan)):
-        shares = None if affinity is None else affinity[piece]
-        takers = None if in_turn else workers_of(plan.deal, plan.seq[piece], shares, n_workers)
-        for worker, part in zip(workers, parts, strict=True):
-            rows: Any = slice((worker - piece.start) % n_workers, None, n_workers)
-            if takers is not None:
+        workers = range(first, min(first + n_at_once, n_workers))
+        parts = {(worker, name): [column[:0]] for worker in workers for name, column in columns.items()}
+        for piece in pieces(len(plan)):  # so that the pages of a column in a file are read once
+            shares = None if plan.affinity is None else plan.affinity[piece]
+            takers = workers_of(plan.deal, plan.seq[piece], shares, n_workers)
+            for worker in workers:
                 rows = np.flatnonzero(takers == worker)
-            for name, column in columns.items():
-                # no view: the pages of a column in a file are read once
-                part[name].append(np.ascontiguousarray(column[piece][rows]))
-    return [
-        Plan(
-            spans=plan.spans,
-            deal=plan.deal,
-            models=plan.models,
-            **{name: np.concatenate([columns[name][:0], *part.pop(name)]) for name in columns},
-        )
-        for part in parts
-    ]
+                for name, column in columns.items():
+                    parts[worker, name].append(column[piece][rows])
+        for worker in workers:
+            part: dict[str, Any] = {name: np.concatenate(parts.pop((worker, name))) for name in columns}
+            yield replace(plan, affinity=None, **part)
 
 
 def stream(seed: int, name: str, *place: int) -> np.random.Generator:
@@ -174,12 +151,6 @@ def stream(seed: int, name: str, *place: int) -> np.random.Generator:
     """
     key = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=4).digest(), "little")
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(key, *place))))
-
-
-def _rises(column: NDArray[Any], holds: np.ufunc) -> bool:
-    """True if `holds(later, earlier)` for all neighbours."""
-    overlapping = (column[max(piece.start - 1, 0) : piece.stop] for piece in pieces(column.size))
-    return all(holds(rows[1:], rows[:-1]).all() for rows in overlapping)
 
 
 def _column_sha256(column: NDArray[Any], dtype: str) -> str:

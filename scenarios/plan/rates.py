@@ -68,7 +68,6 @@ def _raise_rates(arrivals: dict[str, Any], factor: Fraction, where: str) -> None
         raise ScenarioError(f"{where}: a trace has no rate whose height could be scaled: use --scale time")
     if arrivals["kind"] in ("superpose", "concatenate"):
         for index, part in enumerate(arrivals["parts"]):
-            own = part["arrivals"] if arrivals["kind"] == "concatenate" else part
-            _raise_rates(own, factor, f"{where}.parts[{index}]")
+            _raise_rates(part.get("arrivals", part), factor, f"{where}.parts[{index}]")
         return
     arrivals["rate"] = format_rate(parse_rate(arrivals["rate"]) * float(factor))

@@ -8,43 +8,43 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.scenarios.config.client import NO_MIRROR, RoutingConfig
+from squall.scenarios.config.client import WEIGHED, RoutingConfig
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.exact import arrays
 from squall.scenarios.exact.hashing import mix64
 from squall.scenarios.model_shares import ONE_MODEL, models_of
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.deal import affinity_of
-from squall.scenarios.plan.growing import PIECE_ROWS, Column, pieces
+from squall.scenarios.plan.growing import PIECE_ROWS, grown, pieces
 from squall.scenarios.plan.plan import Plan
-from squall.scenarios.sizes import LARGEST_ARRIVAL_COUNT, LARGEST_SERVER_COUNT
+from squall.scenarios.sizes import LARGEST_ARRIVAL_COUNT
 from squall.scenarios.traces.part import session_number
 from squall.scenarios.units import digits_text
 
-_MIRRORED_ROWS = PIECE_ROWS // LARGEST_SERVER_COUNT
-"""At a time: times the servers they are a piece."""
 _NAMES_SALT = 3
 _Targets = NDArray[np.uint8]
 _Affinity = NDArray[np.uint32]
 
 
 def route(
-    plan: Plan,
+    plan: Plan | ClosedPlan,
     routing: RoutingConfig,
     weights: Sequence[float],
     seed: int,
     served: Sequence[Sequence[int]] = (),
-) -> Plan:
-    """The whole plan with the server of each arrival, one of as many as there are `weights`.
+) -> Plan | ClosedPlan:
+    """The whole plan with the server of each arrival, one of as many as there are `weights`; of a closed loop with that
+    of each user, who stays with it.
 
     The plan itself where there is one server, or where workers choose. `round-robin`: seq mod servers, over the whole
     schedule; a plan dealt by `sequence` to a multiple of so many workers so leaves each worker one server, where `hash`
@@ -54,68 +54,47 @@ def route(
     every server, at the same instant and with the same request; seq becomes seq · servers + server.
 
     `served`: the servers of each model, sorted; where some do not serve all, an arrival goes to one of those of its
-    model by the same rule, `round-robin` over the arrivals of that model.
+    model by the same rule, `round-robin` over the arrivals of that model, and a user has one for each model. The rules
+    of users are those of arrivals, by the user's number; `sticky` takes each user for a session.
 
-    Raises ScenarioError for more arrivals than a plan takes, ValueError for a plan that is routed already and, where
-    routing is `sticky` or `trace`, one without affinity.
+    Raises ScenarioError for more arrivals than a plan takes, ValueError for a plan that is routed already.
     """
-    n_servers = _n_servers(weights)
+    n_servers = len(weights)
     if plan.target is not None:
         raise ValueError("the plan is routed already")
     if n_servers == 1 or not routing.is_planned:
         return plan
+    # the servers of each model where some do not serve all; else all of them, whatever the model
+    is_partial = any(len(servers) < n_servers for servers in served)
+    groups: Sequence[Sequence[int]] = served if is_partial else [range(n_servers)]
+    choose = partial(_chosen, routing, weights, seed)
+    if isinstance(plan, ClosedPlan):
+        affinity = affinity_of(None, plan.users)
+        return replace(
+            plan, target=np.stack([choose(servers, plan.users, affinity) for servers in groups], axis=1)
+        )
     if routing.kind == "mirror":
         return _mirrored(plan, n_servers)
-    if routing.kind in ("sticky", "trace") and plan.affinity is None:
-        raise ValueError(f"{routing.kind} routing needs the affinity of the arrivals")
-    groups = _groups(n_servers, served)
     n_before = [0] * len(groups)
-    target = Column("<u1")
-    for piece in pieces(len(plan)):
-        numbers = plan.seq[piece]
-        affinity: NDArray[Any] = numbers  # what looks at it was refused above where there is none
-        if plan.affinity is not None:
-            affinity = plan.affinity[piece]
-        if plan.deal == "lane":
-            numbers = affinity.astype(np.int64)
-        models = models_of(plan.variant[piece], plan.models if len(groups) > 1 else ONE_MODEL)
-        found = np.empty(numbers.size, np.uint8)
-        for model, servers in enumerate(groups):
-            places = np.flatnonzero(models == model)
-            own = numbers[places]
-            if len(groups) > 1 and routing.kind == "round-robin":
-                own = n_before[model] + np.arange(places.size)
-                n_before[model] += places.size
-            found[places] = _chosen(routing, servers, weights, seed, own, affinity[places])
-        target.append(found)
-    return replace(plan, target=target.join())
 
+    def parts() -> Iterator[dict[str, NDArray[Any]]]:
+        for piece in pieces(len(plan)):
+            numbers = plan.seq[piece]
+            affinity: NDArray[Any] = numbers if plan.affinity is None else plan.affinity[piece]
+            if plan.deal == "lane":
+                numbers = affinity.astype(np.int64)
+            models = models_of(plan.variant[piece], plan.models if len(groups) > 1 else ONE_MODEL)
+            found = np.empty(numbers.size, np.uint8)
+            for model, servers in enumerate(groups):
+                places = np.flatnonzero(models == model)
+                own = numbers[places]
+                if len(groups) > 1 and routing.kind == "round-robin":
+                    own = n_before[model] + np.arange(places.size)
+                    n_before[model] += places.size
+                found[places] = choose(servers, own, affinity[places])
+            yield {"target": found}
 
-def route_closed(
-    plan: ClosedPlan,
-    routing: RoutingConfig,
-    weights: Sequence[float],
-    seed: int,
-    served: Sequence[Sequence[int]] = (),
-) -> ClosedPlan:
-    """The plan with the server of each user, who stays with it; the plan itself as `route` says. Where some servers do
-    not serve all models, a user has one for each model.
-
-    The rules are those of arrivals, by the user's number; `sticky` takes each user for a session. Raises ScenarioError
-    for `mirror`, ValueError for `trace`, which a scenario with users cannot have.
-    """
-    if routing.kind == "mirror":
-        raise ScenarioError(f"clients.routing: {NO_MIRROR}")
-    if routing.kind == "trace":
-        raise ValueError("users have no trace")
-    if _n_servers(weights) == 1 or not routing.is_planned:
-        return plan
-    affinity = affinity_of(None, plan.users)
-    found = [
-        _chosen(routing, servers, weights, seed, plan.users, affinity)
-        for servers in _groups(len(weights), served)
-    ]
-    return replace(plan, target=found[0] if len(found) == 1 else np.stack(found, axis=1))
+    return replace(plan, **grown({"target": "<u1"}, parts()))
 
 
 def planned_by_server(plan: Plan | ClosedPlan, n_servers: int) -> list[int] | None:
@@ -136,62 +115,39 @@ def _counts(column: NDArray[np.uint8], n: int) -> list[int]:
     return found.tolist()
 
 
-def _groups(n_servers: int, served: Sequence[Sequence[int]]) -> Sequence[Sequence[int]]:
-    """The servers of each model where some do not serve all; else all of them, whatever the model."""
-    return served if any(len(servers) < n_servers for servers in served) else [range(n_servers)]
-
-
-def _n_servers(weights: Sequence[float]) -> int:
-    if not 1 <= len(weights) <= LARGEST_SERVER_COUNT:
-        raise ValueError(f"a plan is routed to 1 to {LARGEST_SERVER_COUNT} servers, not {len(weights)}")
-    return len(weights)
-
-
 def _chosen(
     routing: RoutingConfig,
-    servers: Sequence[int],
     weights: Sequence[float],
     seed: int,
+    servers: Sequence[int],
     numbers: NDArray[np.int64],
     affinity: _Affinity,
 ) -> _Targets:
     """The one of `servers` that each arrival goes to by its number and the hash of its session, (n,) each; of all kinds
     but `mirror` and those that choose at the send. `weights`: of all servers."""
-    own = [weights[server] for server in servers]
+    own = [weights[server] if routing.kind in WEIGHED else 1.0 for server in servers]
+    # far from those of other seeds, and from those that deal
+    salt = int.from_bytes(hashlib.blake2b(f"routing {seed}".encode(), digest_size=8).digest(), "little")
     place: NDArray[Any]
-    if routing.kind == "round-robin":
-        place = numbers % len(servers)
-    elif routing.kind == "sticky":
-        place = _rendezvous(affinity, own, _salt(seed))
-    elif routing.kind == "trace":
-        place = _named(affinity, len(servers))
-    else:
-        bounds = _bounds(own if routing.kind == "weighted" else [1.0] * len(servers))
-        place = np.searchsorted(bounds, mix64(numbers, _salt(seed)), side="right")
+    match routing.kind:
+        case "round-robin":
+            place = numbers % len(servers)
+        case "sticky":
+            place = _rendezvous(affinity, own, salt)
+        case (
+            "trace"
+        ):  # the server that a session is called after, by the hashes of both; of any other one a hash
+            place = _rendezvous(affinity, own, _NAMES_SALT)
+            names = np.array([session_number(f"server-{server}") for server in range(len(servers))], np.int64)
+            for server, name in enumerate(affinity_of(names, names)):
+                place[affinity == name] = server
+        case _:
+            # where the range of 64 bits passes from one server to the next, so that each has its weight of it: exact
+            # fractions, rounded down, so that a share is off by 2⁻⁶⁴ at most
+            sums = list(accumulate(map(Fraction, own)))
+            bounds = np.array([int(part * 2**64 / sums[-1]) for part in sums[:-1]], np.uint64)
+            place = np.searchsorted(bounds, mix64(numbers, salt), side="right")
     return np.array(servers, np.uint8)[place]
-
-
-def _named(affinity: _Affinity, n_servers: int) -> _Targets:
-    """The server that a session is called after, `server-0` and so on, by their hashes; of any other session a hash."""
-    target = _rendezvous(affinity, [1.0] * n_servers, _NAMES_SALT)
-    names = np.array([session_number(f"server-{server}") for server in range(n_servers)], np.int64)
-    for server, name in enumerate(affinity_of(names, names)):
-        target[affinity == name] = server
-    return target
-
-
-def _salt(seed: int) -> int:
-    """Of the hashes of a seed: far from those of other seeds, and from those that deal."""
-    return int.from_bytes(hashlib.blake2b(f"routing {seed}".encode(), digest_size=8).digest(), "little")
-
-
-def _bounds(weights: Sequence[float]) -> NDArray[np.uint64]:
-    """Where the range of 64 bits passes from one server to the next, (servers - 1,), so that each has its weight of it.
-
-    Exact fractions, rounded down: a share is off by 2⁻⁶⁴ at most.
-    """
-    sums = list(accumulate(map(Fraction, weights)))
-    return np.array([int(part * 2**64 / sums[-1]) for part in sums[:-1]], np.uint64)
 
 
 def _rendezvous(affinity: _Affinity, weights: Sequence[float], salt: int) -> _Targets:
@@ -207,17 +163,13 @@ def _rendezvous(affinity: _Affinity, weights: Sequence[float], salt: int) -> _Ta
     target = np.zeros(affinity.size, np.uint8)
     for server, weight in enumerate(weights):
         hashes = mix64(affinity.astype(np.int64) + (server << 32), salt)
-        score: NDArray[Any] = (
-            hashes if is_even else math.ldexp(weight, -scale) / -arrays.log(_uniform(hashes))
-        )
+        score: NDArray[Any] = hashes
+        if not is_even:  # u = (k + ½) / 2⁵² of the upper 52 bits k: exact, and neither 0 nor 1
+            uniform = ((hashes >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+            score = math.ldexp(weight, -scale) / -arrays.log(uniform)
         target[score > best] = server
         np.maximum(best, score, out=best)
     return target
-
-
-def _uniform(hashes: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """(k + ½) / 2⁵² of the upper 52 bits k: exact, and neither 0 nor 1."""
-    return ((hashes >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
 
 
 def _mirrored(plan: Plan, n_servers: int) -> Plan:
@@ -228,14 +180,16 @@ def _mirrored(plan: Plan, n_servers: int) -> Plan:
                 f"clients.routing: mirrored to {n_servers} servers, phase {span.name!r} has"
                 f" {digits_text(count * n_servers)} requests, above the {LARGEST_ARRIVAL_COUNT:,} that a plan takes"
             )
-    names = [*plan.columns, *([] if plan.affinity is None else ["affinity"])]
-    columns = {name: Column(getattr(plan, name).dtype) for name in names}
-    target = Column("<u1")
-    for piece in pieces(len(plan), _MIRRORED_ROWS):
-        servers = np.tile(np.arange(n_servers), len(plan.seq[piece]))
-        for name, column in columns.items():
-            rows = np.repeat(getattr(plan, name)[piece], n_servers)
-            column.append(rows * n_servers + servers if name == "seq" else rows)
-        target.append(servers)
-    whole: dict[str, Any] = {name: column.join() for name, column in columns.items()}
-    return replace(plan, target=target.join(), **whole)
+    types = {**plan.columns, "target": "<u1"}
+    if plan.affinity is not None:
+        types["affinity"] = "<u4"
+
+    def parts() -> Iterator[dict[str, NDArray[Any]]]:
+        for piece in pieces(len(plan), PIECE_ROWS // n_servers):
+            servers = np.tile(np.arange(n_servers), len(plan.seq[piece]))
+            part = {
+                name: np.repeat(getattr(plan, name)[piece], n_servers) for name in types if name != "target"
+            }
+            yield {**part, "seq": part["seq"] * n_servers + servers, "target": servers}
+
+    return replace(plan, **grown(types, parts()))

@@ -65,9 +65,10 @@ def load_published(
     for name, part in file.parts.items():
         settings = {**part.set, **small}  # these win over those of a row
         stated_repeats = file.small.repeats if is_small else part.repeats
+        base = _scenario(path, file, name, settings)
         said = {
             "name": f"{file.name}-{name}"[:_LONGEST_NAME],
-            "scenario": _scenario(path, file, name, settings),
+            "scenario": base,
             "seed": seed,
             "repeats": min(stated_repeats, repeats or stated_repeats),
             "order": part.order,
@@ -81,7 +82,7 @@ def load_published(
             for row in file.rows
             if part.rows is None or row.name in part.rows
         }
-        parts[name] = experiment_of(path, stated, stated.scenario, cells, allow_env)
+        parts[name] = experiment_of(path, stated, base, cells, allow_env)
     return PublishedExperiment(file, path, parts, is_small)
 
 
@@ -99,7 +100,7 @@ def _changed(probe: OperatorProbe | PipelineProbe, settings: Settings) -> Operat
     mapping = {"probe": probe.model_dump(mode="json")}
     with placed("small.set", ScenarioError):
         for path, value in settings.items():
-            set_value(mapping, f"probe.{path}", value, _Probe)
+            set_value(mapping, f"probe.{path}", value)
     return probe_from_mapping(mapping["probe"])
 
 

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from squall.scenarios.errors import refuse
 from squall.scenarios.experiment import Order
-from squall.scenarios.fields import Count, Number, Section, Slug, Text, refuse, repeated
+from squall.scenarios.fields import Count, Number, Section, Slug, Text, repeated
 from squall.scenarios.published.figures import FIGURES
 from squall.scenarios.published.probe import ProbeConfig
 from squall.scenarios.units import parse_duration

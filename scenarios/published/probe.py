@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from squall.scenarios.fields import Count, Section, Whole, refuse, repeated
+from squall.scenarios.errors import refuse
+from squall.scenarios.fields import Count, Section, Whole, repeated
 
 Device = Literal["gpu", "cpu"]
 Dtype = Literal["bf16", "fp16", "fp32"]

@@ -1,8 +1,7 @@
 """How bursty a series of instants is, of a plan, of a trace or of what was really sent.
 
 c2 = var/mean² of gaps; IDC(w) = var/mean of the counts in windows of w. Poisson has 1 for both.
-Sample variances have the divisor n - 1. Arrays are walked in pieces of 2**20: beside the series itself
-a figure holds at most 4 bytes per instant.
+Sample variances have the divisor n - 1. Beside the series itself a figure holds at most two arrays of its length.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ LEAST_TO_CAP = 200
 LEAST_LOCAL_COUNT = 50  # arrivals of a window whose own c2 counts
 PEAK_WINDOW_NS = 60 * NS_PER_S  # an overload that lasts this long is a queue, not jitter
 
-_PIECE = 2**20
 _MOST_BINS = 2**24  # counts held at a time; beyond it, windows without an instant are not stored
 
 
@@ -35,16 +33,8 @@ def window_counts(
 ) -> NDArray[np.int64]:
     """Instants per whole window of `window_ns` from `start_ns` on, (n_windows,) int64. Any order."""
     n_windows = max(0, (end_ns - start_ns) // window_ns)
-    counts = np.zeros(n_windows, dtype=np.int64)
-    last_ns = start_ns + n_windows * window_ns
-    for begin in range(0, times_ns.size, _PIECE):
-        piece = times_ns[begin : begin + _PIECE]
-        place = (piece[(piece >= start_ns) & (piece < last_ns)] - start_ns) // window_ns
-        if place.size:
-            low = int(place.min())
-            found = np.bincount(place - low)
-            counts[low : low + found.size] += found
-    return counts
+    is_inside = (times_ns >= start_ns) & (times_ns < start_ns + n_windows * window_ns)
+    return np.bincount((times_ns[is_inside] - start_ns) // window_ns, minlength=n_windows)
 
 
 def peak_to_mean(times_ns: NDArray[np.int64], window_ns: int, start_ns: int, end_ns: int) -> float | None:
@@ -55,12 +45,10 @@ def peak_to_mean(times_ns: NDArray[np.int64], window_ns: int, start_ns: int, end
 
 def gap_c2(times_ns: NDArray[np.int64]) -> float | None:
     """Var/mean² of the gaps between sorted instants; None below two gaps or where all are 0."""
-    n_gaps = times_ns.size - 1
-    if n_gaps < 2 or times_ns[-1] == times_ns[0]:
+    if times_ns.size < 3 or times_ns[-1] == times_ns[0]:
         return None
-    mean = int(times_ns[-1] - times_ns[0]) / n_gaps
-    squares = sum(float(np.square(gaps - mean).sum()) for gaps in gap_pieces(times_ns))
-    return squares / (n_gaps - 1) / mean**2
+    gaps = np.diff(times_ns)
+    return float(gaps.var(ddof=1) / gaps.mean() ** 2)
 
 
 def idc_shifted(
@@ -78,12 +66,13 @@ def idc_shifted(
     """
     if (end_ns - start_ns) // window_ns < least_windows:
         return None
-    # Sample variance over mean, from the sums of counts and of their squares; exact integers until the end.
-    found = [
-        (n_windows * squares - total * total) / ((n_windows - 1) * total)
-        for total, squares, n_windows in _grid_sums(times_ns, window_ns, start_ns, end_ns)
-        if n_windows >= least_windows and total
-    ]
+    found = []
+    for counts, n_windows in _grids(times_ns, window_ns, start_ns, end_ns):
+        total = int(counts.sum())
+        if n_windows >= least_windows and total:
+            # sample variance over mean, of exact integers until the end
+            squares = n_windows * int(np.dot(counts, counts))
+            found.append((squares - total * total) / ((n_windows - 1) * total))
     return sum(found) / len(found) if found else None
 
 
@@ -123,9 +112,8 @@ def safe_load(
     Above it, load x peak/mean > 1, the envelope alone makes a queue of (load x peak/mean - 1) x window.
     None with fewer than two whole windows.
     """
-    if (end_ns - start_ns) // window_ns < 2:
-        return None
-    peak = peak_to_mean(times_ns, window_ns, start_ns, end_ns)
+    is_long = (end_ns - start_ns) // window_ns >= 2
+    peak = peak_to_mean(times_ns, window_ns, start_ns, end_ns) if is_long else None
     return None if peak is None else 1 / peak
 
 
@@ -135,18 +123,15 @@ def gd1_waits(times_ns: NDArray[np.int64], load_ratio: float) -> NDArray[np.floa
     Lindley's recursion W' = max(0, W + S - A) solved: with X_i = i S - (t_i - t_0) the wait of arrival i is
     X_i - min(X_0 … X_i) (Asmussen, Applied Probability and Queues, III.6). S = load x mean gap.
     """
-    waits = np.zeros(times_ns.size, dtype=np.float32)
+    waits = np.arange(times_ns.size, dtype=np.float64)
     if times_ns.size < 2 or times_ns[-1] == times_ns[0]:
-        return waits
+        return np.zeros(times_ns.size, np.float32)
     service_ns = load_ratio * int(times_ns[-1] - times_ns[0]) / (times_ns.size - 1)
-    lowest = 0.0
-    for begin in range(0, times_ns.size, _PIECE):
-        piece = times_ns[begin : begin + _PIECE]
-        ahead = np.arange(begin, begin + piece.size) * service_ns - (piece - times_ns[0])
-        lows = np.minimum(np.minimum.accumulate(ahead), lowest)
-        waits[begin : begin + piece.size] = (ahead - lows) / service_ns
-        lowest = float(lows[-1])
-    return waits
+    waits *= service_ns
+    waits -= times_ns - times_ns[0]
+    waits -= np.minimum.accumulate(waits)
+    waits /= service_ns
+    return waits.astype(np.float32)
 
 
 def gd1_wait_p99(times_ns: NDArray[np.int64], load_ratio: float) -> float | None:
@@ -204,66 +189,44 @@ def largest(values: NDArray[Any], count: int) -> NDArray[Any]:
     return np.partition(values, values.size - count)[values.size - count :]
 
 
-def gap_pieces(times_ns: NDArray[np.int64]) -> Iterator[NDArray[np.float64]]:
-    """The gaps between instants in ns, in pieces."""
-    for begin in range(0, times_ns.size - 1, _PIECE):
-        yield np.diff(times_ns[begin : begin + _PIECE + 1]).astype(np.float64)
-
-
 def window_runs(
     times_ns: NDArray[np.int64], window_ns: int, start_ns: int, end_ns: int
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Numbers and counts of the whole windows that hold one of the sorted instants, in pieces, in order.
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Numbers, rising, and counts of the whole windows that hold one of the sorted instants, (m,) int64 each.
 
-    A window lies in one piece. Unlike `window_counts` it takes no room for the empty windows.
+    Unlike `window_counts` it takes no room for the empty windows.
     """
     last_ns = start_ns + max(0, (end_ns - start_ns) // window_ns) * window_ns
-    place, end = (int(i) for i in np.searchsorted(times_ns, (start_ns, last_ns)))
-    while place < end:
-        last = min(place + _PIECE, end) - 1
-        edge_ns = start_ns + ((int(times_ns[last]) - start_ns) // window_ns + 1) * window_ns
-        stop = last + int(np.searchsorted(times_ns[last:end], edge_ns))
-        windows = (times_ns[place:stop] - start_ns) // window_ns
-        firsts = np.flatnonzero(np.diff(windows, prepend=-1))
-        yield windows[firsts], np.diff(firsts, append=windows.size)
-        place = stop
+    windows = times_ns[slice(*np.searchsorted(times_ns, (start_ns, last_ns)))] - start_ns
+    windows //= window_ns
+    firsts = np.flatnonzero(np.append(True, windows[1:] != windows[:-1])[: windows.size])
+    return windows[firsts], np.diff(firsts, append=windows.size)
 
 
 def busiest_window(
     times_ns: NDArray[np.int64], window_ns: int, start_ns: int, end_ns: int
 ) -> tuple[int, int] | None:
     """Start in ns and count of the first whole window of the grid with most sorted instants; None without one."""
-    best: tuple[int, int] | None = None
-    for windows, counts in window_runs(times_ns, window_ns, start_ns, end_ns):
-        place = int(counts.argmax())
-        if best is None or counts[place] > best[1]:
-            best = start_ns + int(windows[place]) * window_ns, int(counts[place])
-    return best
+    windows, counts = window_runs(times_ns, window_ns, start_ns, end_ns)
+    if not counts.size:
+        return None
+    place = int(counts.argmax())
+    return start_ns + int(windows[place]) * window_ns, int(counts[place])
 
 
-def _grid_sums(
+def _grids(
     times_ns: NDArray[np.int64], window_ns: int, start_ns: int, end_ns: int
-) -> Iterator[tuple[int, int, int]]:
-    """Sum of the counts, of their squares, and the whole windows, for each shifted grid."""
+) -> Iterator[tuple[NDArray[np.int64], int]]:
+    """The counts of each shifted grid, without empty windows where there are many, and its number of windows."""
     tenth_ns, rest_ns = divmod(window_ns, N_SHIFTS)
     n_tenths = (end_ns - start_ns) // max(1, tenth_ns)
     if rest_ns or n_tenths > min(_MOST_BINS, max(2**16, 4 * times_ns.size)):
         for shift in range(1 if n_tenths > _MOST_BINS else N_SHIFTS):
-            yield _sparse_sums(times_ns, window_ns, start_ns + shift * window_ns // N_SHIFTS, end_ns)
+            first_ns = start_ns + shift * window_ns // N_SHIFTS
+            _, counts = window_runs(times_ns, window_ns, first_ns, end_ns)
+            yield counts, (end_ns - first_ns) // window_ns
         return
-    sums = np.concatenate(([0], np.cumsum(window_counts(times_ns, tenth_ns, start_ns, end_ns))))
+    sums = np.append(0, np.cumsum(window_counts(times_ns, tenth_ns, start_ns, end_ns)))
     for shift in range(N_SHIFTS):
         counts = np.diff(sums[shift::N_SHIFTS])
-        yield int(counts.sum()), int(np.dot(counts, counts)), counts.size
-
-
-def _sparse_sums(
-    times_ns: NDArray[np.int64], window_ns: int, start_ns: int, end_ns: int
-) -> tuple[int, int, int]:
-    """As `_grid_sums`, of one grid, from the runs of sorted instants that share a window."""
-    n_windows = max(0, (end_ns - start_ns) // window_ns)
-    total = squares = 0
-    for _, counts in window_runs(times_ns, window_ns, start_ns, end_ns):
-        total += int(counts.sum())
-        squares += int(np.dot(counts, counts))
-    return total, squares, n_windows
+        yield counts, counts.size

@@ -7,8 +7,6 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.scenarios.series.burstiness import gap_pieces
-
 LEAST_PAIRS = 30
 LEAST_COUNTS = 100  # counts below which no Hurst estimate is made
 LEAST_DETAILS = 8  # Haar details of an octave below which its energy is left out
@@ -31,21 +29,6 @@ def autocorrelation(values: NDArray[np.int64] | Floats, lag: int = 1) -> float |
     return float(np.dot(centred[:-lag], centred[lag:])) / spread if spread > 0 else None
 
 
-def gap_autocorrelation(times_ns: NDArray[np.int64]) -> float | None:
-    """`autocorrelation` at lag 1 of the gaps between sorted instants, without an array of all gaps."""
-    n_gaps = times_ns.size - 1
-    if n_gaps - 1 < LEAST_PAIRS:
-        return None
-    mean = int(times_ns[-1] - times_ns[0]) / n_gaps
-    products = squares = last = 0.0
-    for gaps in gap_pieces(times_ns):
-        centred = gaps - mean
-        products += last * float(centred[0]) + float(np.dot(centred[:-1], centred[1:]))
-        squares += float(np.dot(centred, centred))
-        last = float(centred[-1])
-    return products / squares if squares > 0 else None
-
-
 def gap_rank_correlation(times_ns: NDArray[np.int64]) -> float | None:
     """Spearman's correlation of each gap with the next; None below 30 pairs or where all gaps are equal.
 
@@ -54,8 +37,8 @@ def gap_rank_correlation(times_ns: NDArray[np.int64]) -> float | None:
     if times_ns.size - 2 < LEAST_PAIRS:
         return None
     gaps = [np.diff(excerpt) for excerpt in _excerpts(times_ns)]
-    before = _ranks(np.concatenate([one[:-1] for one in gaps]))
-    after = _ranks(np.concatenate([one[1:] for one in gaps]))
+    before = _ranks(np.concatenate([part[:-1] for part in gaps]))
+    after = _ranks(np.concatenate([part[1:] for part in gaps]))
     if before.min() == before.max() or after.min() == after.max():
         return None
     return float(np.corrcoef(before, after)[0, 1])
@@ -66,8 +49,8 @@ def hurst_variance_time(counts: NDArray[np.int64], least_block: int = 1) -> floa
 
     Least squares on logarithms at about 20 block lengths m from 1 to a tenth of the series, those of
     `least_block` or more (Leland et al., IEEE/ACM Trans. Networking 2(1), 1994, section IV). 0.5: short
-    memory. A drifting rate raises it too; of long
-    memory it is low (by 0.06 at H 0.9 and 2**14 counts). None below 100 counts or 3 usable lengths.
+    memory. A drifting rate raises it too; of long memory it is low (by 0.06 at H 0.9 and 2**14 counts). None below 100
+    counts or 3 usable lengths.
     """
     if counts.size < LEAST_COUNTS:
         return None
@@ -75,7 +58,7 @@ def hurst_variance_time(counts: NDArray[np.int64], least_block: int = 1) -> floa
     lengths = lengths[lengths >= least_block]
     sums = np.concatenate(([0], np.cumsum(counts)))
     variances = np.array([np.diff(sums[::m]).var(ddof=1) / m**2 for m in lengths.tolist()])
-    return _slope(np.log(lengths[variances > 0]), np.log(variances[variances > 0]), 1.0, 2.0)
+    return _hurst(np.log(lengths[variances > 0]), np.log(variances[variances > 0]), 2.0)
 
 
 def hurst_haar(counts: NDArray[np.int64]) -> float | None:
@@ -85,29 +68,22 @@ def hurst_haar(counts: NDArray[np.int64]) -> float | None:
     Veitch, IEEE Trans. Information Theory 44(1), 1998). A linear drift of the rate moves it less than
     the variance-time slope. None below 3 such octaves.
     """
-    octaves, energies, weights = [], [], []
-    sums = counts.astype(np.float64)
-    octave = 0
+    points = []
+    sums, octave = counts.astype(np.float64), 0
     while sums.size // 2 >= LEAST_DETAILS:
-        pairs = sums[: sums.size // 2 * 2].reshape(-1, 2)
-        details = (pairs[:, 0] - pairs[:, 1]) / math.sqrt(2)
-        sums = (pairs[:, 0] + pairs[:, 1]) / math.sqrt(2)
+        left, right = sums[: sums.size // 2 * 2].reshape(-1, 2).T
+        energy = float(np.square(left - right).mean()) / 2
+        sums = (left + right) / math.sqrt(2)
         octave += 1
-        energy = float(np.dot(details, details)) / details.size
         if octave >= 3 and energy > 0:
-            octaves.append(float(octave))
-            energies.append(math.log2(energy))
-            weights.append(float(details.size))
-    return _slope(np.array(octaves), np.array(energies), np.array(weights), 1.0)
+            points.append((octave, math.log2(energy), math.sqrt(left.size)))
+    octaves, energies, weights = np.array(points).reshape(-1, 3).T
+    return _hurst(octaves, energies, 1.0, weights)
 
 
-def _slope(x: Floats, y: Floats, weights: float | Floats, rise: float) -> float | None:
-    """(rise + weighted least-squares slope) / 2; None with fewer than 3 points."""
-    if x.size < 3:
-        return None
-    w = weights / np.sum(weights * np.ones(x.size))
-    x_off = x - np.sum(w * x)
-    return float((rise + np.sum(w * x_off * y) / np.sum(w * x_off**2)) / 2)
+def _hurst(x: Floats, y: Floats, rise: float, weights: Floats | None = None) -> float | None:
+    """(rise + least-squares slope)/2, residuals times `weights`; None with fewer than 3 points."""
+    return (rise + float(np.polyfit(x, y, 1, w=weights)[0])) / 2 if x.size >= 3 else None
 
 
 def _excerpts(times_ns: NDArray[np.int64]) -> list[NDArray[np.int64]]:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import IO, Any
 
-from squall.scenarios.traces.faults import RowFault
+from squall.scenarios.traces.faults import RowFault, shown
 
 LARGEST_ENTRY_CHARACTERS = 2**28
 """Of one entry, so that a file that is no such JSON is told and not held."""
@@ -16,21 +16,34 @@ _READ_BYTES = 2**20
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 
-def items_in(file: IO[bytes], key: str, parse_float: Callable[[str], Any] = float) -> Iterator[Any]:
-    """The values of the list under `key`; keys other than that are passed over.
+def entries_in(
+    file: IO[bytes], key: str, parse_float: Callable[[str], Any] = float
+) -> Iterator[dict[str, Any]]:
+    """The objects of the list under `key`, those of its lists too; keys other than that are passed over.
 
-    Raises RowFault where there is no such key, and ValueError, with what is wrong behind the values so far, for what is
-    no such document.
+    Raises RowFault, with the place of the entry, for what is no such document.
     """
+    row = 1
     text = _Text(file, parse_float)
-    if not text.seek(key):
-        raise RowFault(None, f'has no "{key}", the list of entries of perf_analyzer\'s format')
-    yield from text.items()
+    try:
+        if not text.seek(key):
+            raise RowFault(None, f'has no "{key}", the list of entries of perf_analyzer\'s format')
+        for item in text.items():
+            for entry in item if isinstance(item, list) else [item]:
+                if not isinstance(entry, dict):
+                    raise ValueError(f"an entry is an object of inputs by name, not {shown(str(entry))}")
+                yield entry
+                row += 1
+    except ValueError as error:
+        raise RowFault(row, str(error)) from error
 
 
 def has_key(file: IO[bytes], key: str) -> bool:
-    """Whether the document has a key. Raises ValueError for what is no JSON object."""
-    return _Text(file, float).seek(key)
+    """Whether the document has a key. Raises RowFault for what is no JSON object."""
+    try:
+        return _Text(file, float).seek(key)
+    except ValueError as error:
+        raise RowFault(1, str(error)) from error
 
 
 class _Text:
@@ -44,8 +57,7 @@ class _Text:
 
     def seek(self, key: str) -> bool:
         """Whether the object has the key, whose value is the next then."""
-        self._expect("{", "a JSON object with data")
-        while self._peek() != "}":
+        for _ in self._members("{}", "a JSON object with data"):
             name = self._value()
             self._expect(":", "a JSON object with data")
             if name == key:
@@ -55,17 +67,20 @@ class _Text:
             else:
                 for _ in self.items():
                     pass
-            if self._peek() == ",":
-                self._at += 1
         return False
 
     def items(self) -> Iterator[Any]:
         """Those of the list that comes next."""
-        self._expect("[", "a list of entries")
-        while self._peek() != "]":
+        for _ in self._members("[]", "a list of entries"):
             yield self._value()
-            if self._peek() != "]":
-                self._expect(",", "a list of entries")
+
+    def _members(self, marks: str, what: str) -> Iterator[None]:
+        """Stops in front of each member of the object or list that comes next."""
+        self._expect(marks[0], what)
+        while self._peek() != marks[1]:
+            yield
+            if self._peek() != marks[1]:
+                self._expect(",", what)
         self._at += 1
 
     def _more(self) -> None:

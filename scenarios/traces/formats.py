@@ -12,11 +12,18 @@ from pathlib import Path
 from squall.scenarios.traces import logs
 from squall.scenarios.traces.faults import RowFault, no_column, shown
 from squall.scenarios.traces.instants import is_stamp, stamp_kind
-from squall.scenarios.traces.names import session_column, stamp_column, stamp_side, unit_of_name
-from squall.scenarios.traces.options import TraceOptions, TraceUnit
+from squall.scenarios.traces.names import session_column, stamp_column, stamp_side
+from squall.scenarios.traces.options import NS_PER_UNIT, TraceOptions, TraceUnit
 from squall.scenarios.traces.rows import Fields, Source
-from squall.scenarios.traces.servegen import servegen_source
-from squall.scenarios.traces.stamps import Reading, named, read_stamps
+from squall.scenarios.traces.servegen import servegen
+from squall.scenarios.traces.stamps import (
+    SAMPLE_ROWS,
+    Stamps,
+    instants_of,
+    named,
+    read_stamps,
+    resolution_ns,
+)
 from squall.scenarios.traces.tables import (
     Table,
     columnar,
@@ -33,6 +40,8 @@ from squall.scenarios.traces.text import Block, first_bytes, read_head, whole_li
 _COUNTS = ("count", "counts", "requests", "arrivals", "n_requests", "invocations")
 _BIN_UNITS: dict[str, TraceUnit] = {"second": "s", "seconds": "s", "sec": "s", "millisecond": "ms"}
 _SERVEGEN_ROW = re.compile(r"\d+(\.\d*)?,[^,]*,[^,]*,([A-Z][a-z]+)?,[^,]*,[^,]*", re.ASCII)
+_TIMESTAMP = Stamps("timestamp", "begin")
+_IN_S = replace(_TIMESTAMP, unit="s")
 _TOKENS = ("input_length", "output_length")
 _AZURE = ("ContextTokens", "GeneratedTokens", "NumImages")
 _BURSTGPT = ("Request tokens", "Response tokens", "Total tokens")
@@ -122,138 +131,107 @@ class Opening:
         return logs.has_line(log, self.line)
 
 
-@dataclass(frozen=True)
-class Columns:
-    """What a format says of its columns. `stamp` and `sizes` None: those that names and values show.
-
-    `unit` of numbers, unless the user or the column's name says it; `is_sure`: it is the format's own, whatever the
-    numbers look like. `n_required` of the sizes must be there. `parent`: the column with the request before in the same
-    conversation, which is then the session.
-    """
-
-    stamp: str | None = None
-    sizes: tuple[str, ...] | None = None
-    unit: TraceUnit = "s"
-    is_sure: bool = False
-    n_required: int = 0
-    has_sessions: bool = True
-    parent: str | None = None
-
-    def source(self, table: Table, options: TraceOptions) -> Source:
-        """The rows of `table` with these columns. Raises RowFault for one that is missing, or open to doubt."""
-        if self.stamp is None:
-            reading = read_stamps(table.sample, options, row=table.row)
-            stamp = reading.stamp
-        else:
-            stamp = named(table.names, options.column or self.stamp, table.row)
-            reading = Reading(stamp if options.column else self.stamp)
-        unit = reading.unit or options.unit or unit_of_name(stamp)
-        if unit is None and stamp in table.unitless:
-            what = f"the column {stamp!r} is {table.unitless[stamp]} without a unit"
-            raise RowFault(None, f"{what}; state the unit: ns, us, ms or s")
-        taken = () if reading.durations is None else reading.durations.names
-        ids = [name for name in table.ids if name != stamp]
-        session = options.session or (session_column(ids) if self.has_sessions else None)
-        if session not in (None, *ids):
-            raise RowFault(table.row, f"no column {session!r} of ids; it has {', '.join(table.ids)}")
-        sizes = table.sizes
-        if self.sizes is not None:
-            lowered = [name.lower() for name in table.names]
-            optional = [name for name in self.sizes[self.n_required :] if name.lower() in lowered]
-            expected = (*self.sizes[: self.n_required], *optional)
-            sizes = tuple(named(table.names, name, table.row) for name in expected)
-        sizes = tuple(name for name in sizes if name not in (stamp, session, *taken))
-        parent = self.parent if self.parent in table.names and options.session is None else None
-        fields = Fields(stamp, sizes, session, taken, parent)
-        twice = sorted(name for name in fields.names if table.names.count(name) > 1)
-        if twice:
-            raise RowFault(table.row, f"the column {twice[0]!r} is there twice; rename one")
-        kind = stamp_kind(next((text for text in table.sample[stamp] if text and is_stamp(text)), ""))
-        is_assumed = unit is None and not self.is_sure
-        return Source(table.read, fields, unit or self.unit, kind, is_assumed, reading)
-
-
-Read = Callable[[Path, TraceOptions], Source]
-
-
-def _table(open_table: Callable[[Path], Table], columns: Columns) -> Read:
-    return lambda path, options: columns.source(open_table(path), options)
-
-
-def _columnar(path: Path, options: TraceOptions) -> Source:
-    return Columns().source(columnar(path, options.column), options)
-
-
-def _fixed_schedule(path: Path, options: TraceOptions) -> Source:
-    """perf_analyzer's document, or the JSON lines of aiperf."""
-    if b'"data"' not in read_head(path)[:1000]:
-        return Columns("timestamp", unit="ms").source(json_lines(path), options)
-    unit = options.unit or "ms"
-    return Source(schedule(path), Fields("timestamp"), unit)
-
-
-def _lines(path: Path, options: TraceOptions, unit: TraceUnit = "s") -> Source:
-    """One value a line."""
-    options = replace(options, column=None, session=None)
-    table = lines_of(path)
-    kind = stamp_kind(next(iter(table.sample["time"]), None) or "")
-    return replace(Columns("time", (), unit).source(table, options), reading=None, kind=kind)
-
-
-def _intervals(path: Path, options: TraceOptions) -> Source:
-    """Gaps between requests (`--request-intervals` of perf_analyzer), one a line."""
-    source = _lines(path, options, "us")
-    return replace(source, kind="number", unit_is_assumed=False, are_gaps=True)
-
-
-def _counts(path: Path, options: TraceOptions) -> Source:
+def _counts(path: Path, options: TraceOptions) -> Table:
     """Counts of arrivals per bin: each stands at the start of its bin, within whose width it may be spread again."""
-    table = delimited(path)
+    table = delimited(path, options)
     if all(map(is_stamp, table.names)):
-        table = delimited(path, (options.column or "second", "count"))
+        table = delimited(path, options, (options.column or "second", "count"))
     count = next((name for name in table.names if name.strip().lower() in _COUNTS), None)
     if count is None:
         raise no_column(table.names, "count")
     others = [name for name in table.names if name != count] or ["second"]
     stamp = named(table.names, options.column or others[0], table.row)
-    unit = options.unit or _BIN_UNITS.get(stamp.strip().lower()) or unit_of_name(stamp) or "s"
-    columns = Columns(stamp, (count,), has_sessions=False)
-    source = columns.source(table, replace(options, column=None, session=None, unit=unit))
-    return replace(source, reading=None, are_counts=True)
+    stamps = Stamps(stamp, unit=_BIN_UNITS.get(stamp.strip().lower(), "s"), is_only=True)
+    return replace(table, sizes=(count,), ids=(), stamps=stamps)
 
 
 @dataclass(frozen=True)
 class Format:
-    """A format of trace files.
+    """A format of trace files, and what it says of its columns.
 
-    `recognise`: None where nothing in a file shows it, so that it must be named. `read` raises RowFault if the file
-    is not of this format.
+    `recognise`: whether what a file begins with shows it. `table` raises RowFault if the file is
+    not of this format. `stamps` and `sizes` None: those that names and values show; `n_required` of the sizes must be
+    there. `unit` of numbers where neither the user nor a name nor `stamps` says it. `parent`: the column with the
+    request before in the same conversation, which is then the session. `are_gaps`, `are_counts`: see `Source`.
     """
 
-    recognise: Callable[[Opening], object] | None
-    read: Read
+    recognise: Callable[[Opening], object]
+    table: Callable[[Path, TraceOptions], Table]
+    stamps: Stamps | None = None
+    sizes: tuple[str, ...] | None = None
+    n_required: int = 0
+    unit: TraceUnit = "s"
+    parent: str | None = None
+    are_gaps: bool = False
+    are_counts: bool = False
+
+    def source(self, path: Path, name: str, options: TraceOptions) -> Source:
+        """The arrivals of `path`. Raises RowFault for a column that is missing, or open to doubt."""
+        table = self.table(path, options)
+        names, row = table.names, table.row
+        reading = read_stamps(table.sample, options, table.stamps or self.stamps, row)
+        stamp, unit = reading.stamp, reading.unit or self.unit
+        if reading.unit is None and stamp in table.unitless:
+            what = f"the column {stamp!r} is {table.unitless[stamp]} without a unit"
+            raise RowFault(None, f"{what}; state the unit: ns, us, ms or s")
+        ids = [name for name in table.ids if name != stamp]
+        session = options.session or session_column(ids)
+        if session not in (None, *ids):
+            raise RowFault(row, f"no column {session!r} of ids; it has {', '.join(ids) or 'none'}")
+        sizes = table.sizes
+        if self.sizes is not None:
+            lowered = [name.lower() for name in names]
+            sizes = tuple(
+                named(names, name, row)
+                for place, name in enumerate(self.sizes)
+                if place < self.n_required or name.lower() in lowered
+            )
+        sizes = tuple(name for name in sizes if name not in (stamp, session, *reading.durations))
+        parent = self.parent if self.parent in names and options.session is None else None
+        fields = Fields(stamp, sizes, session, reading.durations, parent)
+        twice = sorted(name for name in fields.names if names.count(name) > 1)
+        if twice:
+            raise RowFault(row, f"the column {twice[0]!r} is there twice; rename one")
+        values = table.sample[stamp][:SAMPLE_ROWS]
+        kind = stamp_kind(next((text for text in values if text and is_stamp(text)), ""))
+        instants = instants_of(values, unit)
+        reading.has_seconds = bool(instants.count()) and resolution_ns(instants) == NS_PER_UNIT["s"]
+        return Source(
+            path,
+            name,
+            table.read,
+            fields,
+            reading,
+            unit,
+            "number" if self.are_gaps else kind,
+            reading.unit is None,
+            self.are_gaps,
+            self.are_counts,
+            options.repairs,
+        )
 
 
-def _log(pattern: str, read: Read) -> Format:
-    return Format(lambda opening: opening.is_line_of(pattern), read)
+def _log(pattern: str, table: Callable[[Path, TraceOptions], Table]) -> Format:
+    return Format(lambda opening: opening.is_line_of(pattern), table)
 
 
 FORMATS = {
-    "parquet": Format(lambda opening: opening.magic[:4] == b"PAR1", _columnar),
-    "arrow": Format(lambda opening: opening.magic.startswith((b"ARROW1", b"\xff\xff\xff\xff")), _columnar),
+    "parquet": Format(lambda opening: opening.magic[:4] == b"PAR1", columnar),
+    "arrow": Format(lambda opening: opening.magic.startswith((b"ARROW1", b"\xff\xff\xff\xff")), columnar),
     "bailian": Format(
         lambda opening: opening.keys >= {"chat_id", "parent_chat_id"},
-        _table(json_lines, Columns("timestamp", _TOKENS, parent="parent_chat_id")),
+        json_lines,
+        _TIMESTAMP,
+        _TOKENS,
+        parent="parent_chat_id",
     ),
     "mooncake": Format(
-        lambda opening: opening.keys >= {"timestamp", *_TOKENS},
-        _table(json_lines, Columns("timestamp", _TOKENS, "ms")),
+        lambda opening: opening.keys >= {"timestamp", *_TOKENS}, json_lines, _TIMESTAMP, _TOKENS, unit="ms"
     ),
     "fixed-schedule": Format(
-        lambda opening: re.match(rb'\s*\{\s*"data"', opening.head),
-        _fixed_schedule,
+        lambda opening: re.match(rb'\s*\{\s*"data"', opening.head), schedule, _TIMESTAMP, unit="ms"
     ),
-    "jsonl": Format(lambda opening: opening.is_json, _table(json_lines, Columns(unit="ms"))),
+    "jsonl": Format(lambda opening: opening.is_json, json_lines, unit="ms"),
     "combined-log": _log(logs.COMBINED, logs.web_log),
     "common-log": _log(logs.COMMON, logs.web_log),
     "alb-log": _log(logs.ALB, logs.alb_log),
@@ -281,26 +259,27 @@ FORMATS = {
         lambda opening: opening.line.startswith(b"#") and b"#Fields:" in opening.head, logs.w3c_log
     ),
     "azure-llm": Format(
-        lambda opening: opening.has("timestamp", *_AZURE[:2]),
-        _table(delimited, Columns("timestamp", _AZURE, is_sure=True, n_required=2, has_sessions=False)),
+        lambda opening: opening.has("timestamp", *_AZURE[:2]), delimited, _IN_S, _AZURE, n_required=2
     ),
     "burstgpt": Format(
-        lambda opening: opening.has("timestamp", *_BURSTGPT[:2]),
-        _table(delimited, Columns("timestamp", _BURSTGPT, is_sure=True, n_required=2)),
+        lambda opening: opening.has("timestamp", *_BURSTGPT[:2]), delimited, _IN_S, _BURSTGPT, n_required=2
     ),
     "servegen": Format(
         lambda opening: (
             opening.has("rate", "shape", "scale") or _SERVEGEN_ROW.fullmatch(opening.text.strip())
         ),
-        servegen_source,
+        servegen,
     ),
     "counts": Format(
         lambda opening: len(opening.cells) == 2 and opening.cells[1].strip().lower() in _COUNTS,
         _counts,
+        are_counts=True,
     ),
-    "lines": Format(lambda opening: opening.is_value, _lines),
-    "csv": Format(lambda opening: opening.is_header, _table(delimited, Columns())),
-    "intervals": Format(None, _intervals),  # the lines look like stamps
+    "lines": Format(lambda opening: opening.is_value, lines_of, Stamps("time", is_only=True)),
+    "csv": Format(lambda opening: opening.is_header, delimited),
+    "intervals": Format(  # the lines look like stamps: it must be named
+        lambda _: False, lines_of, Stamps("time", unit="us", is_only=True), are_gaps=True
+    ),
 }
 """Every format, in the order in which a file is tried: what is told from fewer bytes or says more comes first."""
 
@@ -311,9 +290,8 @@ def recognised(path: Path, column: str | None = None) -> str:
     Raises RowFault, with what was tried, for a file that is empty or of none.
     """
     opening = Opening(path, column)
-    tried = {name: format.recognise for name, format in FORMATS.items() if format.recognise is not None}
-    for name, recognise in tried.items():
-        if recognise(opening):
+    for name, format in FORMATS.items():
+        if format.recognise(opening):
             return name
     cells = opening.cells
     if opening.has_values:
@@ -322,4 +300,4 @@ def recognised(path: Path, column: str | None = None) -> str:
         what = f"{shown(cells[0])} is neither a time nor a header with a timestamp column; name the format"
     else:
         what = str(no_column(cells, column or "timestamp", None))
-    raise RowFault(int(opening.lines.rows[0]), f"{what} (it is none of {', '.join(tried)})")
+    raise RowFault(int(opening.lines.rows[0]), f"{what} (tried were {', '.join(FORMATS)})")

@@ -49,7 +49,9 @@ _OTHER_WORDS = (  # of instants that are not a request's own: `receiveTimestamp`
     "birth modified update updated expire expires expiry valid build receive ingest ingested ingestion index indexed"
     " upload deadline last next session user boot deploy deployed container pod process token certificate"
 )
-_SESSION_NAMES = "session session_id sessionid conversation_id chat_id client_id client user_id user host"
+_SESSION_NAMES = (
+    "session session_id sessionid conversation_id chat_id client_id client user_id user host c_ip"
+)
 _UNIT_WORDS: dict[TraceUnit, str] = {
     "ns": "ns nanos nanosecond nanoseconds",
     "us": "us usec micros microsecond microseconds",
@@ -115,6 +117,8 @@ def unit_of_name(name: str) -> TraceUnit | None:
     plain = plain_name(name)
     if plain in ("unix_time", "msec"):  # nginx's $msec is in s, to the ms
         return "s"
+    if plain == "event_duration":  # the Elastic Common Schema
+        return "ns"
     head, _, last = plain.rpartition("_")
     return next((unit for unit, words in _UNIT_WORDS.items() if head and last in words.split()), None)
 

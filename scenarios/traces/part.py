@@ -67,8 +67,6 @@ class TracePart:
 
 def join_parts(parts: Sequence[TracePart]) -> TracePart:
     """One part with the rows of all, which have the same columns. ValueError for no parts."""
-    if not parts:
-        raise ValueError("no parts to join")
 
     def joined(columns: Iterable[NDArray[np.int64] | None]) -> NDArray[np.int64] | None:
         known = [column for column in columns if column is not None]
@@ -87,14 +85,11 @@ def session_number(text: str) -> int:
 
     What `session_text` wrote gives its number back. An empty text and `-` are no session, -1.
     """
-    written = _SESSION_TEXT.fullmatch(text)
-    if written is not None:
-        return int(written[1], 16) & (2**63 - 1)
     if text in ("", "-"):
         return NO_SESSION
-    return int.from_bytes(
-        hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest(), "big"
-    ) & (2**63 - 1)
+    written = _SESSION_TEXT.fullmatch(text)
+    digest = hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(bytes.fromhex(written[1]) if written else digest, "big") & (2**63 - 1)
 
 
 def session_text(number: int) -> str:

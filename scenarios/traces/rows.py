@@ -1,21 +1,42 @@
-"""Rows of a file, as Arrow columns, into arrivals: instants, sizes and sessions in numpy arrays."""
+"""Rows of a file, as Arrow columns, into arrivals: instants, sizes and sessions in numpy arrays.
+
+What holds for the rows of every format is checked here: order, span, one unit; and the repairs are done that a user
+asked for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.scenarios.traces.faults import RowFault
-from squall.scenarios.traces.instants import INT64_MAX, Clock, Faults, StampKind, each_text, parse_whole
-from squall.scenarios.traces.options import Repair, TraceUnit
-from squall.scenarios.traces.part import PART_ROWS, TracePart, session_number
-from squall.scenarios.traces.stamps import Durations, Reading
+from squall.scenarios.traces.faults import RowFault, faults_of
+from squall.scenarios.traces.instants import (
+    INT64_MAX,
+    Clock,
+    Faults,
+    StampKind,
+    each_text,
+    epoch_unit,
+    parse_whole,
+)
+from squall.scenarios.traces.options import NS_PER_UNIT, Repair, TraceUnit
+from squall.scenarios.traces.part import PART_ROWS, TracePart, join_parts, session_number
+from squall.scenarios.traces.stamps import Reading
+from squall.scenarios.units import digits_text
 
 MOST_PER_BIN = 10**9
+SORT_ROWS = 2**22
+"""How many rows late a row may come for the repair `sort`: it holds at most twice as many."""
+
+_BEFORE_ALL_NS = -INT64_MAX - 1
+_ONE_UNIT = (990.0, 1100.0)  # neighbours whose ratio lies here differ by a unit's 1000, not by a gap
+_SURE_AFTER_ROWS = 100
+_SURE_ABOVE_NS = 10**8  # a smallest number that is an epoch stamp in its unit, at 1 ns a unit
 
 
 @dataclass(frozen=True)
@@ -31,8 +52,8 @@ class Fields:
     @property
     def names(self) -> list[str]:
         """Of all, each once."""
-        others = [name for name in (self.session, self.parent) if name is not None]
-        return [*dict.fromkeys([self.stamp, *self.durations, *others, *self.sizes])]
+        names = (self.stamp, *self.durations, self.session, self.parent, *self.sizes)
+        return [*dict.fromkeys(name for name in names if name is not None)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,23 +74,27 @@ ReadRows = Callable[[Fields, Clock], Iterator[Rows]]
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """The arrivals of one file. `kind` of its stamps, `number_unit` and `unit` of those that are numbers.
+    """A trace file of a `format`, ready to be read. Each iteration reads it from the start.
 
-    `unit_is_assumed`: neither the user, the column's name nor the format says it. `reading`: which columns the stamps
-    come from, None where the format leaves no choice; where durations are taken off, rows are out of the order of time
-    and a begin may be before the zero of the trace. `are_gaps`: stamps are gaps, to be summed. `are_counts`: a row
-    is a bin, whose count the size column is. `repairs`: those that are asked for.
+    `kind` of its stamps, `number_unit` and `unit` of those that are numbers.
+
+    `reading`: which columns the stamps come from; where durations are taken off, rows are out of the order of time and
+    a begin may be before the zero of the trace. `unit_is_assumed`: neither the user, the column's name nor the format
+    says it. `are_gaps`: stamps are gaps, to be summed. `are_counts`: a row is a bin, whose count the size column is.
+    `repairs`: those that are asked for.
     """
 
+    path: Path
+    format: str
     read: ReadRows
     fields: Fields
+    reading: Reading
     number_unit: TraceUnit
-    kind: StampKind = "number"
-    unit_is_assumed: bool = False
-    reading: Reading | None = None
-    are_gaps: bool = False
-    are_counts: bool = False
-    repairs: tuple[Repair, ...] = ()
+    kind: StampKind
+    unit_is_assumed: bool
+    are_gaps: bool
+    are_counts: bool
+    repairs: tuple[Repair, ...]
 
     @property
     def unit(self) -> TraceUnit | None:
@@ -80,15 +105,29 @@ class Source:
     def size_names(self) -> tuple[str, ...]:
         return () if self.are_counts else self.fields.sizes
 
-    @property
-    def durations(self) -> Durations | None:
-        return None if self.reading is None else self.reading.durations
+    def __iter__(self) -> Iterator[TracePart]:
+        """Rows in the order of time, at least one, in parts of at most `PART_ROWS`, repaired as asked for.
+
+        Raises ScenarioError for the first row that breaks a rule, and at the end where there was no row.
+        """
+        with faults_of(self.path, "trace file"):
+            parts = self.parts()
+            if "sort" in self.repairs or self.fields.durations:
+                parts = _sorted(parts)
+            last_ns = _BEFORE_ALL_NS
+            for part in _in_one_order_and_unit(parts, self):
+                stamp_ns = part.stamp_ns
+                if "drop-duplicates" in self.repairs:
+                    part = part.take(stamp_ns != np.concatenate([[last_ns], stamp_ns[:-1]]))
+                last_ns = int(stamp_ns[-1])
+                yield from replace(part, row=None).pieces()
+            if last_ns == _BEFORE_ALL_NS:
+                raise RowFault(None, "the trace has no arrivals")
 
     def parts(self) -> Iterator[TracePart]:
         """The rows in the order of the file, none of them empty. Raises RowFault for one that cannot be read or is
         below 0, unless the repair of that is asked for."""
-        if self.durations is not None:
-            self.durations.n_absent = 0
+        self.reading.n_absent = 0
         clock = Clock(self.number_unit, self.kind)
         roots: dict[str | None, int] = {}
         end_ns = 0
@@ -106,8 +145,8 @@ class Source:
         columns, fields, faults = rows.columns, self.fields, dict(rows.faults)
         stamp_ns = clock.read(columns[fields.stamp], faults)
         sizes = {name: _whole_numbers(columns[name], name, faults) for name in fields.sizes}
-        if self.durations is not None:
-            stamp_ns = stamp_ns - self.durations.total_ns(columns, faults)
+        if fields.durations:
+            stamp_ns = stamp_ns - self.reading.taken_ns(columns, faults)
         session = None
         if fields.parent is not None:
             session = _first_of_chain(columns[fields.session or ""], columns[fields.parent], roots)
@@ -124,13 +163,13 @@ class Source:
     def _clipped(self, part: TracePart) -> TracePart:
         """Numbers below 0 refused, or set to 0 where that is asked for."""
         negative = np.flatnonzero(part.stamp_ns < 0)
-        if not negative.size or self.unit is None or self.durations is not None:
+        if not negative.size or self.unit is None or self.fields.durations:
             return part
         if "clip-negative" not in self.repairs:
             what = f"{'interval' if self.are_gaps else 'timestamp'} {seconds_text(int(part.stamp_ns[negative[0]]))} s"
             fault = f"the {what} is negative; mend it or ask for the repair clip-negative"
             raise RowFault(part.row_of(negative[0]), fault)
-        return TracePart(np.maximum(part.stamp_ns, 0), part.sizes, part.session, part.row)
+        return replace(part, stamp_ns=np.maximum(part.stamp_ns, 0))
 
 
 def _whole_numbers(column: Any, name: str, faults: Faults) -> NDArray[np.int64]:
@@ -185,6 +224,80 @@ def _expanded(part: TracePart) -> Iterator[TracePart]:
     for start in range(0, n_arrivals, PART_ROWS):
         places = np.arange(start, min(start + PART_ROWS, n_arrivals))
         yield bins.take(np.searchsorted(ends, places, side="right"))
+
+
+def _in_one_order_and_unit(parts: Iterable[TracePart], source: Source) -> Iterator[TracePart]:
+    """The same rows. Refuses a step back, more than 2^63 ns in all, and a change of unit between two rows.
+
+    A jump by a factor of about 1000, 10^6 or 10^9, up or down, is taken for a change of unit only where a gap is out of
+    the question: after 100 rows, or from numbers as large as epoch stamps.
+    """
+    n_rows = first_ns = last_ns = 0
+    for part in parts:
+        after = part.stamp_ns
+        if not n_rows:
+            first_ns = last_ns = int(after[0])
+            _refuse_unit(source, first_ns, part.row_of(0))
+        before = np.concatenate([[last_ns], after[:-1]])
+        small, large = np.minimum(before, after), np.maximum(before, after)
+        is_jump = (small > 0) & (large / _ONE_UNIT[0] >= small) & (source.unit is not None)
+        for index in np.flatnonzero(is_jump).tolist():
+            ratio = float(large[index]) / float(small[index])
+            is_sure = n_rows + index >= _SURE_AFTER_ROWS
+            is_sure = is_sure or int(small[index]) // NS_PER_UNIT[source.number_unit] >= _SURE_ABOVE_NS
+            if is_sure and any(_ONE_UNIT[0] <= ratio / 1000**power <= _ONE_UNIT[1] for power in (0, 1, 2)):
+                side = "larger" if after[index] > before[index] else "smaller"
+                what = f"the timestamp is {digits_text(ratio, 4)} times {side} than the one before"
+                mend = "write all in one unit, or cut the trace here"
+                raise RowFault(part.row_of(index), f"{what}: two units in one column? {mend}")
+        late = np.flatnonzero(after < before)
+        if late.size:
+            back = seconds_text(int(before[late[0]]) - int(after[late[0]]))
+            what = f"time goes back by {back} s; sort the trace or ask for the repair sort"
+            raise RowFault(part.row_of(late[0]), what)
+        last_ns = int(after[-1])
+        if last_ns - first_ns > INT64_MAX:
+            what = "the trace spans more than 2^63 ns (292 years); is its unit right?"
+            raise RowFault(part.row_of(-1), what)
+        n_rows += len(after)
+        yield part
+
+
+def _refuse_unit(source: Source, first_ns: int, row: int | None) -> None:
+    """Refuses a unit that was assumed where the first number is an instant since 1970 in another."""
+    number = first_ns // NS_PER_UNIT[source.number_unit]
+    looks = epoch_unit(number)
+    if source.unit is not None and source.unit_is_assumed and looks not in (None, source.unit):
+        what = f"{number} would be read as {source.unit} but looks like {looks} since 1970"
+        raise RowFault(row, f"{what}; state the unit")
+
+
+def _sorted(parts: Iterable[TracePart]) -> Iterator[TracePart]:
+    """The rows in the order of time, equal stamps in the order of the file.
+
+    Gathers twice `SORT_ROWS` rows, sorts them and yields the earlier half.
+    """
+    held: list[TracePart] = []
+    done_ns = _BEFORE_ALL_NS
+    for part in parts:
+        late = np.flatnonzero(part.stamp_ns < done_ns)
+        if late.size:
+            what = f"comes more than {SORT_ROWS} rows late, which the repair sort does not hold"
+            raise RowFault(part.row_of(late[0]), f"{what}; sort the trace")
+        held.append(part)
+        if sum(map(len, held)) >= 2 * SORT_ROWS:
+            whole = _in_order(held)
+            n_done = len(whole) - SORT_ROWS
+            done_ns = int(whole.stamp_ns[n_done - 1])
+            yield whole.take(slice(0, n_done))
+            held = [whole.take(slice(n_done, None))]
+    if held:
+        yield _in_order(held)
+
+
+def _in_order(parts: list[TracePart]) -> TracePart:
+    part = join_parts(parts)
+    return part.take(np.argsort(part.stamp_ns, kind="stable"))
 
 
 def seconds_text(ns: int) -> str:

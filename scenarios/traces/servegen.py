@@ -27,20 +27,13 @@ from squall.scenarios.traces.faults import RowFault, no_column, shown
 from squall.scenarios.traces.instants import Clock
 from squall.scenarios.traces.options import NS_PER_UNIT, TraceOptions
 from squall.scenarios.traces.part import session_number
-from squall.scenarios.traces.rows import Fields, Rows, Source
-from squall.scenarios.traces.tables import delimited
+from squall.scenarios.traces.rows import Fields, Rows
+from squall.scenarios.traces.stamps import Stamps
+from squall.scenarios.traces.tables import Table, delimited
 
 WINDOW_S = 600
 FAMILIES = ("Gamma", "Weibull", "Exponential")
 _CHUNK_HEADER = ("window_start_s", "rate", "cv", "iat_family", "shape", "scale")
-_NAMES = {
-    "start": ("window_start_s", "start", "start_s", "window_start"),
-    "rate": ("rate",),
-    "family": ("iat_family", "family"),
-    "shape": ("shape",),
-    "client": ("client",),
-    "model": ("model",),
-}
 _CHUNK_NAME = re.compile(r"chunk-(\w+)-trace", re.ASCII)
 _MOST_IN_WINDOW = 10**8
 _LARGEST_SHAPE = 1e9  # gaps are then equal to 1 part in 30,000
@@ -59,7 +52,7 @@ class ClientWindow:
     row: int
 
 
-def servegen_source(path: Path, options: TraceOptions) -> Source:
+def servegen(path: Path, options: TraceOptions) -> Table:
     """Arrivals drawn from the windows of a table, a chunk file, or a folder of these, merged; a session is a client.
 
     The same seed gives the same arrivals, whatever the order of the rows: each client and window has a generator of its
@@ -70,7 +63,7 @@ def servegen_source(path: Path, options: TraceOptions) -> Source:
         raise RowFault(None, "a folder without chunk-N-trace.csv files; name one trace file")
     by_start: dict[float, list[ClientWindow]] = {}
     for file in files:
-        for window in _windows(file, options.model):
+        for window in _windows(file, options):
             by_start.setdefault(window.start_s, []).append(window)
     if not by_start:
         which = f" of the model {options.model!r}" if options.model else ""
@@ -82,7 +75,9 @@ def servegen_source(path: Path, options: TraceOptions) -> Source:
         for start_s in starts:
             yield _drawn(by_start[start_s], window_s, options.seed)
 
-    return Source(read, Fields("start", session="client"), "s")
+    names = ("start", "client")
+    stamps = Stamps("start", is_only=True)
+    return Table(names, dict.fromkeys(names, ()), (), read, names, stamps=stamps)
 
 
 def _drawn(windows: list[ClientWindow], length_s: float, seed: int) -> Rows:
@@ -121,47 +116,43 @@ def _gamma_c2(shape: float) -> float:
     return cv * cv
 
 
-def _windows(path: Path, model: str | None) -> Iterator[ClientWindow]:
+def _windows(path: Path, options: TraceOptions) -> Iterator[ClientWindow]:
     """The windows of `path` that have arrivals. Raises RowFault for a missing column and a row that is wrong."""
-    table = delimited(path)
-    table = table if "rate" in table.names else delimited(path, _CHUNK_HEADER)
-    columns = {}
-    for key, names in _NAMES.items():
-        name = next((name for name in names if name in table.names), None)
-        if name is not None:
-            columns[key] = name
-        elif key not in ("client", "model"):
-            raise no_column(table.names, names[0])
+    table = delimited(path, options)
+    table = table if "rate" in table.names else delimited(path, options, _CHUNK_HEADER)
+    for name in ("window_start_s", "rate", "iat_family", "shape"):
+        if name not in table.names:
+            raise no_column(table.names, name)
+    names = [name for name in (*_CHUNK_HEADER, "client", "model") if name in table.names]
     named_chunk = _CHUNK_NAME.search(path.name)
     client = named_chunk[1] if named_chunk else path.name
-    for rows in table.read(Fields(columns["start"], durations=tuple(columns.values())), Clock("s")):
-        texts = [rows.columns[name].cast("string").to_pylist() for name in columns.values()]
+    for rows in table.read(Fields("window_start_s", durations=tuple(names)), Clock("s")):
+        texts = [rows.columns[name].cast("string").to_pylist() for name in names]
         for index, (row, *cells) in enumerate(zip(rows.row.tolist(), *texts, strict=True)):
-            of_row = dict(zip(columns, cells, strict=True))
+            of_row = dict(zip(names, cells, strict=True))
             try:
                 if index in rows.faults:
                     raise ValueError(rows.faults[index])
                 window = _window(of_row, client, row)
             except ValueError as error:
                 raise RowFault(row, f"{error}; mend it") from error
-            if window is not None and (model is None or of_row.get("model", model) == model):
+            if window is not None and options.model in (None, of_row.get("model", options.model)):
                 yield window
 
 
 def _window(cells: dict[str, str], client: str, row: int) -> ClientWindow | None:
     """The window of a row, None for one without arrivals. Raises ValueError."""
-    family = cells["family"].strip()
+    family = cells["iat_family"].strip()
     rate_hz = _number(cells["rate"] or "0", "rate")
     if not family or rate_hz == 0:
         return None
     if family not in FAMILIES:
         raise ValueError(f"the family {shown(family)} is not one of {', '.join(FAMILIES)}")
     shape = 1.0 if family == "Exponential" else _number(cells["shape"], "shape")
-    if shape <= 0 or rate_hz * WINDOW_S > _MOST_IN_WINDOW:
-        raise ValueError(f"shape {shape:g} or rate {rate_hz:g} is out of range")
-    start_s = _number(cells["start"], "start")
-    if shape > _LARGEST_SHAPE or start_s > _LAST_START_S:
-        raise ValueError(f"shape {shape:g} or the start is too large")
+    start_s = _number(cells["window_start_s"], "start")
+    is_in_range = 0 < shape <= _LARGEST_SHAPE and rate_hz * WINDOW_S <= _MOST_IN_WINDOW
+    if not is_in_range or start_s > _LAST_START_S:
+        raise ValueError(f"shape {shape:g}, rate {rate_hz:g} or start {start_s:g} is out of range")
     if family == "Weibull":
         renewals.refuse_weibull_shape(shape)
     else:

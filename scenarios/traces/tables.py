@@ -9,7 +9,6 @@ numbered by its place in the data, from 1.
 from __future__ import annotations
 
 import csv
-import io
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,20 +21,27 @@ from typing import Any
 
 import numpy as np
 
-from squall.scenarios.traces.documents import items_in
+from squall.scenarios.traces.documents import entries_in
 from squall.scenarios.traces.faults import RowFault, shown
 from squall.scenarios.traces.instants import DIGITS, EMPTY_CELLS, INT64_MAX, Clock, is_safe_to_cast
 from squall.scenarios.traces.names import stamp_column
-from squall.scenarios.traces.part import MOST_ROWS, PART_ROWS
+from squall.scenarios.traces.options import TraceOptions
+from squall.scenarios.traces.part import PART_ROWS
 from squall.scenarios.traces.rows import Fields, ReadRows, Rows
-from squall.scenarios.traces.stamps import Sample
-from squall.scenarios.traces.text import Block, first_bytes, open_text, read_head, text_blocks, whole_lines
+from squall.scenarios.traces.stamps import SAMPLE_ROWS, Sample, Stamps
+from squall.scenarios.traces.text import (
+    Block,
+    first_bytes,
+    open_text,
+    read_head,
+    refuse_rows,
+    text_blocks,
+    whole_lines,
+)
 
-LONGEST_DOCUMENT_BYTES = 2**28
 _NEVER = "\x01"  # a delimiter that no text holds: the line stays whole
 _FIRST_ENTRIES = 100
 _MOST_COLUMNS = 2_000  # the first rows of all columns are looked at
-_SAMPLE_ROWS = 1_000
 _READ_AHEAD_BYTES = 2**20
 _WHOLE = re.compile(r"\s*-?\d{1,19}\s*", re.ASCII)
 
@@ -45,7 +51,8 @@ class Table:
     """A file whose columns are known. `names` are all of them, `sample` the first rows of those that may be instants.
 
     `sizes`: columns of whole numbers; `ids`: those that may be sessions. `row` of the header, for faults. `unitless`:
-    types of columns of numbers of which neither type nor container says the unit.
+    types of columns of numbers of which neither type nor container says the unit. `stamps`: what the file shows of
+    them, None where that is for the format to say.
     """
 
     names: tuple[str, ...]
@@ -55,53 +62,51 @@ class Table:
     ids: tuple[str, ...]
     row: int | None = 1
     unitless: Mapping[str, Any] = field(default_factory=dict)
+    stamps: Stamps | None = None
 
 
-def delimited(path: Path, bare_header: tuple[str, ...] = (), delimiter: str = "") -> Table:
+def delimited(path: Path, _: TraceOptions, bare_header: tuple[str, ...] = (), delimiter: str = "") -> Table:
     """A text of cells between commas, tabs or semicolons. `bare_header`: of the first columns, if no line has it."""
     head = whole_lines(read_head(path))
     row = int(head.rows[0])
     delimiter = delimiter or sniff_delimiter(head.lines[0])
-    header = bare_header
     try:
-        header += tuple(cell.strip() for cell in split_line(head.lines[0], delimiter)[len(bare_header) :])
+        cells = split_line(head.lines[0], delimiter)
     except ValueError as error:
-        if not bare_header:
-            raise RowFault(row, str(error)) from error
+        raise RowFault(row, str(error)) from error
+    header = (*bare_header, *(cell.strip() for cell in cells[len(bare_header) :]))
     _refuse_wide(header, row)
     sample: list[list[str]] = []
     for line in head.lines[0 if bare_header else 1 :]:
         with suppress(ValueError):
             sample.append(_cells(line, delimiter, len(header)))
-    columns = {name: [cells[place] for cells in sample] for place, name in enumerate(header)}
+    columns = {name: [texts[place] for texts in sample] for place, name in enumerate(header)}
     sizes = tuple(name for name in header if _are_whole(columns[name]))
 
     def read(fields: Fields, _: Clock) -> Iterator[Rows]:
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
 
-        places = {name: str(header.index(name)) for name in fields.names}
-        kinds = {place: pa.int64() if name in fields.sizes else pa.string() for name, place in places.items()}
-        options = (
-            arrow_csv.ParseOptions(delimiter=delimiter, quote_char='"' if delimiter != _NEVER else False),
-            arrow_csv.ConvertOptions(
-                column_types=kinds,
-                include_columns=list(kinds),
-                null_values=list(EMPTY_CELLS),
-                strings_can_be_null=False,
-            ),
+        kinds = {name: pa.int64() if name in fields.sizes else pa.string() for name in fields.names}
+        parsing = arrow_csv.ParseOptions(
+            delimiter=delimiter, quote_char='"' if delimiter != _NEVER else False
+        )
+        converting = arrow_csv.ConvertOptions(
+            column_types=kinds,
+            include_columns=fields.names,
+            null_values=list(EMPTY_CELLS),
+            strings_can_be_null=False,
         )
 
         def arrow(block: Block) -> Any:
-            names, size = [str(place) for place in range(len(header))], max(len(block.data), 2**16)
-            reading = arrow_csv.ReadOptions(column_names=names, block_size=size)
-            return arrow_csv.read_csv(pa.BufferReader(block.data), reading, *options)
+            reading = arrow_csv.ReadOptions(column_names=header, block_size=max(len(block.data), 2**16))
+            return arrow_csv.read_csv(pa.BufferReader(block.data), reading, parsing, converting)
 
-        def cells(line: bytes) -> list[str | None]:
-            texts = _cells(line, delimiter, len(header))
-            return [texts[int(place)] for place in places.values()]
+        def texts_of(line: bytes) -> list[str | None]:
+            texts = dict(zip(header, _cells(line, delimiter, len(header)), strict=True))
+            return [texts[name] for name in fields.names]
 
-        return _blocks(text_blocks(path, row - bool(bare_header)), fields.names, arrow, cells)
+        return _blocks(text_blocks(path, row - bool(bare_header)), fields.names, arrow, texts_of)
 
     return Table(header, columns, sizes, read, header, row)
 
@@ -114,9 +119,9 @@ def _cells(line: bytes, delimiter: str, n_columns: int) -> list[str]:
     return texts
 
 
-def lines_of(path: Path) -> Table:
+def lines_of(path: Path, options: TraceOptions) -> Table:
     """A text of one value a line, as a table of the one column `time`."""
-    return delimited(path, ("time",), _NEVER)
+    return delimited(path, options, ("time",), _NEVER)
 
 
 def _blocks(
@@ -151,7 +156,7 @@ def _blocks(
             yield Rows(dict(zip(names, arrays, strict=True)), block.rows, faults)
 
 
-def json_lines(path: Path) -> Table:
+def json_lines(path: Path, _: TraceOptions) -> Table:
     """A text of one JSON object a line; a value in an object in it is named by all keys, with points between."""
     entries: list[dict[str, Any]] = []
     for line in whole_lines(read_head(path)).lines[:_FIRST_ENTRIES]:
@@ -173,14 +178,17 @@ def json_lines(path: Path) -> Table:
         import pyarrow as pa
         from pyarrow import json as arrow_json
 
-        kinds = {
-            fields.stamp: pa.string() if clock.kind == "date" else pa.decimal128(38, DIGITS[clock.unit]),
-            **{
-                name: pa.string() if str in map(type, values[name]) else pa.float64()
-                for name in fields.durations
-            },
-            **dict.fromkeys(fields.sizes, pa.int64()),
-        }
+        def kind(name: str) -> Any:
+            """Another in a block leaves that to the lines."""
+            types = {*map(type, values[name])} - {type(None)}
+            if name == fields.stamp and clock.kind != "date":
+                return pa.decimal128(38, DIGITS[clock.unit])
+            if name in fields.sizes or types == {int}:
+                return pa.int64()
+            return pa.float64() if name in fields.durations and str not in types else pa.string()
+
+        schema = pa.schema([(name, kind(name)) for name in fields.names])
+        parsing = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
 
         def arrow(block: Block) -> Any:
             if any("." in name for name in fields.names) or not (
@@ -188,12 +196,7 @@ def json_lines(path: Path) -> Table:
             ):
                 return None
             options = arrow_json.ReadOptions(block_size=max(len(block.data), 2**16))
-            for id_type in (pa.int64(), pa.string()):
-                schema = pa.schema([(name, kinds.get(name, id_type)) for name in fields.names])
-                parsing = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
-                with suppress(pa.ArrowInvalid):
-                    return arrow_json.read_json(pa.BufferReader(block.data), options, parsing)
-            return None
+            return arrow_json.read_json(pa.BufferReader(block.data), options, parsing)
 
         def cells(line: bytes) -> list[str | None]:
             entry = parse_entry(line)
@@ -208,50 +211,42 @@ def json_lines(path: Path) -> Table:
     return Table(names, sample, sizes, read, names)
 
 
-def schedule(path: Path) -> ReadRows:
-    """The rows of a fixed schedule of perf_analyzer, one document `{"data": [{"payload": [], "timestamp": [1000]}]}`.
+def schedule(path: Path, options: TraceOptions) -> Table:
+    """A fixed schedule of perf_analyzer, one document `{"data": [{"payload": [], "timestamp": [1000]}]}`.
 
     A timestamp is ms after the start (docs/inference_load_modes.md of perf_analyzer, "Fixed Schedule Mode"). A row's
-    number is the place of its entry. The document is held whole, so its length is limited.
+    number is the place of its entry. A file of another kind is read as the JSON lines of aiperf.
     """
+    if b'"data"' not in read_head(path)[:1000]:
+        return json_lines(path, options)
 
     def read(fields: Fields, _: Clock) -> Iterator[Rows]:
         import pyarrow as pa
 
-        stamps = _scheduled(path)
         row = 1
-        while texts := list(islice(stamps, PART_ROWS)):
-            yield Rows({fields.stamp: pa.array(texts, pa.string())}, np.arange(row, row + len(texts)))
-            row += len(texts)
+        with open_text(path) as file:
+            stamps = map(_scheduled, entries_in(file, "data", Decimal))
+            while texts := list(islice(stamps, PART_ROWS)):
+                yield Rows({fields.stamp: pa.array(texts, pa.string())}, np.arange(row, row + len(texts)))
+                row += len(texts)
+                refuse_rows(row)
 
-    return read
-
-
-def _scheduled(path: Path) -> Iterator[str | None]:
-    with open_text(path) as file:
-        document = file.read(LONGEST_DOCUMENT_BYTES + 1)
-    if len(document) > LONGEST_DOCUMENT_BYTES:
-        raise RowFault(
-            None, f"a JSON document of over {LONGEST_DOCUMENT_BYTES} bytes; write it as JSON lines"
-        )
-    row = 0
-    try:
-        for entry in items_in(io.BytesIO(document), "data", Decimal):
-            stamp = entry.get("timestamp") if isinstance(entry, dict) else None
-            stamp = stamp[0] if isinstance(stamp, list) and len(stamp) == 1 else stamp
-            yield str(stamp) if type(stamp) in (int, Decimal) else None
-            row += 1
-    except ValueError as error:
-        raise RowFault(row + 1, str(error)) from error
+    stamps = Stamps("timestamp", unit="ms", is_only=True)
+    return Table(("timestamp",), {"timestamp": ()}, (), read, (), stamps=stamps)
 
 
-def columnar(path: Path, column: str | None = None) -> Table:
-    """A Parquet or Arrow file. `column`: that of the stamps, where it is named."""
-    n_rows = stated_rows(path)
-    if n_rows is not None and n_rows > MOST_ROWS:
-        raise RowFault(None, f"states {n_rows} rows, a trace has {MOST_ROWS} at most; cut it")
-    kinds = {field.name: str(field.type) for field in schema_of(path)}
-    names = tuple(schema_of(path).names)
+def _scheduled(entry: dict[str, Any]) -> str | None:
+    stamp = entry.get("timestamp")
+    stamp = stamp[0] if isinstance(stamp, list) and len(stamp) == 1 else stamp
+    return str(stamp) if type(stamp) in (int, Decimal) else None
+
+
+def columnar(path: Path, options: TraceOptions) -> Table:
+    """A Parquet or Arrow file."""
+    refuse_rows(stated_rows(path) or 0)
+    schema = schema_of(path)
+    kinds = {field.name: str(field.type) for field in schema}
+    names = tuple(schema.names)
     _refuse_wide(names, None)
 
     def of_kind(pattern: str) -> tuple[str, ...]:
@@ -260,7 +255,7 @@ def columnar(path: Path, column: str | None = None) -> Table:
 
     numbers = of_kind("u?int|float|double|halffloat|decimal")
     single = [*numbers, *of_kind(r"timestamp|date|duration|(large_)?string\b")]
-    stated = column or (None if stamp_column(single) else stamp_column(names))
+    stated = options.column or (None if stamp_column(single) else stamp_column(names))
     if stated in names and stated not in single:
         raise RowFault(None, f"the column {stated!r} is {kinds[stated]}, no time; name the column")
 
@@ -282,7 +277,7 @@ def _cell_texts(column: Any) -> list[str | None]:
     """The first values of an Arrow column as texts; a duration with its unit."""
     import pyarrow as pa
 
-    column = column.slice(0, _SAMPLE_ROWS)
+    column = column.slice(0, SAMPLE_ROWS)
     column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
     if pa.types.is_duration(column.type):
         unit = column.type.unit

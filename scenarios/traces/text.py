@@ -22,7 +22,9 @@ BLOCK_BYTES = 4 * 2**20
 LONGEST_LINE_BYTES = 2**20
 HEAD_BYTES = 2**16
 
-_COMPRESSIONS = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
+"""By the ending of a name that is written; what is read says it by its first bytes."""
+_MAGIC = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -64,9 +66,9 @@ def open_text(path: Path) -> io.BufferedReader:
 
     refuse_streams(path)
     begin = first_bytes(path)
-    compression = next((kind for kind, magic in _COMPRESSIONS.items() if begin.startswith(magic)), None)
-    if compression is None and path.suffix in (".gz", ".zst") and begin:
-        kind = "gzip" if path.suffix == ".gz" else "zstd"
+    compression = next((kind for kind, magic in _MAGIC.items() if begin.startswith(magic)), None)
+    if compression is None and path.suffix in COMPRESSIONS and begin:
+        kind = COMPRESSIONS[path.suffix]
         raise RowFault(None, f"the name ends in {path.suffix} but the bytes are not {kind}; rename the file")
     # A stream of Arrow's may return less than is asked for before its end.
     return io.BufferedReader(pa.input_stream(str(path), compression), BLOCK_BYTES)
@@ -106,10 +108,15 @@ def text_blocks(path: Path, n_header_rows: int = 0) -> Iterator[Block]:
                 n_skipped = max(n_header_rows - row + 1, 0)
                 yield Block(row + n_skipped, whole.split(b"\n", n_skipped)[-1] if n_skipped else whole)
                 row += whole.count(b"\n")
-                if row - 1 > MOST_ROWS:
-                    raise RowFault(None, f"has more than {MOST_ROWS} rows, which a trace has at most; cut it")
+                refuse_rows(row - 1)
             if not read:
                 return
+
+
+def refuse_rows(n_rows: int) -> None:
+    """Raises RowFault for more rows than a trace has."""
+    if n_rows > MOST_ROWS:
+        raise RowFault(None, f"has more than {MOST_ROWS} rows, which a trace has at most; cut it")
 
 
 def _check_lines(data: bytes, row: int) -> None:

@@ -21,13 +21,13 @@ import numpy as np
 
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.traces.part import EMPTY_SIZE, PART_ROWS, TracePart, session_text
+from squall.scenarios.traces.text import COMPRESSIONS
 
 WrittenFormat = Literal["parquet", "csv", "jsonl"]
 
-_ENDINGS: dict[str, WrittenFormat] = {
-    ".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl",
+_FORMATS: dict[str, WrittenFormat] = {
+    "parquet": "parquet", "pq": "parquet", "csv": "csv", "jsonl": "jsonl", "ndjson": "jsonl",
 }  # fmt: skip
-_COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 
 
 def format_for(path: Path, stated: str | None = None) -> WrittenFormat:
@@ -35,15 +35,13 @@ def format_for(path: Path, stated: str | None = None) -> WrittenFormat:
 
     Raises ScenarioError for any other format or ending, and for Parquet that is to be compressed.
     """
-    formats = get_args(WrittenFormat)
-    inner = Path(path.stem) if path.suffix in _COMPRESSIONS else path
-    format = (
-        next((name for name in formats if name == stated), None) if stated else _ENDINGS.get(inner.suffix)
-    )
+    inner = Path(path.stem) if path.suffix in COMPRESSIONS else path
+    format = _FORMATS.get(stated or inner.suffix.removeprefix("."))
     if format is None:
         what = f"{stated!r} is" if stated else f"{path}: the ending says"
-        raise ScenarioError(f"{what} no format that traces are written in; name one of {', '.join(formats)}")
-    if format == "parquet" and path.suffix in _COMPRESSIONS:
+        known = ", ".join(get_args(WrittenFormat))
+        raise ScenarioError(f"{what} no format that traces are written in; name one of {known}")
+    if format == "parquet" and path.suffix in COMPRESSIONS:
         raise ScenarioError(f"{path}: parquet is compressed by itself; leave {path.suffix} out of the name")
     return format
 
@@ -116,7 +114,7 @@ def _writing(
             yield table.write_batch
         return
     below = os.fdopen(os.dup(file.fileno()), "wb")
-    with pa.output_stream(below, compression=_COMPRESSIONS.get(suffix)) as text:
+    with pa.output_stream(below, compression=COMPRESSIONS.get(suffix)) as text:
         if format == "jsonl":
             yield lambda batch: text.write(
                 "".join(f"{json.dumps(row)}\n" for row in batch.to_pylist()).encode()

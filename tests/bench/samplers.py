@@ -25,14 +25,15 @@ from typing import Any
 import psutil
 
 from squall.actors.clock import SystemClock
-from squall.actors.sampling.cpu_source import ClientPids, CpuSource
+from squall.actors.sampling.cpu_source import CoreSource, CpuSource
 from squall.actors.sampling.gpu.device import GpuLost
 from squall.actors.sampling.gpu.gpm import GpmPair
 from squall.actors.sampling.gpu.readings import READINGS, TRAFFIC
 from squall.actors.sampling.gpu.source import GpuProcessSource, GpuSource, missing_reason
-from squall.actors.sampling.host import CoreSource, HostSource
+from squall.actors.sampling.host import HostSource
 from squall.actors.sampling.observer import Observer, ObserverSettings, ServerTarget
-from squall.actors.sampling.sampler import Sampler, Source
+from squall.actors.sampling.sampler import Sampler
+from squall.actors.sampling.source import ClientPids, Source
 from squall.actors.sampling.threads import ThreadSource
 
 _S = 1_000_000_000

@@ -14,18 +14,15 @@ import pyarrow as pa
 import pytest
 
 from squall.actors.clock import SystemClock
-from squall.actors.sampling.cpu_source import ClientPids
 from squall.actors.sampling.observer_settings import ServerTarget
 from squall.actors.sampling.sampled import (
     FILLED,
     OF_GPUS,
     OF_NODE,
     OF_SERVER,
-    OwnGpus,
-    OwnNode,
-    OwnServer,
 )
-from squall.actors.sampling.sampler import Row, Source, Telling
+from squall.actors.sampling.sampler import Telling
+from squall.actors.sampling.source import ClientPids, OwnGpus, OwnNode, OwnServer, Row, Source
 from squall.actors.sampling.threads import Family
 from squall.analysis.schema import arrow_schema
 from tests.null_process import NullProcess
@@ -54,7 +51,7 @@ def makers(url: str) -> dict[str, Callable[[], Source | None]]:
     clock = SystemClock()
     node = OwnNode(own_pids, ClientPids((os.getppid(),)))
     server = OwnServer(
-        ServerTarget("server-0", url=url, metrics_url=None, models=None), Family(own_pids(), clock)
+        ServerTarget("server-0", url=url, metrics_url=None, models=None), Family(own_pids(), clock).pids
     )
     gpus = OwnGpus(True, own_pids, clock)
     return {

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from squall.scenarios.traces.formats import FORMATS
@@ -18,6 +18,7 @@ from squall.scenarios.traces.part import TracePart, join_parts
 from squall.scenarios.traces.reading import open_trace, read_trace
 from squall.scenarios.traces.rows import Source
 from squall.scenarios.traces.writing import WrittenFormat, write_trace
+from tests.many_examples import examples
 from tests.unit.scenarios.traces.test_trace_formats import CASES, Case, write_case
 
 S = 1_000_000_000
@@ -40,7 +41,7 @@ def traces(draw: st.DrawFn) -> TracePart:
     return TracePart(np.array(offsets, dtype=np.int64) + origin_ns, sizes, np.array(sessions, dtype=np.int64))
 
 
-@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(traces(), st.sampled_from(WRITTEN), st.integers(1, 12), st.sampled_from(["", ".gz", ".zst"]))
 def test_what_is_written_is_read_back(
     tmp_path: Path, part: TracePart, format: WrittenFormat, piece_rows: int, suffix: str
@@ -100,7 +101,7 @@ EXAMPLES: list[Case] = [
 
 def source_of(folder: Path, example: Case) -> Source:
     path, options = write_case(folder, example, "")
-    return FORMATS[example["format"]].read(path, options)
+    return FORMATS[example["format"]].source(path, example["format"], options)
 
 
 def test_every_format_has_an_example() -> None:

@@ -24,24 +24,31 @@ def tried(null: NullProcess, protocol: str, timeout_ns: int = 20 * S, **wire: An
     return try_request(TrialRequest(target, Wire(protocol, **wire), spec, inputs, 1, is_sequence, timeout_ns))
 
 
-@pytest.mark.parametrize("protocol", ["http", "grpc"])
-def test_it_ends_as_a_request_of_the_load_would(protocol: str) -> None:
-    for fault, outcome, detail in (
+PROTOCOLS = ("http", "grpc")
+
+
+@pytest.mark.parametrize(
+    ("fault", "outcome", "detail"),
+    [
         ((), "ok", ""),
         (("--fault=503:1",), "rejected", ""),
         (("--fault=close:1",), "transport_error", "the server closed the connection"),
         (("--fault=wrong:1",), "bad_reply", ""),
         (("--fault=hang:1",), "timeout", "no whole reply within 0.1 s"),
-    ):
-        with NullProcess(*fault) as null:
+    ],
+)
+def test_it_ends_as_a_request_of_the_load_would(fault: tuple[str, ...], outcome: str, detail: str) -> None:
+    with NullProcess(*fault) as null:
+        for protocol in PROTOCOLS:
             found = tried(null, protocol, S // 10 if outcome == "timeout" else 20 * S)
-        assert found.outcome == outcome, found
-        assert detail in found.detail
-        assert found.took_ns >= S // 10 or outcome != "timeout"
-    assert tried(null, protocol) == Trial("transport_error", "connect: Connection refused", 0)
+            assert found.outcome == outcome, found
+            assert detail in found.detail
+            assert found.took_ns >= S // 10 or outcome != "timeout"
+    for protocol in PROTOCOLS:
+        assert tried(null, protocol) == Trial("transport_error", "connect: Connection refused", 0)
 
 
-@pytest.mark.parametrize("protocol", ["http", "grpc"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_one_of_a_stateful_model_is_a_sequence_by_itself_and_a_compressed_one_is_whole(protocol: str) -> None:
     with NullProcess() as null:
         found = tried(null, protocol, n_between_bytes=n_bytes_of(protocol, {}))

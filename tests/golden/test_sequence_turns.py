@@ -125,8 +125,15 @@ def in_order(seen: Seen) -> list[bool]:
 
 @pytest.mark.skipif(not IS_BUILT, reason="the lane is not built: no C compiler was there at the install")
 @pytest.mark.serial  # late requests come to Python
-@pytest.mark.parametrize("load", ["open", "closed"])
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(
+    ("protocol", "load"),
+    [
+        ("http", "open"),
+        ("grpc", "closed"),
+        pytest.param("http", "closed", marks=pytest.mark.slow),
+        pytest.param("grpc", "open", marks=pytest.mark.slow),
+    ],
+)
 def test_requests_of_sequences_go_through_the_lane(protocol: str, load: str, tmp_path: Path) -> None:
     with stub_of(protocol, service_s=lambda _: 0.01) as (port, _):
         own = replace(settings(tmp_path, port, protocol), n_connections=16 if protocol == "http" else 4)

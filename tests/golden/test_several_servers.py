@@ -89,7 +89,7 @@ def closed_plan(n: int, target: Sequence[int] | None = None, length_ns: int = S)
     think = ConstantThink.model_validate({"kind": "constant", "value": "1ms"})
     return ClosedPlan(
         users=np.arange(n, dtype=np.int64), n_users=n, models=(VariantRange(0, 2),), seed=1,
-        target=None if target is None else np.array(target, np.uint8),
+        target=None if target is None else np.array(target, np.uint8)[:, np.newaxis],
         spans=(PhaseSpan("m", "measure", 0, length_ns), PhaseSpan("d", "drain", length_ns, 30 * S)),
         phases=(ClosedPhase(n, think, 0, ConstantRows(), (ModelLoad(1.0, ConstantRows()),)), None),
     )  # fmt: skip
@@ -156,7 +156,7 @@ def test_each_user_sends_to_its_own_server(protocol: str, tmp_path: Path) -> Non
     assert set(column(rows, "outcome")) == {"ok"}
     users = [one % len(plan) for one in column(rows, "request_id") if isinstance(one, int)]
     assert set(users) == set(range(len(plan)))
-    assert column(rows, "target") == [f"server-{plan.target[user]}" for user in users]
+    assert column(rows, "target") == [f"server-{plan.target[user, 0]}" for user in users]
 
 
 @both_protocols
@@ -197,7 +197,7 @@ def test_a_server_that_falls_silent_costs_only_its_own_requests(protocol: str, t
     assert plan.target is not None
     with NullProcess("--stall=100ms:60s") as silent, NullProcess() as other:
         ports = [null.ports[protocol] for null in (silent, other)]
-        settings = settings_for(tmp_path, ports, protocol, null_spec(), Rules(timeout_ns=5 * S))
+        settings = settings_for(tmp_path, ports, protocol, null_spec(), Rules(timeout_ns=3 * S))
         rows = run_worker(settings, plan, meanwhile=stop_when(lambda progress: progress.n_failed >= 200))
     assert_one_row_each(rows, plan)
     outcomes, is_of_silent = np.array(column(rows, "outcome")), plan.target == 0
@@ -210,13 +210,13 @@ def test_a_server_that_falls_silent_costs_only_its_own_requests(protocol: str, t
 
 
 def test_a_server_that_only_fails_leaves_the_lane_to_the_others(tmp_path: Path) -> None:
-    plan = open_plan(2_500, 2)
+    plan = open_plan(1_500, 2)
     assert plan.target is not None
 
     def look(worker: LoadWorker) -> None:
         if worker._lane is not None:
             assert worker._lane._n_strays[0] >= _MOST_STRAYS
-            assert worker._lane.core.n_done_by(1) > 400
+            assert worker._lane.core.n_done_by(1) > 240
 
     with NullProcess("--fault=500:1") as failing, NullProcess() as other:
         settings = settings_for(

@@ -39,7 +39,8 @@ def test_a_server_that_is_not_there(tmp_path: Path) -> None:
     assert_says_so_wherever_a_latency_stands(run, "100 %")
 
 
-@pytest.mark.parametrize("protocol", ["http", pytest.param("grpc", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
 def test_a_server_that_refuses_everything(protocol: str, tmp_path: Path) -> None:
     run = run_planted(tmp_path, SERVICE, "--fault=501:1", protocol=protocol)
     words = {"http": "HTTP 501", "grpc": "gRPC status 12"}[protocol]

@@ -243,7 +243,10 @@ class Relay:
                     self._near.sendto(data, prober)
 
 
-@pytest.mark.parametrize("ways_us", [((200, 1_000), (4_000, 300)), ((5_000, 2_000), (50, 50))])
+@pytest.mark.parametrize(
+    "ways_us",
+    [((200, 1_000), (4_000, 300)), pytest.param(((5_000, 2_000), (50, 50)), marks=pytest.mark.slow)],
+)
 def test_delays_that_are_asymmetric_and_jitter_never_push_the_truth_out(
     network: Network,
     ways_us: tuple[tuple[float, float], tuple[float, float]],

@@ -38,7 +38,7 @@ def check(head: str, settings: dict[str, int], precision: str, x: Array, found: 
     weights = make_weights(head, HEADS[head].sizes(settings))
     if "position" in weights:  # no layer mixes positions, and only the first is read
         weights["position"] = weights["position"][:1]
-    expected = forward(head, weights, x)
+    expected = forward(weights, x)
     rtol, atol = TOLERANCE[precision]
     np.testing.assert_allclose(found, expected, rtol=rtol, atol=atol)
 

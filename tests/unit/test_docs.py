@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -101,9 +102,15 @@ def test_every_scenario_file_in_the_repository_loads() -> None:
     assert [load_scenario(path).name for path in files] == ["demo"]
 
 
+@cache
+def command_line() -> Any:
+    """Made once: it is of all commands, and the pages name hundreds."""
+    return typer.main.get_command(app)
+
+
 def options_of(words: list[str]) -> tuple[set[str], list[str]]:
     """All options of the command that `words` begin with, and the words behind its name. KeyError for no command."""
-    command: Any = typer.main.get_command(app)
+    command = command_line()
     options = {"--help", *(option for one in command.params for option in one.opts)}
     left = list(words)
     while hasattr(command, "commands") and left:

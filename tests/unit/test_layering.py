@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import ast
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 ALLOWED = {
     "scenarios": (),
     "models": ("scenarios",),
-    "analysis": ("scenarios",),
+    "analysis": ("scenarios", "actors.sampling.sampled"),
     "actors": (
-        "scenarios", "models.spec", "models.made", "models.payload", "analysis.schema", "analysis.tables.locust",
+        "scenarios", "models.spec", "models.made", "models.payload", "analysis.schema", "analysis.tables.columns",
+        "analysis.tables.locust",
     ),
     "cluster": ("scenarios", "models", "actors", "analysis"),
 }  # fmt: skip
@@ -32,6 +34,7 @@ HEAVY: dict[str, tuple[str, ...]] = {
 Modules = Mapping[str, ast.Module]
 
 
+@cache
 def modules() -> dict[str, ast.Module]:
     """Every module of the packages by its name below `squall`; a package by that of its folder."""
     paths = [path for package in ALLOWED for path in sorted((ROOT / package).rglob("*.py"))]
@@ -69,21 +72,24 @@ def breaches(found: Modules) -> Iterator[str]:
                 yield f"{module} imports {name} outside of functions"
 
 
-def folder_of(module: str, found: Modules) -> str:
-    """The folder of a module; one beside folders stands for itself."""
+def folder_of(module: str, parents: Set[str]) -> str:
+    """The folder of a module; one beside folders, which are in `parents`, stands for itself."""
     folder = module.rpartition(".")[0]
-    folders = {name.rpartition(".")[0] for name in found}
-    return module if any(other.startswith(f"{folder}.") for other in folders) else folder
+    return module if folder in parents else folder
 
 
 def cycles(found: Modules) -> Iterator[str]:
     """Folders that import one another in a circle."""
     graph: dict[str, set[str]] = {}
+    folders = {name.rpartition(".")[0] for name in found}
+    parents = {
+        ".".join(parts[:n]) for parts in (name.split(".") for name in folders) for n in range(1, len(parts))
+    }
     for module, tree in found.items():
         names = {name.removeprefix("squall.") for name in imports(ast.walk(tree))}
         reached = {one for name in names for one in (name, name.rpartition(".")[0]) if one in found}
-        folder = folder_of(module, found)
-        graph.setdefault(folder, set()).update({folder_of(name, found) for name in reached} - {folder})
+        folder = folder_of(module, parents)
+        graph.setdefault(folder, set()).update({folder_of(name, parents) for name in reached} - {folder})
     done: set[str] = set()
 
     def visit(name: str, above: tuple[str, ...]) -> Iterator[str]:

@@ -12,12 +12,83 @@ from squall.actors.sampling.gpu.device import GpuDevice, GpuLost
 from squall.actors.sampling.gpu.processes import processes_of, uses_driver
 from squall.actors.sampling.gpu.readings import running
 from squall.actors.sampling.gpu.topology import PCI, place_of
+from squall.actors.sampling.source import OwnGpus, Row, Sampled
+from squall.analysis.tables.columns import INTERVAL, OF_NODE, PhaseAt, T, Table, columns
 from squall.scenarios.records import GpuPlace, GpuUse
+from squall.scenarios.units import NS_PER_S
 
-Row = dict[str, Any]
 _Told = TypeVar("_Told")
 _MIG_ON = 1
 _PERCENT = 100
+_PROCESS_INTERVAL_NS = NS_PER_S  # 2 to 3 ms of CPU (H200); NVML keeps a use for each 1/6 to 1 s
+
+TABLES = (
+    Table(
+        "gpu_samples",
+        "NVML sample of a GPU",
+        PhaseAt("t_ns"),
+        columns(
+            *OF_NODE,
+            "gpu_uuid  text  UUID of the GPU",
+            T,
+            INTERVAL,
+            """
+            mig_instance           text      MIG instance, gi/ci; empty for a whole GPU
+            read_ns                ns        how long the reads of this sample took: their values are of some instant
+                                             within it
+            util                   ratio?    nvidia-smi's utilisation: share of time in which any kernel ran
+            memory_util            ratio?    nvidia-smi's: share of time in which memory was read or written
+            gpm_interval_ns        ns?       what the columns of GPM cover, up to t_ns; null where they have no new
+                                             value: they take 100 ms
+            sm_util                ratio?    GPM: share of time in which an SM was busy, mean over SMs
+            sm_occupancy           ratio?    GPM: resident warps over the most possible
+            tensor_util            ratio?    GPM: share of time in which a tensor pipe was busy
+            fp16_util              ratio?    GPM: share of time in which an FP16 pipe was busy
+            fp32_util              ratio?    GPM: share of time in which an FP32 pipe was busy
+            fp64_util              ratio?    GPM: share of time in which an FP64 pipe was busy
+            dram_util              ratio?    GPM: share of peak DRAM bandwidth
+            memory_used_bytes      bytes?    GPU memory in use; read once a second
+            power_w                W?        power draw as nvidia-smi has it, mean of a second on most GPUs; read once a
+                                             second
+            power_instant_w        W?        power draw at t_ns
+            energy_j               J?        energy drawn since the row before that has it; read every 10 s
+            power_limit_w          W?        power limit in force; read once a second
+            temperature_c          °C?       temperature of the GPU; read once a second
+            sm_clock_hz            Hz?       SM clock
+            memory_clock_hz        Hz?       memory clock; read once a second
+            throttle_reasons       id?       NVML bit mask of reasons why clocks are held down
+            pcie_rx_bytes_per_s    bytes/s?  PCIe traffic to the GPU: by GPM, else by its counters
+            pcie_tx_bytes_per_s    bytes/s?  PCIe traffic from the GPU, likewise
+            nvlink_rx_bytes_per_s  bytes/s?  NVLink traffic to the GPU, all links
+            nvlink_tx_bytes_per_s  bytes/s?  NVLink traffic from the GPU, all links
+            ecc_corrected_count    count?    ECC errors corrected since the row before that has a value; read once a
+                                             second
+            ecc_uncorrected_count  count?    ECC errors not corrected, likewise
+            n_processes            count?    processes with a context on the GPU; read once a second
+            """,
+        ),
+    ),
+    Table(
+        "gpu_processes",
+        "process with a context on a GPU, or that used it, every second",
+        PhaseAt("t_ns"),
+        columns(
+            *OF_NODE,
+            "gpu_uuid  text  UUID of the GPU",
+            T,
+            INTERVAL,
+            """
+            process            id      process id on its node
+            is_server          claim   it is one of the server's processes
+            uses_driver        claim?  a process of that id on this node has the NVIDIA driver open; null: it may not be
+                                       looked at
+            memory_used_bytes  bytes?  GPU memory of the process
+            sm_util            ratio?  share of time in which a kernel of it ran, as nvidia-smi pmon has it
+            memory_util        ratio?  share of time in which it read or wrote GPU memory
+            """,
+        ),
+    ),
+)
 
 
 def missing_reason() -> str | None:
@@ -298,6 +369,16 @@ class GpuProcessSource:
     def close(self) -> None:
         """Call when its sampler has stopped."""
         self._nvml.nvmlShutdown()
+
+
+SAMPLED = (
+    Sampled[OwnGpus](
+        "gpu_samples", lambda to: to.gpu_interval_ns, lambda gpus: GpuSource(gpus.with_gpm, gpus.clock)
+    ),
+    Sampled[OwnGpus](
+        "gpu_processes", lambda _: _PROCESS_INTERVAL_NS, lambda gpus: GpuProcessSource(gpus.server_pids)
+    ),
+)
 
 
 def _is_mig(nvml: Any, handle: Any) -> bool:

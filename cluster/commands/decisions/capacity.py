@@ -160,7 +160,6 @@ def settings_of(
 
     from squall.analysis.capacity.answer import Settings
     from squall.analysis.wording import rate_text
-    from squall.scenarios.plan.drafting import is_closed
     from squall.scenarios.plan.rates import mean_rate_hz, scaled_scenario
     from squall.scenarios.run_plan import plan_run
 
@@ -169,7 +168,7 @@ def settings_of(
             "capacity: users of Locust wait for their replies and have no rate to search: sweep over load.locust.users"
             " (docs/sweep.md)"
         )
-    if is_closed(scenario):
+    if scenario.is_closed:
         raise ScenarioError(
             "capacity: a closed loop follows its server and has no rate to search: use open-loop arrivals"
         )

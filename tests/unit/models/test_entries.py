@@ -84,24 +84,14 @@ def test_shapes_are_those_of_the_model_or_told(
     holds(tensor("INT64", *dims), cell, found, tuple(stated) if stated else None)
 
 
-NUMBERS = np.arange(6, dtype=np.int16).tobytes()
-
-
 @pytest.mark.parametrize(
-    ("datatype", "dims", "cell", "expected"),
-    [
-        ("INT16", (2, -1), Raw(NUMBERS), [[0, 1, 2], [3, 4, 5]]),
-        ("INT16", (-1, -1), Raw(NUMBERS, (3, 2)), [[0, 1], [2, 3], [4, 5]]),
-        ("BYTES", (2,), Raw(write_tensor(array_of(["a", "bb"]))), [b"a", b"bb"]),
-        ("BYTES", (-1,), Raw(b"one\r\ntwo\n", is_lines=True), [b"one", b"two"]),
-        ("INT16", (-1,), Raw(b"123"), "is INT16, and 3 bytes are no multiple of 2"),
-        ("INT16", (-1,), Raw(NUMBERS, (4,)), "has 6 elements, and its shape [4] 4"),
-        ("BYTES", (1,), Raw(b"\x09\x00\x00\x00x"), "an element of 9 bytes is cut off"),
-    ],
+    ("datatype", "dims", "data", "shape", "is_lines", "expected"),
+    cases("test_raw_bytes_are_those_that_travel"),
 )
 def test_raw_bytes_are_those_that_travel(
-    datatype: str, dims: tuple[int, ...], cell: Raw, expected: Any
+    datatype: str, dims: list[int], data: str, shape: list[int] | None, is_lines: bool, expected: Any
 ) -> None:
+    cell = Raw(data.encode("latin-1"), tuple(shape) if shape else None, is_lines)
     holds(tensor(datatype, *dims), cell, expected)
 
 

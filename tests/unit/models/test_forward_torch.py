@@ -14,7 +14,7 @@ import pytest
 from squall.models.encoders import encode, weights_of
 from squall.models.heads import make_weights
 from squall.models.spec import ENCODERS, ZOO
-from tests.unit.models.test_encoders import SMALL, inputs_of, small_sizes
+from tests.unit.models.test_encoders import N_WEIGHTS, SMALL, inputs_of, module_of, small_sizes
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 HEAD_SIZES = {"width": 16, "layers": 3}
@@ -72,7 +72,7 @@ def test_a_model_whose_served_weights_are_wrong_does_not_load(
     def one_off(module: Any) -> Any:
         """One matrix of an encoder's many is lost, one class of a head."""
         if ZOO[name].is_encoder:
-            module.get_parameter("encoder.layer.0.output.dense.weight").data.zero_()
+            module.get_parameter("encoder/layer/0/output/dense/weight").data.zero_()
         else:
             module.get_parameter("w_out").data[..., 0].zero_()
         return module.prepared()
@@ -111,9 +111,9 @@ def test_batches_through_the_buffers_of_a_gpu_are_gathered_and_given_back_in_the
     stream = types.SimpleNamespace(synchronize=lambda: None)
     monkeypatch.setattr(torch.cuda, "default_stream", lambda _: stream)
     sizes = small_sizes("bert_tiny")
-    module = served.networks.build("bert_tiny", sizes, None)
+    network = module_of("bert_tiny", sizes).prepared()
     examples = served.networks.examples(sizes, 12)
-    batch = served._GpuBatch(module, torch.device("cpu"), torch.float32, 12, examples, (32,), False)
+    batch = served._GpuBatch(network, torch.device("cpu"), 12, examples, (32,), False)
     ids, mask = inputs_of(sizes)
     seen: list[int] = []
     with torch.inference_mode():
@@ -155,10 +155,11 @@ def test_too_large_a_model_is_refused_before_it_takes_memory(
 
     sizes = ENCODERS["multilingual_e5_large"].sizes({})
     device, examples = torch.device("cuda", 1), served.networks.examples(sizes, 8)
+    n_weights = N_WEIGHTS["multilingual_e5_large"]
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (2 << 30, 80 << 30))
     with pytest.raises(
         RuntimeError, match=r"an instance takes about 2\.1 GiB for batches of 8 rows, and 2\.0 of 80\.0"
     ):
-        served._refuse_little("multilingual_e5_large", sizes, None, device, 8, examples, "fp16")
+        served._refuse_little("multilingual_e5_large", sizes, n_weights, device, 8, examples, "fp16")
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (3 << 30, 80 << 30))
-    served._refuse_little("multilingual_e5_large", sizes, None, device, 8, examples, "fp16")
+    served._refuse_little("multilingual_e5_large", sizes, n_weights, device, 8, examples, "fp16")

@@ -29,16 +29,16 @@ def test_linear_head_is_its_formula_in_double_precision() -> None:
     for layer in range(SIZES["layers"]):
         y = np.clip(np.einsum("ri,io->ro", y, w["w"][layer]) + w["b"][layer], 0, None)
     expected = np.einsum("ri,io->ro", y, w["w_out"]) + w["b_out"]
-    np.testing.assert_allclose(forward("linear_head", w, x_of()), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(forward(w, x_of()), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_stacked_heads_are_each_head_alone() -> None:
     _, w = weights_of("linear_head_stacked")
-    out = forward("linear_head_stacked", w, x_of())
+    out = forward(w, x_of())
     assert out.shape == (4, 3, 2)
     for k in range(3):
         alone = {"w": w["w"][:, k], "b": w["b"][:, k], "w_out": w["w_out"][k], "b_out": w["b_out"][k]}
-        np.testing.assert_array_equal(out[:, k], forward("linear_head", alone, x_of()))
+        np.testing.assert_array_equal(out[:, k], forward(alone, x_of()))
 
 
 def test_sequence_head_is_its_formula_position_by_position() -> None:
@@ -51,7 +51,7 @@ def test_sequence_head_is_its_formula_position_by_position() -> None:
             at = (at - at.mean()) / np.sqrt(at.var() + 1e-5)
             at = np.clip(at * w["gain"][layer] + w["bias"][layer], 0, None)
         expected.append(np.einsum("i,io->o", at, w["w_out"]) + w["b_out"])
-    np.testing.assert_allclose(forward("seqlen_head", w, x_of()), expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(forward(w, x_of()), expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("head", HEADS)

@@ -10,7 +10,7 @@ import pytest
 
 from squall.models import onnx_export
 from squall.models.onnx_export import export_onnx, needed
-from squall.models.spec import HEADS, ModelSpec, TensorSpec, head_spec
+from squall.models.spec import HEADS, head_spec
 from squall.scenarios.errors import ScenarioError, TargetError
 
 PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime")
@@ -62,16 +62,3 @@ def test_a_file_is_kept_only_if_it_answers_as_the_module_does(
 def test_an_opset_that_cannot_be_written_is_refused(opset: int, tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match=f"opset {opset}: the exporter writes 18 to"):
         export_onnx(tmp_path / "model.onnx", SPEC, SIZES, opset=opset)
-
-
-@needs_all
-def test_weights_that_do_not_fit_are_told(tmp_path: Path) -> None:
-    sizes = {
-        "hidden": 8, "layers": 1, "heads": 2, "intermediate": 16, "vocabulary": 9, "positions": 6, "sequence": 4,
-        "weights_seed": 1,
-    }  # fmt: skip
-    names = ("input_ids", "attention_mask")
-    inputs = tuple(TensorSpec(name, "INT64", (4,)) for name in names)
-    spec = ModelSpec("bert_tiny", "1", inputs, (TensorSpec("OUTPUT", "FP32", (8,)),), 8)
-    with pytest.raises(ScenarioError, match="weights of bert_tiny: has no weight embeddings"):
-        export_onnx(tmp_path / "model.onnx", spec, sizes, weights={})

@@ -32,7 +32,7 @@ def test_each_payload_has_the_answer_of_the_head_to_it(head: str) -> None:
     assert set(answers) == set(KINDS)
     for rows, variant in KINDS:
         x = make_inputs(spec, rows, variant, 5)["INPUT"].astype(np.float32)
-        alone = forward(head, make_weights(head, sizes), x)
+        alone = forward(make_weights(head, sizes), x)
         found: Any = answers[rows, variant]["OUTPUT"]
         np.testing.assert_allclose(found, alone, rtol=1e-4, atol=1e-5)
 

@@ -77,7 +77,7 @@ WHOLE_POWERS = (
     "exact/arrays.py",
     "exact/scalars.py",
     "units.py",
-    "traces/checks.py",
+    "traces/rows.py",
 )
 """Modules whose powers are of whole or decimal numbers, or only tell a likely unit in the words of an error."""
 

@@ -152,6 +152,7 @@ def test_an_arrival_goes_to_a_server_of_its_model(kind: str) -> None:
     unrouted = replace(unrouted, affinity=affinity_of(None, unrouted.seq))  # each a session of its own
     routing = RoutingConfig.model_validate({"kind": kind})
     plan = route(unrouted, routing, [1.0] * 3, 5, served=scenario.served_at(3))
+    assert isinstance(plan, Plan)
     assert plan.target is not None
     for model, servers in enumerate(((1, 2), (0, 2))):
         targets = plan.target[asked(plan) == model]

@@ -1,13 +1,15 @@
-"""Promises: what is read, written back and refused, and how many late requests each allows."""
+"""Promises (`promises.yaml`): what is read, written back and refused, and how many late requests each allows."""
 
 from __future__ import annotations
 
 import math
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +20,7 @@ from squall.scenarios.promises import Promise, format_promises, parse_promises
 from tests.sweep_runs import SCENARIO
 from tests.unit.scenarios.refused import assert_says, refused
 
+TABLE = yaml.safe_load(Path(__file__).with_name("promises.yaml").read_text(encoding="utf-8"))
 MS = 1_000_000
 WARM, BURST, END = SCENARIO["phases"]
 
@@ -35,43 +38,14 @@ def scenario(promises: object, users: int | None = None, **changes: Any) -> Scen
     return scenario_from_mapping({**SCENARIO, "phases": phases, "promises": promises, **changes}, "held.yaml")
 
 
-@pytest.mark.parametrize(
-    ("key", "condition", "text"),
-    [
-        ("response", "p(95)<50", "response p(95)<50ms"),
-        ("response", "p(99.90) < 1.5s", "response p(99.9)<1500ms"),
-        ("response{phase:burst}", "med<=10ms", "response{phase:burst} p(50)<=10ms"),
-        ("service{ server:server-0 , phase:a }", "max<1s", "service{phase:a,server:server-0} max<1s"),
-        ("response", "p(95)<6500us", "response p(95)<6.5ms"),
-        ("send_lag", "p(99)<500us", "send_lag p(99)<500us"),
-        ("first_response{phase:a}", "p(95)<200ms", "first_response{phase:a} p(95)<200ms"),
-        ("gap", "p(95)<=200", "gap p(95)<=200ms"),
-        ("mean_gap{window:1s}", "max<1s", "mean_gap{window:1s} max<1s"),
-        ("failures", "rate<0.1%", "failures rate<0.001"),
-        ("failures{burst:each}", "count<=5", "failures{burst:each} count<=5"),
-        ("goodput{within:100}", "rate>=0.990", "goodput{within:100ms} rate>=0.99"),
-        ("response{window:10s}", "p(90)<80ms", "response{window:10s} p(90)<80ms"),
-        (
-            "response{gpu:GPU-1,model:m}",
-            {"threshold": "p(95)<50ms", "at": "300/s"},
-            "response{model:m,gpu:GPU-1} p(95)<50ms at 300/s",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("key", "condition", "text"), TABLE["read"])
 def test_a_promise_is_read_and_written_back(key: str, condition: object, text: str) -> None:
     found = one(key, condition)
     assert found.text == text
     assert parse_promises(format_promises([found])) == (found,)
 
 
-@pytest.mark.parametrize(
-    ("key", "condition", "is_of_each_run"),
-    [
-        ("failures", "rate<=0", True), ("failures", "rate<=0.1%", False), ("failures", "rate<1", False),
-        ("goodput{within:1s}", "rate>=1", True), ("goodput{within:1s}", "rate>0", False),
-        ("response", "p(95)<1s", False), ("response", "max<1s", True), ("failures", "count<9", True),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("key", "condition", "is_of_each_run"), TABLE["of_each_run"])
 def test_each_run_must_keep_what_allows_no_share(key: str, condition: str, is_of_each_run: bool) -> None:
     assert one(key, condition).is_of_each_run == is_of_each_run
 
@@ -98,16 +72,7 @@ def test_what_cannot_be_promised_is_one_line(case: dict[str, Any]) -> None:
     assert_says(said, case)
 
 
-@pytest.mark.parametrize(
-    ("key", "condition", "said"),
-    [
-        ("response", "p(95)<50", "no response time"),
-        ("send_lag", "p(95)<50", "no send lag"),
-        ("failures{burst:in}", "rate<0.1", "no bursts"),
-        ("service", {"threshold": "p(95)<50", "at": "300/s"}, "no load that is asked for"),
-        ("service", {"threshold": "p(95)<50", "abortOnFail": True}, "no number of requests"),
-    ],
-)
+@pytest.mark.parametrize(("key", "condition", "said"), TABLE["of_a_closed_loop"])
 def test_a_closed_loop_promises_nothing_of_a_schedule(key: str, condition: object, said: str) -> None:
     with pytest.raises(ScenarioError, match=f"a closed loop has no schedule and so {said}"):
         scenario({key: condition}, users=2)

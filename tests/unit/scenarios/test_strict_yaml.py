@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from squall.scenarios.errors import ScenarioError
 from squall.scenarios.strict_yaml import parse_yaml, yaml_text
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), max_size=12)
@@ -26,6 +28,15 @@ def test_a_mapping_comes_back(mapping: dict[str, Any]) -> None:
     read = parse_yaml(yaml_text(mapping), "text")
     assert read == mapping
     assert list(read) == list(mapping)
+
+
+def test_each_use_of_an_alias_is_a_part_of_its_own_and_counts_as_one() -> None:
+    read = parse_yaml("a: &a {b: [1]}\nc: *a\n", "text")
+    read["a"]["b"].append(2)
+    assert read == {"a": {"b": [1, 2]}, "c": {"b": [1]}}
+    bomb = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 40))
+    with pytest.raises(ScenarioError, match="more than 1,000,000 values, aliases"):
+        parse_yaml(bomb, "text")
 
 
 def test_equal_parts_are_written_out_and_keys_keep_their_order() -> None:

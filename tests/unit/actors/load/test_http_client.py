@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from squall.actors.load.http_client import HttpClient, HttpExchange
@@ -14,6 +14,7 @@ from squall.models.made import make_inputs
 from squall.models.payload import encode_body, encode_id
 from squall.models.spec import ModelSpec, TensorSpec
 from tests.fakes import FakeClock
+from tests.many_examples import examples
 
 ROUTE = Route(Address(socket.AF_INET, ("127.0.0.1", 9)))
 SPEC = ModelSpec("m", "3", (TensorSpec("INPUT", "FP32", (4,)),), (TensorSpec("OUTPUT", "FP32", (2,)),), 8)
@@ -93,7 +94,7 @@ lines = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(st.lists(st.one_of(lines, st.binary(max_size=20)), max_size=12), st.integers(1, 40))
 def test_whatever_a_server_sends_a_request_ends_at_most_once_and_nothing_is_raised(
     sent: list[bytes], n_bytes: int

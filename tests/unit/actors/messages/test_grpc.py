@@ -8,7 +8,7 @@ from typing import Any
 import hpack
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from squall.actors.load.grpc_connection import GrpcConnection, GrpcExchange
@@ -21,6 +21,7 @@ from squall.actors.net.spread import Spread
 from squall.models.made import make_inputs
 from squall.models.payload import ID_DIGITS, encode_id
 from squall.models.spec import ModelSpec, TensorSpec
+from tests.many_examples import examples
 
 SPEC = ModelSpec("m", "3", (TensorSpec("INPUT", "FP32", (4,)),), (TensorSpec("OUTPUT", "FP32", (2,)),), 8)
 INPUTS = make_inputs(SPEC, 2, 0, 1)
@@ -392,7 +393,7 @@ some_frames = st.builds(
 pieces = st.one_of(some_frames, st.binary(max_size=60), st.sampled_from([answer(1, 1), answer(3, 2)]))
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(st.lists(pieces, max_size=12), st.integers(1, 40))
 def test_whatever_a_server_sends_each_call_ends_at_most_once_and_nothing_is_raised(
     sent: list[bytes], n_bytes: int
@@ -412,7 +413,7 @@ def test_whatever_a_server_sends_each_call_ends_at_most_once_and_nothing_is_rais
         assert made.judge(exchange, encode_id(token))[0] in ("ok", "bad_reply", "server_error", "rejected")
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.binary(max_size=80), st.integers(0, 60), st.integers(0, 255))
 def test_any_message_is_judged_without_an_error(tail: bytes, place: int, byte: int) -> None:
     good = bytearray(response())

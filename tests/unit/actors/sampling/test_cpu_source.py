@@ -8,7 +8,8 @@ import pytest
 
 from squall.actors.sampling.cgroups import Quota, tightest_quota
 from squall.actors.sampling.cpu_groups import Roots, grouped
-from squall.actors.sampling.cpu_source import ClientPids, CpuSource
+from squall.actors.sampling.cpu_source import CpuSource
+from squall.actors.sampling.source import ClientPids
 
 S = 1_000_000_000
 SERVER, STUB, CLIENT, AGENT, OBSERVER, RAYLET, DRIVER, FOREIGN, STRANGER = 10, 11, 20, 30, 31, 40, 50, 60, 70

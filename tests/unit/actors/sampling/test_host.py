@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from squall.actors.sampling.host import CoreSource, HostSource
+from squall.actors.sampling.cpu_source import CoreSource
+from squall.actors.sampling.host import HostSource
 from squall.analysis.schema import arrow_schema
 
 SHARES = ("cpu_user", "cpu_system", "cpu_iowait", "cpu_steal", "cpu_idle")

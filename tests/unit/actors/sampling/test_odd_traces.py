@@ -41,11 +41,11 @@ def test_names_that_no_table_takes_are_made_ones_that_it_takes(tmp_path: Path) -
 def test_a_file_without_records_is_read_in_pieces(tmp_path: Path) -> None:
     with (tmp_path / "trace").open("wb") as file:
         file.write(b"[")
-        file.truncate(200_000_000)
+        file.truncate(50_000_000)
     assert read(tmp_path / "trace") == (
         [],
         ["triton_traces: trace has no end, the server died over it: its last row may be cut off",
-         "triton_traces: 12 records of trace cannot be read"],
+         "triton_traces: 3 records of trace cannot be read"],
     )  # fmt: skip
 
 

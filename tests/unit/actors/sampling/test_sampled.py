@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from squall.actors.sampling.cpu_source import ClientPids
 from squall.actors.sampling.observer_settings import ObserverSettings, ServerTarget
 from squall.actors.sampling.sampled import (
     OF_NODE,
     OF_SERVER,
-    OwnNode,
-    OwnServer,
-    Sampled,
     sources_of,
 )
+from squall.actors.sampling.source import ClientPids, OwnNode, OwnServer, Sampled
 from squall.actors.sampling.threads import Family
 from tests.fakes import FakeClock
 
@@ -33,6 +30,6 @@ def test_sources_fill_the_table_they_stand_at_as_often_as_it_says() -> None:
 
 @pytest.mark.parametrize("url", [None, "http://127.0.0.1:1"])
 def test_a_server_without_an_address_is_not_asked(url: str | None) -> None:
-    server = OwnServer(ServerTarget("server-0", url), Family((), FakeClock()))
+    server = OwnServer(ServerTarget("server-0", url), Family((), FakeClock()).pids)
     tables = {source.table for source, _ in sources_of(OF_SERVER, server, SETTINGS)}
     assert tables == {one.table for one in OF_SERVER} - ({"triton_samples"} if url is None else set())

@@ -57,7 +57,7 @@ def test_a_bursty_capacity_is_in_a_wider_interval_and_its_safe_load_is_kept(n: i
         assert np.mean([one.kept_ratio >= 0.9 for one in found]) >= 0.95 - 0.065
 
 
-@pytest.mark.parametrize("n_seeds", [1, 2, 5, 10])
+@pytest.mark.parametrize("n_seeds", [1, 5, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 10))])
 def test_as_many_runs_are_expected_as_searches_take(n_seeds: int) -> None:
     options = Options(n_seeds, 1, 50.0, 5_000.0)
     for cv, limit_s in ((1.0, POISSON_LIMIT_S), (3.0, BURSTY_LIMIT_S)):
@@ -77,7 +77,15 @@ def test_one_seed_repeated_would_miss_the_truth_that_seeds_cover() -> None:
     assert not found.interval.low_hz <= TRUTH_HZ <= found.interval.high_hz
 
 
-@pytest.mark.parametrize("start_hz", [20.0, 300.0, 700.0, 1_200.0, 1_900.0, 10_000.0])
+@pytest.mark.parametrize(
+    "start_hz",
+    [
+        20.0,
+        700.0,
+        10_000.0,
+        *(pytest.param(one, marks=pytest.mark.slow) for one in (300.0, 1_200.0, 1_900.0)),
+    ],
+)
 def test_a_batcher_that_waits_has_a_feasible_interval_from_any_start(start_hz: float) -> None:
     levels = Simulated(delayed_batches, 0.015)
     found = search(levels, Options(5, 1, start_hz, 100.0 * start_hz))

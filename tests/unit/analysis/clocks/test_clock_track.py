@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -19,6 +19,7 @@ from squall.analysis.clocks.track import ClockTrack
 from squall.analysis.record import from_json, to_json
 from squall.analysis.tables.deployed import ClockKnots
 from squall.scenarios.errors import AnalysisError
+from tests.many_examples import examples
 
 S = 1_000_000_000
 Int64s = NDArray[np.int64]
@@ -102,7 +103,7 @@ def n_outside(link: Link, estimate: Estimator) -> int:
     return int(np.count_nonzero(errors > track.error_at(grid)))
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(link=links)
 def test_the_true_offset_lies_inside_the_bound(link: Link) -> None:
     assert n_outside(link, fitted) == 0
@@ -142,7 +143,11 @@ def without_wander(link: Link) -> ClockTrack:
     [
         (halfway, replace(TYPICAL, drift_ppm=0, wander_ppm=0)),
         (without_drift, TYPICAL),
-        (without_wander, replace(TYPICAL, wander_s=60, floors_us=(2, 2), jitter_us=(20, 20))),
+        pytest.param(
+            without_wander,
+            replace(TYPICAL, wander_s=60, floors_us=(2, 2), jitter_us=(20, 20)),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_an_estimator_that_assumes_too_much_is_refuted_by_the_same_check(twin: Estimator, link: Link) -> None:
@@ -187,7 +192,7 @@ class Stepping(Link):
         return super().offset(source_ns) + np.where(source_ns > self.step_s * S, self.step_ns, 0)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     step_s=st.floats(5, 25),
     step_ns=st.integers(1_000_000, 10 * S).flatmap(lambda size: st.sampled_from([size, -size])),
@@ -210,7 +215,10 @@ def test_a_step_splits_the_track_there_and_is_told(step_s: float, step_ns: int, 
     assert track.error_at(away).max() < 400_000
 
 
-@pytest.mark.parametrize("best", range(20))
+@pytest.mark.parametrize(
+    "best",
+    [pytest.param(best, marks=[] if best in (0, 1, 10, 19) else pytest.mark.slow) for best in range(20)],
+)
 def test_a_step_before_a_last_burst_is_told_whichever_probe_of_it_was_the_quickest(best: int) -> None:
     burst = 100_000 * np.arange(20)
     sent = np.concatenate([S // 20 * np.arange(60), 3 * S + burst])
@@ -312,8 +320,12 @@ def test_errors_by_instants_of_the_target_clock_cover_those_of_the_track() -> No
     assert [column.tolist() for column in constant] == [[-(2**63)], [7]]
 
 
-@pytest.mark.parametrize("silence_s", [3.0, 5.0, 9.0, 9.5, 12.0, 20.0])
-@pytest.mark.parametrize("jump_ms", [-30, -8, -5, 5, 30])
+@pytest.mark.parametrize(
+    "silence_s", [3.0, 9.0, 9.5, *(pytest.param(one, marks=pytest.mark.slow) for one in (5.0, 12.0, 20.0))]
+)
+@pytest.mark.parametrize(
+    "jump_ms", [-30, -8, 5, *(pytest.param(one, marks=pytest.mark.slow) for one in (-5, 30))]
+)
 def test_a_jump_in_a_silence_is_covered_whatever_its_length(silence_s: float, jump_ms: int) -> None:
     after_ns = round((0.75 + silence_s) * S)
     got_ns = np.concatenate([np.arange(0, S, S // 4), np.arange(after_ns, 40 * S, S // 4)])

@@ -21,7 +21,7 @@ from squall.analysis.schema import OUTCOME_CODE
 from squall.cluster.driver.deciding import MARGIN_NS, Deciding, clipped
 from squall.scenarios.plan.plan import PhaseSpan, Plan
 from squall.scenarios.promises import Promise, parse_promises
-from tests.many_examples import many
+from tests.many_examples import examples
 from tests.unit.analysis.decisions.test_judged import MAIN, NEXT, evenly, held, requests
 from tests.unit.scenarios.test_promises import scenario
 
@@ -112,7 +112,7 @@ def counted(
     return found
 
 
-@many(25)
+@examples(50)
 @given(seed=st.integers(0, 2**32 - 1), n=st.integers(1, 40))
 def test_what_is_certain_is_the_verdict_of_every_end(seed: int, n: int) -> None:
     plan, records = load_of(seed, n)

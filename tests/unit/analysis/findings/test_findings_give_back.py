@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import duckdb
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from squall.analysis.findings.finding import give_back
@@ -14,6 +14,7 @@ from squall.analysis.findings.rules.facts import facts
 from squall.analysis.findings.rules.shares import BODY_PARTS, PARTS, response_shares
 from squall.analysis.findings.rules.tried import rules_of
 from squall.analysis.findings.rules.window_rules import SCHEDULER
+from tests.many_examples import examples
 
 COLUMNS = [f"{part}_ns" for part in (*PARTS, "compute", "idle_wait", "response")]
 BATCH = (*BODY_PARTS, "head", "tail")
@@ -51,7 +52,7 @@ def row(parts: list[int], idle_wait_ns: int, is_explained: bool = True) -> Row:
 part_lengths = st.lists(st.integers(0, 1_000), min_size=len(PARTS), max_size=len(PARTS)).filter(any)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(rows=st.lists(st.builds(row, part_lengths, st.integers(0, 3_000)), min_size=1, max_size=4))
 def test_no_bound_exceeds_what_its_parts_hold(connection: duckdb.DuckDBPyConnection, rows: list[Row]) -> None:
     known = facts(shares_of(connection, rows))

@@ -11,6 +11,8 @@ from squall.analysis.findings.finding import Finding
 from tests.regime_runs import Batcher, diagnose, write_batched_run
 
 LOADS = (0.5, 0.7, 0.85, 0.95, 1.0, 1.05, 1.15, 1.5)
+QUICK_S, WHOLE_S = 1.5, 3.0
+"""Seconds of each load."""
 SLEEPS = Batcher()
 BATCHERS = {
     "sleeps": SLEEPS,
@@ -22,22 +24,34 @@ BATCHERS = {
 }
 
 
-def windows(parent: Path, batcher: Batcher) -> dict[float, list[Finding]]:
+def windows(parent: Path, batcher: Batcher, seconds: float) -> dict[float, list[Finding]]:
     """Findings of the window level by load, one for each instance."""
     found: dict[float, list[Finding]] = {load: [] for load in LOADS}
-    for one in diagnose(write_batched_run(parent, batcher, LOADS))[0]:
+    for one in diagnose(write_batched_run(parent, batcher, LOADS, seconds))[0]:
         if one.level == "window":
             found[float(one.scope.phase.removeprefix("load "))].append(one)
     return found
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(one, marks=[pytest.mark.slow] if "with a long way" in one else []) for one in BATCHERS],
+    ("name", "seconds"),
+    [
+        ("sleeps", QUICK_S),
+        ("sleeps, two instances", WHOLE_S),  # at their ceiling two have a shorter queue
+        ("sleeps, one row a batch", QUICK_S),
+        ("computes", QUICK_S),
+        *(
+            pytest.param(one, WHOLE_S, marks=pytest.mark.slow)
+            for one in BATCHERS
+            if "two instances" not in one
+        ),
+    ],
 )
-def test_beyond_the_edge_the_diagnosis_is_one_and_states_the_ceiling(name: str, tmp_path: Path) -> None:
+def test_beyond_the_edge_the_diagnosis_is_one_and_states_the_ceiling(
+    name: str, seconds: float, tmp_path: Path
+) -> None:
     batcher = BATCHERS[name]
-    found = windows(tmp_path, batcher)
+    found = windows(tmp_path, batcher, seconds)
     rules = {load: {one.rule for one in own} for load, own in found.items()}
     assert all(len(own) == batcher.n_instances for own in found.values())
     first = next(load for load in LOADS if rules[load] == {"queue-bound"})
@@ -64,7 +78,7 @@ def test_beyond_the_edge_the_diagnosis_is_one_and_states_the_ceiling(name: str, 
 def test_a_model_that_computes_on_a_node_without_cpu_to_spare_is_not_given_an_instance(
     tmp_path: Path,
 ) -> None:
-    (one,) = windows(tmp_path, Batcher(cores=15.0))[1.5]
+    (one,) = windows(tmp_path, Batcher(cores=15.0), WHOLE_S)[1.5]
     assert one.rule == "queue-bound"
     assert one.next_step.startswith("First: more cores or a cheaper model; 6.25 % of the node's CPU is idle.")
 
@@ -73,7 +87,7 @@ def test_a_model_that_sleeps_beside_threads_that_wait_for_a_cpu_is_not_said_to_c
     tmp_path: Path,
 ) -> None:
     """Nor to wait for something else: which of both is not told then."""
-    found = windows(tmp_path, Batcher(waits=1.5))
+    found = windows(tmp_path, Batcher(waits=1.5), QUICK_S)
     named = {rule for own in found.values() for one in own for rule in (one.rule, *one.also)}
     assert named.isdisjoint({"computes on the CPU", "waits off the CPU"})
     assert {one.rule for load in LOADS if load >= 1.0 for one in found[load]} == {"queue-bound"}

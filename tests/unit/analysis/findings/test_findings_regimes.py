@@ -228,33 +228,36 @@ def test_what_was_recorded_too_thinly_gives_no_name(tmp_path: Path) -> None:
         assert {named[lost, level] for level in ("window", "body")} == {"not assessed"}
 
 
-def test_throttled_is_of_high_confidence_only_where_no_other_process_heats_the_gpu(tmp_path: Path) -> None:
-    hot = replace(ANY, throttled_ratio=1.0)
-    phases = [
-        replace(hot, name="alone", foreign_ratio=0.0),
-        replace(hot, name="not known"),
-        replace(hot, name="a little", foreign_ratio=0.08),
-        replace(hot, name="beside", foreign_ratio=0.9),
-        replace(ANY, name="cool", foreign_ratio=0.9),
-    ]
-    for phase in phases:  # a run each: whose ids these are is told by all of its samples
-        findings, _ = diagnose(write_regime_run(tmp_path / phase.name, [phase]))
-        found = next(one for one in findings if one.level == "window")
-        told = found.rule, found.confidence
-        why = " ".join(found.confidence_reasons)
-        if phase.name == "alone":
-            assert told == ("throttled", "high"), why
-        elif phase.name == "not known":
-            assert told == ("throttled", "medium")
-            assert "it is not known whether other processes use its GPU" in why
-        elif phase.name == "a little":
-            assert told == ("throttled", "low")
-            assert "other processes had 8.00 % of its GPU, and heat it too" in why
-        else:
-            assert told == ("shared GPU", "medium"), "it was there all the time: nothing to compare with"
-            assert "it is the most that they can explain" in why
-            assert ("throttled" in found.also) == (phase.name == "beside")
-            assert "Others had 90.0 % of the time of its GPU, which explains up to" in found.claim
+HOT = replace(ANY, name="hot", throttled_ratio=1.0)
+SHARED = ("shared GPU", "medium"), "it is the most that they can explain"
+HEATED = {
+    "alone": (replace(HOT, foreign_ratio=0.0), ("throttled", "high"), ""),
+    # it was there all the time: nothing to compare with
+    "beside": (replace(HOT, foreign_ratio=0.9), *SHARED),
+    "not known": (HOT, ("throttled", "medium"), "it is not known whether other processes use its GPU"),
+    "a little": (
+        replace(HOT, foreign_ratio=0.08), ("throttled", "low"), "other processes had 8.00 % of its GPU, and heat it too"
+    ),
+    "cool": (replace(ANY, name="cool", foreign_ratio=0.9), *SHARED),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(one, marks=[] if one in ("alone", "beside") else pytest.mark.slow) for one in HEATED],
+)
+def test_throttled_is_of_high_confidence_only_where_no_other_process_heats_the_gpu(
+    tmp_path: Path, name: str
+) -> None:
+    phase, told, why = HEATED[name]
+    findings, _ = diagnose(write_regime_run(tmp_path, [phase]))
+    found = next(one for one in findings if one.level == "window")
+    reasons = " ".join(found.confidence_reasons)
+    assert (found.rule, found.confidence) == told, reasons
+    assert why in reasons
+    if found.rule == "shared GPU":
+        assert ("throttled" in found.also) == (name == "beside")
+        assert "Others had 90.0 % of the time of its GPU, which explains up to" in found.claim
 
 
 def test_the_p99_requests_name_what_grew_and_what_their_batches_were(
@@ -282,18 +285,18 @@ DELAYED = {
 }
 
 
-@pytest.mark.parametrize("name", DELAYED)
 @pytest.mark.parametrize(("delay_us", "details"), [(2_000, ("queue delay",)), (5, ()), (0, ())])
 def test_a_batcher_that_waits_for_rows_is_told_of_with_its_delay(
-    tmp_path: Path, name: str, delay_us: int, details: tuple[str, ...]
+    tmp_path: Path, delay_us: int, details: tuple[str, ...]
 ) -> None:
-    rule, phase = DELAYED[name]
     serving = {"m": {"max_batch_size": 8, "queue_delay_ns": delay_us * 1_000}}
     servers = {
         "server-cpu": {
             "node": "node-1", "model": "m", "version": "1", "batch_record": True, "serving": serving
         }
     }  # fmt: skip
-    store = write_regime_run(tmp_path, [replace(phase, server="server-cpu")], servers=servers)
-    (window,) = [one for one in diagnose(store)[0] if one.level == "window" and one.scope.requests == "all"]
-    assert (window.rule, window.details) == (rule, details), window.claim
+    phases = [replace(phase, server="server-cpu") for _, phase in DELAYED.values()]
+    found, _ = diagnose(write_regime_run(tmp_path, phases, servers=servers))
+    windows = {one.scope.phase: one for one in found if one.level == "window" and one.scope.requests == "all"}
+    told = {name: (one.rule, one.details) for name, one in windows.items()}
+    assert told == {phase.name: (rule, details) for rule, phase in DELAYED.values()}

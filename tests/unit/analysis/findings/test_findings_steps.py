@@ -74,8 +74,14 @@ def with_steps(steps: list[str], is_twice: bool) -> SyntheticRun:
     return run
 
 
-@pytest.mark.parametrize("is_twice", [True, False])
-@pytest.mark.parametrize("is_said", [True, False])
+@pytest.mark.parametrize(
+    ("is_twice", "is_said"),
+    [
+        (True, True),
+        (False, True),
+        *(pytest.param(is_twice, False, marks=pytest.mark.slow) for is_twice in (True, False)),
+    ],
+)
 def test_a_step_has_the_rows_of_a_request_as_often_as_it_is_one(
     tmp_path: Path, is_twice: bool, is_said: bool
 ) -> None:

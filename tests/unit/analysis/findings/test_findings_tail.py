@@ -6,13 +6,14 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from squall.analysis.findings.rules.confidence import RunState
 from squall.analysis.findings.sent import SentRequests
 from squall.analysis.findings.tail import TAIL_PARTS, Tail, tail_finding, tails
 from squall.analysis.schema import arrow_schema
+from tests.many_examples import examples
 
 COLUMNS = (
     "phase", "target", "request_kind", "outcome", "request_id", "batch_id", "sent_ns", "response_ns", "service_ns",
@@ -154,7 +155,7 @@ def test_a_tail_of_a_run_that_lost_something_is_less_sure(state: RunState) -> No
     assert (none.rule, none.confidence) == ("none", "medium")
 
 
-@settings(max_examples=8)
+@examples(16)
 @given(n=st.integers(368, 800), most_ns=st.sampled_from((3, 10**6, 10**9)), seed=st.integers(0, 2**32 - 1))
 def test_parts_add_up_to_the_latency_and_their_growth_to_its_growth(n: int, most_ns: int, seed: int) -> None:
     rng = Random(seed)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -27,6 +27,7 @@ from squall.analysis.join.batch_times import (
 from squall.analysis.storage.row_groups import NULL, read_columns, row_groups
 from squall.analysis.storage.store import RunStore
 from squall.scenarios.errors import AnalysisError, StoreError
+from tests.many_examples import examples
 from tests.plain_runs import plain_run
 
 Row = dict[str, Any]
@@ -94,7 +95,7 @@ def arrays(rows: list[Any], *kinds: type) -> list[Any]:
     return [np.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(
     executions=execution_rows,
     ops=st.lists(op_rows, max_size=8),

@@ -80,7 +80,7 @@ def test_a_model_that_is_not_said_to_be_decoupled_is_joined_with_its_kernels(tmp
     assert joined["stream"]["n_kernels"] == 1
 
 
-@pytest.mark.parametrize("decoupled", [(), ("stream",)])
+@pytest.mark.parametrize("decoupled", [pytest.param((), marks=pytest.mark.slow), ("stream",)])
 def test_beside_a_decoupled_model_time_tells_nothing_of_the_others(
     tmp_path: Path, decoupled: tuple[str, ...]
 ) -> None:
@@ -113,7 +113,7 @@ def test_outside_windows_a_request_of_a_decoupled_model_has_no_kernels(tmp_path:
     assert (stream["join_level"], stream["tie"], stream["n_kernels"]) == ("exact", "none", None)
 
 
-@pytest.mark.parametrize("decoupled", [(), ("m",)])
+@pytest.mark.parametrize("decoupled", [pytest.param((), marks=pytest.mark.slow), ("m",)])
 def test_no_finding_looks_into_batches_of_a_decoupled_model(
     tmp_path: Path, decoupled: tuple[str, ...]
 ) -> None:

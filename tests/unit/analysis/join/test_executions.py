@@ -5,13 +5,14 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from squall.analysis.join.executions import ALL_REQUESTS, add_executions, add_named
 from squall.analysis.storage.query import connect
 from squall.analysis.storage.store import RunStore
 from squall.scenarios.errors import AnalysisError
+from tests.many_examples import examples
 from tests.plain_runs import plain_run
 from tests.synthetic_runs import synthesise
 
@@ -259,7 +260,7 @@ def test_members_of_some_requests_are_those_of_all(tmp_path: Path) -> None:
     assert members(store, (100, 199)) == {i: row for i, row in whole.items() if 100 <= i <= 199}
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(
     dealt=st.lists(
         st.tuples(st.integers(0, 1), st.integers(0, 5), st.lists(st.integers(0, 6), max_size=4)), max_size=8

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from squall.analysis.clocks.track import ClockTrack
@@ -23,6 +23,7 @@ from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.identities import cost_identities
 from squall.scenarios.errors import AnalysisError, MissingTable
 from tests.known import known
+from tests.many_examples import examples
 from tests.synthetic_runs import MS, START_NS, S, SyntheticRun, phase_at, synthesise
 from tests.unit.analysis.join.conftest import joined_run
 
@@ -63,7 +64,7 @@ def test_joined_has_the_schema_with_units(whole_run: RunStore) -> None:
     assert whole_run.read("joined").schema.equals(arrow_schema("joined"), check_metadata=True)
 
 
-@settings(max_examples=5)
+@examples(8)
 @given(data=st.data(), n=st.integers(0, 12))
 def test_any_dealing_of_ids_to_batches_joins_like_a_dict(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, n: int

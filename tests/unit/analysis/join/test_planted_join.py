@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 
 from squall.analysis.join.batch_costs import write_batch_costs
 from squall.analysis.join.join import write_joined
 from squall.analysis.storage.store import RunStore
 from tests.known import known
-from tests.many_examples import folder_in
+from tests.many_examples import examples, folder_in
 from tests.planted_runs import FEATURES, MS, STYLES, US, Planted, PlantedBatch, Shape, plant, shapes
 from tests.reference_join import Reference, key, reference, unknown
 
@@ -192,7 +192,7 @@ def every_kind(parent: Path) -> Whole:
     return Whole(planted, store, {name: rows(store, name) for name in ("batch_costs", "joined")})
 
 
-@settings(max_examples=2)
+@examples(4)
 @given(shape=shapes())
 @example(  # batch ids of one server in row groups that also hold what another server's windows tie
     shape=Shape(seed=30, servers=("bare", "blind", "record"), features=frozenset({"overrun", "lost_ranges"}))

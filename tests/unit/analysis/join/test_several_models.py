@@ -89,7 +89,7 @@ def statistics(model: str, n: int, queue_ns: int) -> Row:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("is_ensemble", [False, True])
+@pytest.mark.parametrize("is_ensemble", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_means_of_a_model_that_two_kinds_of_requests_pass_are_not_told_apart(
     tmp_path: Path, is_ensemble: bool
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from squall.analysis.join import join
@@ -18,6 +18,7 @@ from squall.analysis.join.children import ChildModel, find_children
 from squall.analysis.join.join import write_joined
 from squall.analysis.storage.query import connect
 from squall.analysis.storage.store import RunStore
+from tests.many_examples import examples
 from tests.plain_runs import plain_run
 
 Row = dict[str, Any]
@@ -230,8 +231,15 @@ def foreign(length: int, n: int = 400, burst: bool = False) -> list[Span]:
     return [(start, start + length) for start in starts.tolist()]
 
 
-@pytest.mark.parametrize("length", [60 * MS, 95 * MS, 100 * MS], ids=["idle at times", "busy", "always busy"])
-@pytest.mark.parametrize("child_length", [MS // 10, 5 * MS])
+@pytest.mark.parametrize(
+    "length",
+    [
+        pytest.param(60 * MS, id="idle at times", marks=pytest.mark.slow),
+        pytest.param(95 * MS, id="busy"),
+        pytest.param(100 * MS, id="always busy"),
+    ],
+)
+@pytest.mark.parametrize("child_length", [MS // 10, pytest.param(5 * MS, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("burst", [False, True])
 def test_requests_of_somebody_else_without_an_id_are_nobodys_children(
     tmp_path: Path, length: int, child_length: int, burst: bool
@@ -307,7 +315,7 @@ DRAWN = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(DRAWN)
 def test_whatever_the_batches_the_table_says_nothing_that_they_do_not(
     tmp_path_factory: pytest.TempPathFactory, drawn: list[tuple[str, int, int, list[int]]]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from squall.analysis.intervals import NEVER, reached_by_group
@@ -22,11 +22,12 @@ from squall.analysis.metrics.sweeps.numbering import Numbering, present
 from squall.analysis.metrics.sweeps.tally import Distribution, Tally
 from squall.analysis.occupancy import DeviceLimits, Launch, filling
 from squall.analysis.storage.row_groups import NULL
+from tests.many_examples import examples
 
 STEP_NS = 700
 """Instants are multiples of this, so that they meet; two steps are less than back to back, three are more."""
 LAST_NS = 60 * STEP_NS
-few = settings(max_examples=30)
+few = examples(30)
 
 
 class Op(NamedTuple):

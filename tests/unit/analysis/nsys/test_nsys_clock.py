@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from squall.analysis.clocks.track import ClockTrack
@@ -14,6 +14,7 @@ from squall.analysis.nsys.marks import pair_sleeps
 from squall.analysis.nsys.tables import EventLabels, event_tables
 from squall.analysis.record import to_json
 from squall.scenarios.errors import AnalysisError
+from tests.many_examples import examples
 from tests.nsys_exports import GLOBAL_TID, PID, TID, UTC_START_NS, MadeExport, nvtx
 
 MS = 1_000_000
@@ -93,7 +94,7 @@ def test_lines_and_events_that_lack_each_other_are_passed_over(tmp_path: Path) -
     assert_holds_the_truth(clock, sleeps)
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(
     st.integers(0, 2**32), st.floats(-60, 60), st.sets(st.integers(0, 39), max_size=12),
     st.sets(st.integers(0, 39), max_size=12), st.one_of(st.none(), st.integers(-50 * MS, 50 * MS)),

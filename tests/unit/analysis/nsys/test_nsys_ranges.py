@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from squall.analysis.nsys.ranges import BatchRanges, batch_ranges
+from tests.many_examples import examples
 
 NEVER = np.iinfo(np.int64).max
 instants = st.integers(0, 40)
@@ -31,7 +32,7 @@ def brute(found: BatchRanges, thread: int, start: int, end: int) -> int:
     return holding[-1] if holding and end <= found.end_ns[holding[-1]] else -1
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(ranges, events)
 def test_events_are_located_as_by_looking_at_every_range(
     rows: list[tuple[tuple[int, int, int], bool]], wanted: list[tuple[int, int, int]]

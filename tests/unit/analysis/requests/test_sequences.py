@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from squall.analysis.clocks.timeline import RunPhase
@@ -15,6 +15,7 @@ from squall.analysis.requests.at_once import at_once
 from squall.analysis.requests.sequences import SequenceFigures, run_sequences, sequence_figures
 from squall.analysis.tables.manifest import Manifest
 from squall.scenarios.sequences import CUT
+from tests.many_examples import examples
 from tests.unit.analysis.requests.test_streams import requests_of
 
 MS, S = 1_000_000, 1_000_000_000
@@ -93,7 +94,7 @@ def test_requests_of_no_sequence_have_no_figures() -> None:
     n_lanes=st.integers(1, 5),
     outcomes=st.lists(st.sampled_from(["ok", "ok", "ok", "timeout", "rejected"]), min_size=1, max_size=60),
 )
-@settings(max_examples=40)
+@examples(40)
 def test_counts_are_those_of_a_brute_force(n_lanes: int, outcomes: list[str]) -> None:
     ends = [{"begin": i * MS, "done": (i + 9) * MS, "outcome": one} for i, one in enumerate(outcomes)]
     found = figures_of(ends, concurrent=n_lanes, length=4)

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from squall.analysis.statistics.autocorrelation import deviations, integrated_time
@@ -19,6 +19,7 @@ from squall.analysis.statistics.order_statistics import (
 )
 from squall.analysis.statistics.stretches import Rows, run_lengths
 from squall.scenarios.errors import AnalysisError
+from tests.many_examples import examples
 
 ROWS = st.lists(st.tuples(st.integers(-(10**12), 10**15), st.booleans()), min_size=1, max_size=150)
 
@@ -45,7 +46,7 @@ def test_a_quantile_is_the_smallest_value_that_enough_rows_do_not_exceed(
 
 
 @given(values=st.lists(st.integers(0, 10**9), min_size=72, max_size=300))
-@settings(max_examples=40)
+@examples(40)
 def test_without_failures_it_is_numpys_inverted_cdf(values: list[int]) -> None:
     found = quantiles(np.array(values), [0.5, 0.9, 0.95])
     expected = np.quantile(values, [0.5, 0.9, 0.95], method="inverted_cdf")

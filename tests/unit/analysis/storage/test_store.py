@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from squall.analysis.schema import TABLES, arrow_schema
@@ -24,6 +24,7 @@ from squall.analysis.storage.store import RESERVE_BYTES, RunStore
 from squall.analysis.tables.manifest import OWN_FIELDS, Manifest
 from squall.analysis.tables.sealed import Unfinished, Verdict
 from squall.scenarios.errors import AnalysisError, MissingTable, SchemaMismatch, Sealed, StoreError
+from tests.many_examples import examples
 
 NOW_NS = 1_795_250_252_713_561_538
 VALID = Verdict(status="VALID")
@@ -141,7 +142,7 @@ def test_what_cannot_be_made_is_one_line(
         RunStore.create(tmp_path / parent, name, NOW_NS, Manifest(), FullDisk(room_bytes))
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(parts=st.lists(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=5), min_size=1, max_size=5))
 def test_what_is_appended_is_read_back_in_order_over_parts(
     tmp_path_factory: pytest.TempPathFactory, parts: list[list[int]]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from squall.analysis.record import to_json
@@ -23,6 +23,7 @@ from squall.analysis.verdict.measured import MOST_DETAILS, RunTables, outcome_fi
 from squall.analysis.verdict.phase_figures import SeriesFigures
 from squall.scenarios.errors import AnalysisError, MissingTable, StoreError
 from tests.known import known
+from tests.many_examples import examples
 from tests.request_columns import COLUMNS
 from tests.synthetic_runs import START_NS, S, SyntheticRun
 
@@ -238,7 +239,7 @@ def lose_record(run: SyntheticRun) -> None:
 @pytest.mark.parametrize(
     ("break_it", "broken"),
     [
-        (lose_record, set()),
+        pytest.param(lose_record, set(), marks=pytest.mark.slow),
         (lose_batch, {"batch rows", "executions", "joined"}),
         (miscount("request_count"), {"triton success"}),
         (miscount("execution_count"), {"executions"}),
@@ -329,7 +330,7 @@ def test_the_requests_are_let_go_before_the_events_are_read(
     assert held[1] == held[0]
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(
     pairs=st.lists(st.tuples(st.sampled_from(["ok", "timeout", "rejected"]), st.sampled_from("abcdefghijkl")))
 )

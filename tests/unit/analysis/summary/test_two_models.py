@@ -72,7 +72,11 @@ def moved(column: str, n: int) -> Callable[[SyntheticRun], None]:
 
 
 @pytest.mark.parametrize(
-    ("column", "name"), [("request_count", "triton success"), ("execution_count", "executions")]
+    ("column", "name"),
+    [
+        ("request_count", "triton success"),
+        pytest.param("execution_count", "executions", marks=pytest.mark.slow),
+    ],
 )
 def test_what_one_model_counts_too_much_makes_up_for_no_loss_of_the_other(
     tmp_path: Path, mixed: SyntheticRun, column: str, name: str

@@ -64,7 +64,11 @@ def moved(column: str) -> Callable[[SyntheticRun], None]:
 
 
 @pytest.mark.parametrize(
-    ("column", "name"), [("request_count", "triton success"), ("execution_count", "executions")]
+    ("column", "name"),
+    [
+        ("request_count", "triton success"),
+        pytest.param("execution_count", "executions", marks=pytest.mark.slow),
+    ],
 )
 def test_what_one_server_counts_too_much_makes_up_for_no_loss_of_the_other(
     tmp_path: Path, two: SyntheticRun, column: str, name: str
@@ -77,9 +81,9 @@ def test_a_server_without_a_record_of_its_batches_breaks_no_count(tmp_path: Path
     batches = two.tables["batches"]
     kept = [place for place, server in enumerate(batches["server"]) if server == "server-0"]
     two.tables["batches"] = {name: [values[at] for at in kept] for name, values in batches.items()}
-    store = two.write(tmp_path)
-    assert unmet(store) == set()
-    assert {one.name for one in summarise(store).identities} == {
+    identities = summarise(two.write(tmp_path)).identities
+    assert {one.name for one in identities if not one.is_met} == set()
+    assert {one.name for one in identities} == {
         "rows", "batch costs", *(f"{name} at server-0" for name in OF_EACH), "triton success at server-1"
     }  # fmt: skip
 

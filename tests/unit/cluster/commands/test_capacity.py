@@ -14,7 +14,9 @@ from squall.analysis.capacity.answer import Answer, Settings, answer_of
 from squall.analysis.capacity.page import page_of
 from squall.analysis.capacity.rows import Row, read_rows, rows_bytes
 from squall.analysis.capacity.search import Found
+from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary import summarise
+from squall.analysis.summary.summary_file import Summary
 from squall.analysis.tables.deployed import ServingFacts
 from squall.cluster.cli import app
 from squall.cluster.commands.decisions.capacity import settings_of, with_promises
@@ -310,9 +312,16 @@ def test_the_curve_of_one_promised_time_is_in_ms(tmp_path: Path) -> None:
     } == own
 
 
-def test_the_level_of_a_run_directory_is_that_of_its_measured_requests(tmp_path: Path) -> None:
-    store = synthesise().write(tmp_path)
-    summary = summarise(store)
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunStore, Summary]:
+    store = synthesise().write(tmp_path_factory.mktemp("made"))
+    return store, summarise(store)
+
+
+def test_the_level_of_a_run_directory_is_that_of_its_measured_requests(
+    made: tuple[RunStore, Summary],
+) -> None:
+    store, summary = made
     seen = read_run(RunResult(store.run_dir, summary, "VALID"), 50_000_000)
     assert seen.level is not None
     assert (seen.n_servers, seen.n_server_nodes) == (1, 1)
@@ -322,16 +331,20 @@ def test_the_level_of_a_run_directory_is_that_of_its_measured_requests(tmp_path:
     assert read_run(RunResult(store.run_dir, None, "INVALID"), None).level is None
 
 
-def test_what_limits_a_level_is_told_with_what_to_try_first(tmp_path: Path) -> None:
-    findings, *_ = diagnose(write_batched_run(tmp_path / "overload", Batcher(), (1.2,)))
-    summary = summarise(synthesise().write(tmp_path))
+def test_what_limits_a_level_is_told_with_what_to_try_first(
+    tmp_path: Path, made: tuple[RunStore, Summary]
+) -> None:
+    findings, *_ = diagnose(write_batched_run(tmp_path, Batcher(), (1.2,), seconds=1.0))
+    _, summary = made
     told = bottleneck_text(replace(summary, findings=tuple(findings)))
     assert "An instance ends at about " in told
     assert "First: an instance more, 2 in place of 1; " in told
 
 
 def test_the_delay_of_the_batchers_is_that_of_the_server_not_of_the_scenario(tmp_path: Path) -> None:
-    store = synthesise().write(tmp_path)
+    run = synthesise()
+    run.derived = False
+    store = run.write(tmp_path)
     (server, facts), *_ = store.manifest.servers.items()
     serving = {"m": ServingFacts(queue_delay_ns=3_000_000), "n": ServingFacts(queue_delay_ns=1_000_000)}
     amended = replace(store.manifest, servers={server: replace(facts, serving=serving)})

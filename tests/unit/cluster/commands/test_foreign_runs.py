@@ -32,6 +32,8 @@ ODD: dict[str, dict[str, Any]] = {
         "locust": {**LOCUST, "asked": [{"t_ns": 0, "n_users": 1, "spawn_rate_hz": 1e-320}]}
     },
 }
+ALIKE = {"models that are a number", "expectations that are a text", "promises that are numbers"}
+"""Those that what reads a section of the scenario meets as it does another."""
 OUTSIDE: dict[str, tuple[dict[str, Any], str]] = {
     "infinite": (
         {"locust": {**LOCUST, "entries": [{**ENTRY, "total_ms": float("inf")}]}},
@@ -71,7 +73,10 @@ def fault_of(*words: object) -> str:
     return str(result.exception or "")
 
 
-@pytest.mark.parametrize("what", ODD)
+@pytest.mark.parametrize(
+    "what",
+    [pytest.param(what, marks=[pytest.mark.slow] if what in ALIKE else []) for what in ODD],
+)
 def test_a_scenario_or_facts_of_odd_shapes_are_no_internal_error(
     run: Path, tmp_path: Path, what: str
 ) -> None:

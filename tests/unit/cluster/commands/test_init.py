@@ -22,7 +22,7 @@ from squall.cluster.commands.draft_lines import scalar
 from squall.cluster.commands.served_models import ServedModel
 from squall.models.made import make_inputs
 from squall.models.spec import DATATYPE_BYTES
-from squall.scenarios.config.loader import load_scenario, scenario_from_text
+from squall.scenarios.config.loader import load_scenario, scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError, SquallError, TargetError
 from squall.scenarios.plan.drafting import plan_scenario
@@ -54,7 +54,7 @@ def drafted(config: dict[str, Any], **wanted: Any) -> tuple[str, Scenario]:
     assert model.obstacle() is None
     settings = {"urls": (URL,), "protocol": "http", "version": None, "grpc_port": None, "file": "s.yaml"}
     text = draft(model, (), Wanted(**(settings | wanted)))
-    scenario = scenario_from_text(text, "drafted")
+    scenario = scenario_from_mapping(parse_yaml(text, "drafted"), "drafted")
     for variant in range(3):
         made = make_inputs(model.spec, 1, variant, scenario.seed, made=scenario.clients.inputs)
         assert set(made) == {one["name"] for one in config["input"]}
@@ -73,11 +73,21 @@ FEW = {"kind": "uniform", "low": 1, "high": 8}
 SHAPES = [(), (4,), (-1,), (3, -1, -1), (-1, -1), (-1, 3, 512, 512), (2, 3, 4)]
 
 
+def is_quick(place: int, datatype: str, dims: tuple[int, ...]) -> bool:
+    """Whether it is among the third that is tried in `make test`, without pictures of texts, which take seconds."""
+    return place % 3 == 0 and (datatype, dims) != ("BYTES", (-1, 3, 512, 512))
+
+
 @pytest.mark.parametrize(
     ("rows", "dims", "datatype"),
     [
-        # a third of them here, each datatype and each shape among them, the rest in the slow suite
-        pytest.param(rows, dims, datatype, marks=[] if (at + number + kind) % 3 == 0 else [pytest.mark.slow])
+        # each datatype and each shape is among the quick ones
+        pytest.param(
+            rows,
+            dims,
+            datatype,
+            marks=[] if is_quick(at + number + kind, datatype, dims) else [pytest.mark.slow],
+        )
         for at, rows in enumerate((0, 8))
         for number, dims in enumerate(SHAPES)
         for kind, datatype in enumerate((*DATATYPE_BYTES, "BYTES"))
@@ -143,7 +153,7 @@ def test_what_is_only_suggested_loads_too() -> None:
     more = [*OUT, tensor("b, c", "INT32", 1)]
     text, _ = drafted({**config_of(tensor("x", "FP32", 4)), "output": more}, protocol="grpc", grpc_port=9)
     taken = re.sub(r"^( *)# ?( *\w+:( |$))", r"\1\2", text, flags=re.MULTILINE)
-    scenario = scenario_from_text(taken, "with suggestions")
+    scenario = scenario_from_mapping(parse_yaml(taken, "with suggestions"), "with suggestions")
     assert scenario.promises is not None
     assert [one.condition for one in scenario.promises] == ["p(95)<100ms", "rate<0.001"]
     assert (scenario.server.metrics_port, scenario.server.grpc_port) == (8_002, 9)
@@ -154,7 +164,7 @@ def test_what_is_only_suggested_loads_too() -> None:
     assert 'where callers ask for some outputs only, of OUT, "b, c"' in text
     text, _ = drafted(config_of(tensor("x", "FP32", 4)), urls=("https://h",))
     taken = re.sub(r"^( *)# ?( *\w+:( |$))", r"\1\2", text, flags=re.MULTILINE)
-    tls = scenario_from_text(taken, "with suggestions").clients.tls
+    tls = scenario_from_mapping(parse_yaml(taken, "with suggestions"), "with suggestions").clients.tls
     assert tls is not None
     assert tls.server_name == "triton.example.org"
 
@@ -164,7 +174,7 @@ def test_the_rate_is_little_for_what_the_statistics_say() -> None:
     wanted = Wanted((URL,), "http", None, None, "s.yaml")
     for infer_ns, rate_hz in ((0.0, 20.0), (1e6, 20.0), (30e6, 10.0), (2e9, 0.1), (60e9, 0.1), (0.7e9, 0.4)):
         text = draft(ServedModel("m", "1", ("1",), config, int(infer_ns > 0), infer_ns), ("a", "b"), wanted)
-        scenario = scenario_from_text(text, "drafted")
+        scenario = scenario_from_mapping(parse_yaml(text, "drafted"), "drafted")
         arrivals: list[Any] = [phase.arrivals for phase in scenario.phases if phase.arrivals]
         assert {one.rate_hz for one in arrivals} == {rate_hz, 2 * rate_hz}
         assert ("It has answered 1 requests" in text) == (infer_ns > 0)
@@ -231,7 +241,9 @@ def test_one_model_is_taken_and_written(server: type[ScriptedControl]) -> None:
     assert list(Path().iterdir()) == [Path("scenario.yaml")]
     assert all(f"{URL}/v2" in path for path in server.asked)
     printed = CliRunner().invoke(app, ["init", "--server", URL, "--version", "1", "--out", "-"])
-    assert scenario_from_text(printed.stdout, "printed").models[0].model.version == "1"
+    assert (
+        scenario_from_mapping(parse_yaml(printed.stdout, "printed"), "printed").models[0].model.version == "1"
+    )
 
 
 @pytest.mark.usefixtures("server")
@@ -456,7 +468,7 @@ def test_what_a_first_look_cannot_do_is_said(
 def test_several_servers_have_one_model() -> None:
     serve("lone", "1")
     done = CliRunner().invoke(app, ["init", "--server", URL, "--server", "http://i:8000", "--out", "-"])
-    scenario = scenario_from_text(done.stdout, "printed")
+    scenario = scenario_from_mapping(parse_yaml(done.stdout, "printed"), "printed")
     assert [entry.url for entry in scenario.servers or ()] == [URL, "http://i:8000"]
     assert [line for line in done.stdout.splitlines() if _KEY.match(line) and "  # " not in line] == []
 

@@ -216,6 +216,12 @@ def test_whole_numbers_in_ms_are_no_whole_seconds(tmp_path: Path) -> None:
     assert "arrivals are up to 1 s early" in told(squall("from-log", seconds, tmp_path / "o.csv"))
 
 
+@pytest.mark.parametrize("name", ["alb", "alb-created", "nginx-msec", "nginx-json"])
+def test_an_end_that_is_stated_has_the_same_durations_taken_off(name: str, tmp_path: Path) -> None:
+    log = written(tmp_path, name, MS_LOGS[name], requests())
+    assert begins_of(log, "--stamp-at", "end") == begins_of(log)
+
+
 @pytest.mark.parametrize("name", ["iis", "cloudfront"])
 def test_what_is_stated_of_a_log_with_fields_is_heeded(name: str, tmp_path: Path) -> None:
     log = written(tmp_path, name, S_LOGS[name], requests())

@@ -183,6 +183,45 @@ WRONG: dict[str, tuple[Law, str, set[str]]] = {
         "{kind: hyperexponential, cv: 1}",
         {"mean", "law"},
     ),
+    "gamma for exponential": (
+        law("{kind: gamma, cv: 1.06}"),
+        "{kind: hyperexponential, cv: 1}",
+        {"c2", "law"},
+    ),
+    "shape for cv": (law("{kind: gamma, cv: 0.25}"), "{kind: gamma, cv: 2}", {"c2", "law", "first"}),
+    "gamma of scale 1": (
+        Twin(law("{kind: gamma, cv: 0.5}"), lambda g: g * 4),
+        "{kind: gamma, cv: 0.5}",
+        {"mean", "law"},
+    ),
+    "exponential for gamma": (EXPONENTIAL, "{kind: gamma, cv: 3}", {"c2", "law", "first"}),
+    "weibull for gamma": (law("{kind: weibull, cv: 2}"), "{kind: gamma, cv: 2}", {"law", "first"}),
+    "weibull without its scale": (
+        Twin(law("{kind: weibull, shape: 2}"), lambda g: g * math.gamma(1.5)),
+        "{kind: weibull, shape: 2}",
+        {"mean", "law"},
+    ),
+    "mu 0": (
+        Twin(law("{kind: lognormal, cv: 0.6}"), lambda g: g * math.sqrt(1.36)),
+        "{kind: lognormal, cv: 0.6}",
+        {"mean", "law"},
+    ),
+    "sigma for cv": (law("{kind: lognormal, cv: 2.913}"), "{kind: lognormal, cv: 1.5}", {"law"}),
+    "pareto of the first kind": (
+        Twin(law("{kind: pareto, alpha: 2.5}"), lambda g: (g + 1.5) * 0.6),
+        "{kind: pareto, alpha: 2.5}",
+        {"law"},
+    ),
+    "exponential for pareto": (EXPONENTIAL, "{kind: pareto, alpha: 6}", {"law", "tail"}),
+    "one phase": (EXPONENTIAL, "{kind: hyperexponential, cv: 2}", {"law", "c2", "first"}),
+    "first gap not cut": (
+        Twin(
+            law("{kind: weibull, shape: 2}"),
+            first=lambda rng: law("{kind: weibull, shape: 2}").first_gap(rng) * 1.5,
+        ),
+        "{kind: weibull, shape: 2}",
+        {"first"},
+    ),
     "gamma for weibull": (law("{kind: gamma, cv: 2.2138}"), "{kind: weibull, shape: 0.5}", {"law"}),
     "gamma for lognormal": (law("{kind: gamma, cv: 0.6}"), "{kind: lognormal, cv: 0.6}", {"law"}),
     "gamma for pareto": (law("{kind: gamma, cv: 2}"), "{kind: pareto, alpha: 2.5}", {"law", "tail"}),
@@ -220,6 +259,7 @@ WRONG: dict[str, tuple[Law, str, set[str]]] = {
     **{
         f"first gap ordinary, {text}": (ordinary(law(text)), text, {"first"})
         for text in (
+            "{kind: gamma, cv: 0.5}",
             "{kind: gamma, cv: 2}",
             "{kind: weibull, shape: 0.5}",
             "{kind: lognormal, cv: 1.5}",

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from scipy import stats
@@ -40,6 +40,7 @@ from squall.scenarios.arrivals.stationary import (
 from squall.scenarios.arrivals.varying import MmppArrivals, Modulated
 from squall.scenarios.exact import renewals
 from squall.scenarios.strict_yaml import parse_yaml
+from tests.many_examples import examples
 from tests.point_checks import (
     Chain,
     Function,
@@ -525,6 +526,7 @@ def test_a_trace_gives_its_rate_per_bin_to_an_envelope(trace_file: Path) -> None
         law_horizon=10.0,
         changes_for_law={"rate": "2000/s"},
     )
+    case = shorter(case, ENOUGH)
     assert faults(case, build) == set()
     two = case.config | {"shape": shape | {"bin": "2s"}}
     assert "mean 0-1" in count_part(case, lambda config: build(config | two))
@@ -669,7 +671,12 @@ def halves_swapped(offsets: Instants, horizon_ns: int) -> Instants:
     return np.sort((offsets + horizon_ns // 2) % horizon_ns)
 
 
-SHORT_MEMORY = with_keys(shape=section("{kind: log-ar1, sigma: 0.5, bin: 500ms, tau: 100ms}"))
+def shaped(text: str) -> Make:
+    """An envelope of another shape."""
+    return with_keys(shape=section(text))
+
+
+SHORT_MEMORY = shaped("{kind: log-ar1, sigma: 0.5, bin: 500ms, tau: 100ms}")
 WRONG: dict[str, tuple[Make, str, set[str]]] = {
     "constant a period late": (
         changed(lambda o, h: o[o + 50_000_000 < h] + 50_000_000), "constant", {"mean 0-0.5"},
@@ -677,18 +684,30 @@ WRONG: dict[str, tuple[Make, str, set[str]]] = {
     "poisson for constant": (other("poisson"), "constant", {"idc 0-10"}),
     "fast by 3 %": (with_keys(rate="20.6/s"), "poisson", {"expected"}),
     "on a grid of 10 ms": (changed(gridded), "poisson", {"law"}),
-    "last arrival on the end": (of(LastOnTheEnd), "poisson", {"mean 9.5-10"}),
+    "last arrival on the end": (of(LastOnTheEnd), "poisson", {"mean 9.5-10", "idc 0-10"}),
     "fixed count": (of(FixedCount), "poisson", {"idc 0-10"}),
     "each gap twice": (of(GapsTwice), "poisson", {"idc 0-10", "independence"}),
     "ordinary start": (of(OrdinaryStart), "gamma", {"mean 0-0.05"}),
+    "ordinary start, regular": (of(OrdinaryStart), "gamma by burstiness", {"mean 0-0.05"}),
+    "poisson for gamma gaps": (other("poisson"), "gamma", {"idc 0-1", "law"}),
+    "cv for burstiness": (other("gamma", cv=0.25), "gamma by burstiness", {"law"}),
+    "gamma for weibull": (other("gamma", cv=1.7581), "weibull", {"law"}),
+    "gamma for lognormal": (other("gamma", cv=1.5), "lognormal", {"law"}),
+    "index 1.9 for 1.5": (other("pareto", alpha=1.9), "pareto", {"law"}),
+    "gamma for hyperexponential": (other("gamma", cv=2.0), "hyperexponential", {"law"}),
+    "tau 10 for 2": (with_keys(tau="10s"), "mmpp", {"idc 0-10"}),
     "gamma on the path": (of(GammaOnThePath), "mmpp", {"law"}),
     "beta 1 for 5": (with_keys(beta="1/s"), "hawkes", {"law"}),
     "hawkes of n 0.8": (with_keys(n=0.8), "hawkes", {"idc 0-5"}),
     "children without delay": (cascades(NoDelay), "hawkes", {"law"}),
     "one generation": (cascades(OneGeneration), "hawkes", {"mean 0-5", "law"}),
     "hawkes for poisson": (with_keys(n=0.6), "hawkes of no children", {"idc 0-10"}),
+    "poisson for hawkes": (other("poisson"), "hawkes", {"idc 0-5", "law"}),
+    "hawkes from nothing": (cascades(FromNothing), "hawkes", {"mean 0-0.2"}),
     "slow hawkes from nothing": (cascades(FromNothing), "hawkes slow", {"mean 0-1", "mean 0-10"}),
     "slow hawkes from its mean": (cascades(SteadyStart), "hawkes slow", {"idc 0-10"}),
+    "sigma 0.25 for 0.5": (with_keys(sigma=0.25), "fgn", {"idc 0-10"}),
+    "bias 0.8 for 0.7": (with_keys(bias=0.8), "b-model", {"idc 0-2.5"}),
     "clients of cv 1": (with_keys(cv=1.0), "clients", {"idc 0-2"}),
     "ticks without chance": (of(EvenTicks), "ticks", {"idc 0-10"}),
     "ticks half as often": (with_keys(period="1s"), "ticks", {"mean 0-0.5"}),
@@ -703,13 +722,29 @@ WRONG: dict[str, tuple[Make, str, set[str]]] = {
         lambda config: build(config["parts"][0]["arrivals"]), "concatenate", {"mean 2-5", "expected"},
     ),
     "half as many sources": (with_keys(sources=10), "on-off of 20", {"idc 0-10"}),
+    "exponential sojourns": (
+        with_keys(**section("{on: {kind: exponential, mean: 1s}, off: {kind: exponential, mean: 1s}}")),
+        "on-off pareto", {"idc 0-10"},
+    ),
     "a bin late": (with_keys(curve=[0.5, 1.0, 3.0]), "curve", {"mean 0-3", "law", "expected"}),
     "poisson for gamma": (with_keys(residual=section("{kind: poisson}")), "curve", {"idc 0-10", "law"}),
     "gamma in time, not on the clock of the curve": (
         other("gamma", cv=1.5), "step", {"mean 0-3", "law", "expected"},
     ),
+    "ramp backwards": (shaped("{kind: ramp, from: 2, to: 0.2}"), "ramp", {"mean 0-3", "expected"}),
+    "ramp that goes on": (shaped("{kind: ramp, from: 2, to: 0}"), "ramp that stays", {"mean 9-10", "expected"}),
+    "pulses at the beginning": (
+        with_keys(curve=[4.0, 1.0, 1.0], bin="1s", shape=None), "pulses", {"mean 0-0.5", "law"},
+    ),
+    "step 2 s early": (shaped("{kind: step, at: 2s, factor: 3}"), "step", {"law", "expected"}),
+    "peak a second late": (
+        shaped("{kind: diurnal, peak: 1.8, peak_at: 4s, period: 8s}"), "diurnal", {"law", "expected"},
+    ),
+    "without its jump": (
+        shaped("{kind: piecewise, points: [{at: 4s, level: 3}, {at: 8s, level: 2}]}"), "piecewise", {"law", "expected"},
+    ),
     "spike of half its width": (
-        with_keys(shape=section("{kind: spike, at: 4s, width: 1s, factor: 6.0}")), "spike", {"law", "expected"},
+        shaped("{kind: spike, at: 4s, width: 1s, factor: 6}"), "spike", {"law", "expected"},
     ),
     "another preset": (with_keys(preset="nasa-web"), "preset", {"expected"}),
     "n 0.6 for 0.4": (with_keys(residual=section("{kind: hawkes, n: 0.6, beta: 1.0}")), "preset", {"idc 0-10", "law"}),
@@ -717,11 +752,16 @@ WRONG: dict[str, tuple[Make, str, set[str]]] = {
     "log-ar1 for fgn": (SHORT_MEMORY, "fgn levels", {"idc 0-10"}),
 }  # fmt: skip
 
-CLOSE = {"last arrival on the end", "beta 1 for 5", "hawkes of n 0.8", "n 0.6 for 0.4"}
+CLOSE = {
+    "last arrival on the end", "tau 10 for 2", "beta 1 for 5", "hawkes of n 0.8",
+    "bias 0.8 for 0.7", "n 0.6 for 0.4",
+}  # fmt: skip
 """Twins that only all runs tell."""
 
 
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in CLOSE else []) for name in WRONG]
+)
 def test_wrong_arrivals_are_refused(name: str) -> None:
     make, taken_for, at_least = WRONG[name]
     case = shorter(CASES[taken_for], 1.0 if name in CLOSE else ENOUGH)
@@ -800,7 +840,7 @@ def test_constant_arrivals_do_not_drift_over_a_day() -> None:
     st.lists(st.tuples(st.floats(0.5, 50), st.integers(1, 3 * S)), min_size=1, max_size=5),
     st.integers(1, 9 * S),
 )
-@settings(max_examples=40)
+@examples(40)
 def test_a_concatenation_ends_with_the_horizon_and_its_last_part_goes_on(
     stretches: list[tuple[float, int]], horizon_ns: int
 ) -> None:

@@ -6,11 +6,12 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from squall.scenarios.arrivals.curve import FixedPath, piecewise, steps
 from squall.scenarios.arrivals.process import Floats
+from tests.many_examples import examples
 
 S = 1_000_000_000
 
@@ -33,7 +34,7 @@ def fixed_paths(draw: st.DrawFn) -> FixedPath:
 
 
 @given(fixed_paths(), st.lists(st.floats(0, 0.999999), min_size=1, max_size=50))
-@settings(max_examples=80)
+@examples(80)
 def test_instants_invert_areas(path: FixedPath, shares: list[float]) -> None:
     """area(invert(a)) = a, to the rounding of a float: 1e-9 of the whole."""
     horizon_ns = path.horizon_ns
@@ -60,7 +61,7 @@ def test_two_areas_next_to_each_other_keep_their_order_where_the_level_rises() -
 
 
 @given(fixed_paths())
-@settings(max_examples=60)
+@examples(60)
 def test_the_area_is_the_horizon_and_the_integral_of_the_level(path: FixedPath) -> None:
     horizon_ns = path.horizon_ns
     assert path.area_ns(horizon_ns) == horizon_ns

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
@@ -25,6 +25,7 @@ from squall.scenarios.arrivals.scaling import kept_sessions, other_sessions, sca
 from squall.scenarios.plan.deal import affinity_of, workers_of
 from squall.scenarios.traces.part import TracePart
 from squall.scenarios.traces.writing import write_trace
+from tests.many_examples import examples
 
 S, MS = 1_000_000_000, 1_000_000
 END_NS = 20_000 * S
@@ -148,7 +149,7 @@ def test_what_is_scaled_has_the_rate_and_the_dispersion_of_its_formula(name: str
     st.integers(1, 10**9),
     st.integers(1, 10**9),
 )
-@settings(max_examples=50)
+@examples(50)
 def test_times_are_scaled_with_integers(stamps: list[int], num: int, den: int) -> None:
     ratio = Fraction(num, den)
     offsets = np.array(sorted(t for t in stamps if t * num // den < 2**63), np.int64)

@@ -1,11 +1,11 @@
-"""Which part of a measured phase is recorded: as it is written, and its windows."""
+"""Which part of a measured phase is recorded: its windows."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from squall.scenarios.config.duty import LEAST_ON_NS, LONGEST_PERIOD_NS, WHOLE, Duty, format_duty, parse_duty
+from squall.scenarios.config.duty import LEAST_ON_NS, LONGEST_PERIOD_NS, Duty
 
 MS, S = 1_000_000, 1_000_000_000
 DUTIES = st.builds(
@@ -13,17 +13,6 @@ DUTIES = st.builds(
     st.integers(LEAST_ON_NS, 10 * S),
     st.integers(1, 50 * S),
 )
-
-
-def test_a_duty_is_read_as_share_of_a_period_or_whole() -> None:
-    assert parse_duty("100ms/1s") == parse_duty(" 100ms / 1s") == Duty(100 * MS, S)
-    assert parse_duty("whole") == WHOLE
-
-
-@given(DUTIES)
-def test_a_duty_that_is_written_is_read_again(duty: Duty) -> None:
-    assert parse_duty(format_duty(duty)) == duty
-    assert parse_duty(format_duty(WHOLE)) == WHOLE
 
 
 def test_windows_lie_in_the_middle_of_each_period_and_a_shorter_phase_has_one() -> None:

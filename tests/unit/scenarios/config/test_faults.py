@@ -12,9 +12,7 @@ from typer.testing import CliRunner
 from squall.cluster.cli import app
 from squall.scenarios.config.client import ClientConfig
 from squall.scenarios.config.loader import make_scenario, scenario_from_mapping, scenario_of_run
-from squall.scenarios.config.models import ModelConfig
-from squall.scenarios.config.profile import needed_pause_ns, too_close
-from squall.scenarios.config.servers import ServerConfig
+from squall.scenarios.config.profile import needed_pause_ns
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.units import NS_PER_S
 from tests.unit.scenarios.config.given import FAULTS, changed
@@ -38,55 +36,29 @@ def test_a_fault_is_one_line_that_says_where_what_and_what_is_allowed(
     assert fault_of(changed(place, value)).startswith(said)
 
 
-OF_LOCUST: dict[str, Any] = {
-    "workers_per_node": 4, "on_client_loss": "stop", "inputs": {"X": {"low": 0, "high": 1}}, "payload_variants": 3,
-    "request": {"parameters": {"a": 1}}, "headers": {"A": "b"}, "timeout": "1s", "largest_reply": "1 MiB",
-}  # fmt: skip
-OF_OWN_CLIENT: dict[str, Any] = {
-    "priority": "normal", "cores": 1, "protocol": "grpc", "tls": {"ca": "ca.pem"}, "unix": "/run/t.sock", "spin": "1ms",
-    "try_first": False, "max_in_flight": 3, "connections": 3, "deal": "hash", "routing": {"kind": "random"},
-    "rows": {"kind": "constant", "value": 2}, "check": {"function": "right.py:answers"}, "data": {"path": "x.npy"},
-    "shared_memory": {}, "stream": {}, "sequences": {"length": {"kind": "constant", "value": 2}},
-}  # fmt: skip
-
-
 def test_each_key_of_the_clients_is_either_of_locust_or_refused_by_name() -> None:
-    assert {*ClientConfig.file_keys().values()} == OF_OWN_CLIENT.keys() | OF_LOCUST.keys()
+    of_squall, of_locust = FAULTS["clients_of_squall"], FAULTS["clients_of_locust"]
+    assert {*ClientConfig.file_keys().values()} == of_squall.keys() | of_locust.keys()
     load = {"locust": {"file": "locustfile.py", "run_time": "5s"}}
-    for key, value in OF_OWN_CLIENT.items():
+    for key, value in of_squall.items():
         text = fault_of(changed("scenario", {"load": load, "clients": {key: value}}))
         assert text == f"clients.{key}: is of squall's own client, and load.locust has Locust's; leave it out"
-    for key, value in OF_LOCUST.items():
+    for key, value in of_locust.items():
         scenario_from_mapping(changed("scenario", {"load": load, "clients": {key: value}}), "s.yaml")
 
 
 URL = "http://127.0.0.1:9"
-WRITTEN: dict[str, Any] = {
-    "instances": 1, "preferred_batch_sizes": [4], "queue_delay": "0s", "queue": {"max_size": 4},
-    "preserve_ordering": False, "framework": "numpy", "device": "cpu", "precision": "fp32", "cuda_graphs": False,
-    "pinned": True, "compile": False,
-}  # fmt: skip
-"""Every key of a model whose configuration squall writes, most of them with its default."""
-STARTED = {"nice": 0, "stop_timeout": "10s", "start_timeout": "60s"}
 
 
 def attached(**changes: Any) -> dict[str, Any]:
     return changed("scenario", {"server": {"url": URL}, "model": {"name": "m"}, **changes})
 
 
-def test_every_key_of_a_model_and_a_server_is_used_by_someone() -> None:
-    of_clients = {"name", "version", "settings", "max_batch_size", "shapes", "repository", "weights"}
-    assert {*ModelConfig.file_keys().values()} == of_clients | WRITTEN.keys()
-    beside_url = {"url", "grpc_port", "metrics_port", "control"}
-    refused_by_the_section = {"image", "runtime", "http_port", "listen"}
-    assert {*ServerConfig.file_keys().values()} == beside_url | refused_by_the_section | STARTED.keys()
-
-
 @pytest.mark.parametrize("own", [{"server": {"url": URL}}, {"model": {"name": "m", "repository": "/models"}}])
 def test_a_key_that_configures_what_squall_does_not_is_refused_though_it_states_the_default(
     own: dict[str, Any],
 ) -> None:
-    for key, value in WRITTEN.items():
+    for key, value in FAULTS["written_by_squall"].items():
         mapping = changed("scenario", {"model": {"name": "m"}, **own})
         mapping["model"] = {**mapping["model"], key: value}
         said = fault_of(mapping)
@@ -94,7 +66,7 @@ def test_a_key_that_configures_what_squall_does_not_is_refused_though_it_states_
         assert "server.control.load.m." in said
         make_scenario(FAULTS["base"], {f"model.{key}": value})  # which squall starts
     said = "is for a server that squall starts, the one at url runs already"
-    for key, value in STARTED.items():
+    for key, value in FAULTS["started_by_squall"].items():
         assert fault_of(attached(server={"url": URL, key: value})).startswith(f"server.{key}: {said}")
         of_all = attached(servers=[{"url": URL}], server={key: value})
         assert fault_of(of_all).startswith(f"servers[0].{key}: {said}")
@@ -155,51 +127,44 @@ def test_the_command_line_refuses_it_and_sends_nothing(tmp_path: Path) -> None:
         assert "server.control.load.m." in f"{done.output}{done.exception}", command
 
 
-GPU = {"name": "m", "framework": "torch"}
-OWN = {"name": "m", "repository": "/models"}
-AT_URL = {"url": URL}
-
-
-def measured_twice(pause: str | None, nsys: str = "required", **changes: Any) -> dict[str, Any]:
-    """Two measured phases of 6 s, `pause` between them, recorded by nsys."""
-    lengths = [("warmup", "3s"), ("measure", "6s"), ("warmup", pause), ("measure", "6s"), ("drain", "1s")]
+def recorded(lengths: list[tuple[str, str | None]], nsys: str = "required", **changes: Any) -> dict[str, Any]:
+    """Phases of these kinds and lengths, recorded by nsys; without those that have no length."""
     arrivals = {"kind": "poisson", "rate": "5/s"}
     phases = [
         {"name": f"p{n}", "kind": kind, "duration": length, "arrivals": None if kind == "drain" else arrivals}
-        for n, (kind, length) in enumerate(lengths)
+        for n, (kind, length) in enumerate([*lengths, ("drain", "1s")])
         if length is not None
     ]
     profile = {"nsys": nsys, **changes.get("profile", {})}
     return changed("scenario", {"model": {"name": "m"}, "phases": phases, **changes, "profile": profile})
 
 
-@pytest.mark.parametrize(
-    ("changes", "needed_s"),
-    [
-        ({}, 5), ({"nsys": "auto"}, 5), ({"model": GPU}, 12), ({"model": OWN}, 12),
-        ({"model": {**GPU, "device": "cpu"}}, 5),
-        ({"model": GPU, "profile": {"trace": ["nvtx", "osrt"]}}, 5),
-        ({"server": AT_URL, "profile": {"nsys_session": "s"}}, 12),
-        ({"nsys": "off"}, 0), ({"nsys": "auto", "server": AT_URL}, 0),
-        ({"nsys": "auto", "model": OWN, "server": {"image": "x"}}, 0),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("changes", "needed_s"), FAULTS["pauses"])
 def test_two_phases_that_nsys_cannot_both_record_are_refused_with_the_least_pause(
     changes: dict[str, Any], needed_s: int
 ) -> None:
-    scenario_from_mapping(measured_twice(f"{needed_s}s" if needed_s else None, **changes), "s.yaml")
+    def measured_twice(pause: str | None) -> dict[str, Any]:
+        return recorded(
+            [("warmup", "3s"), ("measure", "6s"), ("warmup", pause), ("measure", "6s")], **changes
+        )
+
+    scenario_from_mapping(measured_twice(f"{needed_s}s" if needed_s else None), "s.yaml")
     for pause in (None, f"{needed_s * 10**9 - 1}ns") if needed_s else ():
-        said = fault_of(measured_twice(pause, **changes))
+        said = fault_of(measured_twice(pause))
         assert said.startswith("phases: nsys would miss the beginning of phase ")
         assert f" lie between it and 'p1', whose recording takes up to {needed_s}s to end" in said
 
 
 def test_several_warmups_make_one_pause_which_on_a_gpu_grows_with_what_was_recorded() -> None:
-    lengths = [("measure", 1), ("warmup", 3), ("warmup", 2), ("measure", 1), ("warmup", 1), ("measure", 1)]
-    phases = [("abcdef"[n], kind, length * NS_PER_S) for n, (kind, length) in enumerate(lengths)]
-    assert not list(too_close(phases[:4], may_use_gpu=False))
-    (trouble,) = too_close(phases, may_use_gpu=False)
-    assert "phase 'f' or all of it: 1s lie between it and 'd'" in trouble
+    several: list[tuple[str, str | None]] = [
+        ("measure", "1s"),
+        ("warmup", "3s"),
+        ("warmup", "2s"),
+        ("measure", "1s"),
+    ]
+    scenario_from_mapping(recorded(several), "s.yaml")
+    said = fault_of(recorded([*several, ("warmup", "1s"), ("measure", "1s")]))
+    assert "phase 'p5' or all of it: 1s lie between it and 'p3'" in said
     # 9.0 s of stop for 6 s of recording on an H200 (docs/results.md), a second to notice it, 0.25 s to start
     assert needed_pause_ns(6 * NS_PER_S, may_use_gpu=True) >= (9.0 + 1 + 0.25) * NS_PER_S
     needed = [

@@ -50,7 +50,7 @@ def test_a_file_that_is_no_mapping_is_refused_with_line_and_column(
     assert refusal(path).startswith(f"{path}: {problem}")
 
 
-@pytest.mark.parametrize("nested", ["[" * 100_000, "{a: " * 50_000])
+@pytest.mark.parametrize("nested", [pytest.param("[" * 100_000, marks=pytest.mark.slow), "{a: " * 50_000])
 def test_deep_nesting_is_one_line_in_a_file_and_in_an_override(tmp_path: Path, nested: str) -> None:
     path = tmp_path / "s.yaml"
     path.write_text(f"name: {nested}")
@@ -107,6 +107,11 @@ def test_a_file_a_mapping_and_a_scenario_make_the_same_and_stay_as_they_were() -
     mapping = scenario_mapping()
     make_scenario(mapping, CHANGES)
     assert mapping == scenario_mapping()
+    load = {"kind": "poisson", "rate": "1/s"}
+    for phase in mapping["phases"][:2]:
+        phase["arrivals"] = load
+    rates = [phase.arrivals for phase in make_scenario(mapping, {"phases.0.arrivals.rate": "9/s"}).phases]
+    assert [one.rate_hz for one in rates if isinstance(one, PoissonArrivals)] == [9.0, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +124,7 @@ def test_a_file_a_mapping_and_a_scenario_make_the_same_and_stay_as_they_were() -
         (DEMO, {"seed": "5"}, f"{DEMO}: seed: '5' is not a whole number"),
         (DEMO, {"phases.bursts.duration": "3s"},
          "phases.bursts.duration='3s': phases has no item 'bursts', did you mean 'burst'?"),
-        (DEMO, {"sed": 3}, "sed=3: sed: unknown key, did you mean 'seed'?"),
+        (DEMO, {"sed": 3}, f"{DEMO}: sed: unknown key, did you mean 'seed'?"),
         (DEMO, {"": 3}, "=3: '' is no key path, write for example phases.burst.arrivals.rate=300/s"),
     ],
 )  # fmt: skip

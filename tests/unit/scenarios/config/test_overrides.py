@@ -57,22 +57,33 @@ def test_the_rest_stays_as_it_was_and_later_overrides_see_earlier_ones() -> None
     assert value_at(DEMO, changes, ["seed"]) == 3
 
 
-@pytest.mark.parametrize(("override", "problem"), TABLE["unknown"])
-def test_a_path_that_no_scenario_has_is_refused_with_the_nearest(override: str, problem: str) -> None:
-    assert fault_of(DEMO, override) == f"--set {override}: {problem}"
+OF_NESTED = "phases.burst.arrivals."
 
 
-@pytest.mark.parametrize(("override", "problem"), TABLE["nested_faults"])
-def test_a_part_or_key_that_is_not_there_is_refused_with_its_place(
-    nested: Path, override: str, problem: str
+@pytest.mark.parametrize(
+    ("file", "override", "problem"),
+    [
+        *((DEMO, override, problem) for override, problem in TABLE["unreachable"]),
+        *((None, f"{OF_NESTED}{override}", problem) for override, problem in TABLE["nested_unreachable"]),
+    ],
+)
+def test_a_path_that_leads_nowhere_is_refused_with_the_nearest(
+    nested: Path, file: Path | None, override: str, problem: str
 ) -> None:
-    whole = f"phases.burst.arrivals.{override}"
-    assert fault_of(nested, whole).startswith(f"--set {whole}: {problem}")
+    assert fault_of(file or nested, override) == f"--set {override}: {problem}"
 
 
-@pytest.mark.parametrize(("override", "problem"), TABLE["unfit"])
-def test_a_value_that_does_not_fit_is_refused_as_if_it_stood_in_the_file(override: str, problem: str) -> None:
-    assert fault_of(DEMO, override).startswith(f"{DEMO}: {problem}")
+@pytest.mark.parametrize(
+    ("file", "override", "problem"),
+    [
+        *((DEMO, override, problem) for override, problem in TABLE["unfit"]),
+        *((None, f"{OF_NESTED}{override}", problem) for override, problem in TABLE["nested_unfit"]),
+    ],
+)
+def test_a_key_or_value_that_does_not_fit_is_refused_as_if_it_stood_in_the_file(
+    nested: Path, file: Path | None, override: str, problem: str
+) -> None:
+    assert fault_of(file or nested, override).startswith(f"{file or nested}: {problem}")
 
 
 @pytest.mark.parametrize(("override", "kept"), TABLE["kept"])

@@ -18,10 +18,17 @@ from squall.scenarios.config.inputs import DataConfig
 from squall.scenarios.data.opening import open_data
 from squall.scenarios.errors import ScenarioError
 
+Make = Callable[[Path], object]
 
-def cut_parquet(path: Path) -> None:
-    pq.write_table(pa.table({"a": [1, 2, 3]}), path)
-    path.write_bytes(path.read_bytes()[:-9])
+
+def cut(make: Make, n_bytes: int) -> Make:
+    """The first bytes of what `make` writes, or all but the last."""
+
+    def made(path: Path) -> None:
+        make(path)
+        path.write_bytes(path.read_bytes()[:n_bytes])
+
+    return made
 
 
 def doubled_parquet(path: Path) -> None:
@@ -38,18 +45,17 @@ def torn_parquet(path: Path) -> None:
     path.write_bytes(data)
 
 
-def cut_arrow(path: Path) -> None:
+def stream(path: Path) -> None:
     table = pa.table({"a": list(range(10_000))})
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
         writer.write_table(table)
-    path.write_bytes(path.read_bytes()[:20_000])
 
 
-def table(**columns: Any) -> Callable[[Path], None]:
+def table(**columns: Any) -> Make:
     return lambda path: pq.write_table(pa.table(columns), path)
 
 
-def text(content: str | bytes) -> Callable[[Path], object]:
+def text(content: str | bytes) -> Make:
     return lambda path: path.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
@@ -60,20 +66,15 @@ def sparse_line(path: Path) -> None:
         file.truncate(10**9)
 
 
-def cut_npy(path: Path) -> None:
-    np.save(path, np.zeros((10, 10)))
-    path.write_bytes(path.read_bytes()[:-1])
+def saved(array: Any) -> Make:
+    return lambda path: np.save(path, array)
 
 
-def fortran_npy(path: Path) -> None:
-    np.save(path, np.asfortranarray(np.zeros((3, 2))))
+def zipped(**arrays: Any) -> Make:
+    return lambda path: np.savez_compressed(path, **arrays)
 
 
-def pickled_npy(path: Path) -> None:
-    np.save(path, np.array([{}]), allow_pickle=True)
-
-
-def stated_npy(shape: tuple[int, ...], dtype: str) -> Callable[[Path], None]:
+def stated_npy(shape: tuple[int, ...], dtype: str) -> Make:
     """A header alone, and 100 bytes."""
 
     def made(path: Path) -> None:
@@ -85,7 +86,7 @@ def stated_npy(shape: tuple[int, ...], dtype: str) -> Callable[[Path], None]:
     return made
 
 
-def stated_npz(shape: tuple[int, ...], dtype: str) -> Callable[[Path], None]:
+def stated_npz(shape: tuple[int, ...], dtype: str) -> Make:
     def made(path: Path) -> None:
         stated_npy(shape, dtype)(path.with_name("IN.npy"))
         with zipfile.ZipFile(path, "w") as archive:
@@ -94,21 +95,11 @@ def stated_npz(shape: tuple[int, ...], dtype: str) -> Callable[[Path], None]:
     return made
 
 
-def second_npy(path: Path) -> None:
-    """Of format 2.0, whose header it says to have 4 GiB."""
-    path.write_bytes(b"\x93NUMPY\x02\x00\xff\xff\xff\xff" + bytes(100))
+SECOND_NPY = b"\x93NUMPY\x02\x00\xff\xff\xff\xff" + bytes(100)
+"""Of format 2.0, whose header it says to have 4 GiB."""
 
 
-def uneven_npz(path: Path) -> None:
-    np.savez(path, A=np.zeros(3), B=np.zeros(4))
-
-
-def torn_npz(path: Path) -> None:
-    np.savez_compressed(path, A=np.random.default_rng(1).random(1_000))
-    path.write_bytes(path.read_bytes()[:-100])
-
-
-def folder(**files: bytes) -> Callable[[Path], None]:
+def folder(**files: bytes) -> Make:
     def made(path: Path) -> None:
         path.mkdir()
         for name, content in files.items():
@@ -131,9 +122,9 @@ def read_all(path: Path) -> None:
         ("a.parquet", text(""), "is empty"),
         ("a.txt", text(""), "is empty"),
         ("a.parquet", table(a=pa.array([], pa.int64())), "holds no entry"),
-        ("a.parquet", cut_parquet, "cannot be read, is it whole?"),
+        ("a.parquet", cut(table(a=[1, 2, 3]), -9), "cannot be read, is it whole?"),
         ("a.parquet", torn_parquet, "cannot be read, is it whole?"),
-        ("a.arrow", cut_arrow, "cannot be read, is it whole?"),
+        ("a.arrow", cut(stream, 20_000), "cannot be read, is it whole?"),
         ("a.parquet", table(a=[[1], [2, None]]), "row 2: column 'a' holds null and whole numbers, and a tensor is"),
         ("a.parquet", table(a=[[[1], [2]], [[1, 2], [3]]]), "row 2: column 'a' is ragged: its lists differ"),
         ("a.parquet", table(a=[{"x": 1}]), "column 'a' is struct<x: int64>, which no input takes"),
@@ -145,7 +136,7 @@ def read_all(path: Path) -> None:
         ("a.json", text("[1]"), "row 1: is not a JSON object with data: '[1]' stands in place of '{'"),
         ("a.json", text('{"dat": []}'), 'has no "data", the list of entries of perf_analyzer\'s format'),
         ("a.json", text('{"data": []}'), "holds no entry"),
-        ("a.json", text('{"data": [{"A": [1]}, 7]}'), "row 2: an entry is an object of inputs by name, not 7"),
+        ("a.json", text('{"data": [{"A": [1]}, 7]}'), "row 2: an entry is an object of inputs by name, not '7'"),
         ("a.json", text('{"data": [{"A": [1]}, {"A": [1'), "row 2: is no JSON: "),
         ("a.json", text(b'{"data": [{"A": ["\xff"]}]}'), "row 1: is not UTF-8 text"),
         ("a.json", text('{"data": ' + "[" * 100_000), "row 1: is nested too deep"),
@@ -154,28 +145,26 @@ def read_all(path: Path) -> None:
         ("a.json", text(json.dumps({"data": [{"A": {"content": [1], "shape": [-1]}}]})), "row 1: 'A' has a shape"),
         ("a.json", text(json.dumps({"data": [{"A": [1, "x"]}]})), "row 1: 'A' holds text and whole numbers"),
         ("a.json", text(json.dumps({"data": [{"A": [2**64]}]})), "row 1: 'A' holds 18446744073709551616, which no"),
-        ("a.npy", cut_npy, "is cut short: it says 10 rows and has bytes for fewer"),
+        ("a.npy", cut(saved(np.zeros((10, 10))), -1), "is cut short: it says 10 rows and has bytes for fewer"),
         ("a.npy", text("what?"), "the array is no array of NumPy's"),
-        ("a.npy", fortran_npy, "the array lies in Fortran's order"),
-        ("a.npy", pickled_npy, "the array is of object, which no input takes"),
-        ("a.npy", lambda path: np.save(path, np.float32(1)), "the array is one number"),
-        ("a.npy", second_npy, "the array is no array of NumPy's: its format is 2.0; np.save it again, as 1.0"),
+        ("a.npy", saved(np.asfortranarray(np.zeros((3, 2)))), "the array lies in Fortran's order"),
+        ("a.npy", saved(np.array([{}])), "the array is of object, which no input takes"),
+        ("a.npy", saved(np.float32(1)), "the array is one number"),
+        ("a.npy", text(SECOND_NPY), "the array is no array of NumPy's: its format is 2.0; np.save it again, as 1.0"),
         ("a.npy", stated_npy((-5, 3), "|u1"), "the array states the shape [-5, 3], and no size is below 0"),
         ("a.npy", stated_npy((3, -5), "|u1"), "the array states the shape [3, -5], and no size is below 0"),
         ("a.npz", stated_npz((1, 2**30 + 1), "|u1"), "array 'IN' has rows of [1073741825] uint8, and an entry has 1"),
         ("a.npz", stated_npz((1, 2**27 + 1), "<f8"), "array 'IN' has rows of [134217729] float64, and an entry has 1"),
         ("a.npz", stated_npz((1, 2**23 + 1), "|S2"), "array 'IN' has rows of [8388609] |S2, and an entry has 1 GiB"),
         ("a.npz", stated_npz((1, 2**30), "|u1"), "row 1: the file is cut short here"),
-        ("a.npz", uneven_npz, "its arrays have different lengths"),
-        ("a.npz", torn_npz, "cannot be read, is it whole?"),
+        ("a.npz", zipped(A=np.zeros(3), B=np.zeros(4)), "its arrays have different lengths"),
+        ("a.npz", cut(zipped(A=np.random.default_rng(1).random(1_000)), -100), "cannot be read, is it whole?"),
         ("d", folder(), "holds no entry"),
         ("d", folder(IN=b"x", more__IN=b"y"), "holds files beside folders"),
         ("d", folder(a__IN=b"x", b__IM=b"y"), "row 2: the folder b has no file 'IN'"),
     ],
 )  # fmt: skip
-def test_a_fault_names_file_and_row(
-    tmp_path: Path, name: str, make: Callable[[Path], object], told: str
-) -> None:
+def test_a_fault_names_file_and_row(tmp_path: Path, name: str, make: Make, told: str) -> None:
     path = tmp_path / name
     make(path)
     with pytest.raises(ScenarioError) as caught:
@@ -188,9 +177,7 @@ def test_a_fault_names_file_and_row(
 @pytest.mark.parametrize(
     ("form", "made"), [("images", Path.touch), ("folder", Path.touch), ("parquet", Path.mkdir)]
 )
-def test_a_folder_is_no_file_and_no_file_a_folder(
-    tmp_path: Path, form: str, made: Callable[[Path], None]
-) -> None:
+def test_a_folder_is_no_file_and_no_file_a_folder(tmp_path: Path, form: str, made: Make) -> None:
     made(tmp_path / "a")
     with pytest.raises(ScenarioError, match=f"and format is {form}"):
         open_data(DataConfig.model_validate({"path": str(tmp_path / "a"), "format": form}))

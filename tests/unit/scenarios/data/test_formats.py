@@ -19,7 +19,7 @@ from pyarrow.feather import write_feather
 
 from squall.scenarios.config.inputs import DataConfig
 from squall.scenarios.data.jsondata import JsonSource
-from squall.scenarios.data.opening import Data, count_entries, open_data
+from squall.scenarios.data.opening import Data, open_data
 from squall.scenarios.data.source import Picture, Raw
 from squall.scenarios.data.values import array_of
 from squall.scenarios.errors import ScenarioError
@@ -198,7 +198,6 @@ def test_entries_are_counted_up_to_a_limit_and_anew_once_the_file_has_changed(tm
         (tmp_path / "a.txt").write_text("x\n" * n)
         for limit, expected in ((None, n), (2, 2), (9, n)):
             assert opened(tmp_path / "a.txt", limit=limit).n_entries == expected
-            assert count_entries(DataConfig(path=str(tmp_path / "a.txt"), limit=limit)) == expected
 
 
 def test_the_digest_is_of_all_bytes_and_of_a_folder_of_names_too(tmp_path: Path) -> None:

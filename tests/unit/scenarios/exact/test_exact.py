@@ -227,12 +227,15 @@ def test_the_stationary_law_of_a_chain_is_the_one_that_it_keeps() -> None:
         jumps = rng.random((n_states, n_states)) ** 6
         np.fill_diagonal(jumps, 0.0)
         jumps /= jumps.sum(axis=1, keepdims=True)
-        shares = np.array(stationary_shares(jumps.tolist()))
+        shares = stationary_shares(jumps.tolist())
         assert shares @ jumps == pytest.approx(shares, rel=1e-12)
 
 
 def test_states_that_are_left_for_ever_have_no_share() -> None:
-    assert stationary_shares([[0, 0.5, 0.5], [0, 0, 1.0], [0, 1.0, 0]]) == [0.0, 1.0, 1.0]
-    assert stationary_shares([[0, 1.0], [1.0, 0]]) == [1.0, 1.0]
-    # a weight as small as this counts: no rank has to be told from rounding
-    assert stationary_shares([[0, 1.0], [2.0**-100, 0]]) == [1.0, 2.0**100]
+    for jumps, shares in (
+        ([[0, 0.5, 0.5], [0, 0, 1.0], [0, 1.0, 0]], [0.0, 1.0, 1.0]),
+        ([[0, 1.0], [1.0, 0]], [1.0, 1.0]),
+        # a weight as small as this counts: no rank has to be told from rounding
+        ([[0, 1.0], [2.0**-100, 0]], [1.0, 2.0**100]),
+    ):
+        assert stationary_shares(jumps).tolist() == shares

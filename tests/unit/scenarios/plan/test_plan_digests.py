@@ -37,6 +37,7 @@ def test_no_two_plans_are_the_same() -> None:
     assert same == set()
 
 
+@pytest.mark.slow
 def test_the_plans_of_this_machine_are_those_of_any_other() -> None:
     assert plan_digests.differing(plan_digests.digests()) == []
 

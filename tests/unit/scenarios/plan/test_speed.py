@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from squall.scenarios.config.loader import scenario_from_mapping
@@ -17,23 +17,24 @@ from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.drafting import plan_scenario
 from squall.scenarios.plan.plan import deal
 from squall.scenarios.plan.rates import factor_of, mean_rate_hz, scaled_scenario
+from tests.many_examples import examples
 from tests.merged_plans import merge
 from tests.unit.scenarios.plan.test_plan import S, of_trace, planned, scenario
 
 RATIOS = st.fractions(min_value=Fraction(1, 1_000), max_value=1_000, max_denominator=10**6)
 
 
-def at_speed(speed: object, *phases: int) -> Scenario:
+def at_speed(speed: object, *phases: int, seed: int = 0) -> Scenario:
     """The scenario with that speed in some of its phases."""
-    return scenario({index: {"speed": speed} for index in phases})
+    return scenario({index: {"speed": speed} for index in phases}, seed)
 
 
 @given(RATIOS, st.integers(0, 2**32), st.integers(1, 40))
-@settings(max_examples=40)
+@examples(40)
 def test_every_instant_is_divided_and_floored_and_nothing_else_changes(
     speed: Fraction, seed: int, n_workers: int
 ) -> None:
-    plan, fast = plan_scenario(scenario(), seed), plan_scenario(at_speed(str(speed), 0, 1, 2), seed)
+    plan, fast = planned(seed=seed), plan_scenario(at_speed(str(speed), 0, 1, 2, seed=seed))
     for name in ("seq", "phase", "rows", "variant"):
         assert getattr(fast, name).tobytes() == getattr(plan, name).tobytes()
     for index in range(3):

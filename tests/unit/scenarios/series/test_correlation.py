@@ -9,10 +9,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from squall.scenarios.series import burstiness, correlation
+from squall.scenarios.series import correlation
 from squall.scenarios.series.correlation import (
     autocorrelation,
-    gap_autocorrelation,
     gap_rank_correlation,
     hurst_haar,
     hurst_variance_time,
@@ -47,12 +46,10 @@ def test_correlations_of_gaps_are_those_of_their_definitions(
     gaps = np.diff(times)
     ranked = gap_rank_correlation(times)
     assert ranked == pytest.approx(spearmanr(gaps[:-1], gaps[1:]).statistic, abs=1e-12)
-    monkeypatch.setattr(burstiness, "_PIECE", 97)
-    assert gap_autocorrelation(times) == pytest.approx(autocorrelation(gaps), rel=1e-9)
     monkeypatch.setattr(correlation, "MOST_RANK_PAIRS", 3_200)  # in stretches
     in_stretches = gap_rank_correlation(times)
     assert ranked != in_stretches == pytest.approx(ranked, abs=4 / math.sqrt(3_200))
-    assert gap_rank_correlation(np.arange(100) * S) is gap_autocorrelation(np.zeros(100, np.int64)) is None
+    assert gap_rank_correlation(np.arange(100) * S) is None
 
 
 def fractional_noise(h: float, n: int, seed: int) -> Floats:

@@ -12,20 +12,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from squall.scenarios.errors import ScenarioError
-from squall.scenarios.traces.formats import FORMATS
 from squall.scenarios.traces.options import NS_PER_UNIT, TraceOptions, TraceUnit
 from squall.scenarios.traces.part import PART_ROWS, join_parts, session_number, session_text
 from squall.scenarios.traces.reading import open_trace, read_trace
+from tests.many_examples import examples
 
 S = 1_000_000_000
 Case = dict[str, Any]
 CASES: dict[str, list[Case]] = yaml.safe_load((Path(__file__).parent / "traces.yaml").read_text())
-ELSEWHERE = {"servegen", "parquet", "arrow"}
-"""Formats whose examples are no text that stands for itself."""
 
 
 def write(folder: Path, data: str | bytes, name: str = "trace.txt") -> Path:
@@ -45,16 +43,13 @@ def write_case(folder: Path, case: Case, suffix: str) -> tuple[Path, TraceOption
     return write(folder, data, f"trace{suffix}"), TraceOptions(**options)
 
 
-def test_every_format_has_an_example() -> None:
-    assert {case.get("format", "csv") for case in CASES["read"]} | ELSEWHERE == {*FORMATS}
-
-
 @pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
 @pytest.mark.parametrize("case", CASES["read"])
 def test_a_file_is_recognised_and_read_exactly(tmp_path: Path, case: Case, suffix: str) -> None:
     path, options = write_case(tmp_path, case, suffix)
     reader = open_trace(path, options)
     assert reader.format == case.get("format", reader.format)
+    assert reader.unit == case.get("unit", reader.unit)
     for _ in range(2):
         part = join_parts(list(reader))
         assert part.stamp_ns.tolist() == case["stamp_ns"]
@@ -136,7 +131,7 @@ def test_a_column_of_any_type_of_time_is_read(
     assert part.session.tolist() == [session_number("a"), -1]
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.decimals(0, 9_000_000_000, places=None, allow_nan=False), min_size=1, max_size=8).map(sorted),
     st.sampled_from(get_args(TraceUnit)),

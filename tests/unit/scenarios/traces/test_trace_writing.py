@@ -94,21 +94,6 @@ def test_what_cannot_be_written_leaves_the_old_file(old: Path, parts: Iterable[T
         write_trace(old, "parquet", parts)
 
 
-def test_a_block_that_fails_leaves_the_old_file(old: Path) -> None:
-    def failing() -> None:
-        with whole_or_not(old) as new:
-            new.write_text("half")
-            raise OSError("disk")
-
-    with pytest.raises(ScenarioError, match="cannot be written: disk"):
-        failing()
-
-
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ScenarioError, match=r"none/a: cannot be written: No such file or directory"):
-        write_trace(tmp_path / "none" / "a", "csv", [of(5)])
-
-
 def test_a_device_or_a_pipe_is_never_replaced(tmp_path: Path) -> None:
     """As root a rename would put a file in the place of /dev/null."""
     os.mkfifo(tmp_path / "pipe.csv")

@@ -1,0 +1,63 @@
+"""What is sampled: a source of rows, the table that these fill, and how often; of a node, a server, the GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from squall.actors.clock import Clock
+from squall.actors.sampling.observer_settings import ObserverSettings, ServerTarget
+
+Row = dict[str, Any]
+Seen = TypeVar("Seen")
+
+
+class Source(Protocol):
+    """One kind of sample: `table` names its table; `sample` gives rows for the interval since the last call."""
+
+    table: str
+
+    def sample(self, now_ns: int) -> list[Row]: ...
+
+
+@dataclass
+class ClientPids:
+    """The processes of this node's load workers, once they are known; `driver` where it runs on this node."""
+
+    pids: tuple[int, ...] = ()
+    driver: int | None = None
+
+
+@dataclass(frozen=True)
+class OwnNode:
+    """What is known of the observer's node: its servers' processes, its load workers."""
+
+    server_pids: Callable[[], Sequence[int]]
+    clients: ClientPids
+
+
+@dataclass(frozen=True)
+class OwnServer:
+    """A server and those of its processes that are on this node."""
+
+    target: ServerTarget
+    pids: Callable[[], Sequence[int]]
+
+
+@dataclass(frozen=True)
+class OwnGpus:
+    """The GPUs of the node, which NVML has."""
+
+    with_gpm: bool
+    server_pids: Callable[[], Sequence[int]]
+    clock: Clock
+
+
+@dataclass(frozen=True)
+class Sampled(Generic[Seen]):
+    """One table, how often it gets rows, and its source; None where there is nothing to sample."""
+
+    table: str
+    interval_ns: Callable[[ObserverSettings], int]
+    source: Callable[[Seen], Source | None]
