@@ -80,6 +80,11 @@ class Plan:
         """Of all columns."""
         return sum(getattr(self, name).nbytes for name in self.columns)
 
+    @property
+    def is_whole(self) -> bool:
+        """True if no arrival before the last is missing: seq is 0, 1, 2, …"""
+        return bool((self.seq[-1:] == len(self) - 1).all())
+
     def kind_codes(self, target: int | None = None) -> NDArray[np.int64]:
         """The distinct (rows, variant) of all arrivals, or of those for one target: sorted codes, see `kind_code`."""
         found = np.empty(0, np.int64)
@@ -95,9 +100,8 @@ class Plan:
         each column as little-endian bytes, and the models' variants where there are several. The seq of a whole plan
         says nothing more and stands as null.
         """
-        is_whole = (self.seq[-1:] == len(self) - 1).all()
         digests = {
-            name: None if name == "seq" and is_whole else _column_sha256(getattr(self, name), dtype)
+            name: None if name == "seq" and self.is_whole else _column_sha256(getattr(self, name), dtype)
             for name, dtype in self.columns.items()
         }
         content = {"n": len(self), "spans": [astuple(span) for span in self.spans], "columns": digests}
@@ -128,15 +132,18 @@ def deal(plan: Plan, n_workers: int) -> Iterator[Plan]:
         yield replace(plan, affinity=None)
         return
     columns = {name: getattr(plan, name) for name in plan.columns}
+    in_turn = plan.deal == "sequence" and plan.is_whole
     n_at_once = max(1, _AT_ONCE_BYTES * n_workers // max(plan.n_bytes, 1))
     for first in range(0, n_workers, n_at_once):
         workers = range(first, min(first + n_at_once, n_workers))
         parts = {(worker, name): [column[:0]] for worker in workers for name, column in columns.items()}
         for piece in pieces(len(plan)):  # so that the pages of a column in a file are read once
             shares = None if plan.affinity is None else plan.affinity[piece]
-            takers = workers_of(plan.deal, plan.seq[piece], shares, n_workers)
+            takers = None if in_turn else workers_of(plan.deal, plan.seq[piece], shares, n_workers)
             for worker in workers:
-                rows = np.flatnonzero(takers == worker)
+                rows: Any = slice((worker - piece.start) % n_workers, None, n_workers)
+                if takers is not None:
+                    rows = np.flatnonzero(takers == worker)
                 for name, column in columns.items():
                     parts[worker, name].append(column[piece][rows])
         for worker in workers:
