@@ -60,15 +60,13 @@ def load_function(name: str) -> AnswerFunction:
 
 
 def refuse_no_function(name: str) -> None:
-    """Raises ScenarioError where `load_function` would find no file or package, or a file that gives nothing this name.
-    No code of it is run; what a package holds is not looked at."""
+    """Raises ScenarioError where `load_function` would find no file, or none that gives something this name. No code
+    of it is run; what a compiled module has is not known."""
     where, place, attribute = _parts(name)
-    if not place.endswith(".py"):
-        package = place.partition(".")[0]
-        if not any(finder.find_spec(package, None) for finder in sys.meta_path):
-            raise ScenarioError(f"{where}: cannot be imported: no module named {package}")
+    path = Path(place) if place.endswith(".py") else _module_file(place, where)
+    if path is None:
         return
-    source = _source(Path(place), where)
+    source = _source(path, where)
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: nested too deep
@@ -90,6 +88,25 @@ def _source(path: Path, where: str) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise ScenarioError(f"{where}: cannot be read: {error.strerror or error}") from error
+
+
+def _module_file(module: str, where: str) -> Path | None:
+    """The file of a module, which is looked for as Python does, but that no package above it is imported; None of one
+    that has no source."""
+    path: list[str] | None = None
+    origin: str | None = None
+    name = ""
+    for part in module.split("."):
+        name = f"{name}.{part}".lstrip(".")
+        specs = (finder.find_spec(name, path) for finder in sys.meta_path)
+        try:
+            spec = next((one for one in specs if one is not None), None)
+        except KeyError:  # a folder without __init__.py in one of its kind: Python asks the imported one
+            return None
+        if spec is None:
+            raise ScenarioError(f"{where}: cannot be imported: no module named {name}")
+        path, origin = list(spec.submodule_search_locations or ()), spec.origin
+    return Path(origin) if origin is not None and origin.endswith(".py") else None
 
 
 def _names(node: ast.AST, name: str) -> bool:

@@ -202,16 +202,28 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path, look: Callable[[str], object])
         look(f"{path}:right")
 
 
-def test_a_package_is_looked_for_and_nothing_is_imported(
+def test_a_module_is_looked_for_without_importing_what_is_above_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "theirs_whole").mkdir()
+    for folder in ("theirs_whole", "theirs_bare/deep"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "right.py").write_text("raise SystemExit\ndef right(x): ...\n")
     (tmp_path / "theirs_whole/__init__.py").write_text("raise SystemExit\n")
     monkeypatch.syspath_prepend(tmp_path)
-    for name in ("theirs_whole.right:right", "theirs_whole:right", "builtins:dict", "numpy.linalg:inv"):
+    for name in (
+        "theirs_whole.right:right",
+        "theirs_bare.deep.right:right",
+        "builtins:dict",
+        "numpy.linalg:inv",
+    ):
         refuse_no_function(name)
-    with pytest.raises(ScenarioError, match=r"no module named surely_not$"):
-        refuse_no_function("surely_not.there:right")
+    for name, why in (
+        ("theirs_whole.right:left", "has no function left"),
+        ("theirs_whole.left:left", "no module named theirs_whole.left"),
+        ("surely_not.there:right", "no module named surely_not"),
+    ):
+        with pytest.raises(ScenarioError, match=why):
+            refuse_no_function(name)
 
 
 def test_a_module_that_is_not_there_is_refused() -> None:
