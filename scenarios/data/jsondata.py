@@ -17,6 +17,7 @@ from typing import Any
 from squall.scenarios.data.source import Cell, Entry, Raw, Source, Wanted, fault
 from squall.scenarios.data.values import array_of
 from squall.scenarios.traces.documents import entries_in, has_key
+from squall.scenarios.traces.faults import shown
 
 DATA, VALIDATION = "data", "validation_data"
 """Keys of such a file: what requests carry, and what the replies to them must be."""
@@ -73,7 +74,10 @@ def _shape(value: Any) -> tuple[int, ...] | None:
 
 def _entries_in(path: Path, key: str) -> Iterator[dict[str, Any]]:
     with path.open("rb") as file:
-        yield from entries_in(file, key)
+        for number, entry in enumerate(entries_in(file, key)):
+            if not isinstance(entry, dict):
+                raise fault(number, f"an entry is an object of inputs by name, not {shown(str(entry))}")
+            yield entry
 
 
 def has_validation(path: Path) -> bool:

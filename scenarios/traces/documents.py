@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import IO, Any
 
-from squall.scenarios.traces.faults import RowFault, shown
+from squall.scenarios.traces.faults import RowFault
 
 LARGEST_ENTRY_CHARACTERS = 2**28
 """Of one entry, so that a file that is no such JSON is told and not held."""
@@ -16,10 +16,8 @@ _READ_BYTES = 2**20
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 
-def entries_in(
-    file: IO[bytes], key: str, parse_float: Callable[[str], Any] = float
-) -> Iterator[dict[str, Any]]:
-    """The objects of the list under `key`, those of its lists too; keys other than that are passed over.
+def entries_in(file: IO[bytes], key: str, parse_float: Callable[[str], Any] = float) -> Iterator[Any]:
+    """The entries of the list under `key`, those of its lists too; keys other than that are passed over.
 
     Raises RowFault, with the place of the entry, for what is no such document.
     """
@@ -30,8 +28,6 @@ def entries_in(
             raise RowFault(None, f'has no "{key}", the list of entries of perf_analyzer\'s format')
         for item in text.items():
             for entry in item if isinstance(item, list) else [item]:
-                if not isinstance(entry, dict):
-                    raise ValueError(f"an entry is an object of inputs by name, not {shown(str(entry))}")
                 yield entry
                 row += 1
     except ValueError as error:

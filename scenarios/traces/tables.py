@@ -235,8 +235,8 @@ def schedule(path: Path, options: TraceOptions) -> Table:
     return Table(("timestamp",), {"timestamp": ()}, (), read, (), stamps=stamps)
 
 
-def _scheduled(entry: dict[str, Any]) -> str | None:
-    stamp = entry.get("timestamp")
+def _scheduled(entry: Any) -> str | None:
+    stamp = entry.get("timestamp") if isinstance(entry, dict) else None
     stamp = stamp[0] if isinstance(stamp, list) and len(stamp) == 1 else stamp
     return str(stamp) if type(stamp) in (int, Decimal) else None
 
