@@ -72,7 +72,7 @@ lane-single: $(READY)
 lane-real: $(READY)
 	$(call part,beside,-n 3 -m "not slow and not serial and not single" $(BESIDE))
 
-# What `make test` leaves out, in the same way; and the property tests once more, with more examples.
+# What `make test` leaves out, in the same way; and property tests with all of their examples.
 test-slow: $(READY)
 	@failed=0; \
 	$(MAKE) --no-print-directory -j 3 --keep-going lane-slow-pure lane-slow-single lane-slow-real || failed=1; \
