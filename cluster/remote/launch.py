@@ -66,7 +66,10 @@ def start_process(title: str, their_network: str, host: str, token: bytes) -> Co
                     )
                 said += data
             process.wait(_ANSWER_TIMEOUT_S)  # the process itself lives on: it has no parent
-        except (OSError, subprocess.TimeoutExpired) as error:
+        except subprocess.TimeoutExpired as error:
+            process.kill()
+            raise ClusterError(f"{title} did not come up within {_ANSWER_TIMEOUT_S:g} s") from error
+        except OSError as error:
             process.kill()
             raise ClusterError(f"{title} cannot start: {error}") from error
     fact = json.loads(said)

@@ -42,7 +42,7 @@ class TritonPythonModel:
             threading.Thread(target=self._answer, args=(request.get_response_sender(), given)).start()
 
     def _answer(self, sender, given):
-        time.sleep(0.003)
+        time.sleep(0.012)
         sender.send(pb_utils.InferenceResponse([pb_utils.Tensor.from_dlpack("OUT", given)]))
         sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 '''
