@@ -105,7 +105,7 @@ def _burn(seconds: float) -> None:
 def _slow_waits(module: Module) -> None:
     def wait(old: Any, self: Any, until_ns: int) -> Any:
         found = old(self, until_ns)
-        _sleep(0.040)
+        _sleep(0.150)
         return found
 
     _around(module.Loop, "wait")(wait)
@@ -356,7 +356,7 @@ FAULTS = {
         _each_second(lambda n: _sleep(60.0) if n % 150 == 30 else None), ("dispersion 100 s",), seconds=1_010,
     ),
     "sleepy loop": Fault(
-        "squall.actors.net.loop", "each wait of the event loop takes 40 ms longer", _slow_waits,
+        "squall.actors.net.loop", "each wait of the event loop takes 150 ms longer", _slow_waits,
         ("lag in p50", "lag in p95", "lag in p99", "event-loop lag p95"), "python", 12,
     ),
     "busy loop": Fault(
