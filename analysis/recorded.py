@@ -34,13 +34,9 @@ Stretch = tuple[int, int]
 """Half-open, on the run clock."""
 
 _KINDS = "list_contains(string_split({kinds}, ','), '{kind}')"
-_RECORDED = """
--- Stretch of a server that the kernel library recorded, and what of it.
-CREATE TEMP TABLE recorded_windows(
-    server VARCHAR, start_ns BIGINT, end_ns BIGINT, has_kernels BOOLEAN, has_copies BOOLEAN, has_calls BOOLEAN)
-"""
 _WINDOWS = f"""
-INSERT INTO recorded_windows
+-- Stretch of a server that the kernel library recorded, and what of it.
+CREATE TEMP TABLE recorded_windows AS
 SELECT server, start_ns, end_ns, {_KINDS.format(kinds="kinds", kind="kernels")} AS has_kernels,
     {_KINDS.format(kinds="kinds", kind="copies")} AS has_copies,
     {_KINDS.format(kinds="kinds", kind="runtime")} OR {_KINDS.format(kinds="kinds", kind="driver")} AS has_calls
@@ -127,9 +123,8 @@ def library_windows(store: RunStore) -> dict[str, Windows]:
 
 def add_windows(connection: duckdb.DuckDBPyConnection, store: RunStore) -> None:
     """Makes table `recorded_windows`, of what the library recorded; empty where it recorded nothing."""
-    connection.execute(_RECORDED)
-    if attach(connection, store, (TABLE,)):
-        connection.execute(_WINDOWS)
+    attach(connection, store, (TABLE,))
+    connection.execute(_WINDOWS)
 
 
 def profiled_after_ns(stated: Mapping[str, ProfiledPhase], phase: str) -> int | None:

@@ -17,13 +17,13 @@ requests, and is nobody's child.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from squall.analysis.arrays import Bools, Int64s
+from squall.analysis.arrays import Int64s
 from squall.analysis.join.holders import AMBIGUOUS, UNHELD, Stretches, holder_of
 from squall.analysis.tables.manifest import Manifest
 
@@ -44,11 +44,18 @@ SELECT model, min(start_ns), max(end_ns) FROM batches WHERE server = $server AND
 GROUP BY model ORDER BY model
 """
 _BATCHES = """
-SELECT b.start_ns, b.end_ns, {number} AS number, len(b.request_ids) = 0 AS is_nameless FROM {batches}
-WHERE b.server = $server AND b.model = $model AND b.end_ns >= b.start_ns
+SELECT b.start_ns, b.end_ns, {place} AS place FROM {batches}
+WHERE b.server = $server AND b.model = $model AND b.end_ns >= b.start_ns AND {only}
 """
-_IN_ORDER = """batches b JOIN placed p ON p.server = b.server AND p.model = b.model AND p.instance = b.instance
-    AND p.instance_device = b.instance_device AND p.batch_id = b.batch_id AND p.source <> 'trace'"""
+_NAMELESS_WITHIN = "len(b.request_ids) = 0 AND b.start_ns >= {first_ns} AND b.end_ns <= {last_ns}"
+_UNPLACED = {"place": "0::BIGINT", "batches": "batches b"}
+_PLACED = {
+    "place": "p.place",
+    "batches": """batches b JOIN placed p ON p.server = b.server AND p.model = b.model AND p.instance = b.instance
+        AND p.instance_device = b.instance_device AND p.batch_id = b.batch_id AND p.source <> 'trace'""",
+}
+Batches = Mapping[str, Int64s]
+"""(n,) `start_ns`, `end_ns` and `place` of batches."""
 
 
 @dataclass(frozen=True)
@@ -81,15 +88,22 @@ def find_children(
 
     `is_placed`: table `placed` is there too, else places are 0.
     """
+
+    def read(server: str, model: str, only: str = "true") -> Batches:
+        query = _BATCHES.format(**_PLACED if is_placed else _UNPLACED, only=only)
+        return connection.execute(query, {"server": server, "model": model}).fetchnumpy()
+
     for server, model in connection.execute(_NAMELESS).fetchall():
         naming = connection.execute(_NAMING, {"server": server}).fetchall()
         others = [other for other, _, _ in naming if other != model]
         if len(others) == len(naming) and model in _asked(manifest, server):
             continue
-        own = _Batches.read(connection, server, model, is_placed)
         first_ns, last_ns = min(first for _, first, _ in naming), max(last for _, _, last in naming)
-        own = own.only(own.is_nameless & (own.start_ns >= first_ns) & (own.end_ns <= last_ns))
-        yield _found(connection, own, server, model, others, is_placed)
+        own = read(server, model, _NAMELESS_WITHIN.format(first_ns=first_ns, last_ns=last_ns))
+        # one at a time: each may have as many batches as there are requests
+        n_held = [_stretches(read(server, other)).n_held(own["start_ns"], own["end_ns"]) for other in others]
+        parent = others[int(np.argmax(n_held))]
+        yield _found(own, server, model, parent, read(server, parent), n_held)
 
 
 def _asked(manifest: Manifest, server: str) -> set[str | None]:
@@ -98,67 +112,39 @@ def _asked(manifest: Manifest, server: str) -> set[str | None]:
     return {one.model for one in facts.models} if facts is not None and len(facts.models) > 1 else set()
 
 
-@dataclass(frozen=True, eq=False)
-class _Batches:
-    start_ns: Int64s
-    end_ns: Int64s
-    place: Int64s
-    is_nameless: Bools
-
-    @classmethod
-    def read(
-        cls, connection: duckdb.DuckDBPyConnection, server: str, model: str, is_placed: bool
-    ) -> _Batches:
-        query = _BATCHES.format(
-            number="p.place" if is_placed else "0", batches=_IN_ORDER if is_placed else "batches b"
-        )
-        rows = connection.execute(query, {"server": server, "model": model}).fetchnumpy()
-        return cls(rows["start_ns"], rows["end_ns"], rows["number"].astype(np.int64), rows["is_nameless"])
-
-    def only(self, chosen: Bools) -> _Batches:
-        return _Batches(
-            self.start_ns[chosen], self.end_ns[chosen], self.place[chosen], self.is_nameless[chosen]
-        )
+def _stretches(batches: Batches) -> Stretches:
+    return Stretches(batches["start_ns"], batches["end_ns"])
 
 
 def _found(
-    connection: duckdb.DuckDBPyConnection, own: _Batches, server: str, model: str, others: Sequence[str],
-    is_placed: bool,
-) -> Found:  # fmt: skip
-    n = len(own.start_ns)
-    nothing = np.zeros(0, np.int64)
-    held, best, most = [], None, -1
-    for other in others:  # one at a time: each may have as many batches as there are requests
-        batches = _Batches.read(connection, server, other, is_placed)
-        stretches = Stretches(batches.start_ns, batches.end_ns)
-        held.append(stretches.n_held(own.start_ns, own.end_ns))
-        if held[-1] > most:
-            best, most = (other, batches, stretches), held[-1]
-    if best is None:
+    own: Batches, server: str, model: str, parent: str, batches: Batches, n_held: Sequence[int]
+) -> Found:
+    """Which of the child's batches `own` those of the model that holds most of them hold, if they are its."""
+    n, stretches = len(own["start_ns"]), _stretches(batches)
+    shares = np.array([*n_held, _by_chance(own, batches, stretches)], np.float64)
+    if holder_of(n, shares, _n_begun(own, stretches)) != int(np.argmax(n_held)):
+        nothing = np.zeros(0, np.int64)
         return Found(ChildModel(server, model, None, n, 0, 0, 0), nothing, nothing)
-    parent, batches, stretches = best
-    shares = np.array([*held, _by_chance(own, batches, stretches)], np.float64)
-    if holder_of(n, shares, _n_begun(own, stretches)) != others.index(parent):
-        return Found(ChildModel(server, model, None, n, 0, 0, 0), nothing, nothing)
-    holders = stretches.holders(own.start_ns, own.end_ns)
+    holders = stretches.holders(own["start_ns"], own["end_ns"])
     is_tied = holders >= 0
     told = ChildModel(
         server, model, parent, n, int(is_tied.sum()),
         int((holders == AMBIGUOUS).sum()), int((holders == UNHELD).sum()),
     )  # fmt: skip
-    return Found(told, own.place[is_tied], batches.place[stretches.order[holders[is_tied]]])
+    return Found(told, own["place"][is_tied], batches["place"][stretches.order[holders[is_tied]]])
 
 
-def _n_begun(own: _Batches, stretches: Stretches) -> int:
+def _n_begun(own: Batches, stretches: Stretches) -> int:
     """Batches of the parent that began while the child's came."""
-    if not len(own.start_ns):
+    if not len(own["start_ns"]):
         return 0
     begun = stretches.begins_ns
-    return int(np.count_nonzero((begun >= own.start_ns.min()) & (begun <= own.end_ns.max())))
+    return int(np.count_nonzero((begun >= own["start_ns"].min()) & (begun <= own["end_ns"].max())))
 
 
-def _by_chance(own: _Batches, batches: _Batches, stretches: Stretches) -> float:
+def _by_chance(own: Batches, batches: Batches, stretches: Stretches) -> float:
     """How many of a child's batches the parent's would hold if they came at other instants."""
-    length_ns = float(np.median(batches.end_ns - batches.start_ns)) if len(batches.start_ns) else 0.0
+    lengths_ns = batches["end_ns"] - batches["start_ns"]
+    length_ns = float(np.median(lengths_ns)) if len(lengths_ns) else 0.0
     moved = [round(shift * length_ns) for shift in SHIFTS]
-    return float(np.mean([stretches.n_held(own.start_ns + by, own.end_ns + by) for by in moved]))
+    return float(np.mean([stretches.n_held(own["start_ns"] + by, own["end_ns"] + by) for by in moved]))

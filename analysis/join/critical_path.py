@@ -42,50 +42,6 @@ def critical_paths(owner: Int64s, start_ns: Int64s, end_ns: Int64s, place: Int64
     return found_on_path, found_longest
 
 
-def waited_from(owner: Int64s, start_ns: Int64s, end_ns: Int64s, is_on_path: Bools) -> Int64s:
-    """From when on each step waited: the latest end of another step of its owner by its start; within a step of the
-    path, that one's start where it is later. `NULL` where there is neither: since the request was sent.
-
-    (n,) arrays in any order, `is_on_path` as `critical_paths` gives it.
-    """
-    n = len(owner)
-    before = _latest_end(owner, start_ns, end_ns)
-    ends_ns = np.where(before >= 0, end_ns[before], NULL)
-    on_path = np.flatnonzero(is_on_path)
-    around = _last_before(owner[on_path], start_ns[on_path], owner, start_ns)
-    if not len(on_path):
-        return ends_ns
-    outer = on_path[np.maximum(around, 0)]
-    is_within = (around >= 0) & (end_ns <= end_ns[outer]) & (outer != np.arange(n)) & ~is_on_path
-    return np.where(is_within, np.maximum(ends_ns, start_ns[outer]), ends_ns)
-
-
-def _latest_end(owner: Int64s, start_ns: Int64s, end_ns: Int64s) -> Int64s:
-    """The other row of the same owner that ends last by the start of each; -1: none."""
-    found = _last_before(owner, end_ns, owner, start_ns)
-    is_own = found == np.arange(len(owner))  # it takes no time
-    if is_own.any():
-        order = np.lexsort((end_ns, owner))
-        earlier = np.full(len(owner), -1)
-        earlier[order[1:]] = np.where(owner[order[1:]] == owner[order[:-1]], order[:-1], -1)
-        found = np.where(is_own, earlier, found)
-    return found
-
-
-def _last_before(owner: Int64s, instant_ns: Int64s, of: Int64s, at_ns: Int64s) -> Int64s:
-    """Of each `of` and `at_ns` the row of that owner with the latest instant up to then; -1: none."""
-    n = len(owner)
-    owners, instants = np.concatenate((owner, of)), np.concatenate((instant_ns, at_ns))
-    is_asked = np.arange(n + len(of)) >= n
-    order = np.lexsort((is_asked, instants, owners))
-    last = np.maximum.accumulate(np.where(is_asked[order], -1, np.arange(len(order))))
-    row = np.where(last >= 0, order[np.maximum(last, 0)], -1)
-    row = np.where((row >= 0) & (owners[np.maximum(row, 0)] == owners[order]), row, -1)
-    found = np.full(len(order), -1)
-    found[order] = row
-    return found[n:]
-
-
 def _grouped(owner: Int64s) -> tuple[Int64s, Int64s]:
     """Of sorted owners the number of each row's, from 0, and its rank among the rows of that."""
     is_first = np.ones(len(owner), np.bool_)

@@ -25,20 +25,148 @@ from dataclasses import dataclass
 from typing import Any
 
 from squall.analysis.join.batch_costs import write_batch_costs
+from squall.analysis.join.meanwhile import COLUMNS as GPU_COLUMNS
 from squall.analysis.join.named_ids import count_named, n_repeated
 from squall.analysis.join.server_parts import PARTS
-from squall.analysis.join.slices import JoinSlice, join_slice
-from squall.analysis.join.sources import Sources, write_sources
-from squall.analysis.join.step_rows import step_slice
+from squall.analysis.join.slices import Slice
+from squall.analysis.join.sources import ROWS, write_sources
 from squall.analysis.storage.held_folder import held_folder
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, Spread, connect, in_turn
 from squall.analysis.storage.store import RunStore
+from squall.analysis.tables.derived import DEVICE_COSTS
 from squall.scenarios.errors import MissingTable
+from squall.scenarios.units import NS_PER_S
 
 _ROW_BYTES = 8192
 """Memory for a row of a slice while it is made, so that two at a time take half of the limit."""
 _LEAST_ROWS, _MOST_ROWS = 10_000, 500_000
 """In a slice: smaller ones cost more to begin than to make, larger ones are no faster."""
+
+_MEANWHILE = ("n_kernels", "kernel_ns", "kernel_busy_ns")
+"""Columns that are told also of a request without a batch: what the GPU did while it was there."""
+_COSTS = ", ".join(
+    f"coalesce(b.{column.name}, w.{column.name}) AS {column.name}"
+    if column.name in _MEANWHILE
+    else f"b.{column.name}"
+    for column in DEVICE_COSTS
+)
+_GPU = ", ".join(f"coalesce(b.gpu_{name}, w.gpu_{name}) AS gpu_{name}" for name in GPU_COLUMNS)
+
+_OWN = """
+CREATE TEMP TABLE own_requests AS
+FROM ({rows}) WHERE request_id BETWEEN getvariable('first') AND getvariable('last');
+SET VARIABLE first_place = (
+    SELECT min(place) FROM members WHERE request_id BETWEEN getvariable('first') AND getvariable('last'));
+SET VARIABLE last_place = (
+    SELECT max(place) FROM members WHERE request_id BETWEEN getvariable('first') AND getvariable('last'));
+-- What the first n rows of all have of a whole: floor(whole n / all), whose products stay in int64.
+CREATE TEMP MACRO up_to(whole, n, of_all) AS
+    whole // of_all * least(n, of_all) + whole % of_all * least(n, of_all) // of_all;
+"""
+_JOINED = f"""
+SELECT r.* EXCLUDE (is_first), b.server, b.instance, b.instance_device, b.batch_id,
+    b.start_ns AS batch_start_ns, b.end_ns AS batch_end_ns, b.rows AS batch_rows, b.n_requests AS batch_n_requests,
+    b.gap_before_ns,
+    -- response: the headline, from the instant that the schedule says
+    r.done_ns - r.scheduled_ns AS response_ns,
+    r.done_ns - r.sent_ns AS service_ns,
+    r.sent_ns - r.scheduled_ns AS lag_ns,
+    -- wait: network, front end of the server and queue together
+    b.start_ns - r.sent_ns AS wait_ns,
+    b.end_ns - b.start_ns AS compute_ns,
+    -- reply: way out of the server, network and way into the client
+    r.done_ns - b.end_ns AS reply_ns,
+
+    -- what wait and reply are made of (`server_parts`): by Triton's trace of the request, else by the means of the
+    -- second in which it ended, else by those of its phase
+    CASE WHEN service_ns IS NULL OR compute_ns IS NULL THEN 'none'
+        WHEN t.left_ns IS NOT NULL THEN 'trace'
+        WHEN s.mean_network_ns IS NOT NULL OR p.mean_network_ns IS NOT NULL THEN 'statistics'
+        ELSE 'none' END AS parts_level,
+    CASE parts_level
+        WHEN 'trace' THEN greatest(0, t.queue_start_ns - r.sent_ns + r.done_ns - t.left_ns)
+        WHEN 'statistics' THEN coalesce(s.mean_network_ns, p.mean_network_ns) END AS network_ns,
+    CASE parts_level
+        WHEN 'trace' THEN t.input_end_ns - t.compute_start_ns
+        WHEN 'statistics' THEN coalesce(s.mean_input_ns, p.mean_input_ns) END AS input_ns,
+    CASE parts_level
+        WHEN 'trace' THEN greatest(0, t.output_start_ns - t.input_end_ns - compute_ns)
+        WHEN 'statistics' THEN coalesce(s.mean_handover_ns, p.mean_handover_ns) END AS handover_ns,
+    CASE parts_level
+        WHEN 'trace' THEN t.compute_end_ns - t.output_start_ns
+        WHEN 'statistics' THEN coalesce(s.mean_output_ns, p.mean_output_ns) END AS output_ns,
+    -- queue: by means what is left of the wait, half of network and handover lying before the batch
+    CASE parts_level
+        WHEN 'trace' THEN t.compute_start_ns - t.queue_start_ns
+        WHEN 'statistics' THEN greatest(0, wait_ns - network_ns // 2 - input_ns - handover_ns // 2) END AS queue_ns,
+    -- residual: what these do not explain
+    service_ns - network_ns - queue_ns - input_ns - handover_ns - compute_ns - output_ns AS residual_ns,
+    -- idle wait: from its arrival at the server, or the end of the batch before where that is later; the first of an
+    -- instance was idle ever before
+    CASE parts_level
+        WHEN 'trace' THEN greatest(0, b.start_ns - greatest(t.queue_start_ns, b.start_ns - b.gap_before_ns))
+        WHEN 'statistics' THEN greatest(0, b.start_ns - greatest(
+            r.sent_ns + network_ns // 2, b.start_ns - b.gap_before_ns)) END AS idle_wait_ns,
+
+    CASE WHEN b.source = 'trace' THEN 'batch' WHEN b.place IS NOT NULL THEN 'exact'
+        WHEN w.n_kernels IS NOT NULL THEN 'window' ELSE 'none' END AS join_level,
+    CASE WHEN w.n_kernels IS NOT NULL THEN 'window' ELSE coalesce(b.tie, 'none') END AS tie,
+    coalesce(w.gpu_uuid, b.gpu_uuid, '') AS gpu_uuid,
+    {_COSTS}, {_GPU},
+    -- its part of the batch, by rows; none for a repeated row of a request id
+    CASE WHEN r.is_first THEN r.rows ELSE 0 END AS own_rows,
+    up_to(b.kernel_ns, m.rows_before + own_rows, nullif(b.rows, 0))
+        - up_to(b.kernel_ns, m.rows_before, nullif(b.rows, 0)) AS kernel_share_ns,
+    up_to(b.kernel_busy_ns + b.copy_exposed_ns, m.rows_before + own_rows, nullif(b.rows, 0))
+        - up_to(b.kernel_busy_ns + b.copy_exposed_ns, m.rows_before, nullif(b.rows, 0)) AS gpu_share_ns,
+    -- clock error: of both nodes, at the send and the begin of the batch
+    CASE WHEN r.node = b.node THEN 0 ELSE k.error_ns + b.error_ns END AS clock_error_ns
+FROM own_requests r
+-- what a user of Locust sends without us bears no id of ours
+LEFT JOIN (FROM members WHERE request_id BETWEEN getvariable('first') AND getvariable('last')) m
+    ON m.request_id = r.request_id AND (r.method IS NULL OR r.request_kind <> '')
+LEFT JOIN (FROM executed WHERE place BETWEEN getvariable('first_place') AND getvariable('last_place')) b
+    ON b.place = m.place
+LEFT JOIN traces t ON t.request_id = m.request_id
+LEFT JOIN means s ON s.server = b.server AND s.model = b.model AND s.second = r.done_ns // {NS_PER_S}
+LEFT JOIN means p ON p.server = b.server AND p.model = b.model AND p.phase = r.phase
+LEFT JOIN while_there w ON r.is_first AND w.request_id = r.request_id
+LEFT JOIN (
+    SELECT a.row, k.error_ns
+    FROM (SELECT rowid AS row, node, coalesce(sent_ns, scheduled_ns) AS at_ns FROM own_requests) a
+    ASOF JOIN clocks k ON k.node = a.node AND a.at_ns >= k.from_ns) k ON k.row = r.rowid
+"""
+_ORDER = "request_id, sent_ns NULLS LAST, done_ns NULLS LAST, worker, scheduled_ns NULLS LAST"
+
+_STEPS = """
+WITH step AS (
+    SELECT s.*, e.* EXCLUDE (place), r.run, r.phase AS of_phase, r.sent_ns,
+        s.is_on_path AND e.end_ns > e.start_ns AS is_around,
+        -- several that take no time at one instant end before each other, one alone not before itself
+        e.end_ns > e.start_ns OR count(*) OVER (PARTITION BY s.request_id, e.start_ns, e.end_ns) > 1 AS ends_first
+    FROM stepped s JOIN executed e USING (place)
+    JOIN own_requests r ON r.is_first AND r.request_id = s.request_id
+    WHERE s.request_id BETWEEN getvariable('first') AND getvariable('last')),
+-- Ends and starts of the steps of a request in order of time.
+edge AS (
+    SELECT request_id, place, start_ns AS at_ns, NULL AS ended_ns, if(end_ns > start_ns, 3, 1) AS rank FROM step
+    UNION ALL SELECT request_id, NULL, end_ns, end_ns, if(ends_first, 0, 2) FROM step),
+-- Of each step the latest end of another one by its start.
+begun AS (
+    SELECT request_id, place, max(ended_ns) OVER (
+        PARTITION BY request_id ORDER BY at_ns, rank ROWS UNBOUNDED PRECEDING) AS ended_ns
+    FROM edge QUALIFY place IS NOT NULL)
+SELECT s.* EXCLUDE (tie, phase), s.of_phase AS phase, if(s.is_by_time, 'time', 'id') AS tie,
+    -- wait: since then, or since the start of the step of the path that it lies within where that is later; else since
+    -- the request was sent
+    s.start_ns - coalesce(
+        CASE WHEN NOT s.is_on_path AND s.end_ns <= o.end_ns THEN greatest(b.ended_ns, o.start_ns) ELSE b.ended_ns END,
+        s.sent_ns) AS wait_ns
+FROM step s JOIN begun b USING (request_id, place)
+ASOF LEFT JOIN (SELECT request_id, start_ns, end_ns FROM step WHERE is_around) o
+    ON o.request_id = s.request_id AND s.start_ns >= o.start_ns
+"""
+_STEP_ORDER = "request_id, start_ns, is_on_path, batch_id"
 
 _LATENCY = "coalesce(response_ns, service_ns)"
 _IS_ACCOUNTED = "outcome = 'ok' AND parts_level <> 'none'"
@@ -83,7 +211,7 @@ class JoinReport:
 
 def write_joined(
     store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES, spread: Spread = in_turn
-) -> JoinReport:
+) -> None:
     """Writes table `joined`, exactly one row per row of `requests`, in order of request_id, and `steps` where any
     request passed several executions.
 
@@ -99,21 +227,26 @@ def write_joined(
     rows_per_slice = min(_MOST_ROWS, max(_LEAST_ROWS, memory_limit_bytes // _ROW_BYTES))
     with held_folder(store.run_dir) as folder:
         sources = write_sources(store, folder, rows_per_slice, memory_limit_bytes)
-        _write(store, "joined", sources, spread)
-        if sources.step_spans:
-            _write(store, "steps", sources, spread)
-    return read_join_report(store, memory_limit_bytes)
+        files = {"requests": tuple(store.parts("requests")), **sources.files}
+        for table, spans in (("joined", sources.spans), ("steps", sources.step_spans)):
+            if table == "steps" and not spans:
+                continue
+            with store.replacing(table) as new:
+                slices = [
+                    Slice(
+                        store.run_dir, store.where, memory_limit_bytes, files, number,
+                        {"run": store.run, "first": first, "last": last, "is_repeated": sources.is_repeated}, new,
+                    )
+                    for number, (first, last) in enumerate(spans)
+                ]  # fmt: skip
+                spread(_write_slice, slices)
 
 
-def _write(store: RunStore, table: str, sources: Sources, spread: Spread) -> None:
-    """A part for each slice."""
-    make, spans = (join_slice, sources.spans) if table == "joined" else (step_slice, sources.step_spans)
-    with store.replacing(table) as new:
-        requests, nodes = tuple(store.parts("requests")), store.manifest.nodes
-        spread(
-            make,
-            [JoinSlice(store.run, requests, nodes, sources, number, new) for number in range(len(spans))],
-        )
+def _write_slice(task: Slice) -> int:
+    query, order = (_JOINED, _ORDER) if task.new.table == "joined" else (_STEPS, _STEP_ORDER)
+    with task.connect() as connection:
+        connection.execute(_OWN.format(rows=ROWS[task.variables["is_repeated"]]))
+        return task.write(connection, query, order)
 
 
 def read_join_report(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> JoinReport:

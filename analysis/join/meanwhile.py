@@ -12,31 +12,24 @@ The state of a GPU at an instant is that of the NVML sample which holds it.
 
 from __future__ import annotations
 
-import duckdb
-
 COLUMNS = ("util", "sm_util", "sm_clock_hz", "throttle_reasons")
 """Columns of `gpu_samples` that are the state; `joined` has them with gpu_ in front."""
 
-NO_GPU_STATES = """
--- NVML sample of a whole GPU; is_only: no other GPU of the node was sampled.
-CREATE TEMP TABLE gpu_states(
-    node VARCHAR, gpu_uuid VARCHAR, t_ns BIGINT, interval_ns BIGINT, util DOUBLE, sm_util DOUBLE, sm_clock_hz DOUBLE,
-    throttle_reasons BIGINT, is_only BOOLEAN)
-"""
 GPU_STATES = """
--- Of a GPU and its MIG instances the whole one counts, else the first.
-INSERT INTO gpu_states
+-- NVML sample of a whole GPU: of a GPU and its MIG instances the whole one counts, else the first. is_only: no other
+-- GPU of the node was sampled.
+CREATE TEMP TABLE gpu_states AS
 SELECT node, gpu_uuid, t_ns, interval_ns, util, sm_util, sm_clock_hz, throttle_reasons,
-    count(DISTINCT gpu_uuid) OVER (PARTITION BY node) = 1
+    count(DISTINCT gpu_uuid) OVER (PARTITION BY node) = 1 AS is_only
 FROM gpu_samples
-QUALIFY mig_instance = min(mig_instance) OVER (PARTITION BY node, gpu_uuid)
+QUALIFY mig_instance = min(mig_instance) OVER (PARTITION BY node, gpu_uuid);
 """
 GPU_STATE = ", ".join(
     f"CASE WHEN g.t_ns - {{at}} < g.interval_ns THEN g.{name} END AS gpu_{name}" for name in COLUMNS
 )
 """Of sample `g`, the first of its GPU that ends at instant `at` or after it, if it holds that."""
 
-_SILENT = """
+MEANWHILE = """
 -- Servers and what some request asks of them, with none of these in any batch; has_ids: some in one of a decoupled
 -- model.
 CREATE TEMP TABLE silent AS
@@ -44,20 +37,15 @@ SELECT DISTINCT target AS server, request_kind, false AS has_ids FROM requests
 WHERE (target, request_kind) NOT IN (SELECT (p.server, s.request_kind) FROM served s JOIN placed p USING (place))
 UNION ALL
 SELECT DISTINCT p.server, s.request_kind, true FROM served s JOIN placed p USING (place)
-SEMI JOIN decoupled USING (server, model)
-"""
-_OF_DECOUPLED = """
-SELECT s.request_id FROM served s JOIN (FROM placed SEMI JOIN decoupled USING (server, model)) p USING (place)
-"""
-_PHASES = """
+SEMI JOIN decoupled USING (server, model);
+
 -- Silent server and phase with kernels: its node, and its GPU with most kernel time.
 CREATE TEMP TABLE silent_phases AS
 SELECT k.server, k.phase, min(k.node) AS node, arg_max(k.gpu_uuid, (k.kernel_ns, k.gpu_uuid)) AS gpu_uuid
 FROM (SELECT server, phase, gpu_uuid, min(node) AS node, sum(end_ns - start_ns) AS kernel_ns
     FROM kernels SEMI JOIN silent USING (server) WHERE end_ns >= start_ns GROUP BY ALL) k
-GROUP BY k.server, k.phase
-"""
-_MEANWHILE = """
+GROUP BY k.server, k.phase;
+
 -- Instant at which kernels of a silent server start: sums over all that start by then, and the last end among them.
 CREATE TEMP TABLE meanwhile AS
 SELECT DISTINCT server, start_ns, count(*) OVER own AS n_kernels,
@@ -66,15 +54,17 @@ SELECT DISTINCT server, start_ns, count(*) OVER own AS n_kernels,
     max(end_ns) OVER own AS reached_ns
 FROM (SELECT server, start_ns, end_ns, coalesce(max(end_ns) OVER (PARTITION BY server ORDER BY start_ns, end_ns
         ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), start_ns) AS before_ns
-    FROM kernels SEMI JOIN silent USING (server) WHERE end_ns >= start_ns)
+    FROM kernels SEMI JOIN silent_phases USING (server) WHERE end_ns >= start_ns)
 WINDOW own AS (PARTITION BY server ORDER BY start_ns)
 """
 
-_GONE = f"""
+_GONE = """
 SELECT r.request_id, r.target, r.sent_ns, r.done_ns, p.node, p.gpu_uuid
 FROM first_rows r JOIN silent_phases p ON p.server = r.target AND p.phase = r.phase
 JOIN silent s ON s.server = r.target AND s.request_kind = r.request_kind
-    AND (NOT s.has_ids OR r.request_id IN ({_OF_DECOUPLED}))
+    AND (NOT s.has_ids OR r.request_id IN (
+        SELECT s.request_id FROM served s
+        JOIN (FROM placed SEMI JOIN decoupled USING (server, model)) p USING (place)))
 ASOF LEFT JOIN recorded_windows v ON v.server = r.target AND r.sent_ns >= v.start_ns
 WHERE r.sent_ns IS NOT NULL AND r.done_ns IS NOT NULL
     AND (r.done_ns <= v.end_ns OR r.target NOT IN (SELECT server FROM recorded_windows))
@@ -84,7 +74,7 @@ SELECT r.*, coalesce(m.n_kernels, 0) AS n_kernels_{edge}, coalesce(m.kernel_ns, 
     coalesce(m.busy_ns - greatest(0, m.reached_ns - r.{edge}_ns), 0) AS busy_ns_{edge}
 FROM ({rows}) r ASOF LEFT JOIN meanwhile m ON m.server = r.target AND r.{edge}_ns > m.start_ns
 """
-_WHILE_THERE = f"""
+WHILE_THERE = f"""
 SELECT w.request_id, w.gpu_uuid, n_kernels_done - n_kernels_sent AS n_kernels,
     kernel_ns_done - kernel_ns_sent AS kernel_ns, busy_ns_done - busy_ns_sent AS kernel_busy_ns,
     {GPU_STATE.format(at="w.sent_ns")}
@@ -92,27 +82,6 @@ FROM ({_AT.format(edge="done", rows=_AT.format(edge="sent", rows=_GONE))}) w
 ASOF LEFT JOIN gpu_states g ON g.node = w.node AND g.gpu_uuid = w.gpu_uuid AND w.sent_ns <= g.t_ns
 ORDER BY w.request_id
 """
-NOT_THERE = """
-SELECT NULL::BIGINT AS request_id, NULL::VARCHAR AS gpu_uuid, NULL::BIGINT AS n_kernels, NULL::BIGINT AS kernel_ns,
-    NULL::BIGINT AS kernel_busy_ns, NULL::DOUBLE AS gpu_util, NULL::DOUBLE AS gpu_sm_util,
-    NULL::DOUBLE AS gpu_sm_clock_hz, NULL::BIGINT AS gpu_throttle_reasons WHERE false
-"""
-"""Query for none of its rows."""
-
-
-def add_while_there(connection: duckdb.DuckDBPyConnection) -> str:
-    """Query for what the GPU did from the send to the end of each request that asks a model whose batches at its server
-    give no ids, and of each that belongs to a decoupled model, in a phase in which the server has kernels: request_id,
-    n_kernels, kernel_ns, kernel_busy_ns, gpu_uuid with most kernel time in that phase and its state at the send. No
-    rows if there is no such request. Of a repeated id the first row counts.
-
-    Needs tables `placed`, `served`, `decoupled`, `gpu_states` and `recorded_windows` and views `requests`, `first_rows`
-    and `kernels`.
-    """
-    connection.execute(_SILENT)
-    connection.execute(_PHASES)
-    ((n_phases,),) = connection.execute("SELECT count(*) FROM silent_phases").fetchall()
-    if not n_phases:
-        return NOT_THERE
-    connection.execute(_MEANWHILE)
-    return _WHILE_THERE
+"""What the GPU did from the send to the end of each request that asks a model whose batches at its server give no ids,
+and of each that belongs to a decoupled model, in a phase in which the server has kernels; its GPU is that with most
+kernel time in that phase, and its state that at the send. Of a repeated id the first row counts."""

@@ -17,33 +17,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from squall.analysis.nsys.allowed import GRAPHS, KERNELS, MEMCPYS, MEMSETS, SYNCS
-from squall.analysis.nsys.names import RANGE_PREFIX, numbers, range_columns
-from squall.analysis.nsys.queries import CALLS, GPUS, LAUNCHES, RANGES, TIED, TIED_CALLS
-from squall.analysis.nsys.ranges import BatchRanges, batch_ranges
+from squall.analysis.nsys.names import numbers
+from squall.analysis.nsys.queries import BATCH_RANGES, CALLS, GPUS, LAUNCHES, TIED
+from squall.analysis.nsys.ranges import BatchRanges
 from squall.analysis.nsys.report import ROWS_AT_A_TIME, NsysReport
 from squall.analysis.nsys.scrub import parquet_options
 from squall.analysis.storage.parquet import read_parquet
+from squall.analysis.tables.collected import TiedEvents
 
 if TYPE_CHECKING:
     import duckdb
-
-_FIRST, _LAST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
-
-
-class Tied(NamedTuple):
-    """Events of one table, and how many of them belong to a batch."""
-
-    n: int
-    n_tied: int
-    n_without_call: int
-    """Device events whose API call the report does not have; 0 for calls."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,27 +61,9 @@ def _setting(connection: duckdb.DuckDBPyConnection, name: str) -> str:
 
 
 def read_ranges(connection: duckdb.DuckDBPyConnection) -> BatchRanges:
-    """The ranges of our batches. A range still open when the collection stopped counts: its batch had begun."""
-    found = connection.sql(RANGES, params={"prefix": RANGE_PREFIX}).to_arrow_table().combine_chunks()
-    said = range_columns(_chunk(found["name"], pa.string()))
-    is_ours = said["batch_id"].is_valid()
-    thread, start, end = (_chunk(found[name], pa.int64()).filter(is_ours) for name in ("gt", "s", "e"))
-    end_ns, is_closed = numbers(end)
-    clock_ns, has_clock = numbers(said["clock_ns"].filter(is_ours))
-    return batch_ranges(
-        numbers(thread)[0],
-        numbers(start)[0],
-        end_ns,
-        ~is_closed,
-        np.where(has_clock, clock_ns, -1),
-        said["instance"].filter(is_ours).to_pylist(),
-        numbers(said["instance_device"].filter(is_ours))[0],
-        numbers(said["batch_id"].filter(is_ours))[0],
-    )
-
-
-def _chunk(column: pa.ChunkedArray, type_: pa.DataType) -> pa.Array:
-    return column.chunk(0) if column.num_chunks else pa.array([], type_)
+    """The ranges of our batches."""
+    thread, start, end, instance, device, batch_id = connection.execute(BATCH_RANGES).fetchnumpy().values()
+    return BatchRanges(thread, start, end, tuple(instance.tolist()), device, batch_id)
 
 
 def _write_calls(connection: duckdb.DuckDBPyConnection, ranges: BatchRanges, path: Path) -> None:
@@ -106,16 +76,12 @@ def _write_calls(connection: duckdb.DuckDBPyConnection, ranges: BatchRanges, pat
             writer.write_batch(pa.record_batch([*batch.columns, range_], schema=schema))
 
 
-def attribution(report: NsysReport, first_ns: int = _FIRST, end_ns: int = _LAST) -> dict[str, Tied]:
-    """How many events of our tables belong to a batch, of those that start in [first_ns, end_ns) by the report."""
-    span: dict[str, Any] = {"first_ns": first_ns, "end_ns": end_ns}
-    tables = {"kernels": (KERNELS, GRAPHS), "memcpys": (MEMCPYS,), "memsets": (MEMSETS,), "syncs": (SYNCS,)}
+def attribution(report: NsysReport) -> dict[str, TiedEvents]:
+    """How many events of our tables belong to a batch."""
+    tables = ("cuda_api", "kernels", "memcpys", "memsets", "syncs")
     with prepared(report) as ready:
-        counts = {"cuda_api": ready.connection.execute(TIED_CALLS, span).fetchall()}
-        for ours, sources in tables.items():
-            counts[ours] = [
-                ready.connection.execute(TIED.format(table=source), span).fetchall()[0] for source in sources
-            ]
-    return {
-        table: Tied(*(sum(column) for column in zip(*rows, strict=True))) for table, rows in counts.items()
+        rows = ready.connection.execute(TIED).fetchall()
+    return dict.fromkeys(tables, TiedEvents()) | {
+        table: TiedEvents(n=n, n_tied=n_tied, n_without_call=n_without_call)
+        for table, n, n_tied, n_without_call in rows
     }

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from squall.analysis.arrays import Int64s
@@ -23,8 +22,7 @@ from squall.analysis.clocks.brackets import NO_HIGH, NO_LOW, Brackets
 from squall.analysis.clocks.fit import fit_track
 from squall.analysis.clocks.track import ClockTrack
 from squall.analysis.nsys.marks import pair_sleeps
-from squall.analysis.nsys.names import CLOCK_PREFIX, RANGE_PREFIX, numbers, range_columns
-from squall.analysis.nsys.queries import ID_MASK, PID_SHIFT, RANGES
+from squall.analysis.nsys.queries import ID_MASK, PID_SHIFT, STAMPED_RANGES
 from squall.analysis.nsys.report import NsysReport
 from squall.analysis.tables.collected import ReportClockFacts
 from squall.scenarios.errors import AnalysisError
@@ -71,28 +69,9 @@ class ReportClock:
     """The report's clock: `track` maps its ns to the node's monotonic ns."""
 
     track: ClockTrack
-    is_assumed: bool
-    """No event was stamped: nsys's own UTC start is believed, and the error of `track` is no bound."""
     marks: Marks
-    behind_median_ns: int | None
-    """By how much an event starts behind the reading taken just before it; None without marks."""
-    behind_largest_ns: int | None
-    assumption_error_ns: int | None
-    """Largest error that believing nsys's UTC start would have made; None without marks or without that start."""
-
-    def facts(self) -> ReportClockFacts:
-        """For the manifest."""
-        n_sleeps = int(self.marks.is_sleep.sum())
-        return ReportClockFacts(
-            is_assumed=self.is_assumed,
-            n_sleeps=n_sleeps,
-            n_ranges=len(self.marks) - n_sleeps,
-            error_ns=self.track.largest_error_ns,
-            drift_ppm=round(self.track.drift_ppm, 3),
-            behind_median_ns=self.behind_median_ns,
-            behind_largest_ns=self.behind_largest_ns,
-            assumption_error_ns=self.assumption_error_ns,
-        )
+    facts: ReportClockFacts
+    """`is_assumed`: no event was stamped: nsys's own UTC start is believed, and the error of `track` is no bound."""
 
 
 def read_clock(report: NsysReport, lines: Int64s, utc_minus_monotonic_ns: int | None) -> ReportClock:
@@ -109,15 +88,25 @@ def read_clock(report: NsysReport, lines: Int64s, utc_minus_monotonic_ns: int | 
         else start_utc_ns - utc_minus_monotonic_ns
     )
     marks, brackets = _marks(report, lines, assumed_ns)
+    n_sleeps = int(marks.is_sleep.sum())
+    counts = {"n_sleeps": n_sleeps, "n_ranges": len(marks) - n_sleeps}
     if not brackets.has_both_sides:
         if assumed_ns is None:
             raise AnalysisError("the nsys report has no clock mark and does not say when it began in UTC")
         track = ClockTrack.constant(assumed_ns, ASSUMED_ERROR_NS)
-        return ReportClock(track, True, marks, None, None, None)
+        return ReportClock(track, marks, _facts(track, is_assumed=True, **counts))
     track = fit_track(brackets)
     behind = track.convert(marks.start_ns) - marks.read_before_ns
     off_ns = None if assumed_ns is None else int(np.abs(track.offsets_at(marks.start_ns) - assumed_ns).max())
-    return ReportClock(track, False, marks, int(np.median(behind)), int(behind.max()), off_ns)
+    facts = _facts(
+        track, is_assumed=False, **counts, behind_median_ns=int(np.median(behind)),
+        behind_largest_ns=int(behind.max()), assumption_error_ns=off_ns,
+    )  # fmt: skip
+    return ReportClock(track, marks, facts)
+
+
+def _facts(track: ClockTrack, **known: Any) -> ReportClockFacts:
+    return ReportClockFacts(error_ns=track.largest_error_ns, drift_ppm=round(track.drift_ppm, 3), **known)
 
 
 def parse_lines(text: str) -> Int64s:
@@ -138,20 +127,11 @@ def _marks(report: NsysReport, lines: Int64s, near_ns: int | None) -> tuple[Mark
         np.where(low > NO_LOW, low - STAMP_NS, low),
         np.where(high < NO_HIGH, high + STAMP_NS, high),
     )
-    columns = [np.concatenate(pair) for pair in zip(_columns(sleeps), _columns(ranges), strict=True)]
+    columns = [
+        np.concatenate(pair) for pair in zip(vars(sleeps).values(), vars(ranges).values(), strict=True)
+    ]
     order = np.argsort(columns[3], kind="stable")
     return Marks(*(column[order] for column in columns)), brackets
-
-
-def _columns(marks: Marks) -> tuple[NDArray[Any], ...]:
-    return (
-        marks.is_sleep,
-        marks.thread,
-        marks.read_before_ns,
-        marks.start_ns,
-        marks.end_ns,
-        marks.read_after_ns,
-    )
 
 
 def _sleeps(report: NsysReport, lines: Int64s, near_ns: int | None) -> Marks:
@@ -165,12 +145,10 @@ def _sleeps(report: NsysReport, lines: Int64s, near_ns: int | None) -> Marks:
         with report.connect() as connection:
             for which, parameters in ((_BY_IDS, by_ids), (_BY_NAME, {})):
                 query = _SLEEPS.format(which)
-                found = connection.sql(
-                    query, params={"longest_ns": longest_ns, **parameters}
-                ).to_arrow_table()
-                if found.num_rows:
+                found = connection.execute(query, {"longest_ns": longest_ns, **parameters}).fetchnumpy()
+                thread, start_ns, end_ns = found.values()
+                if len(thread):
                     break
-        thread, start_ns, end_ns = (numbers(found[name].combine_chunks())[0] for name in ("gt", "s", "e"))
     line, event = pair_sleeps(lines[:, 0], lines[:, 1], start_ns, end_ns, near_ns)
     is_sleep = np.ones(len(line), bool)
     return Marks(is_sleep, thread[event], lines[line, 0], start_ns[event], end_ns[event], lines[line, 1])
@@ -179,24 +157,9 @@ def _sleeps(report: NsysReport, lines: Int64s, near_ns: int | None) -> Marks:
 def _ranges(report: NsysReport) -> Marks:
     """Closed ranges that carry a clock reading, in order of (thread, start)."""
     with report.connect() as connection:
-        found = [
-            connection.sql(RANGES, params={"prefix": prefix}).to_arrow_table()
-            for prefix in (RANGE_PREFIX, CLOCK_PREFIX)
-        ]
-    rows = pa.concat_tables(found).combine_chunks()
-    clock_ns, has_clock = numbers(range_columns(rows["name"].combine_chunks())["clock_ns"])
-    thread, start_ns, end_ns = (numbers(rows[name].combine_chunks())[0] for name in ("gt", "s", "e"))
-    kept = np.flatnonzero(has_clock & numbers(rows["e"].combine_chunks())[1])
-    order = kept[np.lexsort((start_ns[kept], thread[kept]))]
-    n = len(order)
-    return Marks(
-        np.zeros(n, bool),
-        thread[order],
-        clock_ns[order],
-        start_ns[order],
-        end_ns[order],
-        np.zeros(n, np.int64),
-    )
+        thread, clock_ns, start_ns, end_ns = connection.execute(STAMPED_RANGES).fetchnumpy().values()
+    n = len(thread)
+    return Marks(np.zeros(n, bool), thread, clock_ns, start_ns, end_ns, np.zeros(n, np.int64))
 
 
 def _range_brackets(ranges: Marks) -> Brackets:

@@ -12,13 +12,11 @@ from numpy.typing import NDArray
 
 from squall.analysis.tables.columns import NO_DEVICE
 
-RANGE_PREFIX = "squall|"
-CLOCK_PREFIX = "squall-clock|"
-_RANGE = (
+BATCH_RANGE = (
     r"^squall\|(?P<instance>.+?)(?:\|(?:cpu|gpu(?P<device>[0-9]{1,4})))?"
     r"\|(?P<batch_id>[0-9]{1,18})(?:\|(?P<clock_ns>[0-9]{1,18}))?$"
 )
-_CLOCK = r"^squall-clock\|(?P<clock_ns>[0-9]{1,18})$"
+CLOCK_RANGE = r"^squall-clock\|(?P<clock_ns>[0-9]{1,18})$"
 API_VERSION = r"(_v[0-9]+|_ptds|_ptsz)+$"
 """What CUPTI puts behind the name of a call: version, and per-thread default stream (cupti_runtime_cbid.h)."""
 
@@ -39,11 +37,11 @@ SYNC_KINDS = dict(enumerate(("", "event sync", "stream wait sync", "stream sync"
 
 def range_columns(texts: pa.Array) -> dict[str, pa.Array]:
     """`instance` (empty if the range is not ours), `instance_device`, `batch_id` and `clock_ns` (null) of each text."""
-    batch = pc.extract_regex(texts, _RANGE)
+    batch = pc.extract_regex(texts, BATCH_RANGE)
     instance, device, batch_id, clock_ns = (
         pc.struct_field(batch, name) for name in ("instance", "device", "batch_id", "clock_ns")
     )
-    mark = pc.struct_field(pc.extract_regex(texts, _CLOCK), "clock_ns")
+    mark = pc.struct_field(pc.extract_regex(texts, CLOCK_RANGE), "clock_ns")
     clock_ns = pc.coalesce(_nonempty(clock_ns), mark)
     return {
         "instance": pc.fill_null(instance, ""),

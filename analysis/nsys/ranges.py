@@ -6,11 +6,8 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 
 import numpy as np
-from numpy.typing import NDArray
 
 from squall.analysis.arrays import Int64s
-
-_NEVER = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,8 +18,6 @@ class BatchRanges:
     """nsys's globalTid: process and thread."""
     start_ns: Int64s
     end_ns: Int64s
-    clock_ns: Int64s
-    """Reading of the node's monotonic clock just before the range opened; -1 where it carries none."""
     instance: tuple[str, ...]
     device: Int64s
     """`instance_device` of the instance."""
@@ -50,29 +45,6 @@ class BatchRanges:
             is_inside = (owner >= 0) & (end_ns[rows] <= self.end_ns[first + np.maximum(owner, 0)])
             found[rows] = np.where(is_inside, first + owner, -1)
         return found
-
-
-def batch_ranges(
-    thread: Int64s,
-    start_ns: Int64s,
-    end_ns: Int64s,
-    is_open: NDArray[np.bool_],
-    clock_ns: Int64s,
-    instance: list[str],
-    device: Int64s,
-    batch_id: Int64s,
-) -> BatchRanges:
-    """Ranges in any order. One that `is_open` had not ended with the collection: it lasts to the thread's next.
-
-    A range that began before the collection is not in a report: what it launched belongs to no batch.
-    """
-    order = np.lexsort((-end_ns, start_ns, thread))
-    thread, start_ns, is_open = thread[order], start_ns[order], is_open[order]
-    has_next = np.r_[thread[1:] == thread[:-1], False] if len(thread) else np.zeros(0, bool)
-    next_ns = np.where(has_next, np.r_[start_ns[1:], 0], _NEVER) if len(thread) else start_ns
-    end_ns = np.where(is_open, next_ns, end_ns[order])
-    names = tuple(instance[i] for i in order.tolist())
-    return BatchRanges(thread, start_ns, end_ns, clock_ns[order], names, device[order], batch_id[order])
 
 
 def _segments(start_ns: Int64s, end_ns: Int64s) -> tuple[Int64s, Int64s]:

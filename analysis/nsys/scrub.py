@@ -10,7 +10,6 @@ from __future__ import annotations
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from re import Pattern
 from typing import Any
@@ -26,33 +25,7 @@ from squall.analysis.tables.collected import ReportScrub
 from squall.scenarios.errors import AnalysisError
 
 
-@dataclass(frozen=True)
-class ScrubReport:
-    """What was kept and what was not. All are counts, but for the names of tables."""
-
-    rows: dict[str, int]
-    """Rows kept of each table."""
-    n_rows_dropped: int
-    """Rows of kept tables that were left out: marks, threads without events, metadata."""
-    dropped_tables: tuple[str, ...]
-    """Tables of nsys that were left out as a whole, sorted; names that nsys would not give read `?`."""
-    n_strings: int
-    """Texts kept, in StringIds and in the tables themselves."""
-    n_strings_dropped: int
-    """Texts not kept: not referred to, or not of the form that their use allows."""
-
-    def facts(self) -> ReportScrub:
-        """For the manifest."""
-        return ReportScrub(
-            rows=dict(self.rows),
-            n_rows_dropped=self.n_rows_dropped,
-            dropped_tables=self.dropped_tables,
-            n_strings=self.n_strings,
-            n_strings_dropped=self.n_strings_dropped,
-        )
-
-
-def scrub(export: Path, folder: Path) -> ScrubReport:
+def scrub(export: Path, folder: Path) -> ReportScrub:
     """Writes what is allowed of `export`, an SQLite file or a `parquetdir` folder, as zstd Parquet files to `folder`.
 
     `folder` appears only when all is written. Memory is bounded by a piece of rows and by the strings' ids. Raises
@@ -83,7 +56,7 @@ class _Scrubber:
         self._threads: set[int] = set()
         self._counts: Counter[str] = Counter()
 
-    def run(self) -> ScrubReport:
+    def run(self) -> ReportScrub:
         found = self._source.tables()
         last = [table for table in ALLOWED if ALLOWED[table].of_event_threads]
         for table in [*(t for t in ALLOWED if t not in last), *last]:
@@ -96,8 +69,12 @@ class _Scrubber:
         dropped = {t for t in found if t not in ALLOWED and t not in (DIAGNOSTICS, STRINGS)}
         names = sorted({t if t.isidentifier() and t.isascii() and len(t) <= 64 else "?" for t in dropped})
         counts = self._counts
-        return ScrubReport(
-            self._rows, counts["rows dropped"], tuple(names), counts["strings"], counts["strings dropped"]
+        return ReportScrub(
+            rows=self._rows,
+            n_rows_dropped=counts["rows dropped"],
+            dropped_tables=tuple(names),
+            n_strings=counts["strings"],
+            n_strings_dropped=counts["strings dropped"],
         )
 
     def _copy(self, table: str, allowed: AllowedTable) -> None:

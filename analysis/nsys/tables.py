@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +11,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from squall.analysis.nsys import queries
-from squall.analysis.nsys.allowed import GRAPHS, KERNELS, MEMCPYS, MEMSETS, NVTX, OSRT, RUNTIME, SYNCS
 from squall.analysis.nsys.batches import Prepared, prepared
 from squall.analysis.nsys.names import (
     COPY_KINDS,
@@ -40,6 +38,8 @@ Columns = dict[str, pa.Array]
 _API = {0: "runtime", 1: "driver"}
 WHOLE_GRAPH = "CUDA graph"
 """Name of a kernel that stands for a whole launch of a graph."""
+_INSTANTS = (".start_ns", ".end_ns", ".launch_start_ns", ".launch_end_ns")
+"""Columns on the report's clock."""
 _FARTHEST_NS = 2**61
 """73 years: no instant of a report is so far from its start, and with a clock's offset it fits in 64 bits."""
 
@@ -72,179 +72,82 @@ def event_tables(
     left out. A range still open when the collection stopped has no end and is no row of `nvtx`.
     """
     with prepared(report) as ready:
-        makers = _Makers(report, ready, labels, clock)
-        shortest: dict[str, Any] = {"least_ns": osrt_threshold_ns}
-        if report.has(OSRT):
-            yield from makers.rows("osrt", queries.OSRT_EVENTS, makers.osrt, shortest)
-        if report.has(NVTX):
-            yield from makers.rows("nvtx", queries.NVTX_EVENTS, makers.nvtx)
-        if report.has(RUNTIME):
-            yield from makers.rows("cuda_api", queries.API_CALLS, makers.cuda_api)
-        if report.has(KERNELS) or report.has(GRAPHS):
-            yield from makers.rows("kernels", queries.KERNEL_EVENTS, makers.kernels)
-        if report.has(MEMCPYS):
-            yield from makers.rows("memcpys", queries.MEMCPY_EVENTS, makers.memcpys)
-        if report.has(MEMSETS):
-            yield from makers.rows("memsets", queries.MEMSET_EVENTS, makers.memsets)
-        if report.has(SYNCS):
-            yield from makers.rows("syncs", queries.SYNC_EVENTS, makers.syncs)
+        maker = _TableMaker(report, ready, labels, clock)
+        for table, (sources, query) in queries.EVENTS.items():
+            if any(map(report.has, sources)):
+                parameters = {"least_ns": osrt_threshold_ns} if table == "osrt" else None
+                reader = ready.connection.sql(query, params=parameters).to_arrow_reader(ROWS_AT_A_TIME)
+                for piece in reader:
+                    if piece.num_rows:
+                        yield (
+                            table,
+                            maker.table(table, dict(zip(piece.schema.names, piece.columns, strict=True))),
+                        )
         if marks is not None and len(marks):
-            yield "clock_marks", makers.table("clock_marks", len(marks), makers.clock_marks(marks))
+            yield "clock_marks", maker.table("clock_marks", _mark_columns(marks))
 
 
-class _Makers:
-    """Columns of our tables from a piece of a query's rows."""
+class _TableMaker:
+    """Our tables from pieces of the rows of `queries.EVENTS`."""
 
     def __init__(self, report: NsysReport, ready: Prepared, labels: EventLabels, clock: Clock) -> None:
-        self._report = report
-        self._ready = ready
         self._labels = {**labels._asdict(), "phase": "", "recorded_by": "nsys"}
         self._clock = clock
-        self._strings = report.strings()
+        self._ranges = ready.ranges
+        strings = report.strings()
+        calls = {id_: api_name(text) for id_, text in strings.items()}
         threads = ready.connection.execute(queries.THREADS).fetchall()
-        self._threads = Names({thread: name or "" for thread, name in threads})
-        self._names = Names(self._strings)
+
+        def kinds(table: str, known: dict[int, str], name: Callable[[str, str], str]) -> Names:
+            return Names({number: name(*texts) for number, texts in report.kinds(table).items()} or known)
+
+        texts = Names({**strings, queries.WHOLE_GRAPH_ID: WHOLE_GRAPH})
+        memory = kinds("ENUM_CUDA_MEM_KIND", MEMORY_KINDS, plain_kind)
+        self._names = {
+            "osrt.name": texts, "kernels.name": texts, "kernels.full_name": texts,
+            "cuda_api.name": Names(calls), "syncs.name": Names(calls),
+            "cuda_api.call_class": Names({id_: call_class(name) for id_, name in calls.items()}, "other"),
+            "cuda_api.api": Names(_API),
+            "memcpys.copy_kind": kinds("ENUM_CUDA_MEMCPY_OPER", COPY_KINDS, copy_kind),
+            "memcpys.source_kind": memory, "memcpys.destination_kind": memory, "memsets.memory_kind": memory,
+            "syncs.kind": kinds("ENUM_CUPTI_SYNC_TYPE", SYNC_KINDS, plain_kind),
+        }  # fmt: skip
+        """What the numbers in a column stand for, by table and column."""
+        thread_names = Names({thread: name or "" for thread, name in threads})
+        self._names |= {f"{table}.thread_name": thread_names for table in ("osrt", "nvtx", "cuda_api")}
         self._instances = Names(dict(enumerate(ready.ranges.instance)))
-        self._devices, self._batch_ids = ready.ranges.device, ready.ranges.batch_id
 
-    def rows(
-        self,
-        table: str,
-        query: str,
-        make: Callable[[pa.RecordBatch], Columns],
-        parameters: dict[str, Any] | None = None,
-    ) -> Iterator[tuple[str, pa.Table]]:
-        reader = self._ready.connection.sql(query, params=parameters).to_arrow_reader(ROWS_AT_A_TIME)
-        for piece in reader:
-            if piece.num_rows:
-                yield table, self.table(table, piece.num_rows, make(piece))
-
-    def table(self, table: str, n_rows: int, columns: Columns) -> pa.Table:
-        """`columns` and the labels as `table`."""
-        columns = columns | {name: same_text(text, n_rows) for name, text in self._labels.items()}
+    def table(self, table: str, columns: Columns) -> pa.Table:
+        """The rows of `columns`, with their labels, as `table`."""
+        made = {name: self._made(f"{table}.{name}", values) for name, values in columns.items()}
+        made |= {name: same_text(text, len(columns["start_ns"])) for name, text in self._labels.items()}
+        if "range" in columns:
+            made |= self._batch(columns["range"])
+        if table == "nvtx":
+            made |= range_columns(columns["name"])
+        if table == "kernels":
+            made["theoretical_occupancy"] = _occupancy(columns)
         names = arrow_schema(table).names
         try:
-            return conform(table, pa.table([columns[name] for name in names], names=names))
+            return conform(table, pa.table([made[name] for name in names], names=names))
         except SchemaMismatch as error:  # of a StoreError the run directory would get the blame
             raise AnalysisError(f"the nsys report is broken: {error}") from error
 
-    def osrt(self, piece: pa.RecordBatch) -> Columns:
-        return self._event(piece) | {"name": self._names.encode(piece["nameId"])}
+    def _made(self, column: str, values: pa.Array) -> pa.Array:
+        if column in self._names:
+            return self._names[column].encode(values)
+        return self._instants(values) if column.endswith(_INSTANTS) else values
 
-    def nvtx(self, piece: pa.RecordBatch) -> Columns:
-        return self._event(piece) | {"name": piece["name"], **range_columns(piece["name"])}
-
-    def cuda_api(self, piece: pa.RecordBatch) -> Columns:
-        return {
-            **self._event(piece),
-            "name": self._api_names.encode(piece["nameId"]),
-            "call_class": self._call_classes.encode(piece["nameId"]),
-            "api": Names(_API).encode(piece["eventClass"]),
-            "correlation_id": _filled(piece["cid"]),
-            "return_value": piece["returnValue"],
-            **self._batch(piece),
-        }
-
-    def kernels(self, piece: pa.RecordBatch) -> Columns:
-        is_graph = pc.is_null(piece["gridX"])
-        named = {
-            "name": self._names.encode(piece["shortName"]),
-            "full_name": self._names.encode(piece["fullName"]),
-        }
-        if pc.any(is_graph).as_py():
-            named = {
-                n: pc.if_else(is_graph, WHOLE_GRAPH, texts.cast(pa.string())) for n, texts in named.items()
-            }
-        sizes = {f"{what}_{axis}": f"{what}{axis.upper()}" for what in ("grid", "block") for axis in "xyz"}
-        return {
-            **self._device(piece),
-            **named,
-            **{ours: _filled(piece[theirs]) for ours, theirs in sizes.items()},
-            "registers_per_thread": piece["registersPerThread"],
-            "static_shared_bytes": piece["staticSharedMemory"],
-            "dynamic_shared_bytes": piece["dynamicSharedMemory"],
-            "theoretical_occupancy": _occupancy(piece),
-        }
-
-    def memcpys(self, piece: pa.RecordBatch) -> Columns:
-        return {
-            **self._device(piece),
-            "copy_kind": self._copy_kinds.encode(piece["copyKind"]),
-            "source_kind": self._memory_kinds.encode(piece["srcKind"]),
-            "destination_kind": self._memory_kinds.encode(piece["dstKind"]),
-            "bytes": _filled(piece["bytes"]),
-        }
-
-    def memsets(self, piece: pa.RecordBatch) -> Columns:
-        kind = self._memory_kinds.encode(piece["memKind"])
-        return {**self._device(piece), "memory_kind": kind, "bytes": _filled(piece["bytes"])}
-
-    def syncs(self, piece: pa.RecordBatch) -> Columns:
-        return {
-            "process": _filled(piece["process"]),
-            "thread": _thread(piece["launch_gt"]),
-            "context": piece["contextId"],
-            "stream": piece["streamId"],
-            "start_ns": self._instants(piece["s"]),
-            "end_ns": self._instants(piece["e"]),
-            "correlation_id": _filled(piece["cid"]),
-            "name": self._api_names.encode(piece["nameId"]),
-            "kind": self._sync_kinds.encode(piece["syncType"]),
-            **self._batch(piece),
-        }
-
-    def clock_marks(self, marks: Marks) -> Columns:
-        after = pa.array(marks.read_after_ns, mask=~marks.is_sleep)
-        return {
-            "source": pc.if_else(pa.array(marks.is_sleep), "sleep", "range"),
-            "read_before_ns": pa.array(marks.read_before_ns),
-            "start_ns": self._instants(pa.array(marks.start_ns)),
-            "end_ns": self._instants(pa.array(marks.end_ns)),
-            "read_after_ns": after,
-        }
-
-    def _event(self, piece: pa.RecordBatch) -> Columns:
-        """What every event on a thread begins with."""
-        thread, _ = numbers(piece["gt"])
-        return {
-            "process": pa.array((thread >> queries.PID_SHIFT) & queries.ID_MASK),
-            "thread": pa.array(thread & queries.ID_MASK),
-            "thread_name": self._threads.encode(piece["gt"]),
-            "start_ns": self._instants(piece["s"]),
-            "end_ns": self._instants(piece["e"]),
-        }
-
-    def _device(self, piece: pa.RecordBatch) -> Columns:
-        """What every event on a GPU begins and ends with."""
-        uuid = pc.fill_null(piece["uuid"], "")
-        is_bare = pc.match_substring_regex(uuid, "^[0-9a-fA-F]{8}-")  # NVML writes GPU- before it
-        return {
-            "process": _filled(piece["process"]),
-            "thread": _thread(piece["launch_gt"]),
-            "device": _filled(piece["deviceId"]),
-            "gpu_uuid": pc.if_else(is_bare, pc.binary_join_element_wise("GPU", uuid, "-"), uuid),
-            "context": _filled(piece["contextId"]),
-            "stream": _filled(piece["streamId"]),
-            "start_ns": self._instants(piece["s"]),
-            "end_ns": self._instants(piece["e"]),
-            "correlation_id": _filled(piece["cid"]),
-            "launch_start_ns": self._instants(piece["launch_s"]),
-            "launch_end_ns": self._instants(piece["launch_e"]),
-            "graph_id": piece["graphId"],
-            "graph_node_id": piece["graphNodeId"],
-            **self._batch(piece),
-        }
-
-    def _batch(self, piece: pa.RecordBatch) -> Columns:
-        row, is_known = numbers(piece["range"])
+    def _batch(self, range_: pa.Array) -> Columns:
+        row, is_known = numbers(range_)
         is_tied = is_known & (row >= 0)
         place = np.where(is_tied, row, 0)
         device, batch_id = (
             values[place] if len(values) else np.zeros_like(row)
-            for values in (self._devices, self._batch_ids)
+            for values in (self._ranges.device, self._ranges.batch_id)
         )
         return {
-            "instance": self._instances.encode(piece["range"]),
+            "instance": self._instances.encode(range_),
             "instance_device": pa.array(np.where(is_tied, device, NO_DEVICE)),
             "batch_id": pa.array(batch_id, mask=~is_tied),
         }
@@ -255,47 +158,30 @@ class _Makers:
             raise AnalysisError("the nsys report has an event decades away from its start: it is broken")
         return pa.array(self._clock.convert(instants), pa.int64(), mask=~is_valid)
 
-    def _kinds(self, table: str, known: dict[int, str], name: Callable[[str, str], str]) -> Names:
-        found = {number: name(*texts) for number, texts in self._report.kinds(table).items()}
-        return Names(found or known)
 
-    @cached_property
-    def _api_names(self) -> Names:
-        return Names({id_: api_name(text) for id_, text in self._strings.items()})
-
-    @cached_property
-    def _call_classes(self) -> Names:
-        return Names({id_: call_class(api_name(text)) for id_, text in self._strings.items()}, "other")
-
-    @cached_property
-    def _copy_kinds(self) -> Names:
-        return self._kinds("ENUM_CUDA_MEMCPY_OPER", COPY_KINDS, copy_kind)
-
-    @cached_property
-    def _memory_kinds(self) -> Names:
-        return self._kinds("ENUM_CUDA_MEM_KIND", MEMORY_KINDS, plain_kind)
-
-    @cached_property
-    def _sync_kinds(self) -> Names:
-        return self._kinds("ENUM_CUPTI_SYNC_TYPE", SYNC_KINDS, plain_kind)
+def _mark_columns(marks: Marks) -> Columns:
+    return {
+        "source": pc.if_else(pa.array(marks.is_sleep), "sleep", "range"),
+        "read_before_ns": pa.array(marks.read_before_ns),
+        "start_ns": pa.array(marks.start_ns),
+        "end_ns": pa.array(marks.end_ns),
+        "read_after_ns": pa.array(marks.read_after_ns, mask=~marks.is_sleep),
+    }
 
 
-def _occupancy(piece: pa.RecordBatch) -> pa.Array:
+def _occupancy(columns: Columns) -> pa.Array:
     """Null where the report lacks a size of the launch, or a limit of its GPU."""
-    sizes = ("registersPerThread", "staticSharedMemory", "dynamicSharedMemory", "blockX", "blockY", "blockZ")
+    sizes = (
+        "registers_per_thread",
+        "static_shared_bytes",
+        "dynamic_shared_bytes",
+        "block_x",
+        "block_y",
+        "block_z",
+    )
     limits = ("maxWarpsPerSm", "maxRegistersPerSm", "maxShmemPerSm", "maxBlocksPerSm", "computeMajor")
-    of = {name: numbers(piece[name]) for name in (*sizes, *limits)}
+    of = {name: numbers(columns[name]) for name in (*sizes, *limits)}
     registers, static, dynamic, x, y, z, *most = (found for found, _ in of.values())
     launches = Launches(x * y * z, registers, static + dynamic)
     found = theoretical_occupancy(launches, np.stack([np.zeros_like(x), *most], axis=1))
     return pa.array(found, mask=~np.logical_and.reduce([known for _, known in of.values()]) | np.isnan(found))
-
-
-def _filled(values: pa.Array) -> pa.Array:
-    return pc.fill_null(values, 0)
-
-
-def _thread(global_tid: pa.Array) -> pa.Array:
-    """Thread ids of nsys's globalTid; null stays null."""
-    values, is_valid = numbers(global_tid)
-    return pa.array(values & queries.ID_MASK, mask=~is_valid)

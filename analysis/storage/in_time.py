@@ -67,7 +67,7 @@ class _Group(NamedTuple):
     @property
     def first_ns(self) -> int:
         """The least `start_ns` in it; `NULL` where its writer did not say."""
-        least = self.rows.bounds["start_ns"].least
+        least = self.rows.least["start_ns"]
         return NULL if least is None else int(least)
 
 

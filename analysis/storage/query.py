@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,9 +14,12 @@ from tempfile import TemporaryDirectory, gettempdir
 from typing import Protocol, TypeVar
 
 import duckdb
+import pyarrow as pa
 
+from squall.analysis.schema import arrow_schema
 from squall.analysis.storage.held_folder import held_folder
 from squall.analysis.storage.parquet import read_parquet
+from squall.analysis.storage.part import plain
 from squall.analysis.storage.store import RunStore
 from squall.scenarios.errors import AnalysisError, MissingTable, StoreError
 
@@ -116,14 +119,22 @@ def connect(
     for table in tables:
         if not store.has(table):
             raise MissingTable(f"{store.where} has no table {table}")
+    with connect_at(store.run_dir, store.where, memory_limit_bytes) as connection:
+        attach(connection, store, tables)
+        yield connection
+
+
+@contextmanager
+def connect_at(run_dir: Path, where: str, memory_limit_bytes: int) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection without any view; `where` is what errors name the run by. Else as `connect`."""
     with ExitStack() as stack:
         try:
-            spill = str(stack.enter_context(held_folder(store.run_dir)))
+            spill = str(stack.enter_context(held_folder(run_dir)))
         except StoreError:
             spill = stack.enter_context(TemporaryDirectory(prefix="squall-spill-"))
-        stack.enter_context(_errors_of(store.where))
+        stack.enter_context(_errors_of(where))
         connection = stack.enter_context(database(spill))
-        _set_up(connection, store, tables, memory_limit_bytes)
+        _set_up(connection, memory_limit_bytes)
         connection.execute("SET preserve_insertion_order = false")  # every query here orders; saves memory
         yield connection
 
@@ -139,19 +150,15 @@ def open_connection(
     connection = duckdb.connect(config={"temp_directory": str(spill)})
     try:
         with _errors_of(store.where):
-            _set_up(connection, store, tables, memory_limit_bytes)
+            _set_up(connection, memory_limit_bytes)
+            attach(connection, store, tables)
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def _set_up(
-    connection: duckdb.DuckDBPyConnection,
-    store: RunStore,
-    tables: Sequence[str],
-    memory_limit_bytes: int,
-) -> None:
+def _set_up(connection: duckdb.DuckDBPyConnection, memory_limit_bytes: int) -> None:
     # cores, or as many as a task of Ray is told are its own; fewer where each would have too little memory
     told = os.environ.get("OMP_NUM_THREADS", "")
     n_cores = int(told) if told.isdigit() else os.cpu_count() or 1
@@ -159,15 +166,21 @@ def _set_up(
     connection.execute("SET memory_limit = $limit", {"limit": f"{memory_limit_bytes // 1024} KiB"})
     connection.execute("SET enable_progress_bar = false")  # it would be written to stdout
     connection.execute(f"SET threads = {n_threads}")
-    attach(connection, store, tables)
 
 
-def attach(connection: duckdb.DuckDBPyConnection, store: RunStore, tables: Sequence[str]) -> tuple[str, ...]:
-    """Those of `tables` that the run has, in that order; each is a view of `connection` from now on."""
-    there = tuple(table for table in tables if store.has(table))
-    for table in there:
-        connection.execute(f"CREATE VIEW IF NOT EXISTS {table} AS FROM {read_parquet(store.parts(table))}")
-    return there
+def attach(connection: duckdb.DuckDBPyConnection, store: RunStore, tables: Iterable[str]) -> None:
+    """Makes each of `tables` a view of its closed parts; one that the run has not is a view without rows."""
+    for table in tables:
+        add_view(connection, table, store.parts(table))
+
+
+def add_view(connection: duckdb.DuckDBPyConnection, table: str, paths: Sequence[Path]) -> None:
+    """A view of the Parquet files; where there are none, one of `table` without rows."""
+    if paths:
+        connection.execute(f"CREATE VIEW IF NOT EXISTS {table} AS FROM {read_parquet(paths)}")
+        return
+    columns = [field.with_type(plain(field.type)) for field in arrow_schema(table)]
+    connection.register(table, pa.schema(columns).empty_table())
 
 
 @contextmanager

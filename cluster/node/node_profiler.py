@@ -27,7 +27,7 @@ from squall.analysis.nsys.clock import ReportClock, parse_lines, read_clock
 from squall.analysis.nsys.report import NsysReport
 from squall.analysis.nsys.scrub import scrub
 from squall.analysis.nsys.tables import EventLabels, event_tables
-from squall.analysis.tables.collected import NsysFacts, NsysProblem, NsysStep, ReportFacts, TiedEvents
+from squall.analysis.tables.collected import NsysFacts, NsysProblem, NsysStep, ReportFacts
 from squall.cluster.node.triton_home import cache_dir
 from squall.scenarios.config.profile import ProfileConfig
 from squall.scenarios.errors import ClusterError
@@ -123,7 +123,7 @@ class NodeProfiler:
         try:
             export = session.export(phase)
             n_bytes, exported_as = session.report(phase).stat().st_size, session.export_type
-            scrubbed = scrub(export, folder).facts()
+            scrubbed = scrub(export, folder)
         finally:
             if self._profile.keep_raw_report:
                 said += self._keep(session, phase, labels)
@@ -134,16 +134,12 @@ class NodeProfiler:
         tables = event_tables(report, labels, clock.track, clock.marks, threshold_ns)
         for table, pieces in groupby(tables, key=itemgetter(0)):
             said += spill(table, phase, (piece for _, piece in pieces))
-        tied = {
-            table: TiedEvents(n=one.n, n_tied=one.n_tied, n_without_call=one.n_without_call)
-            for table, one in attribution(report).items()
-        }
         self._reports[phase] = ReportFacts(
             report_bytes=n_bytes,
             exported_as=exported_as,
             scrub=scrubbed,
-            clock=clock.facts(),
-            attribution=tied,
+            clock=clock.facts,
+            attribution=attribution(report),
         )
         while session.notes:  # in the manifest while it is open; `close` comes after its seal
             said.append(session.notes.pop(0))

@@ -119,7 +119,7 @@ def test_the_clock_of_a_real_report_holds_for_sleeps_that_it_was_not_made_of(
     starts, ends = clock.track.convert(others.start_ns), clock.track.convert(others.end_ns)
     assert (starts + error_ns >= others.read_before_ns).all()
     assert (ends - error_ns <= others.read_after_ns).all()
-    print(f"bound {clock.track.largest_error_ns} ns over {len(clock.marks)} marks: {clock.facts()}")
+    print(f"bound {clock.track.largest_error_ns} ns over {len(clock.marks)} marks: {clock.facts}")
 
 
 def test_believing_the_utc_start_is_not_far_off_here(export: Path, report: NsysReport) -> None:
@@ -129,7 +129,7 @@ def test_believing_the_utc_start_is_not_far_off_here(export: Path, report: NsysR
     pairs = [(time.time_ns(), time.monotonic_ns()) for _ in range(20)]
     utc_minus_monotonic_ns = int(np.median([real - monotonic for real, monotonic in pairs]))
     clock = read_clock(report, lines, utc_minus_monotonic_ns)
-    assert clock.assumption_error_ns is not None
-    print(f"assumption off by {clock.assumption_error_ns} ns, bound {clock.track.largest_error_ns} ns")
+    assert clock.facts.assumption_error_ns is not None
+    print(f"assumption off by {clock.facts.assumption_error_ns} ns, bound {clock.track.largest_error_ns} ns")
     # the true offset lies in the bound, so an assumption that is right within 10 ms cannot seem further off
-    assert clock.assumption_error_ns < 10_000_000 + clock.track.largest_error_ns
+    assert clock.facts.assumption_error_ns < 10_000_000 + clock.track.largest_error_ns

@@ -22,7 +22,7 @@ from squall.analysis.clocks.brackets import Brackets
 from squall.analysis.clocks.fit import fit_track
 from squall.analysis.clocks.timeline import phase_spans
 from squall.analysis.clocks.track import ClockTrack
-from squall.analysis.join.join import write_joined
+from squall.analysis.join.join import read_join_report, write_joined
 from squall.analysis.schema import TABLES
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest
@@ -110,7 +110,8 @@ def _with_batches(store: RunStore, records: Path, folder: Path) -> dict[str, Any
         ingest_table(copy, "batches", data.filter(is_ours), near, spans)
     assert losses == []
     copy.seal(Verdict(status="VALID"))
-    report = write_joined(copy)
+    write_joined(copy)
+    report = read_join_report(copy)
     assert (report.n_duplicate_ids, report.n_foreign) == (0, 0)
     joined: dict[str, Any] = copy.read("joined").to_pydict()
     return joined

@@ -187,29 +187,20 @@ def _count_more(module: Module) -> None:
     module.Engine.n_in_flight = property(lambda self: counted.fget(self) + 7)
 
 
-def _in_columns(function: str, name: str, change: Callable[[Any], Any]) -> Callable[[Module], None]:
-    """Changes one of the columns that a step of the join computes."""
+def _in_columns(table: str, **changed: str) -> Callable[[Module], None]:
+    """Changes columns of a table that the join makes: each is written as an SQL expression of them."""
 
     def plant(module: Module) -> None:
-        def computed(old: Any, *arguments: Any) -> Any:
-            columns = old(*arguments)
-            return columns | {name: change(columns[name])}
+        columns = ", ".join(f"{expression} AS {name}" for name, expression in changed.items())
 
-        _around(module, function)(computed)
+        def write(old: Any, self: Any, connection: Any, query: str, order: str) -> Any:
+            if self.new.table == table:
+                query = f"SELECT * REPLACE ({columns}) FROM ({query})"
+            return old(self, connection, query, order)
+
+        _around(module.Slice, "write")(write)
 
     return plant
-
-
-def _plus_one(column: Any) -> Any:
-    import pyarrow.compute as pc
-
-    return pc.add(column, 1)
-
-
-def _longer(column: Any) -> Any:
-    import pyarrow.compute as pc
-
-    return pc.add(column, pc.divide(column, 100))
 
 
 def _in_events(table: str, change: Callable[[Any], Any]) -> Callable[[Module], None]:
@@ -270,32 +261,11 @@ def _without_some_batches(rows: Any) -> Any:
 
 
 def _lose_costs(module: Module) -> None:
-    def of_slice(old: Any, task: Any) -> Any:
-        write = task.new.write
-        lossy = type("Lossy", (), {"write": lambda _, number, table: write(number, table.slice(1))})()
-        return old(module._Task(task.slice, lossy))
+    def write(old: Any, self: Any, connection: Any, query: str, order: str) -> Any:
+        is_lossy = self.new.table == "batch_costs"
+        return old(self, connection, f"FROM ({query}) WHERE row > 0" if is_lossy else query, order)
 
-    _around(module, "_write_slice")(of_slice)
-
-
-def _halved(column: Any) -> Any:
-    import pyarrow.compute as pc
-
-    return pc.divide(column, 2)
-
-
-def _moved(module: Module) -> None:
-    """A fifth of the compute is called residual."""
-    import pyarrow.compute as pc
-
-    def parts(old: Any, *arguments: Any) -> Any:
-        columns = old(*arguments)
-        fifth = pc.divide(pc.fill_null(columns["queue_ns"], 0), 1)
-        return columns | {
-            "queue_ns": pc.subtract(columns["queue_ns"], fifth), "residual_ns": pc.add(columns["residual_ns"], fifth)
-        }  # fmt: skip
-
-    _around(module, "server_parts")(parts)
+    _around(module.Slice, "write")(write)
 
 
 def _without_marks(module: Module) -> None:
@@ -303,7 +273,7 @@ def _without_marks(module: Module) -> None:
     _around(module, "parse_lines")(lambda old, _: old(""))
 
     def ranges(old: Any, report: Any) -> Any:
-        return module.Marks(*(column[:0] for column in module._columns(old(report))))
+        return module.Marks(*(column[:0] for column in vars(old(report)).values()))
 
     _around(module, "_ranges")(ranges)
 
@@ -408,18 +378,20 @@ FAULTS = {
     ),
     "response": Fault(
         "squall.analysis.join.slices", "the join makes each response time 1 % longer",
-        _in_columns("_spans", "response_ns", _longer), ("Little's law", "parts add up"), "made up",
+        _in_columns("joined", response_ns="response_ns + response_ns // 100"), ("Little's law", "parts add up"),
+        "made up",
     ),
     "network": Fault(
         "squall.analysis.join.slices", "the join puts 1 ns too much into the network's part",
-        _in_columns("server_parts", "network_ns", _plus_one), ("parts add up",), "made up",
+        _in_columns("joined", network_ns="network_ns + 1"), ("parts add up",), "made up",
     ),
     "queue unexplained": Fault(
-        "squall.analysis.join.slices", "the join calls the queue's part residual", _moved, ("residual",),
-        "made up",
+        "squall.analysis.join.slices", "the join calls the queue's part residual",
+        _in_columns("joined", queue_ns="queue_ns - queue_ns", residual_ns="residual_ns + coalesce(queue_ns, 0)"),
+        ("residual",), "made up",
     ),
     "costs lost": Fault(
-        "squall.analysis.join.batch_costs", "the first execution of each slice gets no row of batch_costs", _lose_costs,
+        "squall.analysis.join.slices", "the first execution of each slice gets no row of batch_costs", _lose_costs,
         ("batch costs",), "made up",
     ),
     "events backwards": Fault(
@@ -439,16 +411,16 @@ FAULTS = {
         ("calls tied",), "h200",
     ),
     "kernel time": Fault(
-        "squall.analysis.join.batch_costs", "half of the kernel time of a batch is counted",
-        _in_columns("_costs", "kernel_ns", _halved), ("kernel sums", "kernel time"), "h200",
+        "squall.analysis.join.slices", "half of the kernel time of a batch is counted",
+        _in_columns("batch_costs", kernel_ns="kernel_ns // 2"), ("kernel sums", "kernel time"), "h200",
     ),
     "head": Fault(
-        "squall.analysis.join.batch_costs", "half of the time before a batch's first call is counted",
-        _in_columns("_costs", "head_ns", _halved), ("wall",), "h200",
+        "squall.analysis.join.slices", "half of the time before a batch's first call is counted",
+        _in_columns("batch_costs", head_ns="head_ns // 2"), ("wall",), "h200",
     ),
     "shares": Fault(
         "squall.analysis.join.slices", "requests get half of their share of a batch's kernels",
-        _in_columns("_shares", "kernel_share_ns", _halved), ("kernel shares",), "regime",
+        _in_columns("joined", kernel_share_ns="kernel_share_ns // 2"), ("kernel shares",), "regime",
     ),
     "ranges lost": Fault(
         "squall.analysis.nsys.tables", "the report holds nothing of every tenth batch",

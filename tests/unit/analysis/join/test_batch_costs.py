@@ -4,27 +4,13 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from squall.analysis.join import batch_slices
 from squall.analysis.join.batch_costs import write_batch_costs
-from squall.analysis.join.batch_ties import ByBatch, ByTime
-from squall.analysis.join.batch_times import (
-    ALLOCATION,
-    LAUNCH,
-    OTHER,
-    SYNC,
-    Calls,
-    Executions,
-    Ops,
-    batch_times,
-    waits_within,
-)
-from squall.analysis.storage.row_groups import NULL, read_columns, row_groups
+from squall.analysis.storage.row_groups import row_groups
 from squall.analysis.storage.store import RunStore
 from squall.scenarios.errors import AnalysisError, StoreError
 from tests.many_examples import examples
@@ -34,14 +20,15 @@ Row = dict[str, Any]
 Span = tuple[int, int]
 WHOLE = ("kernel_busy_ns", "copy_exposed_ns", "sync_wait_ns", "launch_idle_ns", "head_ns", "tail_ns")
 THREAD = {"process": 7, "thread": 8}
+BLOCKING = ("blocking sync", "blocking copy")
 
 # Instants of small runs are small numbers: every ns of an execution is looked at on its own.
 spans = st.tuples(st.integers(-6, 40), st.integers(0, 14)).map(lambda one: (one[0], one[0] + one[1]))
-op_rows = st.tuples(st.integers(0, 2), spans, st.one_of(st.none(), st.integers(0, 30)), st.booleans())
-call_rows = st.tuples(
-    st.integers(0, 2), spans, st.sampled_from([LAUNCH, SYNC, ALLOCATION, OTHER]), st.booleans()
+op_rows = st.tuples(spans, st.one_of(st.none(), st.integers(0, 30)), st.booleans())
+call_rows = st.tuples(spans, st.sampled_from(["launch", "allocation", "other", *BLOCKING]))
+execution_rows = st.tuples(
+    st.integers(-5, 15), st.integers(0, 25), st.lists(op_rows, max_size=5), st.lists(call_rows, max_size=4)
 )
-execution_rows = st.lists(st.tuples(st.integers(-5, 15), st.integers(0, 25)), min_size=3, max_size=3)
 
 
 def covered(some: list[Span]) -> set[int]:
@@ -50,18 +37,18 @@ def covered(some: list[Span]) -> set[int]:
 
 
 def times_by_hand(start: int, end: int, ops: list[Any], calls: list[Any]) -> Row:
-    """What `batch_times` must say of one execution, ns by ns."""
+    """What must be said of one execution, ns by ns."""
     inside = set(range(start, end))
-    kernels = covered([span for _, span, _, is_kernel in ops if is_kernel])
-    every = covered([span for _, span, _, _ in ops])
-    begin = min([end, *(max(start, span[0]) for _, span, _, _ in ops)])
-    stop = max([begin, *(min(end, span[1]) for _, span, _, _ in ops)]) if ops else end
-    blocked = covered([span for _, span, _, blocks in calls if blocks])
+    kernels = covered([span for span, _, is_kernel in ops if is_kernel])
+    every = covered([span for span, _, _ in ops])
+    begin = min([end, *(max(start, span[0]) for span, _, _ in ops)])
+    stop = max([begin, *(min(end, span[1]) for span, _, _ in ops)]) if ops else end
+    blocked = covered([span for span, kind in calls if kind in BLOCKING])
     idle = set(range(begin, stop)) - every
-    lengths = [(span[1] - span[0], is_kernel) for _, span, _, is_kernel in ops]
+    lengths = [(span[1] - span[0], is_kernel) for span, _, is_kernel in ops]
 
-    def of_kind(kind: int) -> list[Span]:
-        return [span for _, span, own, _ in calls if own == kind]
+    def of_kind(kind: str) -> list[Span]:
+        return [span for span, own in calls if own == kind]
 
     return {
         "n_kernels": sum(is_kernel for _, is_kernel in lengths),
@@ -75,144 +62,63 @@ def times_by_hand(start: int, end: int, ops: list[Any], calls: list[Any]) -> Row
         "head_ns": begin - start,
         "tail_ns": end - stop,
         "overrun_ns": len({t for t in every if t >= end}),
-        "n_launches": len(of_kind(LAUNCH)),
-        "launch_ns": len(covered(of_kind(LAUNCH))),
-        "sync_ns": len(covered(of_kind(SYNC))),
-        "alloc_ns": len(covered(of_kind(ALLOCATION))),
-        "api_ns": len(covered([span for _, span, _, _ in calls])),
-        "n_blocks": sum(blocks for *_, blocks in calls),
+        "n_launches": len(of_kind("launch")),
+        "launch_ns": len(covered(of_kind("launch"))),
+        "sync_ns": len(covered(of_kind("blocking sync"))),
+        "alloc_ns": len(covered(of_kind("allocation"))),
+        "api_ns": len(covered([span for span, _ in calls])),
+        "n_blocks": sum(kind in BLOCKING for _, kind in calls),
         "blocked_ns": len(blocked),
         "blocked_busy_ns": len(blocked & every),
         "n_mid_blocks": sum(
-            blocks and any(launch is not None and launch > span[1] for _, _, launch, _ in ops)
-            for _, span, _, blocks in calls
+            kind in BLOCKING and any(launch is not None and launch > span[1] for _, launch, _ in ops)
+            for span, kind in calls
         ),
     }
 
 
-def arrays(rows: list[Any], *kinds: type) -> list[Any]:
-    columns = list(zip(*rows, strict=True)) if rows else [()] * len(kinds)
-    return [np.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
-
-
-@examples(200)
-@given(
-    executions=execution_rows,
-    ops=st.lists(op_rows, max_size=8),
-    calls=st.lists(call_rows, max_size=6),
-)
+@examples(12)
+@given(executions=st.lists(execution_rows, min_size=1, max_size=30))
 def test_times_are_those_of_looking_at_every_ns(
-    executions: list[tuple[int, int]], ops: list[Any], calls: list[Any]
+    executions: list[tuple[int, int, list[Any], list[Any]]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    start, length = arrays(executions, np.int64, np.int64)
-    op_columns = arrays(
-        [(row, *span, NULL if at is None else at, is_kernel, 0) for row, span, at, is_kernel in ops],
-        *[np.int64] * 4, np.bool_, np.int64,
-    )  # fmt: skip
-    call_columns = arrays(
-        [(row, *span, kind, blocks) for row, span, kind, blocks in calls], *[np.int64] * 4, np.bool_
-    )
-    found = batch_times(Executions(start, start + length), Ops(*op_columns), Calls(*call_columns))
-    for row, (first, ns) in enumerate(executions):
-        mine = ([one for one in ops if one[0] == row], [one for one in calls if one[0] == row])
-        expected = times_by_hand(first, first + ns, *mine)
-        assert {name: int(found[name][row]) for name in expected} == expected
-        assert sum(int(found[name][row]) for name in WHOLE) == ns
-        assert expected.keys() == found.keys()
+    executions = [*executions, (0, 9, [((1, 2), None, True)], [((0, 1), "launch")])]  # both were recorded
+    tables: Tables = {"batches": [], "nvtx": [], "kernels": [], "memcpys": [], "cuda_api": []}
+    for batch_id, (start, length, ops, calls) in enumerate(executions):
+        tables["batches"].append(batch(batch_id, start, start + length))
+        tables["nvtx"].append(event(batch_id, start, start + length))
+        for span, launch_ns, is_kernel in ops:
+            tables["kernels" if is_kernel else "memcpys"].append(kernel(batch_id, *span, launch_ns))
+        tables["cuda_api"] += [event(batch_id, *span, call_class=kind) for span, kind in calls]
+    found = costs(plain_run(tmp_path_factory.mktemp("times"), tables))
+    for batch_id, (start, length, ops, calls) in enumerate(executions):
+        row, expected = found["server-0", "i0", batch_id], times_by_hand(start, start + length, ops, calls)
+        assert {name: row[name] for name in expected} == expected
+        assert sum(row[name] for name in WHOLE) == length
 
 
-def test_events_far_from_their_execution_do_not_overflow() -> None:
-    executions = Executions(np.arange(4, dtype=np.int64), np.arange(4, dtype=np.int64) + 5)
-    far = np.array([10**17], np.int64)
-    ops = Ops(np.array([2]), far, far + 3, far, np.array([True]), np.array([0]))
-    none = np.zeros(0, np.int64)
-    found = batch_times(executions, ops, Calls(none, none, none, none, none > 0))
-    assert found["overrun_ns"].tolist() == [0, 0, 3, 0]
-    assert found["head_ns"].tolist() == [5, 5, 5, 5]
-
-
-@given(
-    execution_rows, st.lists(st.tuples(st.integers(0, 2), st.integers(0, 24), st.integers(0, 30)), max_size=8)
-)
-def test_waits_are_cut_to_their_execution(
-    executions: list[tuple[int, int]], waits: list[tuple[int, int, int]]
-) -> None:
-    start, length = arrays(executions, np.int64, np.int64)
-    inside = [(row, executions[row][0] + at, ns) for row, at, ns in waits if at < executions[row][1]]
-    row, at, ns = arrays(inside, *[np.int64] * 3)
-    found = waits_within(Executions(start, start + length), row, at, at + ns)
-    for i, (first, whole) in enumerate(executions):
-        own = covered([(t, t + ns) for row, t, ns in inside if row == i])
-        assert found[i] == len(own & set(range(first, first + whole)))
-
-
-@given(
-    keys=st.lists(
-        st.tuples(st.sampled_from("ab"), st.integers(-1, 2), st.integers(0, 12)), unique=True, max_size=10
-    ),
-    far=st.booleans(),
-    events=st.lists(
-        st.tuples(st.integers(0, 3), st.integers(-1, 3), st.one_of(st.just(NULL), st.integers(-2, 14))),
-        max_size=20,
-    ),
-)
-def test_an_event_belongs_to_the_execution_of_its_instance_and_batch(
-    keys: list[tuple[str, int, int]], far: bool, events: list[tuple[int, int, int]]
-) -> None:
-    step = 10**6 if far else 1  # ids far apart are searched, others looked up
-    ties = ByBatch(
-        np.arange(len(keys)),
-        [name for name, _, _ in keys],
-        np.array([device for _, device, _ in keys], np.int64),
-        np.array([i * step for *_, i in keys], np.int64),
-    )
-    words = [*ties.texts["instance"], "c", "d", "e", "f"]
-    columns: dict[str, NDArray[Any]] = {
-        "instance": np.array([place for place, *_ in events], np.int32),
-        "instance_device": np.array([device for _, device, _ in events], np.int64),
-        "batch_id": np.array([i if i == NULL else i * step for *_, i in events], np.int64),
+def test_events_far_from_their_execution_do_not_overflow(tmp_path: Path) -> None:
+    far = 10**17
+    tables: Tables = {
+        "batches": [batch(i, i, i + 5) for i in range(4)],
+        "nvtx": [event(i, i, i + 5) for i in range(4)],
+        "kernels": [kernel(2, far, far + 3, far)],
+        "cuda_api": [event(2, 2, 3, call_class="launch")],
     }
-    wanted = [(words[place], device, i) for place, device, i in events]
-    expected = [keys.index(one) if one in keys else -1 for one in wanted]
-    assert ties.rows(columns, "start_ns").tolist() == expected
-
-
-def test_by_time_both_ends_belong_to_the_execution_and_unknown_instants_to_none() -> None:
-    ties = ByTime(np.array([4, 5, 6]), np.array([10, 30, 20]), np.array([12, 29, 25]))
-    at = np.array([9, 10, 12, 13, 20, 25, 26, 30, NULL])
-    assert ties.rows({"t": at}, "t").tolist() == [-1, 4, 4, -1, 6, 6, -1, -1, -1]
-
-
-def test_columns_of_row_groups_are_numbers_and_places_of_words(tmp_path: Path) -> None:
-    rows = [{**THREAD, "name": name, "batch_id": i or None} for i, name in enumerate("abcab")]
-    store = plain_run(tmp_path, {"kernels": rows})
-    groups = row_groups(store.parts("kernels"), ["batch_id", "name", "gpu_uuid"])
-    assert [group.n_rows for group in groups] == [5]
-    bounds = groups[0].bounds
-    assert (tuple(bounds["batch_id"]), tuple(bounds["name"])) == ((1, 4, True), ("a", "c", False))
-    assert [bounds[name].is_one_value for name in ("batch_id", "name", "gpu_uuid")] == [False, False, True]
-    assert [bounds["batch_id"].may_hold(*span) for span in ((0, 0), (0, 1), (4, 9), (5, 9))] == [
-        False,
-        True,
-        True,
-        False,
-    ]
-    words = ["b"]
-    found = read_columns(groups * 2, ["batch_id"], {"name": words})
-    assert found["batch_id"].tolist() == [NULL, 1, 2, 3, 4] * 2
-    assert [words[i] for i in found["name"]] == list("abcab" * 2)
-    assert words[0] == "b"
+    found = costs(plain_run(tmp_path, tables))
+    rows = [found["server-0", "i0", i] for i in range(4)]
+    assert [row["overrun_ns"] for row in rows] == [0, 0, 3, 0]
+    assert [row["head_ns"] for row in rows] == [5, 5, 5, 5]
 
 
 def test_a_torn_file_is_named(tmp_path: Path) -> None:
     store = plain_run(tmp_path, {"kernels": [kernel(0, 1, 2, 0)]})
     (part,) = store.parts("kernels")
-    (group,) = row_groups([part], ["batch_id"])
     part.write_bytes(part.read_bytes()[:100])
     with pytest.raises(StoreError, match=r"cannot read .*kernels"):
-        row_groups([part], ["batch_id"])
-    with pytest.raises(StoreError, match=r"cannot read .*kernels"):
-        read_columns([group], ["batch_id"])
+        row_groups([part], ["start_ns"])
+    with pytest.raises(AnalysisError, match="kernels"):
+        write_batch_costs(store)
 
 
 # ---- whole runs: two instances that run at the same time, and a report of both
@@ -228,7 +134,7 @@ def event(batch_id: int | None, start_ns: int, end_ns: int, **more: Any) -> Row:
     return {**THREAD, **tie, "start_ns": start_ns, "end_ns": end_ns, **more}
 
 
-def kernel(batch_id: int | None, start_ns: int, end_ns: int, launch_ns: int, **more: Any) -> Row:
+def kernel(batch_id: int | None, start_ns: int, end_ns: int, launch_ns: int | None, **more: Any) -> Row:
     return event(batch_id, start_ns, end_ns, **{"launch_start_ns": launch_ns, "gpu_uuid": "GPU-0", **more})
 
 
@@ -390,21 +296,6 @@ def test_without_ranges_what_was_launched_while_one_execution_ran_alone_is_its_o
     assert [row["n_launches"] for row in found] == [2, None, None, 0, 1]
     assert values(found[0], "process", "thread", "os_wait_ns", "head_ns", "overrun_ns") == [7, 8, 10, 20, 10]
     assert sum(values(found[0], *WHOLE)) == 100
-
-
-def test_servers_with_and_without_ranges_share_files(tmp_path: Path) -> None:
-    alone, tables = costs(plain_run(tmp_path / "alone", bare())), profiled()
-    for name, rows in bare().items():
-        tables[name] += [
-            {**row, "server": "server-1", "batch_id": row.get("batch_id")} for row in rows if name != "osrt"
-        ]
-    found = costs(plain_run(tmp_path / "both", tables))
-    for (_, instance, batch_id), row in alone.items():
-        own = found["server-1", instance, batch_id]
-        assert values(own, "tie", "n_kernels", "n_launches", *WHOLE) == values(
-            row, "tie", "n_kernels", "n_launches", *WHOLE
-        )
-    assert found["server-0", "i0", 0]["kernel_ns"] == 20
 
 
 def test_without_ranges_phases_and_times_that_were_not_recorded_are_not_tied(tmp_path: Path) -> None:

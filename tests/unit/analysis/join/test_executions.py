@@ -3,18 +3,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from squall.analysis.join.executions import ALL_REQUESTS, add_executions, add_named
+from squall.analysis.join.batch_costs import write_batch_costs
+from squall.analysis.join.executions import add_executions, add_named
 from squall.analysis.storage.query import connect
 from squall.analysis.storage.store import RunStore
 from squall.scenarios.errors import AnalysisError
-from tests.many_examples import examples
 from tests.plain_runs import plain_run
-from tests.synthetic_runs import synthesise
 
 Row = dict[str, Any]
 
@@ -34,42 +30,24 @@ def trace(request_id: int | None, compute_start_ns: int | None, **more: Any) -> 
     }  # fmt: skip
 
 
-def recorded_run(parent: Path) -> RunStore:
-    run = synthesise(rate_hz=50)
-    run.derived = run.seal = False
-    return run.write(parent)
-
-
 def executions(store: RunStore) -> list[Row]:
     with connect(store, []) as connection:
-        n_rows = add_executions(connection, store)
+        add_executions(connection, store)
         found = connection.sql(
             "FROM executions ORDER BY start_ns, server, instance, batch_id"
         ).to_arrow_table()
-    assert found.num_rows == n_rows
     rows: list[Row] = found.to_pylist()
     return rows
 
 
-def members(store: RunStore, request_ids: tuple[int, int] = ALL_REQUESTS) -> dict[int, Row]:
+def members(store: RunStore) -> dict[int, Row]:
+    write_batch_costs(store)
     with connect(store, []) as connection:
-        add_executions(connection, store)
-        add_named(connection, store, request_ids)
+        add_named(connection, store)
         rows = connection.sql("FROM named JOIN placed USING (place)").to_arrow_table().to_pylist()
     found = {row.pop("request_id"): row for row in rows}
     assert len(found) == len(rows)
     return found
-
-
-def test_executions_are_the_rows_of_the_record(tmp_path: Path) -> None:
-    store = recorded_run(tmp_path)
-    found = {row["batch_id"]: row for row in executions(store)}
-    recorded = store.read("batches").to_pylist()
-    assert found == {
-        row["batch_id"]: {
-            **{name: row[name] for name in found[row["batch_id"]] if name != "source"}, "source": "record"
-        } for row in recorded
-    }  # fmt: skip
 
 
 def test_requests_of_a_trace_that_start_together_are_an_execution(tmp_path: Path) -> None:
@@ -243,39 +221,3 @@ def test_requests_of_an_ensemble_may_wait_for_different_steps(tmp_path: Path) ->
     assert {i: (row["model"], row["batch_id"]) for i, row in found.items()} == {
         1: ("b", 0), 2: ("a", 1), 3: ("a", 2)
     }  # fmt: skip
-
-
-def test_a_run_from_before_the_library_has_the_models_own_records(tmp_path: Path) -> None:
-    store = plain_run(tmp_path, {"batches": [batch(0, 5, (1,))]})
-    (part,) = store.parts("batches")
-    earlier = pq.read_table(part).drop_columns(["recorded_by", "exec_start_ns", "exec_end_ns", "n_failed"])
-    pq.write_table(earlier, part)
-    (row,) = executions(store)
-    assert (row["source"], members(store)[1]["batch_id"]) == ("record", 0)
-
-
-def test_members_of_some_requests_are_those_of_all(tmp_path: Path) -> None:
-    store = recorded_run(tmp_path)
-    whole = members(store)
-    assert members(store, (100, 199)) == {i: row for i, row in whole.items() if 100 <= i <= 199}
-
-
-@examples(15)
-@given(
-    dealt=st.lists(
-        st.tuples(st.integers(0, 1), st.integers(0, 5), st.lists(st.integers(0, 6), max_size=4)), max_size=8
-    )
-)
-def test_members_are_those_of_a_loop(
-    tmp_path_factory: pytest.TempPathFactory, dealt: list[tuple[int, int, list[int]]]
-) -> None:
-    batches = [
-        batch(i, start, tuple(ids), instance=f"m_{instance}")
-        for i, (instance, start, ids) in enumerate(dealt)
-    ]
-    expected: dict[int, list[Any]] = {}
-    for one in sorted(batches, key=lambda row: (row["start_ns"], row["instance"], row["batch_id"])):
-        for request_id in one["request_ids"]:
-            expected.setdefault(request_id, [one["instance"], one["batch_id"]])
-    found = members(plain_run(tmp_path_factory.mktemp("members"), {"batches": batches}))
-    assert {i: [row["instance"], row["batch_id"]] for i, row in found.items()} == expected

@@ -78,7 +78,8 @@ def test_any_dealing_of_ids_to_batches_joins_like_a_dict(
     run.tables["batches"] = batches
     run.seal = run.derived = False
     store = run.write(tmp_path_factory.mktemp("join"))
-    report = write_joined(store)
+    write_joined(store)
+    report = read_join_report(store)
 
     first = joined_by_hand(store)
     found = {row["request_id"]: row["batch_id"] for row in store.read("joined").to_pylist()}
@@ -478,43 +479,6 @@ def test_ids_that_are_far_apart_or_negative_are_joined_too(make_joined: MakeRun)
     assert {i: found[i] for i in first} == {i: batch["batch_id"] for i, batch in first.items()}
     report = read_join_report(store)
     assert (report.n_exact, report.n_duplicate_ids, report.n_foreign) == (len(first), 0, 0)
-
-
-def windows_by_hand(rows: list[dict[str, Any]], batches: list[dict[str, Any]], t_ns: int) -> dict[str, Any]:
-    """The counts of the window from `t_ns` by loops over Python rows of `joined` and `batches`."""
-    end_ns = t_ns + WINDOW_NS
-    own = [row for row in rows if t_ns <= row["scheduled_ns"] < end_ns]
-    failed = [row["outcome"] != "ok" for row in own]
-    responses = sorted(np.inf if f else row["response_ns"] for row, f in zip(own, failed, strict=True))
-    ranked = {
-        name: responses[-(-percent * len(own) // 100) - 1] if own else None
-        for name, percent in (("response_p50_ns", 50), ("response_p95_ns", 95))
-    }
-    begun = [b for b in batches if t_ns <= b["start_ns"] < end_ns]
-    waits = [(r["sent_ns"], max(r["sent_ns"], r["batch_start_ns"] or r["done_ns"])) for r in rows]
-    return {
-        "phase": phase_at(t_ns),
-        "n_arrivals": len(own),
-        "n_sent": sum(t_ns <= row["sent_ns"] < end_ns for row in rows),
-        "n_done": sum(t_ns <= row["done_ns"] < end_ns and row["outcome"] == "ok" for row in rows),
-        "n_failed": sum(failed),
-        "in_flight": sum(row["sent_ns"] < end_ns <= row["done_ns"] for row in rows),
-        "queue_depth": sum(sent < end_ns <= begun_ns for sent, begun_ns in waits),
-        "n_batches": len(begun),
-        "batch_rows_mean": sum(b["rows"] for b in begun) / len(begun) if begun else None,
-        **{name: None if value == np.inf else value for name, value in ranked.items()},
-    }
-
-
-def test_windows_are_what_loops_over_the_rows_count(rejoined: RunStore) -> None:
-    store = rejoined
-    windows = store.read("windows").to_pylist()
-    assert [row["t_ns"] for row in windows] == [START_NS + i * WINDOW_NS for i in range(len(windows))]
-    assert sum(row["n_arrivals"] for row in windows) == store.read("requests").num_rows
-    rows, batches = store.read("joined").to_pylist(), store.read("batches").to_pylist()
-    for row in windows[::3] + windows[70:80] + windows[-2:]:
-        expected = windows_by_hand(rows, batches, row["t_ns"])
-        assert {name: row[name] for name in expected} == pytest.approx(expected)
 
 
 def test_a_query_that_needs_more_memory_than_allowed_spills_and_ends_the_same(whole_run: RunStore) -> None:

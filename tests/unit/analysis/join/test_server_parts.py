@@ -1,140 +1,178 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from squall.analysis.join.server_parts import LEAST_REQUESTS, PARTS, server_parts, share_of
+from squall.analysis.join.join import write_joined
+from squall.analysis.join.server_parts import LEAST_REQUESTS, PARTS
 from squall.analysis.storage.store import RunStore
+from tests.many_examples import examples
+from tests.plain_runs import plain_run
 from tests.synthetic_runs import MS, START_NS, S, SyntheticRun, synthesise
 
 MakeRun = Callable[..., RunStore]
-TRACE = ("queue_start_ns", "compute_start_ns", "input_end_ns", "output_start_ns", "compute_end_ns", "left_ns")
+Row = dict[str, Any]
+TRACE = (
+    "queue_start_ns", "compute_start_ns", "compute_input_end_ns", "compute_output_start_ns", "compute_end_ns",
+    "send_end_ns",
+)  # fmt: skip
 MEAN = ("network_ns", "input_ns", "handover_ns", "output_ns")
+FOUND = ("parts_level", *MEAN, "queue_ns", "residual_ns", "idle_wait_ns")
 
 
-def columns(**values: list[int | None]) -> dict[str, pa.Array]:
-    return {name: pa.array(column, pa.int64()) for name, column in values.items()}
+@dataclass(frozen=True)
+class Case:
+    """A request in a batch of its own, the end of the batch before that of its instance, the instants of its trace and
+    the means of its phase."""
 
-
-def parts_of(
-    sent: int | None = 0,
-    done: int | None = 1000,
-    start: int | None = 400,
-    end: int | None = 700,
-    gap: int | None = None,
-    trace: tuple[int | None, ...] = (None,) * 6,
-    mean: tuple[int | None, ...] = (None,) * 4,
-) -> dict[str, Any]:
-    """The parts of one request."""
-    found = server_parts(
-        columns(sent_ns=[sent], done_ns=[done]),
-        columns(start_ns=[start], end_ns=[end], gap_before_ns=[gap]),
-        columns(**{name: [value] for name, value in zip(TRACE, trace, strict=True)}),
-        columns(**{name: [value] for name, value in zip(MEAN, mean, strict=True)}),
-    )
-    return {name: column[0].as_py() for name, column in found.items()}
+    sent: int | None = 0
+    done: int | None = 1000
+    start: int = 400
+    end: int = 700
+    gap: int | None = None
+    trace: tuple[int, ...] = ()
+    mean: tuple[int, ...] = ()
 
 
 #        queue  compute_start  input_end  output_start  compute_end  left
 WHOLE = (100, 300, 350, 750, 800, 820)
+MEANS = (101, 20, 31, 10)
+NOTHING = ("none", *[None] * 7)
+#                                 level, network, input, handover, output, queue, residual, idle wait
+CASES: dict[str, tuple[Case, tuple[Any, ...]]] = {
+    "differences of a trace's instants": (
+        Case(trace=WHOLE), ("trace", 100 + (1000 - 820), 50, 400 - 300, 50, 200, 820 - 800, 300)),
+    "the offset of two clocks cancels in a trace": (
+        Case(start=500, end=800, trace=tuple(at + 100 for at in WHOLE)), ("trace", 280, 50, 100, 50, 200, 20, 300)),
+    "a record longer than Triton's own compute is in the residual": (
+        Case(start=340, end=760, trace=WHOLE), ("trace", 280, 50, 0, 50, 200, 20 - 20, 240)),
+    "a trace is taken before the means": (
+        Case(trace=WHOLE, mean=MEANS), ("trace", 280, 50, 100, 50, 200, 20, 300)),
+    "the queue by statistics is the rest of the wait": (
+        Case(mean=MEANS), ("statistics", 101, 20, 31, 10, 400 - 50 - 20 - 15, 1000 - 101 - 315 - 20 - 31 - 300 - 10,
+                           400 - 50)),
+    "a wait shorter than the means has no queue": (
+        Case(start=60, end=360, mean=MEANS), ("statistics", 101, 20, 31, 10, 0, 1000 - 101 - 20 - 31 - 300 - 10, 10)),
+    "nor has a negative one": (
+        Case(start=-500, end=-200, mean=MEANS),
+        ("statistics", 101, 20, 31, 10, 0, 1000 - 101 - 20 - 31 - 300 - 10, 0)),
+    "idle since before the request came": (
+        Case(gap=1000, mean=(100, 0, 0, 0)), ("statistics", 100, 0, 0, 0, 350, 250, 350)),
+    "idle since the batch before": (
+        Case(gap=120, mean=(100, 0, 0, 0)), ("statistics", 100, 0, 0, 0, 350, 250, 120)),
+    "never idle": (Case(gap=0, mean=(100, 0, 0, 0)), ("statistics", 100, 0, 0, 0, 350, 250, 0)),
+    "never sent": (Case(sent=None, done=None, trace=WHOLE, mean=MEANS), NOTHING),
+    "without an end": (Case(done=None, trace=WHOLE, mean=MEANS), NOTHING),
+    "neither trace nor means": (Case(gap=5), NOTHING),
+}  # fmt: skip
 
 
-def test_the_parts_of_a_trace_are_differences_of_its_instants() -> None:
-    assert parts_of(trace=WHOLE) == {
-        "parts_level": "trace", "network_ns": 100 + (1000 - 820), "queue_ns": 200, "input_ns": 50,
-        "handover_ns": 400 - 300, "output_ns": 50, "residual_ns": 820 - 800, "idle_wait_ns": 300,
-    }  # fmt: skip
+def tables_of(number: int, case: Case) -> dict[str, list[Row]]:
+    """One request of a server and phase of its own, and what Triton's sums must be for the means of `case`."""
+    own = {"server": f"server-{number}", "model": "m", "version": "1", "phase": f"phase-{number}"}
+    batch = {**own, "instance": "m_0", "rows": 1, "n_requests": 1, "request_ids": []}
+    ids = {
+        "request_id": number,
+        "target": own["server"],
+        "request_kind": "m",
+        "phase": own["phase"],
+        "rows": 1,
+    }
+    found: dict[str, list[Row]] = {
+        "requests": [
+            {**ids, "sent_ns": case.sent, "done_ns": case.done, "scheduled_ns": case.sent, "outcome": "ok"}
+        ],
+        "batches": [
+            {**batch, "batch_id": 1, "start_ns": case.start, "end_ns": case.end, "request_ids": [number]}
+        ],
+    }
+    if case.gap is not None:
+        before = case.start - case.gap
+        found["batches"].append({**batch, "batch_id": 0, "start_ns": before - 1, "end_ns": before})
+    if case.trace:
+        instants = dict(zip(TRACE, case.trace, strict=True))
+        found["triton_traces"] = [{**own, "request_id": number, **instants}]
+    if case.mean:
+        network, input_ns, handover, output = case.mean
+        infer = case.end - case.start + handover
+        queue = 1000 - network - input_ns - infer - output
+        sums = {
+            "queue_ns": queue,
+            "compute_input_ns": input_ns,
+            "compute_infer_ns": infer,
+            "compute_output_ns": output,
+        }
+        found["triton_samples"] = [{**own, "t_ns": 500, "interval_ns": 1000, "request_count": 1, **sums}]
+    return found
 
 
-def test_the_offset_of_two_clocks_cancels_in_the_parts_of_a_trace() -> None:
-    ahead = parts_of(start=500, end=800, trace=tuple(at + 100 for at in WHOLE))
-    assert ahead == parts_of(trace=WHOLE)
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, ...]]:
+    """The parts of each of `CASES`, by its name."""
+    tables: dict[str, list[Row]] = {}
+    for number, (case, _) in enumerate(CASES.values()):
+        for table, rows in tables_of(number, case).items():
+            tables.setdefault(table, []).extend(rows)
+    store = plain_run(tmp_path_factory.mktemp("parts"), tables)
+    write_joined(store)
+    rows = {row["request_id"]: row for row in store.read("joined").to_pylist()}
+    return {name: tuple(rows[i][column] for column in FOUND) for i, name in enumerate(CASES)}
 
 
-def test_a_record_longer_than_tritons_own_compute_is_in_the_residual() -> None:
-    found = parts_of(start=340, end=760, trace=WHOLE)
-    assert (found["handover_ns"], found["residual_ns"]) == (0, 20 - 20)
+@pytest.mark.parametrize("name", CASES)
+def test_the_parts_of_a_request(parts: dict[str, tuple[Any, ...]], name: str) -> None:
+    _, expected = CASES[name]
+    assert parts[name] == expected
 
 
-def test_the_queue_by_statistics_is_the_rest_of_the_wait() -> None:
-    found = parts_of(mean=(101, 20, 31, 10))
-    assert found == {
-        "parts_level": "statistics", "network_ns": 101, "input_ns": 20, "handover_ns": 31, "output_ns": 10,
-        "queue_ns": 400 - 50 - 20 - 15, "residual_ns": 1000 - 101 - 315 - 20 - 31 - 300 - 10,
-        "idle_wait_ns": 400 - 50,
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize(("start", "queue"), [(60, 0), (-500, 0), (400, 315)])
-def test_the_queue_by_statistics_is_never_negative(start: int, queue: int) -> None:
-    assert parts_of(start=start, mean=(101, 20, 31, 10))["queue_ns"] == queue
-
-
-@pytest.mark.parametrize(
-    ("gap", "idle"),
-    [
-        (None, 350),  # the first of its instance: idle ever before
-        (1000, 350),  # idle since before the request came
-        (120, 120),
-        (0, 0),
-    ],
-)
-def test_idle_wait_runs_from_the_later_of_arrival_and_the_batch_before(gap: int | None, idle: int) -> None:
-    assert parts_of(gap=gap, mean=(100, 0, 0, 0))["idle_wait_ns"] == idle
-
-
-def test_a_trace_is_taken_before_the_means() -> None:
-    assert parts_of(trace=WHOLE, mean=(1, 2, 3, 4)) == parts_of(trace=WHOLE)
-
-
-@pytest.mark.parametrize("missing", ["sent", "done", "start", "end"])
-def test_without_send_end_or_batch_nothing_is_told(missing: str) -> None:
-    found = parts_of(**{missing: None}, trace=WHOLE, mean=(1, 2, 3, 4))
-    assert found.pop("parts_level") == "none"
-    assert set(found.values()) == {None}
-
-
-def test_without_trace_and_means_the_level_is_none_even_where_the_gap_is_known() -> None:
-    found = parts_of(gap=5)
-    assert found.pop("parts_level") == "none"
-    assert set(found.values()) == {None}
-
-
+@examples(6)
 @given(
-    whole=st.integers(0, 10**15),
-    rows=st.lists(st.integers(0, 50), max_size=12),
-    foreign=st.integers(0, 50),
-)
-def test_the_parts_of_a_batch_add_up_to_it_and_foreign_rows_keep_theirs(
-    whole: int, rows: list[int], foreign: int
-) -> None:
-    n, total = len(rows), sum(rows) + foreign
-    before = [sum(rows[:i]) for i in range(n)]
-    own = [
-        share.as_py()
-        for share in share_of(
-            *(pa.array(column, pa.int64()) for column in ([whole] * n, before, rows, [total] * n))
-        )
-    ]
-    if total == 0:
-        assert set(own) <= {None}
-        return
-    assert own == [
-        whole * (b + r) // total - whole * b // total for b, r in zip(before, rows, strict=True)
-    ]  # in Python's whole numbers, without bound
-    assert sum(own) == whole * sum(rows) // total
-
-
-def test_more_rows_than_the_batch_has_share_no_more_than_there_is() -> None:
-    shares = share_of(
-        *(pa.array(column, pa.int64()) for column in ([100] * 3, [0, 2, 4], [2, 2, 2], [3] * 3))
+    batches=st.lists(
+        st.tuples(st.integers(0, 10**15), st.lists(st.integers(0, 50), max_size=12), st.integers(0, 50)),
+        min_size=1, max_size=8,
     )
-    assert shares.to_pylist() == [66, 34, 0]
+)  # fmt: skip
+def test_the_parts_of_a_batch_add_up_to_it_and_foreign_rows_keep_theirs(
+    batches: list[tuple[int, list[int], int]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    tables: dict[str, list[Row]] = {"requests": [], "batches": [], "kernels": []}
+    expected: dict[int, int | None] = {}
+    for batch_id, (whole, rows, foreign) in enumerate(batches):
+        ids = list(range(len(expected), len(expected) + len(rows)))
+        n = sum(rows) + foreign
+        before = [sum(rows[:i]) for i in range(len(rows))]
+        for request_id, b, own in zip(ids, before, rows, strict=True):
+            expected[request_id] = whole * (b + own) // n - whole * b // n if n else None  # without bound
+            tables["requests"].append({"request_id": request_id, "rows": own, "sent_ns": 0, "done_ns": 9})
+        tie = {"instance": "m_0", "batch_id": batch_id}
+        tables["batches"].append({
+            **tie, "model": "m", "start_ns": batch_id, "end_ns": batch_id + 1, "rows": n, "n_requests": len(rows),
+            "request_ids": ids,
+        })  # fmt: skip
+        tables["kernels"].append({**tie, "start_ns": 0, "end_ns": whole, "gpu_uuid": "GPU-0"})
+    tables["requests"].append({"request_id": len(expected), "rows": 1})
+    store = plain_run(tmp_path_factory.mktemp("shares"), tables)
+    write_joined(store)
+    found = {row["request_id"]: row["kernel_share_ns"] for row in store.read("joined").to_pylist()}
+    assert found == {**expected, len(expected): None}
+
+
+def test_more_rows_than_the_batch_has_share_no_more_than_there_is(tmp_path: Path) -> None:
+    tie = {"instance": "m_0", "batch_id": 0}
+    tables: dict[str, list[Row]] = {
+        "requests": [{"request_id": i, "rows": 2} for i in range(3)],
+        "batches": [{**tie, "model": "m", "end_ns": 9, "rows": 3, "n_requests": 3, "request_ids": [0, 1, 2]}],
+        "kernels": [{**tie, "end_ns": 100}],
+    }
+    store = plain_run(tmp_path, tables)
+    write_joined(store)
+    assert store.read("joined")["kernel_share_ns"].to_pylist() == [66, 34, 0]
 
 
 def means_by_hand(store: RunStore, second: int) -> tuple[int, ...]:

@@ -68,12 +68,25 @@ def told(store: RunStore) -> list[ChildModel]:
         return [one.model for one in find_children(connection, store.manifest, is_placed=False)]
 
 
+def wait_by_hand(row: Row, own: list[Row], path: list[Row], sent_ns: int | None) -> int | None:
+    """Since another step ended, or that of the path began which it lies within, whichever is later; else the send."""
+    since = [one["end_ns"] for one in own if one is not row and one["end_ns"] <= row["start_ns"]]
+    if not row["is_on_path"]:
+        since += [
+            one["start_ns"] for one in path
+            if one["start_ns"] <= row["start_ns"] and row["end_ns"] <= one["end_ns"]
+        ]  # fmt: skip
+    begun = max(since, default=sent_ns)
+    return None if begun is None else row["start_ns"] - begun
+
+
 def check_steps(store: RunStore) -> None:
     """What holds in every run: the batch of each row names the request or lies within one that does, and `joined` has
     exactly those that are said to be joined."""
     named = {
         tuple(row[name] for name in KEY): row["request_ids"] for row in store.read("batches").to_pylist()
     }
+    sent_ns = {row["request_id"]: row["sent_ns"] for row in store.read("requests").to_pylist()}
     found = steps(store)
     by_request: dict[int, list[Row]] = {}
     for row in found:
@@ -94,6 +107,8 @@ def check_steps(store: RunStore) -> None:
             (row for row in own if row["is_on_path"]), key=lambda row: (row["start_ns"], row["end_ns"])
         )
         assert all(one["end_ns"] <= other["start_ns"] for one, other in pairwise(path))
+        waits = [wait_by_hand(row, own, path, sent_ns[request_id]) for row in own]
+        assert [row["wait_ns"] for row in own] == waits
         assert [row["tie"] for row in own if row["is_joined"]] == ["id"]
         assert all(row["is_on_path"] for row in own if row["is_joined"])
     joined = {

@@ -71,16 +71,16 @@ def test_sleeps_give_the_clock_with_a_bound_that_holds_however_wrong_the_utc_sta
     sleeps = Sleeps(1)
     real_minus_monotonic = None if utc_off_ns is None else UTC_START_NS - OFFSET_NS + utc_off_ns
     clock = read_clock(sleeps.export().report(tmp_path), sleeps.lines(), real_minus_monotonic)
-    assert not clock.is_assumed
+    assert not clock.facts.is_assumed
     assert clock.marks.is_sleep.sum() == 40
     assert_holds_the_truth(clock, sleeps)
     errors = clock.track.error_at(sleeps.start_ns)
     assert np.median(errors) < 25_000  # the tightest of leads and tails of up to 60 us, not their mean of 30
     if utc_off_ns is None:
-        assert clock.assumption_error_ns is None
+        assert clock.facts.assumption_error_ns is None
     else:
-        assert clock.assumption_error_ns is not None
-        assert abs(clock.assumption_error_ns - abs(utc_off_ns)) < 40_000
+        assert clock.facts.assumption_error_ns is not None
+        assert abs(clock.facts.assumption_error_ns - abs(utc_off_ns)) < 40_000
 
 
 def test_lines_and_events_that_lack_each_other_are_passed_over(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_sleeps_of_other_threads_are_not_marks(tmp_path: Path) -> None:
     sleeps = Sleeps(3)
     report = sleeps.export(globalTid=GLOBAL_TID + 1).report(tmp_path)
     clock = read_clock(report, sleeps.lines(), UTC_START_NS - OFFSET_NS)
-    assert (clock.is_assumed, len(clock.marks)) == (True, 0)
+    assert (clock.facts.is_assumed, len(clock.marks)) == (True, 0)
 
 
 def test_a_mark_thread_with_other_ids_inside_the_report_is_found_by_its_name(tmp_path: Path) -> None:
@@ -171,23 +171,23 @@ def ranges_export(seed: int, n: int = 200) -> tuple[MadeExport, np.ndarray]:
 def test_ranges_that_carry_a_reading_give_the_clock_too(tmp_path: Path) -> None:
     export, starts = ranges_export(4)
     clock = read_clock(export.report(tmp_path), parse_lines(""), None)
-    assert (clock.is_assumed, len(clock.marks)) == (False, 400)
+    assert (clock.facts.is_assumed, len(clock.marks)) == (False, 400)
     off = np.abs(clock.track.convert(starts) - (starts + OFFSET_NS))
     assert (off <= clock.track.error_at(starts)).all()
-    assert clock.facts().n_ranges == 400
-    assert clock.behind_median_ns is not None
+    assert clock.facts.n_ranges == 400
+    assert clock.facts.behind_median_ns is not None
 
 
 def test_older_ranges_without_a_reading_give_no_clock(tmp_path: Path) -> None:
     export = MadeExport().add("NVTX_EVENTS", nvtx("squall|a|1", 10, 20), nvtx("squall|a|2", 30, 40))
     clock = read_clock(export.report(tmp_path), parse_lines(""), UTC_START_NS - OFFSET_NS)
-    assert clock.is_assumed
+    assert clock.facts.is_assumed
 
 
 def test_without_a_mark_nsys_is_believed_and_it_is_said(tmp_path: Path) -> None:
     clock = read_clock(MadeExport().report(tmp_path), parse_lines(""), UTC_START_NS - OFFSET_NS)
     assert clock.track.target_ns(7) == OFFSET_NS + 7
-    assert to_json(clock.facts()) == {
+    assert to_json(clock.facts) == {
         "is_assumed": True, "n_sleeps": 0, "n_ranges": 0, "error_ns": 100_000, "drift_ppm": 0.0,
         "behind_median_ns": None, "behind_largest_ns": None, "assumption_error_ns": None,
     }  # fmt: skip

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import duckdb
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from squall.analysis.nsys.ranges import BatchRanges, batch_ranges
+from squall.analysis.nsys.batches import read_ranges
+from squall.analysis.nsys.ranges import BatchRanges
 from tests.many_examples import examples
 
 NEVER = np.iinfo(np.int64).max
@@ -16,10 +19,16 @@ events = st.lists(spans, max_size=12)
 
 
 def made(rows: list[tuple[tuple[int, int, int], bool]]) -> BatchRanges:
-    thread, start, length = (np.array([row[0][i] for row in rows], np.int64) for i in range(3))
-    is_open = np.array([row[1] for row in rows], bool)
-    ids = np.arange(len(rows), dtype=np.int64)
-    return batch_ranges(thread, start, start + length, is_open, ids, [f"i{i}" for i in ids], ids % 3 - 1, ids)
+    thread, start = (pa.array([row[0][i] for row in rows], pa.int64()) for i in range(2))
+    ids = range(len(rows))
+    devices = ["", "|cpu", "|gpu1"]
+    names = [f"squall|i{i}{devices[i % 3]}|{i}" for i in ids]
+    table = {"globalTid": thread, "start": start, "textId": pa.nulls(len(rows), pa.int64())}
+    table["end"] = pa.array([None if is_open else row[1] + row[2] for row, is_open in rows], pa.int64())
+    with duckdb.connect() as connection:
+        connection.register("NVTX_EVENTS", pa.table({**table, "text": pa.array(names, pa.string())}))
+        connection.execute("CREATE TABLE StringIds(id BIGINT, value VARCHAR)")
+        return read_ranges(connection)
 
 
 def brute(found: BatchRanges, thread: int, start: int, end: int) -> int:
@@ -65,7 +74,7 @@ def test_ranges_come_by_thread_and_start_and_lose_nothing(
     keys = list(zip(found.thread.tolist(), found.start_ns.tolist(), strict=True))
     assert keys == sorted(keys)
     assert sorted(found.batch_id.tolist()) == list(range(len(rows)))
-    assert (found.device == found.batch_id % 3 - 1).all()
+    assert found.device.tolist() == [1 if i % 3 == 2 else -1 for i in found.batch_id.tolist()]
     for row, (batch_id, instance) in enumerate(zip(found.batch_id.tolist(), found.instance, strict=True)):
         (thread, start, _), _ = rows[batch_id]
         assert (found.thread[row], found.start_ns[row], instance) == (thread, start, f"i{batch_id}")

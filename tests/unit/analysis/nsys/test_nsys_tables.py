@@ -14,16 +14,21 @@ import pyarrow.compute as pc
 import pytest
 
 from squall.analysis.clocks.track import ClockTrack
-from squall.analysis.nsys.batches import Tied, attribution
+from squall.analysis.nsys.batches import attribution
 from squall.analysis.nsys.report import NsysReport
 from squall.analysis.nsys.tables import EventLabels, event_tables
 from squall.analysis.schema import arrow_schema
+from squall.analysis.tables.collected import TiedEvents
 from squall.scenarios.errors import AnalysisError
 from tests.nsys_exports import GLOBAL_PID, GLOBAL_TID, PID, TID, MadeExport, api_call, kernel, nvtx, on_gpu
 
 LABELS = EventLabels("run-1", "node-1", "server-0")
 OFFSET_NS = 1_000_000
 OTHER_PID = 3 << 24
+
+
+def tied(n: int, n_tied: int, n_without_call: int) -> TiedEvents:
+    return TiedEvents(n=n, n_tied=n_tied, n_without_call=n_without_call)
 
 
 def tables_of(report: NsysReport, **options: Any) -> dict[str, pa.Table]:
@@ -74,8 +79,8 @@ def test_every_event_of_the_two_heads_belongs_to_a_batch_of_its_own_process(
 ) -> None:
     found = attribution(h200_report("two_heads"))
     assert found == {
-        "cuda_api": Tied(145_823, 145_823, 0), "kernels": Tied(54_742, 54_742, 0), "memcpys": Tied(2_114, 2_114, 0),
-        "memsets": Tied(6_175, 6_175, 0), "syncs": Tied(2_114, 2_114, 0),
+        "cuda_api": tied(145_823, 145_823, 0), "kernels": tied(54_742, 54_742, 0), "memcpys": tied(2_114, 2_114, 0),
+        "memsets": tied(6_175, 6_175, 0), "syncs": tied(2_114, 2_114, 0),
     }  # fmt: skip
     for name in found:
         data = two_heads[name]
@@ -166,7 +171,7 @@ def test_an_event_whose_call_is_not_there_stays_without_thread_and_batch(tmp_pat
     (wait,) = tables["syncs"].to_pylist()
     assert (wait["name"], wait["kind"], wait["stream"]) == ("", "stream sync", None)
     found = attribution(report)
-    assert (found["kernels"], found["syncs"]) == (Tied(1, 0, 1), Tied(1, 0, 1))
+    assert (found["kernels"], found["syncs"]) == (tied(1, 0, 1), tied(1, 0, 1))
 
 
 def test_nodes_of_a_graph_belong_to_the_batch_that_launched_it(tmp_path: Path) -> None:
@@ -196,7 +201,7 @@ def test_a_graph_traced_as_a_whole_is_a_kernel_of_that_name(tmp_path: Path) -> N
     assert (whole["name"], whole["graph_id"], whole["batch_id"], whole["grid_x"]) == ("CUDA graph", 2, 7, 0)
     assert (whole["registers_per_thread"], whole["theoretical_occupancy"]) == (None, None)
     assert (single["name"], single["full_name"], single["graph_id"]) == ("gemm", "gemm<1>", None)
-    assert attribution(report)["kernels"] == Tied(2, 1, 1)
+    assert attribution(report)["kernels"] == tied(2, 1, 1)
 
 
 LIMITS = {
@@ -258,7 +263,7 @@ def test_a_version_that_exports_less_gives_nulls(tmp_path: Path) -> None:
 def test_tables_that_nsys_did_not_write_are_no_events(tmp_path: Path) -> None:
     report = MadeExport().report(tmp_path)
     assert tables_of(report) == {}
-    assert set(attribution(report).values()) == {Tied(0, 0, 0)}
+    assert set(attribution(report).values()) == {tied(0, 0, 0)}
     assert not report.has("OSRT_API")
 
 
@@ -310,8 +315,8 @@ def test_a_batch_cut_by_the_end_of_the_collection_keeps_what_it_launched(tmp_pat
     export.add("NVTX_EVENTS", nvtx("squall|a|7|1", 15, 26), nvtx("squall|a|8|1", 29, None))
     rows = rows_of(tmp_path, export, "cuda_api")
     assert [row["batch_id"] for row in rows] == [None, None, 7, 8, 8]
-    found = attribution(NsysReport(tmp_path / "scrubbed"), 10, 40)
-    assert found["cuda_api"] == Tied(3, 2, 0)
+    found = attribution(NsysReport(tmp_path / "scrubbed"))
+    assert found["cuda_api"] == tied(5, 3, 0)
 
 
 def test_a_folder_that_is_no_scrubbed_report_is_an_error(tmp_path: Path) -> None:

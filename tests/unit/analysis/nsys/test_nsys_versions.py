@@ -16,9 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from squall.analysis.clocks.track import ClockTrack
-from squall.analysis.nsys.batches import Tied, attribution
+from squall.analysis.nsys.batches import attribution
 from squall.analysis.nsys.report import NsysReport
 from squall.analysis.nsys.tables import EventLabels, event_tables
+from squall.analysis.tables.collected import TiedEvents
 from tests.nsys_exports import MadeExport
 
 FIXTURE = Path(__file__).parents[3] / "fixtures" / "h200" / "cuda_graphs.nsys.parquetdir"
@@ -129,8 +130,8 @@ def test_a_graphs_kernels_belong_to_the_batch_that_launched_it(
     as_written: dict[str, pa.Table], cuda_graphs: NsysReport
 ) -> None:
     found = attribution(cuda_graphs)
-    assert found["kernels"] == Tied(3_003, 3_003, 0)
-    assert found["memcpys"] == Tied(286, 286, 0)
+    assert found["kernels"] == TiedEvents(n=3_003, n_tied=3_003)
+    assert found["memcpys"] == TiedEvents(n=286, n_tied=286)
     kernels = as_written["kernels"]
     in_graphs = kernels.filter(pc.is_valid(kernels["graph_node_id"]))
     per_batch = in_graphs.group_by("batch_id").aggregate([("graph_node_id", "count")])
