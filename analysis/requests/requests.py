@@ -53,6 +53,10 @@ class Labels:
         found: Bools = np.array([word in wanted for word in self.words], dtype=np.bool_)[self.codes]
         return found
 
+    def column(self) -> pa.Array:
+        """The texts as a column of a table."""
+        return pa.DictionaryArray.from_arrays(self.codes, pa.array(self.words, pa.string()))
+
     def counts(self) -> dict[str, int]:
         """How often each word that occurs does."""
         counts = np.bincount(self.codes, minlength=len(self.words))
@@ -230,6 +234,12 @@ class Requests:
             if values is not None
         }
         return replace(self, **taken)
+
+    def table(self, *names: str, **further: npt.NDArray[Any]) -> pa.Table:
+        """Columns of these names, and further ones, for a query; numbers without a copy."""
+        own = {name: getattr(self, name) for name in names}
+        texts = {name: values.column() for name, values in own.items() if isinstance(values, Labels)}
+        return pa.table({**own, **texts, **further})
 
     def in_phases(self, names: Iterable[str]) -> Requests:
         """The rows that belong to one of the phases `names`; views where they follow one another."""
