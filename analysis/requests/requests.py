@@ -111,7 +111,9 @@ class Requests:
         """From the columns that `columns` gives by their names, each few let go before the next are asked for."""
         keys, sent, done = columns("request_id", "sent_ns", "done_ns")
         request_id, sent_ns, done_ns = map(_numbers, (keys, sent, done))
-        order = _in_order_of(request_id) if is_open else np.lexsort((request_id, sent_ns))
+        order = _in_order_of(request_id)
+        if not is_open:
+            order = np.arange(len(sent_ns))[order][np.argsort(sent_ns[order], kind="stable")]
         is_sent, is_done = _is_known(sent)[order], _is_known(done)[order]
         del keys, sent, done
         worker, rows, scheduled_ns = (
@@ -284,7 +286,15 @@ def _narrow(values: Int64s) -> Integers:
 
 def _in_order_of(keys: Int64s) -> Int64s | slice:
     """The places of rows in the order of their `keys`; those of one key keep theirs."""
-    return slice(None) if bool((keys[1:] >= keys[:-1]).all()) else np.argsort(keys, kind="stable")
+    if bool((keys[1:] >= keys[:-1]).all()):
+        return slice(None)
+    n = len(keys)
+    if keys.min() >= 0 and keys.max() < n:  # 0 … n - 1 of a whole run: themselves the places, without a sort
+        order = np.full(n, -1)
+        order[keys] = np.arange(n)
+        if order.min() >= 0:
+            return order
+    return np.argsort(keys, kind="stable")
 
 
 def rows_in(table: pa.Table | None, phases: Sequence[str]) -> pa.Table | None:

@@ -110,6 +110,6 @@ def run_sequences(requests: Requests, manifest: Manifest) -> RunSequences | None
         return None
     number, step, length = Sequences(rule).spread(requests.request_id)
     names = ("phase", "outcome", "begin_ns", "sent_ns", "done_ns", "is_sent", "is_done")
-    placed = {"number": number, "step": step, "length": length, "is_cut": is_cut(requests)}
-    with over({"requests": requests.table(*names, **placed)}) as connection:
+    placed = requests.table(*names, number=number, step=step, length=length, is_cut=is_cut(requests))
+    with over({"requests": placed}) as connection:
         return connection.sql(_SEQUENCES).to_arrow_table()

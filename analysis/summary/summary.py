@@ -172,8 +172,8 @@ def _of_requests(
 
     def figures(own: Sequence[RunPhase]) -> PhaseFigures:
         group = tuple(span.name for span in own)
-        of_models = {name: accounts.get((group, name)) for name in models}
-        return phase_figures(tables, own, accounts.get((group, None)), of_models)
+        of_each = {name: accounts.get((group, name)) for name in models}
+        return phase_figures(tables, own, accounts.get((group, None)), of_each)
 
     measure = MeasureFigures(
         **vars(figures(spans)), models=tuple(model_figures(every_model, names, manifest))
