@@ -18,8 +18,6 @@ from squall.analysis.summary.summary_file import FILE, Summary
 
 N_THREADS = 2
 """Slices at a time: while one is written the other is counted. Two fit into the memory limit, each of its share."""
-
-
 _LAST = "report.html"
 
 
@@ -46,11 +44,12 @@ def derive(
     write_batch_costs(store, memory_limit_bytes, slices)
     write_joined(store, memory_limit_bytes, slices)
     write_windows(store, memory_limit_bytes)
-    made = summarise(store, memory_limit_bytes)
-    noted = replace(made, notes=(*made.notes, *window_notes(store, memory_limit_bytes)))
-    figures, not_finite = finite(noted.to_json())
+    summary = summarise(store, memory_limit_bytes)
+    summary = replace(summary, notes=(*summary.notes, *window_notes(store, memory_limit_bytes)))
+    figures, not_finite = finite(summary.to_json())
     figures["not_finite"] = not_finite
     store.write_text(FILE, json.dumps(figures, indent=2, allow_nan=False) + "\n")
-    summary = Summary.from_json(figures)  # what is shown is what was written
+    if not_finite:  # what is shown is what was written
+        summary = Summary.from_json(figures)
     write_report(store, summary)
     return summary

@@ -11,7 +11,7 @@ import numpy as np
 from squall.analysis.arrays import Bools, Int64s
 from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.limits import LIMITS, Limits
-from squall.analysis.requests.burst_spans import BurstSpans, find_bursts
+from squall.analysis.requests.burst_spans import find_bursts
 from squall.analysis.requests.bursts import MOST_LISTED
 from squall.analysis.requests.requests import Requests
 from squall.analysis.statistics.latency import Quantile, quantiles
@@ -27,14 +27,11 @@ class ResponseFigures:
 
 
 @dataclass(frozen=True)
-class BurstResponse:
+class BurstResponse(ResponseFigures):
     """The requests scheduled within a burst; `offset_ns` is its start from that of the phase."""
 
     offset_ns: int
     duration_ns: int
-    n: int
-    n_failed: int
-    quantiles: tuple[Quantile, ...]
 
 
 @dataclass(frozen=True)
@@ -93,20 +90,14 @@ def _phase_figures(own: Requests, span: RunPhase, qs: Sequence[float], limits: L
         n_bursts=len(firsts),
         inside=_figures(rows, inside, qs),
         outside=_figures(rows, ~inside, qs),
-        largest=tuple(_burst(rows, found, k, slice(firsts[k], ends[k]), span, qs) for k in listed.tolist()),
-    )
-
-
-def _burst(
-    rows: _Rows, found: BurstSpans, k: int, own: slice, span: RunPhase, qs: Sequence[float]
-) -> BurstResponse:
-    figures = _figures(rows, own, qs)
-    return BurstResponse(
-        offset_ns=int(found.begins_ns[k] - span.start_ns),
-        duration_ns=int(found.ends_ns[k] - found.begins_ns[k]),
-        n=figures.n,
-        n_failed=figures.n_failed,
-        quantiles=figures.quantiles,
+        largest=tuple(
+            BurstResponse(
+                **vars(_figures(rows, slice(firsts[k], ends[k]), qs)),
+                offset_ns=int(found.begins_ns[k] - span.start_ns),
+                duration_ns=int(found.ends_ns[k] - found.begins_ns[k]),
+            )
+            for k in listed.tolist()
+        ),
     )
 
 

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from squall.analysis.requests.requests import Requests, server_names
 from squall.analysis.statistics.latency import Quantile, quantiles
 from squall.analysis.statistics.stretches import run_lengths
 from squall.analysis.statistics.student import student_quantile
+from squall.analysis.storage.query import over
 from squall.analysis.tables.manifest import Manifest
 from squall.scenarios.config.client import WEIGHED
 
@@ -70,13 +70,22 @@ def by_server(
     asked = asked_ratios(names, manifest, own)
     is_by_rows = len(set(served_models(names, manifest).values())) < 2
     n_done = _done(own, is_by_rows)
+    ratios = _least_p95_ratios(timed, names)
     found = {}
     for name in names:
-        of_server = own.at_server(name)
+        of_server, at_server = own.at_server(name), timed.at_server(name)
         share = load_share(of_server, own, asked[name])
-        found[name] = _load(share, _done(of_server, is_by_rows), n_done, timed.at_server(name))
-    ratios = _least_p95_ratios(timed, names)
-    found = {name: replace(one, least_p95_ratio=ratios.get(name)) for name, one in found.items()}
+        work = _done(of_server, is_by_rows) / n_done if n_done else None
+        spread = quantiles(
+            at_server.latency_ns, QUANTILES, ~at_server.is_ok, run_lengths(at_server.phase.codes)
+        )
+        found[name] = ServerLoad(
+            **vars(share),
+            work_ratio=work,
+            work_of_asked_ratio=None if work is None or not share.asked_ratio else work / share.asked_ratio,
+            quantiles=tuple(spread),
+            least_p95_ratio=ratios.get(name),
+        )
     p95s = [one.quantiles[_P95].value_ns for one in found.values()]
     known = [one for one in p95s if one is not None]
     is_whole = len(known) == len(p95s) and min(known) > 0
@@ -88,16 +97,24 @@ def _done(own: Requests, is_by_rows: bool) -> int:
     return int(own.rows[own.is_ok].sum(dtype="int64") if is_by_rows else own.is_ok.sum())
 
 
-def _load(share: LoadShare, n_done: int, n_done_of: int, timed: Requests) -> ServerLoad:
-    """`n_done`: the work of the server, `n_done_of`: of all servers."""
-    work = n_done / n_done_of if n_done_of else None
-    spread = quantiles(timed.latency_ns, QUANTILES, ~timed.is_ok, run_lengths(timed.phase.codes))
-    return ServerLoad(
-        **vars(share),
-        work_ratio=work,
-        work_of_asked_ratio=None if work is None or not share.asked_ratio else work / share.asked_ratio,
-        quantiles=tuple(spread),
-    )
+_P95_RATIOS = f"""
+WITH placed AS (
+    SELECT target, latency_ns, ({_N_SECTIONS} * (place + 1) - 1) // count(*) OVER () AS section FROM requests),
+sections AS (
+    SELECT section, target, count(*) AS n, quantile_disc(latency_ns, 0.95) AS p95_ns
+    FROM placed WHERE list_contains($servers, target) GROUP BY section, target),
+others AS (
+    SELECT one.section, one.target, median(other.p95_ns) AS p95_ns
+    FROM sections one JOIN sections other ON one.section = other.section AND one.target <> other.target
+    GROUP BY one.section, one.target),
+ratios AS (
+    SELECT target, ln(greatest(sections.p95_ns, 1) / greatest(others.p95_ns, 1)) AS log_ratio
+    FROM sections JOIN others USING (section, target)
+    -- no server has too few in any section, or a p95 that falls on a failure
+    WHERE (SELECT count(*) = {_N_SECTIONS} * len($servers) AND min(n) >= {_LEAST_OF_SECTION}
+        AND min(p95_ns) > 0 AND max(p95_ns) < 'infinity'::DOUBLE FROM sections))
+SELECT target, avg(log_ratio), stddev_samp(log_ratio) / sqrt({_N_SECTIONS}) FROM ratios GROUP BY target
+"""
 
 
 def _least_p95_ratios(timed: Requests, names: Sequence[str]) -> dict[str, float]:
@@ -107,26 +124,12 @@ def _least_p95_ratios(timed: Requests, names: Sequence[str]) -> dict[str, float]
     A queue near its limit follows itself through a whole run, which then has no interval of its p95; what the servers
     of one router did in the same section is a pair all the same.
     """
-    edges = np.linspace(0, len(timed), _N_SECTIONS + 1).astype(np.int64)
-    rows: list[list[float]] = []
-    for first, end in pairwise(edges.tolist()):
-        part = timed.take(slice(first, end))
-        latency_ns = np.where(part.is_ok, part.latency_ns.astype(np.float64), np.inf)
-        own = [latency_ns[part.target.is_any_of([name])] for name in names]
-        if min(map(len, own)) < _LEAST_OF_SECTION:
-            return {}
-        rows.append(
-            [float(np.partition(one, rank)[rank]) for one in own for rank in [-(-len(one) * 19 // 20) - 1]]
-        )
-    p95_ns = np.array(rows)
-    if not np.isfinite(p95_ns).all() or not (p95_ns > 0).all():
-        return {}
-    found = {}
-    for place, name in enumerate(names):
-        ratio = np.log(p95_ns[:, place] / np.median(np.delete(p95_ns, place, axis=1), axis=1))
-        error = float(ratio.std(ddof=1)) / math.sqrt(_N_SECTIONS)
-        found[name] = math.exp(float(ratio.mean()) - student_quantile(0.99, _N_SECTIONS - 1) * error)
-    return found
+    latency_ns = np.where(timed.is_ok, timed.latency_ns.astype(np.float64), np.inf)
+    table = timed.table("target", latency_ns=latency_ns, place=np.arange(len(timed)))
+    with over({"requests": table}) as connection:
+        found = connection.execute(_P95_RATIOS, {"servers": list(names)}).fetchall()
+    n_errors = student_quantile(0.99, _N_SECTIONS - 1)
+    return {name: math.exp(mean - n_errors * error) for name, mean, error in found}
 
 
 def asked_ratios(names: Sequence[str], manifest: Manifest, own: Requests) -> dict[str, float]:

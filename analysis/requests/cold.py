@@ -163,24 +163,13 @@ class ColdFigures:
 
 
 class _Counts(NamedTuple):
-    """Executions, those that are slow, the first ones of a size by an instance, and those that are slow; by how much
-    these exceed their base; and of the time of all executions the share of slow ones."""
+    """What `_COUNTS` says of executions."""
 
-    n: int
-    n_slow: int
     n_first: int
     n_first_slow: int
     first_excess_ns: float
     slow_share: float
-
-    @property
-    def is_first_effect(self) -> bool:
-        """Whether being the first of a size makes executions slow."""
-        if not self.n_first_slow:
-            return False
-        of_first = self.n_first_slow / self.n_first
-        of_others = (self.n_slow - self.n_first_slow) / max(1, self.n - self.n_first)
-        return of_first >= max(FIRST_RATIO, 3.0 * of_others)
+    is_first_effect: bool
 
 
 class LateFrom(NamedTuple):
@@ -285,10 +274,7 @@ class _Phase:
 
     def rest_quantile(self, q: float) -> float:
         """Of the latency of the requests that began in the last third; infinite without any."""
-        rest = self.latency_ns[np.searchsorted(self.at_ns, self.rest_ns) :]
-        if not len(rest):
-            return math.inf
-        return float(np.partition(rest, place := min(len(rest) - 1, math.ceil(q * len(rest)) - 1))[place])
+        return _quantile(self.latency_ns[np.searchsorted(self.at_ns, self.rest_ns) :], q)
 
     def settled_ns(self, from_ns: int) -> int:
         """From `from_ns` on the first begin of a request from which half of some that follow take no longer than nine
@@ -345,6 +331,9 @@ class _Slow:
         return part(begin_ns, slope) - part(end_ns, slope)
 
 
+_NOTHING_SLOW = _Slow(*np.zeros((4, 0)), np.zeros(0, np.bool_))
+
+
 @dataclass(frozen=True, eq=False)
 class _Executions:
     """What the executions of a phase say. `drift_ratio`: None where not known."""
@@ -386,7 +375,21 @@ FROM (SELECT *, compute_infer_ns / request_count AS took_ns FROM triton_samples
     WHERE execution_count > 0 AND request_count > 0 AND compute_infer_ns > 0
         AND 2 * inference_count >= execution_count) WHERE {}
 """
-_OF_REQUESTS = "CREATE OR REPLACE TEMP VIEW executed AS SELECT * FROM windows_of_requests"
+_OF_REQUESTS = """
+CREATE OR REPLACE TEMP TABLE windows_of_requests AS
+SELECT server, model, '' AS instance, -1 AS instance_device,
+    greatest(1, round_even(avg(n_in_flight), 0))::BIGINT AS rows, $start + number * $width AS start_ns,
+    $start + (number + 1) * $width AS end_ns, quantile_disc(service_ns, 0.5)::DOUBLE AS took_ns, 1 AS n
+FROM (
+    SELECT target AS server, request_kind AS model, floor((t_ns - $start) / $width)::BIGINT AS number, service_ns,
+        -- what ends at an instant is in flight no more, what is sent at it is
+        sum(step) OVER (PARTITION BY target, request_kind ORDER BY t_ns) AS n_in_flight
+    FROM (
+        SELECT target, request_kind, sent_ns AS t_ns, 1 AS step, done_ns - sent_ns AS service_ns FROM sent_requests
+        UNION ALL SELECT target, request_kind, done_ns, -1, NULL FROM sent_requests)
+    QUALIFY step = 1)
+GROUP BY server, model, number
+"""
 _FIRSTS = """
 CREATE TEMP TABLE firsts_of_batches AS
 SELECT server, model, instance, instance_device, rows, starts[1] AS first_ns, starts[-1] AS early_ns FROM (
@@ -401,14 +404,42 @@ FROM executed
 """
 _KEY = "server, model, instance, instance_device, rows"
 _SIZES = f"""
-SELECT server, model, instance_device, rows,
-    count(*) FILTER (is_in_rest) AS n_rest, median(took_ns) FILTER (is_in_rest) AS rest_ns,
-    count(*) FILTER (is_later) AS n_later, median(took_ns) FILTER (is_later) AS later_ns, bool_or(is_in) AS is_measured
+CREATE OR REPLACE TEMP TABLE sizes AS
+SELECT server, model, instance_device, rows, bool_or(is_in) AS is_measured,
+    -- medians of the last third and of later executions, each of enough of them
+    CASE WHEN count(*) FILTER (is_in_rest) >= {_LEAST_REST} THEN median(took_ns) FILTER (is_in_rest) END AS rest_ns,
+    CASE WHEN count(*) FILTER (is_later) >= {_LEAST_LATER} THEN median(took_ns) FILTER (is_later) END AS later_ns
 FROM (
     SELECT *, end_ns > $start AND start_ns < $end AS is_in, start_ns >= $rest AND start_ns < $end AS is_in_rest,
         is_in AND start_ns > early_ns AS is_later
     FROM executed JOIN firsts USING ({_KEY}))
-GROUP BY ALL ORDER BY ALL
+GROUP BY server, model, instance_device, rows
+"""
+_BASES = """
+CREATE OR REPLACE TEMP TABLE bases AS
+WITH known AS (
+    SELECT *, CASE WHEN bool_or(rest_ns > 0) OVER (PARTITION BY server, model, instance_device)
+        THEN nullif(rest_ns, 0) ELSE nullif(later_ns, 0) END AS line_ns
+    FROM sizes),
+placed AS (
+    SELECT size.server, size.model, size.instance_device, size.rows, size.rest_ns, size.later_ns,
+        max(other.rows) FILTER (other.rows <= size.rows) AS low,
+        arg_max(other.line_ns, other.rows) FILTER (other.rows <= size.rows) AS low_ns,
+        min(other.rows) FILTER (other.rows >= size.rows) AS high,
+        arg_min(other.line_ns, other.rows) FILTER (other.rows >= size.rows) AS high_ns
+    FROM known size JOIN known other ON size.server = other.server AND size.model = other.model
+        AND size.instance_device = other.instance_device AND other.line_ns IS NOT NULL
+    GROUP BY size.server, size.model, size.instance_device, size.rows, size.rest_ns, size.later_ns),
+on_line AS (
+    SELECT *, CASE
+        WHEN high IS NULL THEN low_ns * rows / low -- beyond the largest known, in proportion
+        WHEN low IS NULL THEN high_ns
+        WHEN low = high THEN low_ns
+        ELSE low_ns + (high_ns - low_ns) * (rows - low) / (high - low) END AS line_ns
+    FROM placed)
+SELECT server, model, instance_device, rows, coalesce(rest_ns, 0) > 0 AS is_of_rest,
+    coalesce(nullif(rest_ns, 0), least(line_ns, coalesce(nullif(later_ns, 0), line_ns))) AS base_ns
+FROM on_line
 """
 _NOISE = """
 SELECT quantile_cont(took_ns / base_ns, 0.9) FROM executed JOIN bases USING (server, model, instance_device, rows)
@@ -420,14 +451,27 @@ SELECT e.*, base_ns, is_of_rest, took_ns > {{slow}} * base_ns AS is_slow, start_
     start_ns <= early_ns AS is_early
 FROM executed e JOIN bases USING (server, model, instance_device, rows) JOIN firsts USING ({_KEY})
 """
-_COUNTS = """
-SELECT count(*), count(*) FILTER (is_slow), count(*) FILTER (is_first), count(*) FILTER (is_first AND is_slow),
-    coalesce(sum(took_ns - base_ns) FILTER (is_first AND is_slow), 0),
-    coalesce(sum(n * took_ns) FILTER (is_slow) / sum(n * took_ns), 0)
-FROM compared WHERE end_ns > $start AND start_ns < $end
+_COUNTS = f"""
+-- the first ones of a size by an instance, and those of them that are slow; by how much these exceed their base
+SELECT n_first, n_first_slow, first_excess_ns,
+    -- of the time of all executions that of slow ones
+    slow_share,
+    -- whether being the first of a size makes executions slow: those are far more often than others
+    n_first_slow > 0 AND n_first_slow / n_first
+        >= greatest({FIRST_RATIO}, 3 * (n_slow - n_first_slow) / greatest(1, n_in_all - n_first)) AS is_first_effect
+FROM (
+    SELECT count(*) AS n_in_all, count(*) FILTER (is_slow) AS n_slow, count(*) FILTER (is_first) AS n_first,
+        count(*) FILTER (is_first AND is_slow) AS n_first_slow,
+        coalesce(sum(took_ns - base_ns) FILTER (is_first AND is_slow), 0) AS first_excess_ns,
+        coalesce(sum(n * took_ns) FILTER (is_slow) / sum(n * took_ns), 0) AS slow_share
+    FROM compared WHERE end_ns > $start AND start_ns < $end)
 """
 _SLOW_ROWS = """
-SELECT start_ns, end_ns, n * (took_ns - base_ns) AS excess_ns, took_ns / base_ns AS ratio, is_early
+-- the part within the phase, from its start, and its share of what is beyond the base
+SELECT greatest(start_ns - $start, 0)::DOUBLE AS begin_ns, (least(end_ns, $end) - $start)::DOUBLE AS end_ns,
+    n * (took_ns - base_ns) * (least(end_ns, $end) - greatest(start_ns, $start)) / greatest(end_ns - start_ns, 1)
+        AS excess_ns,
+    took_ns / base_ns AS ratio, is_early
 FROM compared WHERE is_slow AND end_ns > $start AND start_ns < $end ORDER BY start_ns
 """
 _BEFORE = """
@@ -446,8 +490,8 @@ def _executions(
     tables: Sequence[str],
     phase: _Phase,
     models: frozenset[tuple[str, str]],
-) -> _Executions | None:
-    """By the first source that has any in the phase; None where none is of use."""
+) -> _Executions:
+    """By the first source that has any in the phase; without a source where none is of use."""
     told = ", ".join(f"({literal(server)}, {literal(model)})" for server, model in sorted(models))
     own = f"(server, model) IN ({told})" if models else "true"
     views = {
@@ -461,78 +505,43 @@ def _executions(
             found = _compared(connection, source, phase)
             if found is not None:
                 return found
-    windows = _windows_of_requests(phase)
-    if windows is None:
-        return None
-    connection.register("windows_of_requests", windows)
-    connection.execute(_OF_REQUESTS)
+    sent = phase.requests.take(phase.requests.is_sent & phase.requests.is_done)
+    names = ("target", "request_kind", "sent_ns", "done_ns")
+    connection.register(
+        "sent_requests", pa.concat_tables([one.table(*names) for one in (phase.before, sent)])
+    )
+    width_ns = max(1, phase.length_ns // _N_WINDOWS)
+    connection.execute(_OF_REQUESTS, {"start": phase.span.start_ns, "width": width_ns})
+    connection.execute("CREATE OR REPLACE TEMP VIEW executed AS FROM windows_of_requests")
     connection.execute(_NO_FIRSTS)
-    return _compared(connection, RESPONSES, phase)
+    found = _compared(connection, RESPONSES, phase)
+    return found or _Executions(
+        "", connection, phase.span, _NOTHING_SLOW, _Counts(0, 0, 0.0, 0.0, False), 0, None
+    )
 
 
 def _compared(connection: duckdb.DuckDBPyConnection, source: str, phase: _Phase) -> _Executions | None:
     span = phase.span
     edges = {"start": span.start_ns, "end": span.end_ns}
     rest_ns = span.start_ns + phase.rest_ns
-    sizes = connection.execute(_SIZES, {**edges, "rest": rest_ns}).fetchall()
-    bases = _bases(sizes)
-    if not bases:
+    connection.execute(_SIZES, {**edges, "rest": rest_ns})
+    connection.execute(_BASES)
+    ((n_sizes, n_bases),) = connection.execute(
+        "SELECT count(DISTINCT rows) FILTER (is_measured), (SELECT count(*) FROM bases) FROM sizes"
+    ).fetchall()
+    if not n_bases:
         return None
-    names = ("server", "model", "instance_device", "rows", "base_ns", "is_of_rest")
-    table = pa.table(
-        {name: list(column) for name, column in zip(names, zip(*bases, strict=True), strict=True)}
-    )
-    connection.register("bases_table", table)
-    connection.execute("CREATE OR REPLACE TEMP TABLE bases AS FROM bases_table")
     ((noise,),) = connection.execute(_NOISE, {"rest": rest_ns, "end": span.end_ns}).fetchall()
     connection.execute(_COMPARED.format(slow=repr(max(SLOW_RATIO, noise or 0.0))))
-    rows = connection.execute(_SLOW_ROWS, edges).fetchnumpy()
-    begin_ns, end_ns = (np.asarray(rows[name], np.int64) - span.start_ns for name in ("start_ns", "end_ns"))
-    whole_ns = np.maximum(1, end_ns - begin_ns)
-    begin_ns, end_ns = np.maximum(begin_ns, 0), np.minimum(end_ns, phase.length_ns)
-    within = (end_ns - begin_ns) / whole_ns
-    slow = _Slow(
-        begin_ns.astype(np.float64),
-        end_ns.astype(np.float64),
-        np.asarray(rows["excess_ns"], np.float64) * within,
-        np.asarray(rows["ratio"], np.float64),
-        np.asarray(rows["is_early"], np.bool_),
-    )
     return _Executions(
         source=source,
         connection=connection,
         span=span,
-        slow=slow,
+        slow=_Slow(**connection.execute(_SLOW_ROWS, edges).fetchnumpy()),
         of_phase=_Counts(*connection.execute(_COUNTS, edges).fetchall()[0]),
-        sizes_count=len({rows for _, _, _, rows, *_, is_measured in sizes if is_measured}),
+        sizes_count=n_sizes,
         drift_ratio=_drift_ratio(connection, span, noise),
     )
-
-
-def _bases(
-    sizes: Sequence[tuple[str, str, int, int, int, float, int, float, bool]],
-) -> list[tuple[object, ...]]:
-    """Server, model, device, size, base, and whether that is its own of the last third; nothing of models of which no
-    size has enough executions."""
-    groups: dict[tuple[str, str, int], list[tuple[int, float | None, float | None]]] = {}
-    for server, model, device, rows, n_rest, rest_ns, n_later, later_ns, _ in sizes:
-        of_rest = rest_ns if n_rest >= _LEAST_REST else None
-        own = groups.setdefault((server, model, device), [])
-        own.append((rows, of_rest, later_ns if n_later >= _LEAST_LATER else None))
-    found: list[tuple[object, ...]] = []
-    for key, own in groups.items():
-        is_rest = any(of_rest for _, of_rest, _ in own)
-        known = [(rows, of_rest if is_rest else later) for rows, of_rest, later in own]
-        line = [(rows, base_ns) for rows, base_ns in known if base_ns]
-        if not line:
-            continue
-        known_rows, known_ns = np.array(line, np.float64).T
-        for rows, of_rest, later in own:
-            line_ns = float(np.interp(rows, known_rows, known_ns))
-            line_ns *= max(1.0, rows / float(known_rows[-1]))  # beyond the largest known, in proportion
-            base_ns = of_rest if of_rest else min(line_ns, later or line_ns)
-            found.append((*key, rows, base_ns, bool(of_rest)))
-    return found
 
 
 def _drift_ratio(connection: duckdb.DuckDBPyConnection, span: RunPhase, noise: float | None) -> float | None:
@@ -551,47 +560,15 @@ def _rise(levels: Floats, noise: float) -> float:
     return rise if is_rising and rise >= noise / 2 else min(rise, 0.0)
 
 
-def _windows_of_requests(phase: _Phase) -> pa.Table | None:
-    """For each server and model, windows of the phase, and of its length before it, as executions: `rows` is the mean
-    number in flight, `took_ns` the median service time of the requests sent in it. None where no window has any."""
-    parts = []
-    width_ns = max(1, phase.length_ns // _N_WINDOWS)
-    sent = phase.requests.take(phase.requests.is_sent & phase.requests.is_done)
-    for server in sent.target.counts():
-        for model in sent.at_server(server).request_kind.counts():
-            both = [one.at_server(server).of_model(model) for one in (phase.before, sent)]
-            sent_ns, done_ns, service_ns = (
-                np.concatenate([getattr(one, name) for one in both])
-                for name in ("sent_ns", "done_ns", "service_ns")
-            )
-            n_begun = np.searchsorted(np.sort(sent_ns), sent_ns, side="right")
-            in_flight = n_begun - np.searchsorted(np.sort(done_ns), sent_ns, side="right")
-            order = np.lexsort((service_ns, window := (sent_ns - phase.span.start_ns) // width_ns))
-            windows, firsts, counts = np.unique(window[order], return_index=True, return_counts=True)
-            mean = np.add.reduceat(in_flight[order], firsts) / counts
-            start_ns = phase.span.start_ns + windows * width_ns
-            parts.append(
-                pa.table({
-                    "server": [server] * len(windows), "model": [model] * len(windows),
-                    "instance": [""] * len(windows), "instance_device": np.full(len(windows), -1),
-                    "rows": np.maximum(1, np.rint(mean).astype(np.int64)),
-                    "start_ns": start_ns, "end_ns": start_ns + width_ns,
-                    "took_ns": service_ns[order][firsts + (counts - 1) // 2].astype(np.float64),
-                    "n": np.ones(len(windows), np.int64),
-                })
-            )  # fmt: skip
-    return pa.concat_tables(parts) if parts else None
-
-
 def _of_phase(
     manifest: Manifest,
     phase: _Phase,
-    executions: _Executions | None,
+    executions: _Executions,
     qs: Sequence[float],
     limit: LateFrom | None,
 ) -> ColdFigures:
-    slow = executions.slow if executions is not None else None
-    found = _cold_stretches(phase, executions) if executions is not None else _NOT_COLD
+    slow, counts = executions.slow, executions.of_phase
+    found = _cold_stretches(phase, executions)
     stretches, executed_ns = found.stretches, found.executed_ns
     kind = COLD if stretches else NOTHING
     if _is_leftover(phase) and not (stretches and stretches[0].begin_ns == 0):
@@ -600,20 +577,20 @@ def _of_phase(
         stretches = _merged([left, *stretches])
     is_in = is_within(stretches, phase.at_ns)
     rest_ns = phase.latency_ns[~is_in]
-    late_from, late_of = (limit.ns, limit.text) if limit is not None else (_p95(rest_ns), "")
-    is_late = phase.latency_ns >= late_from if late_from is not None else np.zeros(len(is_in), np.bool_)
+    late_from, late_of = limit if limit is not None else (_quantile(rest_ns, 0.95), "")
+    is_late = (phase.latency_ns >= late_from) & (late_from < math.inf)
     n, n_late, n_late_all = int(is_in.sum()), int(is_late[is_in].sum()), int(is_late.sum())
-    drift = executions.drift_ratio if executions is not None else None
+    drift = executions.drift_ratio
     if kind == NOTHING and drift is not None and drift >= DRIFT_RATIO:
         kind = DRIFT
     is_stated = kind == DRIFT
     if stretches:
         is_stated = is_much(n, n_late, len(is_in), n_late_all)
-    in_first = slow.begin_ns < executed_ns if slow is not None else np.empty(0, np.bool_)
+    in_first = slow.begin_ns < executed_ns
     return ColdFigures(
         phase=phase.span.name,
         kind=kind,
-        source=executions.source if executions is not None else "",
+        source=executions.source,
         inherited=phase.inherited,
         stretches=tuple(stretches),
         is_stated=is_stated,
@@ -621,15 +598,15 @@ def _of_phase(
         n_late=n_late,
         n_of_phase=len(is_in),
         n_late_of_phase=n_late_all,
-        late_from_ns=late_from,
+        late_from_ns=None if math.isinf(late_from) else int(late_from),
         late_of=late_of,
         executed_ns=executed_ns,
         is_of_first=found.is_of_first,
-        slow_ratio=float(np.median(slow.ratio[in_first])) if slow is not None and in_first.any() else None,
-        excess_ns=round(float(slow.excess_ns[in_first].sum())) if slow is not None else 0,
-        n_first=executions.of_phase.n_first if executions is not None else 0,
-        n_first_slow=executions.of_phase.n_first_slow if executions is not None else 0,
-        first_excess_ns=round(executions.of_phase.first_excess_ns) if executions is not None else 0,
+        slow_ratio=float(np.median(slow.ratio[in_first])) if in_first.any() else None,
+        excess_ns=round(float(slow.excess_ns[in_first].sum())),
+        n_first=counts.n_first,
+        n_first_slow=counts.n_first_slow,
+        first_excess_ns=round(counts.first_excess_ns),
         without=_quantiles(rest_ns, qs) if stretches else (),
         drift_ratio=drift,
         advice=_advice(manifest, phase, replace(found, stretches=stretches), kind, executions)
@@ -643,13 +620,12 @@ def _quantiles(latency_ns: Floats, qs: Sequence[float]) -> tuple[Quantile, ...]:
     return tuple(quantiles(np.where(is_failed, 0, latency_ns).astype(np.int64), qs, is_failed))
 
 
-def _p95(latency_ns: Floats) -> int | None:
-    """By nearest rank; None of none, or where it is infinite."""
+def _quantile(latency_ns: Floats, q: float) -> float:
+    """By nearest rank; infinite of none."""
     if not len(latency_ns):
-        return None
-    rank = math.ceil(0.95 * len(latency_ns)) - 1
-    found = float(np.partition(latency_ns, rank)[rank])
-    return None if math.isinf(found) else int(found)
+        return math.inf
+    place = math.ceil(q * len(latency_ns)) - 1
+    return float(np.partition(latency_ns, place)[place])
 
 
 def _is_leftover(phase: _Phase) -> bool:
@@ -763,7 +739,7 @@ def _advice(
     phase: _Phase,
     found: _Found,
     kind: str,
-    executions: _Executions | None,
+    executions: _Executions,
 ) -> WarmUpAdvice:
     """As long as it took from the first request to the end of the last stretch, and a quarter; where sizes were new, at
     the rate of the phase's busiest second."""
@@ -786,10 +762,9 @@ def _advice(
             rate_hz = peak_hz
         elif kind == LEFTOVERS and warm_hz > 1.1 * own_hz:
             rate_hz = own_hz
-        elif found.is_of_first and executions is not None and warm_hz < 0.9 * peak_hz:
-            slow = (
-                executions.slow
-            )  # what began before the phase needs time alone: the warm-up had met its size
+        elif found.is_of_first and warm_hz < 0.9 * peak_hz:
+            slow = executions.slow
+            # what began before the phase needs time alone: the warm-up had met its size
             is_new = slow.is_early & (slow.begin_ns > 0)
             if 2 * float(slow.excess_ns[is_new].sum()) >= float(slow.excess_ns[slow.is_early].sum()):
                 rate_hz = peak_hz
@@ -798,5 +773,5 @@ def _advice(
         duration_ns=seconds * NS_PER_S,
         rate_hz=rate_hz,
         is_lower=rate_hz is not None and last is not None and rate_hz < warm_hz,
-        sizes_count=executions.sizes_count if executions is not None and executions.source == BATCHES else 0,
+        sizes_count=executions.sizes_count if executions.source == BATCHES else 0,
     )

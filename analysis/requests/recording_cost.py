@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,9 +59,9 @@ class RecordedQuantile:
     q: float
     inside_ns: int | None
     outside_ns: int | None
-    ratio: float | None
-    low: float | None
-    high: float | None
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
     log_spread: float | None = None
     reason: str = ""
 
@@ -147,7 +147,8 @@ def recording_costs(
     """What the `windows` cost the requests of the measure `phases`."""
     by_phase = {one.name: _cost(requests, windows, placed, [one]) for one in phases}
     whole = by_phase[phases[0].name] if len(phases) == 1 else _cost(requests, windows, placed, phases)
-    whole = whole if len(phases) <= 1 else _over_phases(whole, list(by_phase.values()))
+    if len(phases) > 1:
+        whole = _over_phases(whole, list(by_phase.values()))
     return RecordingCosts("library", headline, whole, by_phase)
 
 
@@ -195,14 +196,14 @@ def _quantile(q: float, inside: _Side, outside: _Side, n_pairs: int, n_both: int
     if one is None or other is None:
         few, least = min(len(inside[0]), len(outside[0])), smallest_n(q)
         reason = "infinite: too many failed" if few >= least else f"{few} requests, {least} are needed"
-        return RecordedQuantile(q, one, other, None, None, None, None, reason)
+        return RecordedQuantile(q, one, other, reason=reason)
     ratio = max(one, 1) / max(other, 1)
     if n_both < LEAST_PAIRS:
         reason = f"{n_both} windows with a pause after them, {LEAST_PAIRS} are needed for an interval"
-        return RecordedQuantile(q, one, other, ratio, None, None, None, reason)
+        return RecordedQuantile(q, one, other, ratio, reason=reason)
     spread = _spread(q, inside, outside, n_pairs, (min(one, other) / _FAR, max(one, other) * _FAR))
     if spread is None:
-        return RecordedQuantile(q, one, other, ratio, None, None, None, "no interval: too wide to be told")
+        return RecordedQuantile(q, one, other, ratio, reason="no interval: too wide to be told")
     return _with_interval(
         q, one, other, math.log(ratio), spread * math.sqrt(n_both / (n_both - 1)), n_both - 1
     )
@@ -218,22 +219,15 @@ def _with_interval(
 
 def _over_phases(whole: RecordingCost, phases: Sequence[RecordingCost]) -> RecordingCost:
     """`whole` with the ratios of the phases in place of that of all requests in one heap."""
-    response = (
-        None
-        if whole.response is None
-        else _means(whole.response, [(one.n_pairs, one.response or ()) for one in phases])
-    )
-    return replace(
-        whole,
-        response=response,
-        service=_means(whole.service, [(one.n_pairs, one.service) for one in phases]),
-    )
 
+    def means(name: str) -> Any:
+        every = [(one.n_pairs, getattr(one, name)) for one in phases]
+        found = getattr(whole, name)
+        return found and tuple(
+            _mean(one, [(n, own[place]) for n, own in every]) for place, one in enumerate(found)
+        )
 
-def _means(
-    whole: Sequence[RecordedQuantile], phases: Sequence[tuple[int, Sequence[RecordedQuantile]]]
-) -> tuple[RecordedQuantile, ...]:
-    return tuple(_mean(one, [(n, own[place]) for n, own in phases]) for place, one in enumerate(whole))
+    return replace(whole, response=means("response"), service=means("service"))
 
 
 def _mean(whole: RecordedQuantile, phases: Sequence[tuple[int, RecordedQuantile]]) -> RecordedQuantile:
@@ -244,8 +238,7 @@ def _mean(whole: RecordedQuantile, phases: Sequence[tuple[int, RecordedQuantile]
         if one.ratio and one.log_spread is not None
     ]
     if not known:
-        reason = phases[0][1].reason
-        return RecordedQuantile(whole.q, whole.inside_ns, whole.outside_ns, None, None, None, None, reason)
+        return RecordedQuantile(whole.q, whole.inside_ns, whole.outside_ns, reason=phases[0][1].reason)
     n_pairs = sum(n for n, *_ in known)
     log_ratio = math.fsum(n * log for n, log, _ in known) / n_pairs
     spread = math.sqrt(math.fsum((n * own) ** 2 for n, _, own in known)) / n_pairs

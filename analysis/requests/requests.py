@@ -20,8 +20,6 @@ from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest
 from squall.scenarios.promises import DECIDED
 
-Arrange = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
-
 
 @dataclass(frozen=True, eq=False)
 class Labels:
@@ -52,6 +50,10 @@ class Labels:
         wanted = set(words)
         found: Bools = np.array([word in wanted for word in self.words], dtype=np.bool_)[self.codes]
         return found
+
+    def column(self) -> pa.Array:
+        """The texts as a column of a table."""
+        return pa.DictionaryArray.from_arrays(self.codes, pa.array(self.words, pa.string()))
 
     def counts(self) -> dict[str, int]:
         """How often each word that occurs does."""
@@ -108,42 +110,31 @@ class Requests:
     def _from_columns(cls, columns: Callable[..., list[pa.ChunkedArray[Any]]], is_open: bool) -> Requests:
         """From the columns that `columns` gives by their names, each few let go before the next are asked for."""
         keys, sent, done = columns("request_id", "sent_ns", "done_ns")
-        ids = _numbers(keys)
-        by_id = _arrange(ids)
-        in_time = _as_they_are if is_open else _arrange(by_id(_numbers(sent)))
-
-        def arranged(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-            return in_time(by_id(values))
-
-        def labels(column: pa.ChunkedArray[Any]) -> Labels:
-            found = Labels.from_column(column)
-            return Labels(arranged(found.codes), found.words)
-
-        sent_ns, is_sent = arranged(_numbers(sent)), arranged(_is_known(sent))
-        done_ns, is_done = arranged(_numbers(done)), arranged(_is_known(done)) & is_sent
+        request_id, sent_ns, done_ns = map(_numbers, (keys, sent, done))
+        order = _in_order_of(request_id)
+        if not is_open:
+            order = np.arange(len(sent_ns))[order][np.argsort(sent_ns[order], kind="stable")]
+        is_sent, is_done = _is_known(sent)[order], _is_known(done)[order]
         del keys, sent, done
-        scheduled_ns, rows, worker = (
-            arranged(_numbers(one)) for one in columns("scheduled_ns", "rows", "worker")
+        worker, rows, scheduled_ns = (
+            _numbers(one)[order] for one in columns("worker", "rows", "scheduled_ns")
         )
-        rows, worker = _narrow(rows), _narrow(worker)
-        node, phase, outcome, detail = map(labels, columns("node", "phase", "outcome", "detail"))
-        target, request_kind = map(labels, columns("target", "request_kind"))
+        names = ("node", "phase", "outcome", "detail", "target", "request_kind")
+        labels = {
+            name: Labels.from_column(column).take(order)
+            for name, column in zip(names, columns(*names), strict=True)
+        }
         return cls(
             is_open=is_open,
-            request_id=arranged(ids),
-            worker=worker,
-            node=node,
-            phase=phase,
+            request_id=request_id[order],
+            worker=_narrow(worker),
             scheduled_ns=scheduled_ns,
-            sent_ns=sent_ns,
+            sent_ns=sent_ns[order],
             is_sent=is_sent,
-            done_ns=done_ns,
-            is_done=is_done,
-            rows=rows,
-            outcome=outcome,
-            detail=detail,
-            target=target,
-            request_kind=request_kind,
+            done_ns=done_ns[order],
+            is_done=is_done & is_sent,
+            rows=_narrow(rows),
+            **labels,
         )._without_decided()
 
     def _without_decided(self) -> Requests:
@@ -231,6 +222,12 @@ class Requests:
         }
         return replace(self, **taken)
 
+    def table(self, *names: str, **further: npt.NDArray[Any]) -> pa.Table:
+        """Columns of these names, and further ones, for a query; numbers without a copy."""
+        own = {name: getattr(self, name) for name in names}
+        texts = {name: values.column() for name, values in own.items() if isinstance(values, Labels)}
+        return pa.table({**own, **texts, **further})
+
     def in_phases(self, names: Iterable[str]) -> Requests:
         """The rows that belong to one of the phases `names`; views where they follow one another."""
         return self.take(together(self.phase.is_any_of(names)))
@@ -287,37 +284,17 @@ def _narrow(values: Int64s) -> Integers:
     return values.astype(width, copy=False)
 
 
-def _as_they_are(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    return values
-
-
-def _arrange(keys: Int64s) -> Arrange:
-    """What puts the values of rows into the order of their `keys`; those of one key keep theirs.
-
-    Keys that are 0 … n - 1, as the request ids of a whole run, are themselves the places of their rows.
-    """
+def _in_order_of(keys: Int64s) -> Int64s | slice:
+    """The places of rows in the order of their `keys`; those of one key keep theirs."""
     if bool((keys[1:] >= keys[:-1]).all()):
-        return _as_they_are
-    if not _are_places(keys):
-        order = np.argsort(keys, kind="stable")
-        return lambda values: values[order]
-
-    def placed(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        found = np.empty_like(values)
-        found[keys] = values
-        return found
-
-    return placed
-
-
-def _are_places(keys: Int64s) -> bool:
-    """Whether `keys` are 0 … n - 1 in any order."""
+        return slice(None)
     n = len(keys)
-    if not n or int(keys.min()) < 0 or int(keys.max()) >= n:
-        return False
-    is_taken = np.zeros(n, dtype=np.bool_)
-    is_taken[keys] = True
-    return bool(is_taken.all())
+    if keys.min() >= 0 and keys.max() < n:  # 0 … n - 1 of a whole run: themselves the places, without a sort
+        order = np.full(n, -1)
+        order[keys] = np.arange(n)
+        if order.min() >= 0:
+            return order
+    return np.argsort(keys, kind="stable")
 
 
 def rows_in(table: pa.Table | None, phases: Sequence[str]) -> pa.Table | None:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
-import numpy as np
+import pyarrow as pa
 
-from squall.analysis.arrays import Bools, Int64s
 from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.requests.at_once import at_once
 from squall.analysis.requests.failures import is_cut
-from squall.analysis.requests.requests import Labels, Requests
+from squall.analysis.requests.requests import Requests
 from squall.analysis.statistics.latency import Quantile, quantiles
+from squall.analysis.storage.query import over, rows
 from squall.analysis.tables.manifest import Manifest
 from squall.scenarios.config.client import SequencesConfig
 from squall.scenarios.sequences import SequenceRule, Sequences
@@ -42,31 +41,34 @@ class SequenceFigures:
     at_once_most_count: int
 
 
-@dataclass(frozen=True, eq=False)
-class RunSequences:
-    """Each sequence of a run, (n,) each, in the order in which they begin: phase of its first request and whether that
-    was sent, its length as drawn, how many of its requests ended ok, and its instants.
+RunSequences = pa.Table
+"""A row for each sequence of a run, as `_SEQUENCES` says."""
 
-    `failed`: outcome of its first request that failed; empty where none did.
-    """
-
-    phase: Labels
-    has_begun: Bools
-    length: Int64s
-    n_ok: Int64s
-    failed: Labels
-    begin_ns: Int64s
-    sent_ns: Int64s
-    done_ns: Int64s
-
-    def take(self, rows: Int64s) -> RunSequences:
-        """Those at the places `rows`."""
-        own = {one.name: getattr(self, one.name) for one in fields(self)}
-        taken: dict[str, Any] = {
-            name: values.take(rows) if isinstance(values, Labels) else values[rows]
-            for name, values in own.items()
-        }
-        return RunSequences(**taken)
+_SEQUENCES = """
+-- of each sequence the first of its requests here
+SELECT number, arg_min(phase, step) AS phase, arg_min(begin_ns, step) AS begin_ns, arg_min(sent_ns, step) AS sent_ns,
+    -- whether that is its first at all, and was sent
+    min(step) = 0 AND arg_min(is_sent, step) AS has_begun,
+    -- requests as drawn, and those that ended ok
+    any_value(length) AS length, count(*) FILTER (outcome = 'ok') AS n_ok,
+    -- outcome of the first that failed, not for the end of the run; null where none did
+    arg_min(outcome, step) FILTER (outcome <> 'ok' AND (is_cut OR outcome NOT IN ('unsent', 'cancelled'))) AS failed,
+    greatest(coalesce(max(done_ns) FILTER (is_sent AND is_done), 0), arg_min(sent_ns, step)) AS done_ns
+FROM requests GROUP BY number
+"""
+_BEGUN = """
+CREATE TEMP TABLE begun AS
+SELECT *, n_ok = length AS is_ended, failed IS NOT NULL AS is_failed, done_ns - begin_ns AS took_ns
+FROM sequences WHERE has_begun AND list_contains($phases, phase)
+"""
+_FIGURES = """
+SELECT count(*) AS n_begun, count(*) FILTER (is_ended) AS n_ended, count(*) FILTER (is_failed) AS n_cut,
+    coalesce(avg(length), 0) AS length_asked_mean_count, coalesce(avg(n_ok), 0) AS length_got_mean_count,
+    avg(took_ns) FILTER (is_ended) AS duration_mean_ns
+FROM begun
+"""
+_CUT_BY = "SELECT failed, count(*) FROM begun WHERE is_failed GROUP BY failed"
+_DURATIONS = "SELECT took_ns, is_failed FROM begun WHERE is_ended OR is_failed ORDER BY begin_ns, number"
 
 
 def sequence_figures(
@@ -75,23 +77,16 @@ def sequence_figures(
     """Of the phases `spans`; None where requests are of no sequences."""
     if every is None:
         return None
-    own = every.has_begun & every.phase.is_any_of([span.name for span in spans])
-    is_ended = own & (every.n_ok == every.length)
-    is_failed = own & ~every.failed.is_any_of([""])
-    is_judged = is_ended | is_failed
-    took_ns = every.done_ns - every.begin_ns
-    mean, most = at_once(every.sent_ns[every.has_begun], every.done_ns[every.has_begun], spans)
+    with over({"sequences": every}) as connection:
+        connection.execute(_BEGUN, {"phases": [span.name for span in spans]})
+        (figures,) = rows(connection, _FIGURES)
+        cut_by = dict(connection.execute(_CUT_BY).fetchall())
+        took = connection.execute(_DURATIONS).fetchnumpy()
+        all_begun = connection.execute("SELECT sent_ns, done_ns FROM sequences WHERE has_begun").fetchnumpy()
+    durations = quantiles(took["took_ns"], qs, took["is_failed"]) if len(took["took_ns"]) else ()
+    mean, most = at_once(all_begun["sent_ns"], all_begun["done_ns"], spans)
     return SequenceFigures(
-        n_begun=int(own.sum()),
-        n_ended=int(is_ended.sum()),
-        n_cut=int(is_failed.sum()),
-        cut_by=every.failed.take(is_failed).counts(),
-        length_asked_mean_count=float(every.length[own].mean()) if own.any() else 0.0,
-        length_got_mean_count=float(every.n_ok[own].mean()) if own.any() else 0.0,
-        durations=tuple(quantiles(took_ns[is_judged], qs, is_failed[is_judged])) if is_judged.any() else (),
-        duration_mean_ns=float(took_ns[is_ended].mean()) if is_ended.any() else None,
-        at_once_mean_count=mean,
-        at_once_most_count=most,
+        **figures, cut_by=cut_by, durations=tuple(durations), at_once_mean_count=mean, at_once_most_count=most
     )
 
 
@@ -114,28 +109,7 @@ def run_sequences(requests: Requests, manifest: Manifest) -> RunSequences | None
     if rule is None or not len(requests):
         return None
     number, step, length = Sequences(rule).spread(requests.request_id)
-    order = np.lexsort((step, number))
-    number, step = number[order], step[order]
-    first = np.flatnonzero(np.diff(number, prepend=-1))
-    of = requests.take(order)
-    is_ok = of.is_ok
-    is_reached = of.is_sent & of.is_done
-    is_left = of.outcome.is_any_of(["unsent", "cancelled"]) & ~is_cut(of)  # the run ended: nothing failed
-    n, n_words = len(number), len(of.outcome.words)
-    at = np.minimum.reduceat(np.where(is_ok | is_left, n, np.arange(n)), first)
-    failed = np.where(at < n, of.outcome.codes[np.minimum(at, n - 1)], n_words)
-    begin_ns = of.begin_ns[first]
-    in_time = np.argsort(begin_ns, kind="stable")
-    found = RunSequences(
-        phase=of.phase.take(first),
-        has_begun=of.is_sent[first] & (step[first] == 0),
-        length=length[order][first],
-        n_ok=np.add.reduceat(is_ok.astype(np.int64), first),
-        failed=Labels(failed, (*of.outcome.words, "")),
-        begin_ns=begin_ns,
-        sent_ns=of.sent_ns[first],
-        done_ns=np.maximum(
-            np.maximum.reduceat(np.where(is_reached, of.done_ns, 0), first), of.sent_ns[first]
-        ),
-    )
-    return found.take(in_time)
+    names = ("phase", "outcome", "begin_ns", "sent_ns", "done_ns", "is_sent", "is_done")
+    placed = requests.table(*names, number=number, step=step, length=length, is_cut=is_cut(requests))
+    with over({"requests": placed}) as connection:
+        return connection.sql(_SEQUENCES).to_arrow_table()

@@ -10,10 +10,10 @@ import functools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
 from typing import ClassVar
 
 import numpy as np
+import pyarrow as pa
 
 from squall.analysis.arrays import Bools, Floats, Int64s, Integers
 from squall.analysis.clocks.timeline import RunPhase
@@ -21,8 +21,7 @@ from squall.analysis.limits import Limits
 from squall.analysis.requests.bursts import Bursts, compare_bursts, count_within, missed
 from squall.analysis.requests.failures import is_cut, is_lost, is_unreached
 from squall.analysis.requests.requests import Requests, in_order, together
-from squall.analysis.statistics.latency import nearest_rank
-from squall.analysis.statistics.stretches import run_lengths
+from squall.analysis.storage.query import over
 from squall.scenarios.series.burstiness import LEAST_WINDOWS, N_SHIFTS, idc_shifted, window_counts
 from squall.scenarios.units import NS_PER_S
 
@@ -137,6 +136,7 @@ def sends_of(requests: Requests, spans: Sequence[RunPhase]) -> Iterator[Sends]:
 def verify(sends: Sends, limits: Limits) -> Stimulus:
     """Planned against sent of one phase; `limits` say what a burst is and what a lag may move."""
     span, planned, sent = sends.span, sends.all_planned_ns, sends.all_sent_ns
+    lags = _lags(sends, limits.window_least_count)
     return Stimulus(
         phase=span.name,
         duration_ns=span.end_ns - span.start_ns,
@@ -149,8 +149,8 @@ def verify(sends: Sends, limits: Limits) -> Stimulus:
         dispersion=tuple(
             found for w in SCALES_NS if (found := compare_dispersion(planned, sent, span, w, limits))
         ),
-        lag=_lags(None, sends.lag_ns) if len(sent) else None,
-        workers=_by_worker(sends, limits.window_least_count),
+        lag=lags[0] if lags else None,
+        workers=tuple(lags[1:]),
         end_drift_ns=end_drift(sends, limits.window_least_count),
         gap_ks_ratio=gap_distance(planned, sent),
         n_unreached=sends.n_unreached,
@@ -256,20 +256,20 @@ def end_drift(sends: Sends, least_count: int) -> int | None:
     return round(float(np.median(lags[-n_last:])) - float(np.median(lags[:n_first])))
 
 
-def _by_worker(sends: Sends, least_count: int) -> tuple[Lags, ...]:
-    """Lags of each worker with `least_count` sends or more: of fewer the p95 is the largest."""
-    worker = sends.worker[together(sends.is_sent)]
-    by_worker = np.argsort(worker, kind="stable")
-    lags, worker = sends.lag_ns[by_worker], worker[by_worker]
-    edges = [0, *accumulate(run_lengths(worker))]
-    own = ((int(worker[first]), lags[first:end]) for first, end in pairwise(edges))
-    return tuple(_lags(one, values) for one, values in own if len(values) >= least_count)
+_LAGS = """
+SELECT worker, count(*), quantile_disc(lag_ns, [0.50, 0.95, 0.99, 1.00])
+FROM sends GROUP BY GROUPING SETS ((worker), ()) ORDER BY worker NULLS FIRST
+"""
 
 
-def _lags(worker: int | None, lags_ns: Int64s) -> Lags:
-    n, ordered = len(lags_ns), np.sort(lags_ns)
-    ranks = [nearest_rank(q, n) - 1 for q in (0.50, 0.95, 0.99, 1.0)]
-    return Lags(worker, n, *(int(value) for value in ordered[ranks]))
+def _lags(sends: Sends, least_count: int) -> list[Lags]:
+    """Lags of all, then of each worker with `least_count` sends or more: of fewer the p95 is the largest."""
+    table = pa.table({"worker": sends.worker[together(sends.is_sent)], "lag_ns": sends.lag_ns})
+    with over({"sends": table}) as connection:
+        found = connection.execute(_LAGS).fetchall()
+    return [
+        Lags(worker, n, *lags) for worker, n, lags in found if n >= (1 if worker is None else least_count)
+    ]
 
 
 def gap_distance(planned: Int64s, sent: Int64s) -> float | None:

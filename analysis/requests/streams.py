@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -12,12 +14,16 @@ import pyarrow.compute as pc
 from squall.analysis.arrays import Bools, Int64s
 from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.requests.at_once import at_once
-from squall.analysis.requests.requests import Requests, numbers, rows_in
+from squall.analysis.requests.requests import Requests, rows_in
 from squall.analysis.schema import HUNG_UP
 from squall.analysis.statistics.latency import Quantile, quantiles
 from squall.analysis.statistics.stretches import run_lengths
+from squall.analysis.storage.query import over
 from squall.analysis.storage.store import RunStore
 from squall.scenarios.units import NS_PER_S
+
+if TYPE_CHECKING:
+    import duckdb
 
 COLUMNS = ["phase", "request_id", "index", "t_ns", "tokens"]
 """Columns of `responses` that the figures are made of."""
@@ -50,6 +56,23 @@ class StreamFigures:
     n_hung_up: int
 
 
+_OF_REQUESTS = """
+-- of each request, in the order asked for: how many responses, the first, the longest and the mean gap between two
+SELECT count(t_ns) AS n_of, coalesce(arg_min(t_ns, index), 0) AS first_ns, coalesce(max(gap_ns), 0) AS gap_ns,
+    coalesce((arg_max(t_ns, index) - arg_min(t_ns, index)) // nullif(count(t_ns) - 1, 0), 0) AS mean_gap_ns
+FROM requests LEFT JOIN gaps USING (request_id) GROUP BY place ORDER BY place
+"""
+_GAPS = """
+CREATE TEMP VIEW gaps AS
+SELECT *, t_ns - lag(t_ns) OVER (PARTITION BY request_id ORDER BY index) AS gap_ns FROM responses
+"""
+_IN_TIME = "SELECT gap_ns FROM gaps WHERE gap_ns IS NOT NULL ORDER BY t_ns, request_id, index"
+_WITHIN = """
+-- what came within the phases, and its tokens: null where no response has an output that is named for them
+SELECT count(*) FILTER ({0}), CASE WHEN count(tokens) > 0 THEN coalesce(sum(tokens) FILTER ({0}), 0) END FROM responses
+"""
+
+
 def of_requests(responses: pa.Table | None, requests: Requests) -> pa.Table | None:
     """Those to `requests`; None where there is no table of them."""
     if responses is None:
@@ -69,9 +92,10 @@ def stream_figures(
     times = measured_times(responses, measured, [span.name for span in spans])
     n_of, waits, has_any, gaps = times.n_of, times.waits_ns, times.has_any, times.gaps_ns
     first = quantiles(waits, qs, ~has_any, run_lengths(measured.phase.codes[times.is_awaited]))
-    t_ns = numbers(responses, "t_ns")
+    within = " OR ".join(f"t_ns >= {span.start_ns} AND t_ns < {span.end_ns}" for span in spans)
     seconds = sum(span.end_ns - span.start_ns for span in spans) / NS_PER_S
-    within = sum(int(np.count_nonzero((t_ns >= span.start_ns) & (t_ns < span.end_ns))) for span in spans)
+    with over({"responses": responses}) as connection:
+        ((n_within, n_tokens),) = connection.execute(_WITHIN.format(within)).fetchall()
     is_known = measured.is_sent & measured.is_done
     mean, most = at_once(measured.sent_ns[is_known], measured.done_ns[is_known], spans)
     is_ok = measured.is_ok
@@ -85,8 +109,8 @@ def stream_figures(
         first_response_mean_ns=float(waits[has_any].mean()) if has_any.any() else None,
         gaps=tuple(quantiles(gaps, qs)),
         gap_mean_ns=float(gaps.mean()) if len(gaps) else None,
-        responses_hz=within / seconds,
-        tokens_hz=_tokens_hz(responses, spans, seconds),
+        responses_hz=n_within / seconds,
+        tokens_hz=None if n_tokens is None else n_tokens / seconds,
         streams_mean_count=mean,
         streams_most_count=most,
         n_cut=int(np.count_nonzero((n_of > 0) & ~is_ok)),
@@ -110,13 +134,13 @@ def measured_times(responses: pa.Table, measured: Requests, phases: Sequence[str
     """Of the requests `measured`, those of `phases`; `responses` has at least `COLUMNS`, of all phases."""
     own = rows_in(responses, phases)
     assert own is not None
-    ids, index, t_ns = (numbers(own, name) for name in ("request_id", "index", "t_ns"))
-    order = np.lexsort((index, ids))
-    ids, t_ns = ids[order], t_ns[order]
-    n_of, first_ns = _of_requests(measured.request_id, ids, t_ns)
-    is_awaited = (n_of > 0) | ~measured.is_ok
-    waits_ns = (first_ns - measured.begin_ns)[is_awaited]
-    return MeasuredTimes(n_of, is_awaited, waits_ns, (n_of > 0)[is_awaited], _gaps(ids, t_ns))
+    with _gaps(own, measured.request_id) as connection:
+        found = connection.execute(_OF_REQUESTS).fetchnumpy()
+        gaps_ns = connection.execute(_IN_TIME).fetchnumpy()["gap_ns"]
+    has_any = found["n_of"] > 0
+    is_awaited = has_any | ~measured.is_ok
+    waits_ns = (found["first_ns"] - measured.begin_ns)[is_awaited]
+    return MeasuredTimes(found["n_of"], is_awaited, waits_ns, has_any[is_awaited], gaps_ns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,51 +161,21 @@ def response_times(store: RunStore, requests: Requests) -> ResponseTimes:
     """Of `requests`, of a run that may have no table of responses."""
     if not store.has("responses"):
         return ResponseTimes(*np.zeros((3, len(requests)), np.int64))
-    table = store.read("responses", ["request_id", "index", "t_ns"])
-    return times_of(requests.request_id, *(numbers(table, name) for name in ("request_id", "index", "t_ns")))
+    return times_of(store.read("responses", ["request_id", "index", "t_ns"]), requests.request_id)
 
 
-def times_of(request_id: Int64s, ids: Int64s, index: Int64s, t_ns: Int64s) -> ResponseTimes:
-    """Of the requests `request_id`; of each response, (m,) each in any order: its request, its place, its instant."""
-    order = np.lexsort((index, ids))
-    ids, t_ns = ids[order], t_ns[order]
-    n_of, first_ns = _of_requests(request_id, ids, t_ns)
-    times = ResponseTimes(first_ns, *np.zeros((2, len(request_id)), np.int64))
-    has_gaps = n_of > 1
-    if not has_gaps.any():
-        return times
-    begin = np.searchsorted(ids, request_id[has_gaps])
-    n_own = n_of[has_gaps]
-    gaps = np.diff(t_ns, append=t_ns[-1:])
-    bounds = np.stack([begin, begin + n_own - 1], axis=1).ravel()  # the last of each is no gap of its own
-    times.gap_ns[has_gaps] = np.maximum.reduceat(gaps, bounds)[::2]
-    times.mean_gap_ns[has_gaps] = (t_ns[begin + n_own - 1] - t_ns[begin]) // (n_own - 1)
-    return times
+def times_of(responses: pa.Table, request_id: Int64s) -> ResponseTimes:
+    """Of the requests `request_id`; `responses` has a row for each, in any order: `request_id`, `index`, `t_ns`."""
+    with _gaps(responses, request_id) as connection:
+        found = connection.execute(_OF_REQUESTS).fetchnumpy()
+    return ResponseTimes(found["first_ns"], found["gap_ns"], found["mean_gap_ns"])
 
 
-def _of_requests(request_id: Int64s, ids: Int64s, t_ns: Int64s) -> tuple[Int64s, Int64s]:
-    """Of each request how many responses it has, and the instant of the first; `ids` sorted, then by instant."""
-    begin = np.searchsorted(ids, request_id)
-    n_of = np.searchsorted(ids, request_id, side="right") - begin
-    first_ns = np.zeros(len(request_id), np.int64)
-    first_ns[n_of > 0] = t_ns[begin[n_of > 0]]
-    return n_of, first_ns
-
-
-def _gaps(ids: Int64s, t_ns: Int64s) -> Int64s:
-    """Between responses that follow each other in one request, in order of the later one's instant."""
-    is_next = ids[1:] == ids[:-1]
-    gaps, ends_ns = np.diff(t_ns)[is_next], t_ns[1:][is_next]
-    found: Int64s = gaps[np.argsort(ends_ns, kind="stable")]
-    return found
-
-
-def _tokens_hz(responses: pa.Table, spans: Sequence[RunPhase], seconds: float) -> float | None:
-    """Tokens of the responses that came within the phases, a second; None where no response has an output that is named
-    for them."""
-    tokens = responses.column("tokens")
-    if tokens.null_count == len(tokens):
-        return None
-    n, t_ns = pc.fill_null(tokens, 0).to_numpy(), numbers(responses, "t_ns")
-    inside = [(t_ns >= span.start_ns) & (t_ns < span.end_ns) for span in spans]
-    return float(sum(int(n[one].sum()) for one in inside)) / seconds
+@contextmanager
+def _gaps(responses: pa.Table, request_id: Int64s) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection with views `requests`, with the place of each, and `gaps`: responses, each with the time since the
+    one before it of its request, null of the first."""
+    requests = pa.table({"request_id": request_id, "place": np.arange(len(request_id))})
+    with over({"requests": requests, "responses": responses}) as connection:
+        connection.execute(_GAPS)
+        yield connection

@@ -5,13 +5,13 @@ from __future__ import annotations
 import atexit
 import os
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from shlex import quote
 from tempfile import TemporaryDirectory, gettempdir
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -134,9 +134,31 @@ def connect_at(run_dir: Path, where: str, memory_limit_bytes: int) -> Iterator[d
             spill = stack.enter_context(TemporaryDirectory(prefix="squall-spill-"))
         stack.enter_context(_errors_of(where))
         connection = stack.enter_context(database(spill))
-        _set_up(connection, memory_limit_bytes)
+        _configure(connection, memory_limit_bytes)
         connection.execute("SET preserve_insertion_order = false")  # every query here orders; saves memory
         yield connection
+
+
+@contextmanager
+def over(
+    tables: Mapping[str, pa.Table], memory_limit_bytes: int = MEMORY_LIMIT_BYTES
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection in which each of `tables`, which are in memory, is a view; what else a query needs spills into the
+    system's temporary folder."""
+    with database(_passing_folder()) as connection:
+        _configure(connection, memory_limit_bytes)
+        for name, table in tables.items():
+            connection.register(name, table)
+        yield connection
+
+
+def rows(
+    connection: duckdb.DuckDBPyConnection, sql: str, given: Mapping[str, object] | None = None
+) -> list[dict[str, Any]]:
+    """What a query with the parameters `given` returns: each row by the names of its columns."""
+    found = connection.execute(sql, given)
+    names = [name for name, *_ in found.description]
+    return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
 
 def open_connection(
@@ -146,11 +168,10 @@ def open_connection(
 
     What spills lies in a folder that DuckDB makes when it first needs it, and removes when the connection ends.
     """
-    spill = Path(gettempdir()) / f"squall-spill-{secrets.token_hex(8)}"
-    connection = duckdb.connect(config={"temp_directory": str(spill)})
+    connection = duckdb.connect(config={"temp_directory": _passing_folder()})
     try:
         with _errors_of(store.where):
-            _set_up(connection, memory_limit_bytes)
+            _configure(connection, memory_limit_bytes)
             attach(connection, store, tables)
     except BaseException:
         connection.close()
@@ -158,7 +179,12 @@ def open_connection(
     return connection
 
 
-def _set_up(connection: duckdb.DuckDBPyConnection, memory_limit_bytes: int) -> None:
+def _passing_folder() -> str:
+    """One that is not there, and that nobody can foresee."""
+    return str(Path(gettempdir()) / f"squall-spill-{secrets.token_hex(8)}")
+
+
+def _configure(connection: duckdb.DuckDBPyConnection, memory_limit_bytes: int) -> None:
     # cores, or as many as a task of Ray is told are its own; fewer where each would have too little memory
     told = os.environ.get("OMP_NUM_THREADS", "")
     n_cores = int(told) if told.isdigit() else os.cpu_count() or 1

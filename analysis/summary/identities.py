@@ -11,7 +11,7 @@ identity of these.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -30,6 +30,7 @@ from squall.analysis.recorded import whole
 from squall.analysis.requests.requests import Requests, model_names, server_names, together
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
 from squall.analysis.storage.store import RunStore
+from squall.analysis.tables.deployed import ModelFacts
 from squall.analysis.tables.manifest import Manifest
 from squall.analysis.verdict.by_model import rows_of_model
 from squall.analysis.verdict.measured import RunTables, cache_hits, unbatched_requests
@@ -64,10 +65,21 @@ class _Passing:
     requests: Requests
     n_times: int
 
-    def n(self, outcomes: Sequence[str], is_rows: bool = False) -> int:
-        """How many passes of requests, or of their rows, ended so."""
-        chosen = self.requests.outcome.is_any_of(outcomes)
-        return self.n_times * int(self.requests.rows[chosen].sum() if is_rows else chosen.sum())
+
+def _bounds(passing: Sequence[_Passing], is_rows: bool = False) -> tuple[int, int]:
+    """How many passes of requests, or of their rows, a model has counted at least and at most: those that ended ok, and
+    on top those that may have run. An error that a model gives as the answer of one request counts as a success in
+    Triton, and the request was in a batch."""
+
+    def n(outcomes: Sequence[str]) -> int:
+        found = 0
+        for one in passing:
+            chosen = one.requests.outcome.is_any_of(outcomes)
+            found += one.n_times * int((one.requests.rows[chosen] if is_rows else chosen).sum())
+        return found
+
+    n_ok = n(["ok"])
+    return n_ok, n_ok + n([*MAY_HAVE_RUN, "server_error"])
 
 
 def identities(tables: RunTables, manifest: Manifest, executed: pa.Table | None = None) -> list[Identity]:
@@ -93,9 +105,9 @@ def _of_locust_users(tables: RunTables, manifest: Manifest, executed: pa.Table |
     n_more = int(is_plain.sum()) + n_cut
     more_rows = n_cut * int(requests.rows.max(initial=0))
     own = replace(tables, requests=requests.take(together(~is_plain)))
-    slack = {"triton success": n_more, "batch rows": more_rows}
+    slack = {"triton": n_more, "batch": more_rows}
     return [
-        replace(one, most=one.most + next((n for name, n in slack.items() if one.name.startswith(name)), 0))
+        replace(one, most=one.most + slack.get(one.name.split()[0], 0))
         for one in _of_servers(own, manifest, executed)
     ]
 
@@ -159,9 +171,8 @@ def _of_server(
     if tables.batches is not None:
         models = set(tables.batches.column("model").cast(pa.string()).unique().to_pylist())
         passed: Counter[str] = Counter()
-        for facts in tables.manifest.servers.values():  # of one ensemble, or of others
-            for one in facts.models:
-                passed |= Counter(one.steps)
+        for one in _models(tables.manifest, tables.manifest.servers):  # of one ensemble, or of others
+            passed |= Counter(one.steps)
         steps = sorted(passed) if models & passed.keys() else []  # else the ensemble stands for them
         for step in steps:
             batches, samples = _rows_of(tables.batches, "model", step), _rows_of(executed, "model", step)
@@ -170,12 +181,15 @@ def _of_server(
             stated += _batch_identities(batches, samples, often, f" of {step}{where}")
         if not steps:
             stated += _batch_identities(tables.batches, tables.triton_samples, once, where)
-        own = [
-            one for name, facts in tables.manifest.servers.items() if name in servers for one in facts.models
-        ]
+        own = _models(tables.manifest, servers)
         n_cached = unbatched_requests(executed, own) if own else cache_hits(tables.triton_samples)
         stated += _joined(tables, servers if where else None, None, n_cached, where)
     return stated
+
+
+def _models(manifest: Manifest, servers: Iterable[str]) -> list[ModelFacts]:
+    """The models under load of those of `servers` that the manifest knows."""
+    return [one for name in servers if name in manifest.servers for one in manifest.servers[name].models]
 
 
 def _of_each_model(
@@ -183,9 +197,7 @@ def _of_each_model(
 ) -> list[Identity]:
     """The same of a server of several: each model is held to the requests that ask it, and to those of the ensembles
     under load there that pass it."""
-    known = [
-        one for server in servers if (facts := tables.manifest.servers.get(server)) for one in facts.models
-    ]
+    known = _models(tables.manifest, servers)
     passes = {name: Counter([name]) for name in sorted(tables.requests.request_kind.counts())}
     passes |= {one.model: Counter([one.model, *one.steps]) for one in known if one.model is not None}
     of_model = {name: tables.requests.of_model(name) for name in passes}
@@ -208,11 +220,7 @@ def _success(samples: pa.Table, passing: Sequence[_Passing], where: str) -> Iden
     """`samples` of the model that they pass."""
     n_success = _total(samples, "request_count")
     meaning = f"requests that Triton counts as succeeded{where} = requests that ended ok at the client"
-    # an error that a model gives as the answer of one request counts as a success in Triton
-    n_ok, n_maybe, n_error = (
-        sum(one.n(outcomes) for one in passing) for outcomes in (["ok"], MAY_HAVE_RUN, ["server_error"])
-    )
-    return Identity(f"triton success{where}", meaning, n_success, n_ok, n_ok + n_maybe + n_error)
+    return Identity(f"triton success{where}", meaning, n_success, *_bounds(passing))
 
 
 def _joined(
@@ -257,65 +265,72 @@ def _batch_identities(
         sizes = [np.repeat(one.requests.rows[one.requests.is_ok], one.n_times) for one in passing]
         largest = np.sort(np.concatenate(sizes))[::-1]
         cached_rows = int(largest[: cache_hits(samples)].sum())
-        # a model's error may be that of a request which was in a batch
-        ok_rows, maybe_rows, error_rows = (
-            sum(one.n(outcomes, is_rows=True) for one in passing)
-            for outcomes in (["ok"], MAY_HAVE_RUN, ["server_error"])
-        )
-        most = ok_rows + maybe_rows + error_rows
-        stated.append(Identity(f"batch rows{of_what}", meaning, rows, ok_rows - cached_rows, most))
+        least, most = _bounds(passing, is_rows=True)
+        stated.append(Identity(f"batch rows{of_what}", meaning, rows, least - cached_rows, most))
     if samples is not None:
         n_executions = _total(samples, "execution_count")
         meaning = f"batches{of_what} that were recorded = executions that Triton counts"
         # where all of a batch failed, a backend tells of its members alone, and Triton counts no execution
         n_batches = int((batches.column("rows").to_numpy() > 0).sum())
         # what was given up may be executed after the last sample
-        n_late = sum(one.n(MAY_HAVE_RUN) for one in passing)
+        n_late = sum(one.n_times * int(one.requests.outcome.is_any_of(MAY_HAVE_RUN).sum()) for one in passing)
         stated.append(
             Identity(f"executions{of_what}", meaning, n_batches, n_executions, n_executions + n_late)
         )
     return stated
 
 
-_KERNELS = "SELECT coalesce(sum(end_ns - start_ns), 0) FROM kernels WHERE batch_id IS NOT NULL AND end_ns >= start_ns"
-_COSTS = """
-SELECT count(*) FILTER (source <> 'trace'), coalesce(sum(kernel_ns) FILTER (tie = 'range'), 0) FROM batch_costs
-"""
-_RANGES = """
+_OF_COSTS = (
+    (
+        "batch costs",
+        ("batches",),
+        "rows of `batch_costs` by a record = batches that were recorded",
+        "SELECT (SELECT count(*) FILTER (source <> 'trace') FROM batch_costs), (SELECT count(*) FROM batches)",
+    ),
+    (
+        "ranges",
+        ("batches", "nvtx"),
+        "ranges that opened while their batch was executed = ranges of recorded batches",
+        """
 SELECT count(*) FILTER (ranges.clock_ns BETWEEN batches.start_ns AND batches.end_ns), count(*)
 FROM nvtx AS ranges JOIN batches USING (server, instance, instance_device, batch_id)
-WHERE batches.recorded_by = 'model' AND ranges.clock_ns IS NOT NULL
-"""
+WHERE batches.recorded_by = 'model' AND ranges.clock_ns IS NOT NULL HAVING count(*) > 0
+""",
+    ),
+    (
+        "kernel time",
+        ("kernels",),
+        "ns of kernels in `batch_costs` = ns of the kernels that bear a batch{of_windows} and did not begin before "
+        "what was recorded, each counted once",
+        """
+SELECT (SELECT coalesce(sum(kernel_ns) FILTER (tie = 'range'), 0) FROM batch_costs), coalesce(sum(end_ns - start_ns), 0)
+FROM kernels WHERE batch_id IS NOT NULL AND end_ns >= start_ns AND {whole}
+""",
+    ),
+)
+"""Identities of `batch_costs`: name, tables that they take, meaning, and the query of both counts; of no row there is
+none."""
 
 
 def cost_identities(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> list[Identity]:
     """The identities between `batch_costs` and the tables that it is made of; none without it."""
     if not store.has("batch_costs"):
         return []
-    there = [table for table in ("batches", "kernels", "nvtx") if store.has(table)]
     stated = []
-    with connect(store, ["batch_costs", *there], memory_limit_bytes) as connection:
-        ((n_recorded, kernel_ns),) = connection.execute(_COSTS).fetchall()
-        if "batches" in there:
-            ((n_batches,),) = connection.execute("SELECT count(*) FROM batches").fetchall()
-            meaning = "rows of `batch_costs` by a record = batches that were recorded"
-            stated.append(Identity("batch costs", meaning, n_recorded, n_batches, n_batches))
-        if "batches" in there and "nvtx" in there:
-            ((n_within, n_ranges),) = connection.execute(_RANGES).fetchall()
-            meaning = "ranges that opened while their batch was executed = ranges of recorded batches"
-            if n_ranges:
-                stated.append(Identity("ranges", meaning, n_within, n_ranges, n_ranges))
-        if "kernels" in there:
-            in_windows = store.has(WINDOWS)
-            starts_ns = [span.start_ns for span in measure_spans(store.manifest)]
-            query = f"{_KERNELS} AND {whole(connection, starts_ns, in_windows)}"
-            ((all_ns,),) = connection.execute(query).fetchall()
-            of_windows = " that a window holds" if in_windows else ""
-            meaning = (
-                f"ns of kernels in `batch_costs` = ns of the kernels that bear a batch{of_windows} and did not begin "
-                "before what was recorded, each counted once"
-            )
-            stated.append(Identity("kernel time", meaning, int(kernel_ns), int(all_ns), int(all_ns)))
+    there = [table for table in ("batch_costs", "batches", "kernels", "nvtx") if store.has(table)]
+    in_windows = store.has(WINDOWS)
+    with connect(store, there, memory_limit_bytes) as connection:
+        starts_ns = [span.start_ns for span in measure_spans(store.manifest)]
+        words = {
+            "of_windows": " that a window holds" if in_windows else "",
+            "whole": whole(connection, starts_ns, in_windows),
+        }
+        for name, needed, meaning, query in _OF_COSTS:
+            if set(needed).issubset(there):
+                for found, expected in connection.execute(query.format(**words)).fetchall():
+                    stated.append(
+                        Identity(name, meaning.format(**words), int(found), int(expected), int(expected))
+                    )
     return stated
 
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from squall.analysis.arrays import Floats
-from squall.analysis.requests import workers as workers_of
-from squall.analysis.statistics.order_statistics import rank_value
-from squall.analysis.verdict.measured import mean
+from squall.analysis.storage.query import over, rows
 
 
 @dataclass(frozen=True)
@@ -69,87 +65,59 @@ class WorkerFigures:
     gc_pause_ns: int
 
 
+_HOSTS = """
+SELECT node, count(*) AS n_samples, coalesce(max(n_cores), 0) AS n_cores,
+    -- busy is not idle, nor waiting for a disk
+    avg(1.0::DOUBLE - cpu_idle - cpu_iowait) AS cpu_busy_mean, max(1.0::DOUBLE - cpu_idle - cpu_iowait) AS cpu_busy_max,
+    -- what the hypervisor gave to other machines
+    avg(cpu_steal) AS cpu_steal_mean, max(cpu_steal)::DOUBLE AS cpu_steal_max,
+    avg(run_queue) AS run_queue_mean, max(run_queue)::DOUBLE AS run_queue_max,
+    coalesce(sum(network_drops), 0) AS network_drops_count
+FROM samples GROUP BY node ORDER BY node
+"""
+_OF_GPU = ("util", "sm_util", "sm_occupancy", "tensor_util", "dram_util", "power_w", "memory_used_bytes")
+_GPUS = f"""
+SELECT gpu_uuid, count(*) AS n_samples,
+    {", ".join(f"avg({one}) AS {one}_mean, max({one})::DOUBLE AS {one}_max" for one in _OF_GPU)}
+FROM samples GROUP BY gpu_uuid ORDER BY gpu_uuid
+"""
+_WORKERS = """
+WITH own AS (
+    SELECT *,
+        -- all workers sample at one instant of the run, late by their event loops: hence the half second
+        (t_ns - min(t_ns) OVER () + 500_000_000) // 1_000_000_000 AS second,
+        -- without what was spent waiting busily for the next instant
+        greatest(cpu_ns - spin_ns, 0) / interval_ns AS cpu_ratio
+    FROM samples),
+seconds AS (SELECT sum(n_backlog) AS n_backlog, sum(n_held) AS n_held FROM own GROUP BY second)
+SELECT count(DISTINCT worker) AS n_workers, avg(cpu_ratio) AS cpu_mean_ratio, max(cpu_ratio) AS cpu_max_ratio,
+    avg(spin_ns / interval_ns) AS spin_mean_ratio, quantile_disc(loop_lag_ns, 0.95) AS loop_lag_p95_ns,
+    (SELECT coalesce(max(n_backlog), 0) FROM seconds) AS backlog_max_count,
+    (SELECT coalesce(max(n_held), 0) FROM seconds) AS held_max_count,
+    max(n_in_flight) AS in_flight_max_count, coalesce(sum(n_socket_errors), 0) AS socket_errors_count,
+    coalesce(sum(n_write_pauses), 0) AS write_pauses_count, coalesce(sum(gc_count), 0) AS gc_count,
+    coalesce(sum(gc_pause_ns), 0) AS gc_pause_ns
+FROM own
+"""
+
+
 def host_figures(samples: pa.Table | None) -> dict[str, HostFigures] | None:
     """By node; None without the table."""
-    return None if samples is None else {node: _host(own) for node, own in _by(samples, "node")}
+    return None if samples is None else {row.pop("node"): HostFigures(**row) for row in _of(samples, _HOSTS)}
 
 
 def gpu_figures(samples: pa.Table | None) -> dict[str, GpuFigures] | None:
     """By GPU; None without the table."""
-    return None if samples is None else {gpu: _gpu(own) for gpu, own in _by(samples, "gpu_uuid")}
+    return (
+        None if samples is None else {row.pop("gpu_uuid"): GpuFigures(**row) for row in _of(samples, _GPUS)}
+    )
 
 
 def worker_figures(samples: pa.Table | None) -> WorkerFigures | None:
     """Of all workers together; None without the table."""
-    if samples is None:
-        return None
-    busy = workers_of.busy_ratios(samples)
-    return WorkerFigures(
-        n_workers=len(set(samples.column("worker").to_pylist())),
-        cpu_mean_ratio=mean(busy),
-        cpu_max_ratio=_most(busy),
-        spin_mean_ratio=mean(_numbers(samples, "spin_ns") / _numbers(samples, "interval_ns")),
-        loop_lag_p95_ns=rank_value(samples.column("loop_lag_ns").to_numpy(), 0.95),
-        backlog_max_count=workers_of.peak_total(samples, "n_backlog"),
-        held_max_count=workers_of.peak_total(samples, "n_held"),
-        in_flight_max_count=rank_value(samples.column("n_in_flight").to_numpy(), 1.0),
-        socket_errors_count=int(_numbers(samples, "n_socket_errors").sum()),
-        write_pauses_count=int(_numbers(samples, "n_write_pauses").sum()),
-        gc_count=int(_numbers(samples, "gc_count").sum()),
-        gc_pause_ns=int(_numbers(samples, "gc_pause_ns").sum()),
-    )
+    return None if samples is None else WorkerFigures(**_of(samples, _WORKERS)[0])
 
 
-def _host(own: pa.Table) -> HostFigures:
-    busy = 1.0 - _numbers(own, "cpu_idle") - _numbers(own, "cpu_iowait")
-    steal, queue = _numbers(own, "cpu_steal"), _numbers(own, "run_queue")
-    return HostFigures(
-        n_samples=own.num_rows,
-        n_cores=int(_numbers(own, "n_cores").max(initial=0)),
-        cpu_busy_mean=mean(busy),
-        cpu_busy_max=_most(busy),
-        cpu_steal_mean=mean(steal),
-        cpu_steal_max=_most(steal),
-        run_queue_mean=mean(queue),
-        run_queue_max=_most(queue),
-        network_drops_count=int(_numbers(own, "network_drops").sum()),
-    )
-
-
-def _gpu(own: pa.Table) -> GpuFigures:
-    util, sm_util, occupancy, tensor, dram, power, memory = (
-        _numbers(own, name)
-        for name in ("util", "sm_util", "sm_occupancy", "tensor_util", "dram_util", "power_w", "memory_used_bytes")
-    )  # fmt: skip
-    return GpuFigures(
-        n_samples=own.num_rows,
-        util_mean=mean(util),
-        util_max=_most(util),
-        sm_util_mean=mean(sm_util),
-        sm_util_max=_most(sm_util),
-        sm_occupancy_mean=mean(occupancy),
-        sm_occupancy_max=_most(occupancy),
-        tensor_util_mean=mean(tensor),
-        tensor_util_max=_most(tensor),
-        dram_util_mean=mean(dram),
-        dram_util_max=_most(dram),
-        power_w_mean=mean(power),
-        power_w_max=_most(power),
-        memory_used_bytes_mean=mean(memory),
-        memory_used_bytes_max=_most(memory),
-    )
-
-
-def _by(table: pa.Table, key: str) -> Sequence[tuple[str, pa.Table]]:
-    """The rows of each value of text column `key`."""
-    texts = table.column(key).cast(pa.string())
-    values = texts.to_numpy()
-    return [(name, table.filter(pa.array(values == name))) for name in sorted(set(texts.to_pylist()))]
-
-
-def _numbers(table: pa.Table, name: str) -> Floats:
-    return np.asarray(table.column(name).drop_null().to_numpy(), dtype=np.float64)
-
-
-def _most(values: Floats) -> float | None:
-    return float(values.max()) if len(values) else None
+def _of(samples: pa.Table, sql: str) -> list[dict[str, Any]]:
+    with over({"samples": samples}) as connection:
+        return rows(connection, sql)

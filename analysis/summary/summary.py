@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,12 +12,11 @@ import pyarrow.parquet as pq
 from squall.analysis.clocks.timeline import RunPhase, measure_spans, phase_spans, planned_measure_spans
 from squall.analysis.compare.overhead_file import find_overhead
 from squall.analysis.compare.repeats import repeat_figures
-from squall.analysis.decisions.judged import Held
 from squall.analysis.decisions.of_run import diagnosed, hold_run, late_limits
 from squall.analysis.findings.find import find
 from squall.analysis.findings.self_checks.self_checks import self_checks, unmet
 from squall.analysis.findings.self_checks.unassessed import unassessed_groups
-from squall.analysis.join.counts import Accounting, JoinCounts, join_counts
+from squall.analysis.join.counts import join_counts
 from squall.analysis.join.join import read_join_report
 from squall.analysis.locust.figures import LocustFigures, locust_figures
 from squall.analysis.locust.users import is_locust_load, users_of_run
@@ -26,8 +26,8 @@ from squall.analysis.record import to_json
 from squall.analysis.recorded import library_windows
 from squall.analysis.requests import streams
 from squall.analysis.requests import workers as workers_of
-from squall.analysis.requests.burst_latency import BurstLatency, by_burst
-from squall.analysis.requests.cold import ColdFigures, cold_figures
+from squall.analysis.requests.burst_latency import by_burst
+from squall.analysis.requests.cold import cold_figures
 from squall.analysis.requests.recording_cost import (
     RecordingCosts,
     one_server,
@@ -35,25 +35,23 @@ from squall.analysis.requests.recording_cost import (
     recording_costs,
     undisturbed,
 )
-from squall.analysis.requests.rejections import Rejections, rejection_figures
+from squall.analysis.requests.rejections import rejection_figures
 from squall.analysis.requests.requests import Requests, is_open_load, rows_in
 from squall.analysis.requests.sequences import run_sequences
-from squall.analysis.requests.stimulus import Stimulus
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.accounting import accounting
 from squall.analysis.summary.collector_costs import collector_costs
-from squall.analysis.summary.identities import Identity, cost_identities, identities, locust_identities
+from squall.analysis.summary.identities import cost_identities, identities, locust_identities
 from squall.analysis.summary.profile_figures import latency_under, profile_figures
 from squall.analysis.summary.sampled import gpu_figures, host_figures, worker_figures
 from squall.analysis.summary.step_figures import step_figures
 from squall.analysis.summary.stragglers import stragglers
 from squall.analysis.summary.summary_file import Summary
 from squall.analysis.tables.manifest import Manifest
-from squall.analysis.tables.sealed import Verdict
-from squall.analysis.verdict.cpu_shares import CpuShares, cpu_lines
+from squall.analysis.verdict.cpu_shares import cpu_lines
 from squall.analysis.verdict.figures import phase_figures
-from squall.analysis.verdict.gpu_shares import GpuShares, gpu_lines
+from squall.analysis.verdict.gpu_shares import gpu_lines
 from squall.analysis.verdict.measured import BATCH_COLUMNS, QUANTILES, RunTables
 from squall.analysis.verdict.phase_figures import MeasureFigures, PhaseFigures
 from squall.analysis.verdict.run_view import Samples, run_gpus, run_shares, run_stimuli
@@ -80,23 +78,22 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
     spans = measure_spans(manifest)
     names = [span.name for span in spans]
     sampled = Samples.read(store)
-    of_requests = _request_figures(
-        store, _accounts(store, spans, memory_limit_bytes), sampled, memory_limit_bytes
-    )
+    of_requests = _of_requests(store, spans, sampled, memory_limit_bytes)
     pa.default_memory_pool().release_unused()
-    sealed = manifest.verdict
-    verdict = of_requests.verdict
+    sealed, verdict, held = manifest.verdict, of_requests.pop("verdict"), of_requests.pop("held")
     if sealed is not None:  # that of an aborted run has status and reasons alone
         verdict = replace(verdict, **{name: getattr(sealed, name) for name in to_json(sealed)})
-    cpus = of_requests.cpus
+    cpus, shares = of_requests["cpu"], of_requests["gpu_use"]
     hosts = host_figures(rows_in(sampled.hosts, names))
     gpus = rows_in(_read(store, "gpu_samples"), names)
     metrics = run_metrics(store, memory_limit_bytes) if store.has("batch_costs") else None
     checks = self_checks(store, metrics, memory_limit_bytes)
     findings = find(
-        store, metrics, verdict, unmet(checks), memory_limit_bytes, cpus, of_requests.gpus, of_requests.cold
+        store, metrics, verdict, unmet(checks), memory_limit_bytes, cpus, shares, of_requests["cold"]
     )
+    of_requests["identities"] += cost_identities(store, memory_limit_bytes)
     return Summary(
+        **{name: tuple(one) if isinstance(one, list) else one for name, one in of_requests.items()},
         run=store.run,
         scenario=(manifest.scenario or {}).get("name"),
         scenario_digest=manifest.scenario_digest,
@@ -105,40 +102,26 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
         load="open" if is_open else "closed",
         latency_name="response" if is_open else "service",
         latency_under=latency_under(manifest),
-        recording=of_requests.recording,
         verdict=verdict,
-        promises=diagnosed(store, of_requests.held, verdict.status, memory_limit_bytes),
+        promises=diagnosed(store, held, verdict.status, memory_limit_bytes),
         decided=manifest.decided,
         client_bottleneck=verdict.client_bottleneck,
         failures_rule=FAILURES_RULE if is_open else CLOSED_FAILURES_RULE,
         phases=tuple(phase_spans(manifest)),
-        stimulus=of_requests.stimulus,
-        measure=of_requests.measure,
-        locust=of_requests.locust,
-        by_phase=of_requests.by_phase,
-        identities=(*of_requests.identities, *cost_identities(store, memory_limit_bytes)),
-        by_burst=of_requests.by_burst,
-        cold=of_requests.cold,
         repeats=repeat_figures(store.run_dir, QUANTILES),
         metrics=metrics,
         findings=tuple(findings),
         self_checks=tuple(checks),
         self_checks_unassessed=unassessed_groups(
-            checks,
-            store.tables(),
-            manifest.collectors,
-            bool(manifest.nsys.reports),
+            checks, store.tables(), manifest.collectors, bool(manifest.nsys.reports)
         ),
-        rejections=of_requests.rejections,
         join=read_join_report(store, memory_limit_bytes) if store.has("joined") else None,
         steps=step_figures(store, names, is_open, memory_limit_bytes),
         host=hosts,
-        cpu=tuple(cpus),
         cpu_text=tuple(cpu_lines(cpus, manifest)),
         gpu=gpu_figures(gpus),
-        gpu_use=tuple(of_requests.gpus),
-        gpu_text=tuple(gpu_lines(of_requests.gpus)),
-        stragglers=stragglers(of_requests.measure.servers, gpus, of_requests.gpus, hosts, manifest),
+        gpu_text=tuple(gpu_lines(shares)),
+        stragglers=stragglers(of_requests["measure"].servers, gpus, shares, hosts, manifest),
         workers=worker_figures(rows_in(sampled.workers, names)),
         lane="" if is_locust_load(manifest) else workers_of.lane_text(manifest.workers),
         value_checks=manifest.value_checks,
@@ -147,73 +130,38 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
         collector_costs=collector_costs(manifest, find_overhead(store.run_dir)),
         losses=tuple(manifest.losses),
         notes=tuple(manifest.notes),
-        tables={name: sum(_n_rows(store, name)) for name in store.tables()},
-    )
-
-
-@dataclass(frozen=True)
-class _Accounts:
-    """What is known of `joined` before the requests are read: its counts, and where the time went, by phases."""
-
-    counts: Mapping[str, Sequence[JoinCounts]] | None
-    by_phases: Mapping[tuple[str, ...], Accounting | None]
-    by_model: Mapping[tuple[str, ...], Mapping[str, Accounting | None]]
-    """Of several models under load, likewise; else empty of each group of phases."""
-
-
-def _accounts(store: RunStore, spans: Sequence[RunPhase], memory_limit_bytes: int) -> _Accounts:
-    counts = join_counts(store, memory_limit_bytes)
-    is_open = is_open_load(store.manifest)
-    names = tuple(span.name for span in spans)
-    groups = dict.fromkeys([names, *((name,) for name in names)]) if counts is not None else {}
-    models = sorted({one.model for own in (counts or {}).values() for one in own if one.model})
-    models = models if len(models) > 1 else []
-    return _Accounts(
-        counts,
-        {group: accounting(store, group, is_open, memory_limit_bytes) for group in groups},
-        {
-            group: {name: accounting(store, group, is_open, memory_limit_bytes, name) for name in models}
-            for group in groups
+        tables={
+            name: sum(pq.read_metadata(part).num_rows for part in store.parts(name))
+            for name in store.tables()
         },
     )
 
 
-@dataclass(frozen=True)
-class _RequestFigures:
-    """What takes the requests themselves, all of it made while they are held once: they are gone before the rest."""
-
-    verdict: Verdict
-    stimulus: dict[str, Stimulus] | None
-    measure: MeasureFigures
-    locust: LocustFigures | None
-    by_phase: dict[str, PhaseFigures]
-    identities: list[Identity]
-    by_burst: dict[str, BurstLatency | None] | None
-    rejections: Rejections | None
-    recording: RecordingCosts | None
-    cold: dict[str, ColdFigures]
-    held: list[Held]
-    cpus: list[CpuShares]
-    gpus: list[GpuShares]
-
-
-def _request_figures(
-    store: RunStore, accounts: _Accounts, sampled: Samples, memory_limit_bytes: int
-) -> _RequestFigures:
+def _of_requests(
+    store: RunStore, spans: Sequence[RunPhase], sampled: Samples, memory_limit_bytes: int
+) -> dict[str, Any]:
+    """What takes the requests themselves, by its key in the summary: all of it is made while they are held once, and
+    they are gone before the rest. `held`: the promises with the requests that break them."""
     manifest = store.manifest
+    names = [span.name for span in spans]
+    counts = join_counts(store, memory_limit_bytes)
+    groups = dict.fromkeys([tuple(names), *((name,) for name in names)]) if counts is not None else {}
+    models = sorted({one.model for own in (counts or {}).values() for one in own if one.model})
+    models = models if len(models) > 1 else []
+    accounts = {
+        (group, model): accounting(store, group, is_open_load(manifest), memory_limit_bytes, model)
+        for group in groups
+        for model in (None, *models)
+    }
     requests = Requests.read(store)
     every_model = _read(store, "triton_samples")
     samples = of_models(every_model, manifest)
     batches = of_executed(_read(store, "batches", BATCH_COLUMNS), manifest)
-    spans = measure_spans(manifest)
-    names = [span.name for span in spans]
     recording, alone = _recording(store, requests, spans)
     responses = _read(store, "responses", streams.COLUMNS)
     sequences = run_sequences(requests, manifest)
     of_users = sampled.locust_users
-    tables = RunTables(
-        manifest, requests, accounts.counts, batches, samples, responses, sequences, alone, of_users
-    )
+    tables = RunTables(manifest, requests, counts, batches, samples, responses, sequences, alone, of_users)
     stimuli = run_stimuli(requests, manifest)
     cpus = run_shares(requests, sampled, manifest)
     gpus = run_gpus(requests, sampled, manifest)
@@ -224,29 +172,30 @@ def _request_figures(
 
     def figures(own: Sequence[RunPhase]) -> PhaseFigures:
         group = tuple(span.name for span in own)
-        return phase_figures(tables, own, accounts.by_phases.get(group), accounts.by_model.get(group, {}))
+        of_each = {name: accounts.get((group, name)) for name in models}
+        return phase_figures(tables, own, accounts.get((group, None)), of_each)
 
-    whole = figures(spans)
-    own = {one.name: getattr(whole, one.name) for one in fields(whole)}
-    measure = MeasureFigures(**own, models=tuple(model_figures(every_model, names, manifest)))
-    return _RequestFigures(
-        verdict=judge(requests, sampled, manifest, stimuli, cpus, gpus),
-        stimulus={one.phase: one for one in stimuli} if requests.is_open else None,
-        measure=measure,
-        locust=_locust(requests, sampled, manifest, spans),
-        by_phase={span.name: figures([span]) for span in spans} if len(spans) != 1 else {names[0]: measure},
-        identities=[
+    measure = MeasureFigures(
+        **vars(figures(spans)), models=tuple(model_figures(every_model, names, manifest))
+    )
+    return {
+        "verdict": judge(requests, sampled, manifest, stimuli, cpus, gpus),
+        "held": hold_run(store, requests, planned_measure_spans(manifest), cold),
+        "stimulus": {one.phase: one for one in stimuli} if requests.is_open else None,
+        "measure": measure,
+        "locust": _locust(requests, sampled, manifest, spans),
+        "by_phase": {span.name: figures([span]) if len(spans) > 1 else measure for span in spans},
+        "identities": [
             *identities(tables, manifest, of_executed(every_model, manifest)),
             *locust_identities(manifest, sampled.locust.rows if sampled.locust else None),
         ],
-        by_burst=by_burst(requests.in_phases(names), spans, QUANTILES),
-        rejections=rejection_figures(requests, samples, names),
-        recording=recording,
-        cold=cold,
-        held=hold_run(store, requests, planned_measure_spans(manifest), cold),
-        cpus=cpus,
-        gpus=gpus,
-    )
+        "by_burst": by_burst(requests.in_phases(names), spans, QUANTILES),
+        "rejections": rejection_figures(requests, samples, names),
+        "recording": recording,
+        "cold": cold,
+        "cpu": cpus,
+        "gpu_use": gpus,
+    }
 
 
 def _locust(
@@ -274,7 +223,3 @@ def _recording(
 
 def _read(store: RunStore, table: str, columns: list[str] | None = None) -> pa.Table | None:
     return store.read(table, columns) if store.has(table) else None
-
-
-def _n_rows(store: RunStore, table: str) -> list[int]:
-    return [pq.read_metadata(part).num_rows for part in store.parts(table)]

@@ -174,7 +174,8 @@ def test_times_of_each_request_are_those_of_a_brute_force(given_: list[list[int]
     asked = list(range(len(instants)))
     shuffle.shuffle(asked)  # users' requests are in order of their sends
     columns = np.array(rows, np.int64).reshape(-1, 3).T
-    found = times_of(np.array(asked, np.int64), *columns)
+    responses = pa.table(dict(zip(("request_id", "index", "t_ns"), columns, strict=True)))
+    found = times_of(responses, np.array(asked, np.int64))
     for place, i in enumerate(asked):
         of = [t_ns + 1 for t_ns in instants[i]]
         gaps = [b - a for a, b in pairwise(of)]
