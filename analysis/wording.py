@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 LATENCY_LABELS = {
     "open": {"response": "response", "service": "service", "lag": "send lag"},
@@ -87,3 +91,24 @@ def _digits(value: float) -> str:
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def templates(package: str, shown: Callable[[object], object] | None = None) -> Environment:
+    """The templates of plain text in a package, with filters that write figures; `shown`: what is written of a value.
+
+    Sentences are macros of such a template: its `module` has them as functions that return their text.
+    """
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader(package, "."), undefined=StrictUndefined, finalize=shown, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    environment.filters |= {
+        "duration": duration_text,
+        "share": share_text,
+        "count": count_text,
+        "counted": counted_text,
+        "names": names_text,
+    }
+    return environment

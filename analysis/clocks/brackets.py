@@ -36,7 +36,8 @@ their width; what it does within their width, no probe can tell.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -180,15 +181,8 @@ class Segment:
         or after p, one clock would satisfy all from q to p.
         """
         positions = np.union1d(self._low_index, self._high_index).tolist()
-        p = _first_true(len(positions), lambda n: not self._is_feasible_within(0, positions[n]))
-        q = (
-            len(positions)
-            - 1
-            - _first_true(
-                len(positions),
-                lambda n: not self._is_feasible_within(positions[len(positions) - 1 - n], positions[p]),
-            )
-        )
+        p = bisect_left(positions, True, key=lambda last: not self._is_feasible_within(0, last))
+        q = bisect_left(positions, True, key=lambda first: self._is_feasible_within(first, positions[p])) - 1
         return self._first + positions[q], self._first + positions[p]
 
     def _is_feasible_within(self, first: int, last: int) -> bool:
@@ -276,15 +270,6 @@ def _highest(ends_at: Floats, ends: Floats, at: Floats, drifts: tuple[float, flo
         is_below = least(growing, middle) < least(falling, middle)
         low, high = np.where(is_below, middle, low), np.where(is_below, high, middle)
     return np.minimum(least(growing, high), least(falling, low))
-
-
-def _first_true(n: int, holds: Callable[[int], bool]) -> int:
-    """The first of 0..n-1 where `holds`, which is false and then true, and true at n - 1."""
-    low, high = 0, n - 1
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle + 1, high)
-    return low
 
 
 def segments(at_ns: Int64s, allowance: Allowance) -> Iterator[tuple[int, int]]:

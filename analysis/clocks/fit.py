@@ -66,11 +66,7 @@ class _Rows(NamedTuple):
 
 
 def _joined(rows: Sequence[_Rows]) -> _Rows:
-    return _Rows(
-        np.concatenate([row.at_ns for row in rows]),
-        np.concatenate([row.low for row in rows]),
-        np.concatenate([row.high for row in rows]),
-    )
+    return _Rows(*(np.concatenate(columns) for columns in zip(*rows, strict=True)))
 
 
 class _Piece:

@@ -7,7 +7,7 @@ Raw stamps of two nodes do not compare before this; after it they do, within the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from squall.analysis.clocks.track import ClockTrack
 from squall.analysis.schema import TABLES
 from squall.analysis.tables.columns import PhaseAt
-from squall.analysis.tables.manifest import Manifest
+from squall.analysis.tables.manifest import Manifest, PhaseFacts
 from squall.scenarios.errors import AnalysisError
 
 MEASURE = "measure"
@@ -52,8 +52,7 @@ def to_run_clock(table: str, data: pa.Table, clock: ClockTrack) -> pa.Table:
 
 def phase_spans(manifest: Manifest) -> tuple[RunPhase, ...]:
     """The phases that the manifest states, in order of time; empty if it states none."""
-    rows = [RunPhase(p.name, p.kind, p.start_ns, p.end_ns) for p in manifest.phases]
-    return tuple(sorted(rows, key=lambda span: span.start_ns))
+    return _ordered(manifest.phases)
 
 
 def measure_spans(manifest: Manifest) -> tuple[RunPhase, ...]:
@@ -64,7 +63,11 @@ def measure_spans(manifest: Manifest) -> tuple[RunPhase, ...]:
 def planned_measure_spans(manifest: Manifest) -> tuple[RunPhase, ...]:
     """`measure_spans`, as the schedule has them, of a run that ended before its time too."""
     facts = manifest.decided.phases if manifest.decided is not None else manifest.phases
-    rows = [RunPhase(p.name, p.kind, p.start_ns, p.end_ns) for p in facts if p.kind == MEASURE]
+    return tuple(span for span in _ordered(facts) if span.kind == MEASURE)
+
+
+def _ordered(facts: Iterable[PhaseFacts]) -> tuple[RunPhase, ...]:
+    rows = [RunPhase(p.name, p.kind, p.start_ns, p.end_ns) for p in facts]
     return tuple(sorted(rows, key=lambda span: span.start_ns))
 
 

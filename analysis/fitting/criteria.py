@@ -13,7 +13,8 @@ from squall.analysis.statistics.bootstrap import shifted_band
 from squall.scenarios.series.burstiness import gd1_wait_p99, idc_shifted, largest, peak_to_mean
 from squall.scenarios.units import NS_PER_S
 
-IDC_WINDOWS_NS = tuple(NS_PER_S * 10**power // 10 for power in range(5))
+_IDCS = {f"idc {10**power / 10:g}s": NS_PER_S * 10**power // 10 for power in range(5)}
+"""Windows by the names of their figures."""
 PEAK_WINDOWS_NS = (NS_PER_S, 10 * NS_PER_S, 60 * NS_PER_S)
 GAP_QUANTILES = (0.99, 0.999)
 LEAST_BEYOND = 10
@@ -27,6 +28,8 @@ JUDGED = ("idc 1s", "idc 10s", "idc 100s", BANDED_PEAK, "wait 50%", "wait 80%")
 """What must lie in its band. At 0.1 s a log's own clock shows, and at 1000 s there are few windows."""
 
 Kind = Literal["dispersion", "tail", "peak", "wait"]
+_KINDS: dict[str, Kind] = {"idc": "dispersion", "gap": "tail", "peak": "peak", "wait": "wait"}
+"""By the first word of a figure's name."""
 _FLOORS: dict[Kind, float] = {"dispersion": 0.01, "tail": 0.01, "peak": 0.01, "wait": 0.1}
 """Added to both sides of a ratio: a constant rate has dispersion and waits of 0."""
 
@@ -59,41 +62,33 @@ class Figure:
         return self.low - slack <= other <= self.high + slack
 
 
-def figures_of(times_ns: NDArray[np.int64], end_ns: int) -> dict[str, tuple[Kind, float]]:
+def figures_of(times_ns: NDArray[np.int64], end_ns: int) -> dict[str, float]:
     """Every figure that the sorted instants in [0, end_ns) carry, by its name."""
-    found: dict[str, tuple[Kind, float | None]] = {}
     shortest_ns = LEAST_PER_WINDOW * end_ns / max(times_ns.size, 1)
-    for window_ns in IDC_WINDOWS_NS:
+    found: dict[str, float | None] = {}
+    for name, window_ns in _IDCS.items():
         if window_ns >= shortest_ns:
-            found[f"idc {_window(window_ns)}"] = ("dispersion", idc_shifted(times_ns, window_ns, 0, end_ns))
+            found[name] = idc_shifted(times_ns, window_ns, 0, end_ns)
     for window_ns in PEAK_WINDOWS_NS:
         if shortest_ns <= window_ns <= end_ns / 10:
-            peak = peak_to_mean(times_ns, window_ns, 0, end_ns)
-            found[f"peak {_window(window_ns)}"] = ("peak", peak)
-    for q in GAP_QUANTILES:
-        found[f"gap p{100 * q:g}"] = ("tail", _gap_quantile(times_ns, q))
-    for load in LOAD_RATIOS:
-        found[f"wait {load:.0%}"] = ("wait", gd1_wait_p99(times_ns, load))
-    return {name: (kind, value) for name, (kind, value) in found.items() if value is not None}
+            found[f"peak {window_ns // NS_PER_S}s"] = peak_to_mean(times_ns, window_ns, 0, end_ns)
+    found |= {f"gap p{100 * q:g}": _gap_quantile(times_ns, q) for q in GAP_QUANTILES}
+    found |= {f"wait {load:.0%}": gd1_wait_p99(times_ns, load) for load in LOAD_RATIOS}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def target_figures(times_ns: NDArray[np.int64], end_ns: int) -> tuple[Figure, ...]:
     """The figures of a trace with their bands."""
-    return tuple(
-        Figure(name, kind, value, *_band(name, kind, value, times_ns, end_ns))
-        for name, (kind, value) in figures_of(times_ns, end_ns).items()
-    )
-
-
-def _band(
-    name: str, kind: Kind, value: float, times_ns: NDArray[np.int64], end_ns: int
-) -> tuple[float, float] | tuple[None, None]:
-    if kind == "wait" or name == BANDED_PEAK:
-        return value / LIMIT, value * LIMIT
-    if kind == "dispersion":
-        window_ns = next(w for w in IDC_WINDOWS_NS if name == f"idc {_window(w)}")
-        return shifted_band(times_ns, window_ns, 0, end_ns) or (None, None)
-    return None, None
+    figures = []
+    for name, value in figures_of(times_ns, end_ns).items():
+        kind = _KINDS[name.split()[0]]
+        band: tuple[float, float] | None = None
+        if kind == "wait" or name == BANDED_PEAK:
+            band = value / LIMIT, value * LIMIT
+        elif kind == "dispersion":
+            band = shifted_band(times_ns, _IDCS[name], 0, end_ns)
+        figures.append(Figure(name, kind, value, *(band or ())))
+    return tuple(figures)
 
 
 def _gap_quantile(times_ns: NDArray[np.int64], q: float) -> float | None:
@@ -103,7 +98,3 @@ def _gap_quantile(times_ns: NDArray[np.int64], q: float) -> float | None:
         return None
     gaps = np.diff(times_ns)
     return float(largest(gaps, n - math.ceil(q * n) + 1)[0]) / (int(times_ns[-1] - times_ns[0]) / n)
-
-
-def _window(window_ns: int) -> str:
-    return f"{window_ns / NS_PER_S:g}s"

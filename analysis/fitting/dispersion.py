@@ -7,8 +7,9 @@ A likelihood looks at the next arrival and so at the shortest scales; the curve 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,19 +18,9 @@ from scipy import optimize
 from squall.analysis.arrays import Floats
 from squall.analysis.fitting.criteria import LEAST_PER_WINDOW
 from squall.analysis.fitting.dispersion_formulas import fgn_idc, hawkes_idc, mmpp_c2, mmpp_idc
-from squall.analysis.fitting.fitted import (
-    Fitted,
-    Parameter,
-    arrivals_of,
-    logistic,
-    logit,
-    rate_text,
-    rounded,
-    time_text,
-)
-from squall.analysis.fitting.hawkes import LARGEST_BETA, LEAST_BETA, LEAST_N
-from squall.analysis.fitting.mmpp import LARGEST_BASE, LARGEST_PEAK, LEAST_BASE
-from squall.scenarios.arrivals.stationary import LARGEST_HAWKES_N
+from squall.analysis.fitting.fitted import LOG, PLAIN, Coordinate, Fitted, Parameter, arrivals_of, scenario_of
+from squall.analysis.fitting.hawkes import coordinates as hawkes_coordinates
+from squall.analysis.fitting.mmpp import levels
 from squall.scenarios.series.burstiness import gap_c2, idc_shifted, window_counts
 from squall.scenarios.units import NS_PER_S, format_duration
 
@@ -46,8 +37,9 @@ _CURVE_SD = 0.05
 _C2_WEIGHT = 5.0
 
 
-Starts = Sequence[tuple[float, ...]]
-"""Parameters to begin the search at."""
+Times = NDArray[np.int64]
+Problem = tuple[Sequence[Coordinate], Callable[..., Floats]]
+"""Parameters that are sought, and by how many standard deviations their values miss the series."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +62,11 @@ class DispersionCurve:
         expected = np.maximum((model - whole / self.n_windows) / (1 - 1 / self.n_windows), LEAST_IDC)
         misses: Floats = np.log(expected / self.idc) / np.sqrt(2 / self.n_windows + _CURVE_SD**2)
         return misses
+
+    def with_whole(self, idc: Callable[[Floats], Floats]) -> tuple[Floats, float]:
+        """The IDC at the windows, and at the span."""
+        found = idc(np.append(self.windows_s, self.span_s))
+        return found[:-1], float(found[-1])
 
 
 def dispersion_curve(
@@ -94,81 +91,60 @@ def dispersion_curve(
     return DispersionCurve(seconds, idc, np.floor(span_s / seconds), c2, times_ns.size / span_s, span_s)
 
 
-def fit_fgn(times_ns: NDArray[np.int64], end_ns: int, seed: int = 1, bin_ns: int = NS_PER_S) -> Fitted | None:
+def fit_fgn(times_ns: Times, end_ns: int, seed: int = 1, bin_ns: int = NS_PER_S) -> Fitted | None:
     """sigma and hurst of a log-fGn rate in bins of `bin_ns`."""
     bin_s = bin_ns / NS_PER_S
 
-    def estimate(curve: DispersionCurve, starts: Starts) -> Floats:
+    def problem(curve: DispersionCurve) -> Problem:
         m = np.maximum(1, np.round(curve.windows_s / bin_s)).astype(np.int64)
+        span_bins = curve.span_s / bin_s
 
-        def misses(at: Floats) -> Floats:
-            return curve.misses(
-                fgn_idc(curve.rate_hz, math.exp(at[0]), at[1], m, bin_s, curve.span_s / bin_s), 0.0
-            )
+        def misses(sigma: float, hurst: float) -> Floats:
+            return curve.misses(fgn_idc(curve.rate_hz, sigma, hurst, m, bin_s, span_bins), 0.0)
 
-        bounds = ([math.log(1e-3), LEAST_HURST], [math.log(3.0), LARGEST_HURST])
-        at = _least_squares(misses, [(math.log(sigma), hurst) for sigma, hurst in starts], bounds)
-        return np.array([math.exp(at[0]), at[1]])
+        return (
+            Coordinate("sigma", LOG, 1e-3, 3.0),
+            Coordinate("hurst", PLAIN, LEAST_HURST, LARGEST_HURST),
+        ), misses
 
-    scenario = {"kind": "fgn", "bin": format_duration(bin_ns)}
-    names = (("sigma", ""), ("hurst", ""))
-    starts = [(sigma, hurst) for sigma in (0.1, 0.5, 1.0) for hurst in (0.7, 0.9)]
-    return _fitted("fgn", names, estimate, starts, scenario, times_ns, end_ns, seed, least_s=bin_s)
+    starts = product((0.1, 0.5, 1.0), (0.7, 0.9))
+    bin_text = format_duration(bin_ns)
+    return _fitted(
+        "fgn", "fgn", _by_curve(problem, end_ns, bin_s), starts, times_ns, end_ns, seed, bin=bin_text
+    )
 
 
-def fit_hawkes_curve(times_ns: NDArray[np.int64], end_ns: int, seed: int = 1) -> Fitted | None:
+def fit_hawkes_curve(times_ns: Times, end_ns: int, seed: int = 1) -> Fitted | None:
     """n and beta (1/s) of a Hawkes process whose IDC is that of the series."""
 
-    def estimate(curve: DispersionCurve, starts: Starts) -> Floats:
-        windows = np.append(curve.windows_s, curve.span_s)
+    def problem(curve: DispersionCurve) -> Problem:
+        def misses(n: float, beta: float) -> Floats:
+            return curve.misses(*curve.with_whole(lambda windows: hawkes_idc(n, beta, windows)))
 
-        def misses(at: Floats) -> Floats:
-            idc = hawkes_idc(logistic(at[0]), curve.rate_hz * math.exp(at[1]), windows)
-            return curve.misses(idc[:-1], float(idc[-1]))
+        return hawkes_coordinates(curve.rate_hz, "1/s"), misses
 
-        bounds = (
-            [logit(LEAST_N), math.log(LEAST_BETA)],
-            [logit(LARGEST_HAWKES_N), math.log(LARGEST_BETA)],
-        )
-        at = _least_squares(
-            misses, [(logit(n), math.log(beta / curve.rate_hz)) for n, beta in starts], bounds
-        )
-        return np.array([logistic(at[0]), curve.rate_hz * math.exp(at[1])])
-
-    names = (("n", ""), ("beta", "1/s"))
     rate_hz = times_ns.size / end_ns * NS_PER_S
-    starts = [(n, beta * rate_hz) for n in (0.3, 0.8) for beta in (0.01, 0.1)]
-    return _fitted("hawkes-curve", names, estimate, starts, {"kind": "hawkes"}, times_ns, end_ns, seed)
+    starts = [(n, beta * rate_hz) for n, beta in product((0.3, 0.8), (0.01, 0.1))]
+    return _fitted("hawkes-curve", "hawkes", _by_curve(problem, end_ns), starts, times_ns, end_ns, seed)
 
 
-def fit_mmpp_curve(times_ns: NDArray[np.int64], end_ns: int, seed: int = 1) -> Fitted | None:
+def fit_mmpp_curve(times_ns: Times, end_ns: int, seed: int = 1) -> Fitted | None:
     """Peak, base and tau (s) of a two-state MMPP whose IDC, and c2 of gaps, are those of the series."""
 
-    def estimate(curve: DispersionCurve, starts: Starts) -> Floats:
-        windows = np.append(curve.windows_s, curve.span_s)
+    def problem(curve: DispersionCurve) -> Problem:
+        def misses(*shape: float) -> Floats:
+            rate_hz = curve.rate_hz
+            gaps = math.log(mmpp_c2(rate_hz, *shape) / curve.c2) * _C2_WEIGHT
+            idc = curve.with_whole(lambda windows: mmpp_idc(rate_hz, *shape, windows))
+            return np.append(curve.misses(*idc), gaps)
 
-        def misses(at: Floats) -> Floats:
-            shape = (1 + math.exp(at[0]), logistic(at[1]), math.exp(at[2]))
-            idc = mmpp_idc(curve.rate_hz, *shape, windows)
-            gaps = math.log(mmpp_c2(curve.rate_hz, *shape) / curve.c2) * _C2_WEIGHT
-            return np.append(curve.misses(idc[:-1], float(idc[-1])), gaps)
+        return (*levels(), Coordinate("tau", LOG, 0.1 / curve.rate_hz, curve.span_s / 4, "s")), misses
 
-        bounds = (
-            [math.log(1e-3), logit(LEAST_BASE), math.log(0.1 / curve.rate_hz)],
-            [math.log(LARGEST_PEAK), logit(LARGEST_BASE), math.log(curve.span_s / 4)],
-        )
-        free = [(math.log(peak - 1), logit(base), math.log(tau)) for peak, base, tau in starts]
-        at = _least_squares(misses, free, bounds)
-        return np.array([1 + math.exp(at[0]), logistic(at[1]), math.exp(at[2])])
-
-    names = (("peak", ""), ("base", ""), ("tau", "s"))
-    starts = [(peak, base, tau) for peak in (1.1, 2.0) for base in (0.2, 0.8) for tau in (10.0, 100.0)]
-    return _fitted("mmpp-curve", names, estimate, starts, {"kind": "mmpp"}, times_ns, end_ns, seed)
+    starts = product((1.1, 2.0), (0.2, 0.8), (10.0, 100.0))
+    return _fitted("mmpp-curve", "mmpp", _by_curve(problem, end_ns), starts, times_ns, end_ns, seed)
 
 
-def fit_bmodel(
-    times_ns: NDArray[np.int64], end_ns: int, seed: int = 1, bin_ns: int = NS_PER_S
-) -> Fitted | None:
+def fit_bmodel(times_ns: Times, end_ns: int, seed: int = 1, bin_ns: int = NS_PER_S) -> Fitted | None:
     """Bias of a b-model with pieces of at most `bin_ns`.
 
     With q = b² + (1 - b)² the masses of the 2^k pieces of level k have E Σ p² = q^k, so that n Poisson arrivals have
@@ -177,100 +153,93 @@ def fit_bmodel(
     if LEAST_PER_WINDOW * end_ns > bin_ns * times_ns.size:
         return None
     n_levels = max(0, math.ceil(math.log2(end_ns / bin_ns)))
-    levels = np.arange(3, n_levels + 1)
-    if levels.size < 3:
+    ks = np.arange(3, n_levels + 1)
+    if ks.size < 3:
         return None
-    pieces = 2.0**levels
+    pieces = 2.0**ks
 
-    def estimate_at(counted: NDArray[np.int64], starts: Starts) -> Floats:
-        counts = window_counts(counted, -(-end_ns // 2**n_levels), 0, 2**n_levels * -(-end_ns // 2**n_levels))
-        sums = [counts.reshape(2**k, -1).sum(axis=1) for k in levels.tolist()]
+    def problem(counted: Times) -> Problem:
+        width_ns = -(-end_ns // 2**n_levels)
+        counts = window_counts(counted, width_ns, 0, 2**n_levels * width_ns)
+        sums = [counts.reshape(2**k, -1).sum(axis=1) for k in ks.tolist()]
         seen = np.array([max(one.var(ddof=1) / one.mean(), LEAST_IDC) for one in sums])
         sd = np.sqrt(2 / pieces + _CURVE_SD**2)
 
-        def misses(at: Floats) -> Floats:
-            q = at[0] ** 2 + (1 - at[0]) ** 2
-            idc = 1 + counted.size * (q**levels - 1 / pieces) * pieces / (pieces - 1)
+        def misses(bias: float) -> Floats:
+            q = bias**2 + (1 - bias) ** 2
+            idc = 1 + counted.size * (q**ks - 1 / pieces) * pieces / (pieces - 1)
             return np.asarray(np.log(idc / seen) / sd)
 
-        return _least_squares(misses, starts, ([0.5], [LARGEST_BIAS]))
+        return (Coordinate("bias", PLAIN, 0.5, LARGEST_BIAS),), misses
 
-    scenario = {"kind": "b-model", "bin": format_duration(bin_ns)}
-    return _with_errors(
-        "b-model", (("bias", ""),), estimate_at, [(0.52,), (0.6,), (0.75,)], scenario, times_ns, end_ns, seed
-    )
+    starts = [(0.52,), (0.6,), (0.75,)]
+    bin_text = format_duration(bin_ns)
+    return _fitted("b-model", "b-model", problem, starts, times_ns, end_ns, seed, bin=bin_text)
+
+
+def _by_curve(
+    problem: Callable[[DispersionCurve], Problem], end_ns: int, least_s: float = 1.0
+) -> Callable[[Times], Problem | None]:
+    """The problem of the curve of a series."""
+
+    def of_series(times_ns: Times) -> Problem | None:
+        curve = dispersion_curve(times_ns, end_ns, least_s)
+        return None if curve is None else problem(curve)
+
+    return of_series
 
 
 def _fitted(
     name: str,
-    names: Sequence[tuple[str, str]],
-    estimate: Callable[[DispersionCurve, Starts], Floats],
-    starts: Starts,
-    scenario: Mapping[str, object],
-    times_ns: NDArray[np.int64],
+    kind: str,
+    problem: Callable[[Times], Problem | None],
+    starts: Iterable[Sequence[float]],
+    times_ns: Times,
     end_ns: int,
     seed: int,
-    least_s: float = 1.0,
-) -> Fitted | None:
-    def estimate_of(times: NDArray[np.int64], starts: Starts) -> Floats:
-        curve = dispersion_curve(times, end_ns, least_s)
-        return np.full(len(names), np.nan) if curve is None else estimate(curve, starts)
-
-    return _with_errors(name, names, estimate_of, starts, scenario, times_ns, end_ns, seed)
-
-
-def _with_errors(
-    name: str,
-    names: Sequence[tuple[str, str]],
-    estimate: Callable[[NDArray[np.int64], Starts], Floats],
-    starts: Starts,
-    scenario: Mapping[str, object],
-    times_ns: NDArray[np.int64],
-    end_ns: int,
-    seed: int,
+    **more: object,
 ) -> Fitted | None:
     """The estimate, and its standard error by parametric bootstrap: the spread of the estimates of 12 draws from it.
 
-    (Efron, Tibshirani, An Introduction to the Bootstrap, 1993, 6.5). That spread is itself known to 1/√22 = 21 %.
+    (Efron, Tibshirani, An Introduction to the Bootstrap, 1993, 6.5). That spread is itself known to 1/√22 = 21 %. None
+    where the series is too short for the problem.
     """
-    at = estimate(times_ns, starts)
-    if not np.isfinite(at).all():
+    found = problem(times_ns)
+    if found is None:
         return None
+    values = _least_squares(*found, starts)
     rate_hz = times_ns.size / end_ns * NS_PER_S
-    texts = {label: _text(float(value), unit) for (label, unit), value in zip(names, at, strict=True)}
-    whole = {"kind": scenario["kind"], "rate": rate_text(rate_hz), **texts, **scenario}
-    arrivals = arrivals_of(whole)
-    streams = np.random.default_rng(seed).spawn(N_REPEATS)
-    again = np.array([estimate(arrivals.draw(rng, end_ns), [tuple(at)]) for rng in streams])
-    errors = again.std(axis=0, ddof=1)
-    found = tuple(
-        Parameter(label, float(value), float(error) if error > 0 else None, unit)
-        for (label, unit), value, error in zip(names, at, errors, strict=True)
-    )
-    return Fitted(name, (Parameter("rate", rate_hz, None, "1/s"), *found), len(found) + 1, whole)
-
-
-def _text(value: float, unit: str) -> object:
-    """As a scenario file has it."""
-    match unit:
-        case "s":
-            return time_text(value)
-        case "1/s":
-            return rate_text(value)
-        case _:
-            return rounded(value)
+    parameters = [
+        Parameter(one.name, value, None, one.unit) for one, value in zip(found[0], values, strict=True)
+    ]
+    scenario = scenario_of(kind, rate_hz, parameters, **more)
+    arrivals = arrivals_of(scenario)
+    drawn = [problem(arrivals.draw(rng, end_ns)) for rng in np.random.default_rng(seed).spawn(N_REPEATS)]
+    again = [[math.nan] * len(values) if one is None else _least_squares(*one, [values]) for one in drawn]
+    errors = np.std(again, axis=0, ddof=1).tolist()
+    told = [
+        replace(one, stderr=error if error > 0 else None)
+        for one, error in zip(parameters, errors, strict=True)
+    ]
+    return Fitted(name, (Parameter("rate", rate_hz, None, "1/s"), *told), len(told) + 1, scenario)
 
 
 def _least_squares(
-    misses: Callable[[Floats], Floats],
-    starts: Starts,
-    bounds: tuple[list[float], list[float]],
-) -> Floats:
-    """The best of the least squares from each start."""
-    low, high = np.array(bounds[0]) + _INSIDE, np.array(bounds[1]) - _INSIDE
-    found = [
-        optimize.least_squares(misses, np.clip(start, low, high), bounds=bounds, diff_step=1e-5, xtol=1e-6)
-        for start in starts
-    ]
-    at: Floats = min(found, key=lambda one: float(one.cost)).x
-    return at
+    coordinates: Sequence[Coordinate], misses: Callable[..., Floats], starts: Iterable[Sequence[float]]
+) -> list[float]:
+    """The values of the best of the least squares from each start."""
+    low, high = np.array([one.bounds for one in coordinates]).T
+
+    def values(at: Floats) -> list[float]:
+        return [one.value(x) for one, x in zip(coordinates, at.tolist(), strict=True)]
+
+    found = []
+    for start in starts:
+        free = [one.free(value) for one, value in zip(coordinates, start, strict=True)]
+        inside = np.clip(free, low + _INSIDE, high - _INSIDE)
+        found.append(
+            optimize.least_squares(
+                lambda at: misses(*values(at)), inside, bounds=(low, high), diff_step=1e-5, xtol=1e-6
+            )
+        )
+    return values(min(found, key=lambda one: float(one.cost)).x)

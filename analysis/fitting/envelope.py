@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +12,9 @@ from scipy import fft
 
 from squall.analysis.arrays import Floats
 from squall.analysis.fitting.dispersion_formulas import hawkes_idc
-from squall.analysis.fitting.fitted import Excerpt, Fitted, Parameter, parted, rate_text, rounded, spans_of
+from squall.analysis.fitting.fitted import Excerpt, Fitted, Parameter, parted, scenario_of, spans_of
 from squall.analysis.fitting.hawkes import fit_unit_hawkes
+from squall.analysis.fitting.maximum import Maximum
 from squall.analysis.fitting.renewal import fit_unit_gamma
 from squall.scenarios.arrivals.curve import FixedPath, steps
 from squall.scenarios.units import NS_PER_S, format_duration
@@ -30,32 +30,6 @@ _LEAST_SHARE = 0.1  # of a bin's count that its level keeps, so that no arrival 
 ResidualKind = Literal["poisson", "gamma", "hawkes"]
 
 
-@dataclass(frozen=True, eq=False)
-class Residual:
-    """What is left on the rescaled clock, where one unit is one expected arrival."""
-
-    kind: ResidualKind
-    parameters: tuple[Parameter, ...]
-    log_likelihood: float
-    failure: str = ""
-
-    @property
-    def section(self) -> dict[str, Any]:
-        """As the scenario file has it."""
-        return {"kind": self.kind, **{p.name: rounded(p.value) for p in self.parameters}}
-
-    def idc(self, width: float) -> float:
-        """Index of dispersion of its counts over `width` expected arrivals; of a renewal process the limit c2."""
-        values = [p.value for p in self.parameters]
-        match self.kind:
-            case "gamma":
-                return values[0] ** 2
-            case "hawkes":
-                return float(hawkes_idc(values[0], values[1], np.array([width]))[0])
-            case _:
-                return 1.0
-
-
 def envelope_bins(n: int, end_ns: int) -> list[int]:
     """Widths in ns of 10 to 300 s that leave 10 bins or more, of 50 arrivals or more on average."""
     widths = [seconds * NS_PER_S for seconds in BINS_S]
@@ -67,51 +41,57 @@ def fit_envelope(times_ns: NDArray[np.int64], end_ns: int, bin_ns: int, kind: Re
 
     The curve takes a part of the residual's clusters for its own: n comes out low, by about half a standard error in
     60 bins of 240 arrivals.
+
+    How much of the counts' variance is noise of the residual depends on the residual, which is fitted on the clock of
+    the curve without that noise: three passes, from Poisson on.
     """
     rate_hz = times_ns.size / end_ns * NS_PER_S
-    levels, residual = _estimate(times_ns, end_ns, bin_ns, kind)
+    counts = bin_counts(times_ns, end_ns, bin_ns)
+    mean = float(counts.mean())
+    residual = Maximum((), None, 0)
+    for _ in range(1 if kind == "poisson" else N_PASSES):
+        path = steps(shrunk(counts, _dispersion(kind, residual, mean), 1.0), bin_ns, end_ns)
+        residual = _residual(kind, unit_excerpts(times_ns, end_ns, path, rate_hz), residual)
+    levels = shrunk(counts, _dispersion(kind, residual, mean))
     path = steps(levels, bin_ns, end_ns)
     spans = spans_of(times_ns, end_ns)
     n_fitted = sum(s.last - s.first for s in spans)
     log_rates = n_fitted * math.log(rate_hz)
     log_rates += sum(float(np.log(path.level(times_ns[s.first : s.last])).sum()) for s in spans)
+    curve = [float(f"{level:.{CURVE_DIGITS}g}") for level in (levels / levels.mean()).tolist()]
+    section = {"kind": kind, **{one.name: one.stated for one in residual.parameters}}
     return Fitted(
         f"env-{bin_ns // NS_PER_S}s-{kind}",
         (Parameter("rate", rate_hz, None, "1/s"), *residual.parameters),
         levels.size + len(residual.parameters),
-        _scenario(rate_hz, bin_ns, levels, residual),
-        residual.log_likelihood + log_rates if math.isfinite(residual.log_likelihood) else None,
+        scenario_of("envelope", rate_hz, (), bin=format_duration(bin_ns), curve=curve, residual=section),
+        None if residual.log_likelihood is None else residual.log_likelihood + log_rates,
         n_fitted,
         residual.failure,
     )
 
 
-def _estimate(
-    times_ns: NDArray[np.int64], end_ns: int, bin_ns: int, kind: ResidualKind
-) -> tuple[Floats, Residual]:
-    """Levels (m,) and residual.
-
-    How much of the counts' variance is noise of the residual depends on the residual, which is fitted on the clock
-    of the curve without that noise: three passes, from Poisson on.
-    """
-    counts = bin_counts(times_ns, end_ns, bin_ns)
-    rate_hz = times_ns.size / end_ns * NS_PER_S
-    residual = Residual("poisson", (), 0.0)
-    mean = float(counts.mean())
-    for _ in range(1 if kind == "poisson" else N_PASSES):
-        path = steps(likely_levels(counts, residual.idc(mean)), bin_ns, end_ns)
-        residual = fit_residual(kind, unit_excerpts(times_ns, end_ns, path, rate_hz), residual)
-    return shrunk(counts, residual.idc(mean)), residual
+def _residual(kind: ResidualKind, excerpts: Sequence[Excerpt], near: Maximum) -> Maximum:
+    """By maximum likelihood, given its rate of 1; from `near` on, that of the pass before."""
+    match kind:
+        case "gamma":
+            return fit_unit_gamma(excerpts)
+        case "hawkes":
+            return fit_unit_hawkes(excerpts, tuple(one.value for one in near.parameters))
+        case _:
+            return Maximum((), -sum(excerpt.length for excerpt in excerpts), 0)
 
 
-def _scenario(rate_hz: float, bin_ns: int, levels: Floats, residual: Residual) -> dict[str, Any]:
-    return {
-        "kind": "envelope",
-        "rate": rate_text(rate_hz),
-        "bin": format_duration(bin_ns),
-        "curve": [float(f"{level:.{CURVE_DIGITS}g}") for level in (levels / levels.mean()).tolist()],
-        "residual": residual.section,
-    }
+def _dispersion(kind: ResidualKind, residual: Maximum, width: float) -> float:
+    """Index of dispersion of its counts over `width` expected arrivals, of a renewal process the limit c2; 1 of Poisson
+    and before anything is fitted."""
+    values = [one.value for one in residual.parameters]
+    if kind == "gamma" and values:
+        return values[0] ** 2
+    if kind == "hawkes" and values:
+        n, beta = values
+        return float(hawkes_idc(n, beta, np.array([width]))[0])
+    return 1.0
 
 
 def bin_counts(times_ns: NDArray[np.int64], end_ns: int, bin_ns: int) -> Floats:
@@ -128,7 +108,7 @@ def bin_counts(times_ns: NDArray[np.int64], end_ns: int, bin_ns: int) -> Floats:
     return counts
 
 
-def shrunk(counts: Floats, dispersion: float) -> Floats:
+def shrunk(counts: Floats, dispersion: float, power: float = 0.5) -> Floats:
     """Expected counts whose draws vary as `counts` do, (m,) each.
 
     The counts n_j are expected ones Λ_j plus noise of the residual, nearly independent from bin to bin, of variance
@@ -137,28 +117,17 @@ def shrunk(counts: Floats, dispersion: float) -> Floats:
     √(max(0, S - R)/S): a draw has S(f) - R from the levels and R from the residual. Slow swings, S >> R, stay as they
     are, and the noise between neighbours goes. S(f_k) is the mean of the squared transform over k/1.4 - 1 … 1.4 k + 1.
     Each level stays at a tenth of its count or more.
+
+    With a `power` of 1 in place of the root they are as near to the true ones as can be, of least mean square error
+    (Wiener, 1949): the clock on which a residual is fitted, since those above would take more of its clusters for
+    swings of the rate. Draws from these levels would vary too little.
     """
-    return _filtered(counts, dispersion, 0.5)
-
-
-def likely_levels(counts: Floats, dispersion: float) -> Floats:
-    """Expected counts as near to the true ones as can be, (m,) each: the clock on which a residual is fitted.
-
-    As `shrunk`, but with the gain (S - R)/S, which has the least mean square error (Wiener, 1949): `shrunk` would take
-    more of the residual's clusters for swings of the rate. Draws from these levels would vary too little.
-    """
-    return _filtered(counts, dispersion, 1.0)
-
-
-def _filtered(counts: Floats, dispersion: float, power: float) -> Floats:
-    """The cosine transform of the counts' deviations times ((S - R)/S)^power, and back."""
     mean = float(counts.mean())
     transform = fft.dct(counts - mean, norm="ortho")
     spectrum = _smoothed(transform**2)
     share = np.maximum(0.0, spectrum - dispersion * mean) / np.maximum(spectrum, np.finfo(np.float64).tiny)
-    levels: Floats = np.maximum(
-        mean + fft.idct(transform * share**power, norm="ortho"), _LEAST_SHARE * counts
-    )
+    found = mean + fft.idct(transform * share**power, norm="ortho")
+    levels: Floats = np.maximum(found, _LEAST_SHARE * counts)
     return levels
 
 
@@ -188,16 +157,3 @@ def unit_excerpts(
         points = clock(parted(times_ns[span.first : span.last])) - begin
         found.append(Excerpt(points, float(end - begin)))
     return tuple(found)
-
-
-def fit_residual(kind: ResidualKind, excerpts: Sequence[Excerpt], near: Residual) -> Residual:
-    """By maximum likelihood, given its rate of 1; from `near` on, where that is of the same kind."""
-    match kind:
-        case "gamma":
-            return Residual(kind, *fit_unit_gamma(excerpts))
-        case "hawkes":
-            n_beta = [p.value for p in near.parameters]
-            start = (n_beta[0], n_beta[1]) if near.kind == "hawkes" else None
-            return Residual(kind, *fit_unit_hawkes(excerpts, start))
-        case _:
-            return Residual(kind, (), -sum(excerpt.length for excerpt in excerpts))

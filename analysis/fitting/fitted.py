@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,57 @@ class Excerpt:
     length: float
 
 
+class Transform(NamedTuple):
+    """A growing map from free coordinates, logarithms or logits, so that a change of 1 is large; its inverse and its
+    derivative."""
+
+    value: Callable[[float], float]
+    free: Callable[[float], float]
+    slope: Callable[[float], float]
+
+
+def logit(p: float) -> float:
+    """ln(p/(1 - p))."""
+    return math.log(p / (1 - p))
+
+
+def logistic(x: float) -> float:
+    """The p whose logit is x."""
+    return 1 / (1 + math.exp(-x))
+
+
+PLAIN = Transform(float, float, lambda _: 1.0)
+LOG = Transform(math.exp, math.log, math.exp)
+LOGIT = Transform(logistic, logit, lambda x: logistic(x) * (1 - logistic(x)))
+ABOVE_1 = Transform(lambda x: 1 + math.exp(x), lambda value: math.log(value - 1), math.exp)
+
+
+@dataclass(frozen=True)
+class Coordinate:
+    """A parameter as a search moves it: `scale` times what `of` makes of a free coordinate, which lies between the
+    `low` and the `high` of that."""
+
+    name: str
+    of: Transform
+    low: float
+    high: float
+    unit: str = ""
+    scale: float = 1.0
+
+    def value(self, x: float) -> float:
+        """The parameter at a free coordinate."""
+        return self.scale * self.of.value(x)
+
+    def free(self, value: float) -> float:
+        """The free coordinate of a value of the parameter."""
+        return self.of.free(value / self.scale)
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Of the free coordinate."""
+        return self.of.free(self.low), self.of.free(self.high)
+
+
 @dataclass(frozen=True)
 class Parameter:
     """An estimate. `stderr` is None where the estimate lies at a bound of what is allowed, or was not estimated."""
@@ -35,6 +86,17 @@ class Parameter:
     value: float
     stderr: float | None
     unit: str = ""
+
+    @property
+    def stated(self) -> object:
+        """The value as a scenario file has it."""
+        match self.unit:
+            case "s":
+                return time_text(self.value)
+            case "1/s":
+                return rate_text(self.value)
+            case _:
+                return rounded(self.value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,16 +125,24 @@ class Fitted:
     @property
     def aic_per_arrival(self) -> float | None:
         """(2k - 2 ln L)/n (Akaike, IEEE Trans. Automatic Control 19, 1974)."""
-        if self.log_likelihood is None:
-            return None
-        return (2 * self.n_parameters - 2 * self.log_likelihood) / self.n_fitted
+        return self._per_arrival(2.0)
 
     @property
     def bic_per_arrival(self) -> float | None:
         """(k ln n - 2 ln L)/n (Schwarz, Annals of Statistics 6, 1978)."""
+        return self._per_arrival(math.log(max(self.n_fitted, 1)))
+
+    def _per_arrival(self, charge: float) -> float | None:
+        """With that charge for each parameter."""
         if self.log_likelihood is None:
             return None
-        return (self.n_parameters * math.log(self.n_fitted) - 2 * self.log_likelihood) / self.n_fitted
+        return (charge * self.n_parameters - 2 * self.log_likelihood) / self.n_fitted
+
+
+def scenario_of(kind: str, rate_hz: float, parameters: Iterable[Parameter], **more: object) -> dict[str, Any]:
+    """`arrivals` of a scenario file; `rate_hz`: of the whole trace, in place of the parameter."""
+    stated = {one.name: one.stated for one in parameters if one.name != "rate"}
+    return {"kind": kind, "rate": rate_text(rate_hz), **stated, **more}
 
 
 def arrivals_of(scenario: Mapping[str, Any]) -> OpenArrivals:
@@ -142,13 +212,3 @@ def time_text(seconds: float) -> str:
 def rounded(value: float) -> float:
     """To 4 digits, as a scenario file has it."""
     return float(f"{value:.4g}")
-
-
-def logit(p: float) -> float:
-    """ln(p/(1 - p))."""
-    return math.log(p / (1 - p))
-
-
-def logistic(x: float) -> float:
-    """The p whose logit is x."""
-    return 1 / (1 + math.exp(-x))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
+from itertools import product
 
 import numpy as np
 
 from squall.analysis.arrays import Floats
-from squall.analysis.fitting.fitted import Excerpt, Fitted, Parameter, logistic, logit, rate_text, rounded
+from squall.analysis.fitting.fitted import LOG, LOGIT, Coordinate, Excerpt, Fitted, Parameter
 from squall.analysis.fitting.maximum import Maximum, maximise
 from squall.scenarios.arrivals.stationary import LARGEST_HAWKES_N
 
@@ -62,51 +64,30 @@ def fit_hawkes(excerpts: Sequence[Excerpt], rate_hz: float) -> Fitted:
     The rate is not free: on a rate that drifts the likelihood grows towards n = 1 with a rate far from the one seen.
     Its standard error is that of a mean count, √(IDC(∞)·count)/span with IDC(∞) = 1/(1 - n)².
     """
-    count = sum(s.points.size for s in excerpts)
-    seen = count / sum(s.length for s in excerpts)
-    found = _maximum(excerpts, seen)
-    n, beta = logistic(found.at[0]), seen * math.exp(found.at[1])
-    return Fitted(
-        "hawkes",
-        (
-            Parameter("rate", seen, math.sqrt(count) / (1 - n) / count * seen, "1/s"),
-            Parameter("n", n, found.stderr((n * (1 - n), 0))),
-            Parameter("beta", beta, found.stderr((0, beta)), "1/s"),
-        ),
-        3,
-        {"kind": "hawkes", "rate": rate_text(rate_hz), "n": rounded(n), "beta": rate_text(beta)},
-        found.likelihood,
-        count,
-        found.failure,
-    )
+    seen = sum(s.points.size for s in excerpts) / sum(s.length for s in excerpts)
+    found = _maximum(excerpts, seen, "1/s")
+    n = found.parameters[0].value
+    rate = Parameter("rate", seen, math.sqrt(found.n) / (1 - n) / found.n * seen, "1/s")
+    return found.fitted("hawkes", rate_hz, rate)
 
 
-def fit_unit_hawkes(
-    excerpts: Sequence[Excerpt], start: tuple[float, float] | None = None
-) -> tuple[tuple[Parameter, Parameter], float, str]:
-    """(n, beta per expected arrival) of points of rate 1, their log-likelihood, and `Maximum.failure`.
+def fit_unit_hawkes(excerpts: Sequence[Excerpt], start: tuple[float, ...] = ()) -> Maximum:
+    """n and beta, per expected arrival, of points of rate 1. `start`: where these are nearly, where that is known."""
+    return _maximum(excerpts, 1.0, "per arrival", [start] if start else ())
 
-    `start`: where it is nearly.
-    """
-    found = _maximum(excerpts, 1.0, start)
-    n, beta = logistic(found.at[0]), math.exp(found.at[1])
+
+def coordinates(rate: float, unit: str) -> tuple[Coordinate, Coordinate]:
+    """n and beta of a process of that rate."""
     return (
-        (
-            Parameter("n", n, found.stderr((n * (1 - n), 0))),
-            Parameter("beta", beta, found.stderr((0, beta)), "per arrival"),
-        ),
-        found.value,
-        found.failure,
+        Coordinate("n", LOGIT, LEAST_N, LARGEST_HAWKES_N),
+        Coordinate("beta", LOG, LEAST_BETA, LARGEST_BETA, unit, rate),
     )
 
 
-def _maximum(excerpts: Sequence[Excerpt], rate: float, start: tuple[float, float] | None = None) -> Maximum:
-    """Over logit n and ln(beta/rate)."""
-
-    def value(at: Floats) -> float:
-        return log_likelihood(excerpts, rate, logistic(at[0]), rate * math.exp(at[1]))
-
-    bounds = [(logit(LEAST_N), logit(LARGEST_HAWKES_N)), (math.log(LEAST_BETA), math.log(LARGEST_BETA))]
-    pairs = [(n, beta) for n in _START_NS for beta in _START_BETAS] if start is None else [start]
-    starts = [np.array([logit(n), math.log(beta)]) for n, beta in pairs]
-    return maximise(value, starts, bounds, sum(s.points.size for s in excerpts), n_tried=2)
+def _maximum(
+    excerpts: Sequence[Excerpt], rate: float, unit: str, starts: Sequence[tuple[float, ...]] = ()
+) -> Maximum:
+    plain = [(n, rate * beta) for n, beta in product(_START_NS, _START_BETAS)]
+    n_arrivals = sum(s.points.size for s in excerpts)
+    likelihood = partial(log_likelihood, excerpts, rate)
+    return maximise(likelihood, coordinates(rate, unit), starts or plain, n_arrivals, n_tried=2)

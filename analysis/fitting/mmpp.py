@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
+from itertools import product
 
 import numpy as np
 
 from squall.analysis.arrays import Floats
-from squall.analysis.fitting.fitted import (
-    Excerpt,
-    Fitted,
-    Parameter,
-    logistic,
-    logit,
-    rate_text,
-    rounded,
-    time_text,
-)
+from squall.analysis.fitting.fitted import ABOVE_1, LOG, LOGIT, Coordinate, Excerpt, Fitted
 from squall.analysis.fitting.maximum import maximise
 
 LEAST_BASE, LARGEST_BASE = 1e-4, 0.999
@@ -45,11 +38,10 @@ def log_likelihood(excerpts: Sequence[Excerpt], rate: float, peak: float, base: 
         gaps = np.diff(excerpt.points, prepend=0.0, append=excerpt.length)
         fade = np.exp(-2 * delta * gaps)
         even, odd = (1 + fade) / 2, (1 - fade) / (2 * delta)
-        entries = (even + odd * half, odd * leave_high, odd * leave_low, even - odd * half)
-        for entry, out in zip(entries, (high, low, high, low), strict=True):
-            entry[:-1] *= out / rate
-        (a, b, c, d), log_scale = _product(entries)
-        ends = share * (a + b) + (1 - share) * (c + d)
+        steps = np.array([[even + odd * half, odd * leave_high], [odd * leave_low, even - odd * half]])
+        steps[..., :-1] *= np.array([high, low])[:, None] / rate
+        whole, log_scale = _product(steps)
+        ends = float(np.array([share, 1 - share]) @ whole.sum(axis=1))
         if not ends > 0:
             return -math.inf
         total += math.log(ends) + log_scale + (mean + delta) * excerpt.length
@@ -57,80 +49,48 @@ def log_likelihood(excerpts: Sequence[Excerpt], rate: float, peak: float, base: 
     return total
 
 
-def _product(
-    entries: tuple[Floats, Floats, Floats, Floats],
-) -> tuple[tuple[float, float, float, float], float]:
-    """Product from first to last of (n,) matrices [[a, b], [c, d]] of entries >= 0, over e^scale; and scale.
+def _product(steps: Floats) -> tuple[Floats, float]:
+    """Product from first to last of matrices of entries >= 0, (2, 2, n), over e^scale; and scale.
 
     As a tree: pairs are multiplied, then pairs of pairs; each product is divided by its largest entry.
     """
-    a, b, c, d = entries
     log_scale = 0.0
-    while a.size > 1:
-        if a.size % 2:
-            a, d = np.append(a, 1.0), np.append(d, 1.0)
-            b, c = np.append(b, 0.0), np.append(c, 0.0)
-        a0, b0, c0, d0 = a[::2], b[::2], c[::2], d[::2]
-        a1, b1, c1, d1 = a[1::2], b[1::2], c[1::2], d[1::2]
-        a, b, c, d = a0 * a1 + b0 * c1, a0 * b1 + b0 * d1, c0 * a1 + d0 * c1, c0 * b1 + d0 * d1
-        largest = np.maximum(np.maximum(a, b), np.maximum(c, d))
+    while steps.shape[2] > 1:
+        if steps.shape[2] % 2:
+            steps = np.concatenate([steps, np.eye(2)[..., None]], axis=2)
+        steps = (steps[:, :, None, ::2] * steps[None, :, :, 1::2]).sum(axis=1)
+        largest = steps.max(axis=(0, 1))
         largest[largest == 0] = 1.0
         log_scale += float(np.log(largest).sum())
-        for entry in (a, b, c, d):
-            entry /= largest
-    return (float(a[0]), float(b[0]), float(c[0]), float(d[0])), log_scale
+        steps = steps / largest
+    return steps[..., 0], log_scale
 
 
 def fit_mmpp(excerpts: Sequence[Excerpt], rate_hz: float) -> Fitted:
-    """Peak, base, tau and the rate, of points in seconds. `rate_hz` is that of the whole trace.
+    """Rate, peak, base and tau, of points in seconds. `rate_hz` is that of the whole trace.
 
-    Coordinates are ln(rate), ln(peak - 1), logit(base) and ln(tau), in mean gaps.
+    The search begins at levels of mean 1 and a given variance v: peak - 1 = √(v(1-P)/P), 1 - base = √(v·P/(1-P)), where
+    that is below 1.
     """
     count = sum(s.points.size for s in excerpts)
     seen = count / sum(s.length for s in excerpts)
-    span = max(s.length for s in excerpts) * seen
-
-    def value(at: Floats) -> float:
-        base = logistic(at[2])
-        return log_likelihood(
-            excerpts, seen * math.exp(at[0]), 1 + math.exp(at[1]), base, math.exp(at[3]) / seen
-        )
-
-    bounds = [(-1.0, 1.0), (math.log(1e-3), math.log(LARGEST_PEAK)), (logit(LEAST_BASE), logit(LARGEST_BASE))]
-    bounds.append((math.log(0.1), math.log(max(span / 4, 1.0))))
-    found = maximise(value, _starts(), bounds, count, n_tried=2)
-    rate, peak = seen * math.exp(found.at[0]), 1 + math.exp(found.at[1])
-    base, tau = logistic(found.at[2]), math.exp(found.at[3]) / seen
-    return Fitted(
-        "mmpp",
-        (
-            Parameter("rate", rate, found.stderr((rate, 0, 0, 0)), "1/s"),
-            Parameter("peak", peak, found.stderr((0, peak - 1, 0, 0))),
-            Parameter("base", base, found.stderr((0, 0, base * (1 - base), 0))),
-            Parameter("tau", tau, found.stderr((0, 0, 0, tau)), "s"),
-        ),
-        4,
-        {
-            "kind": "mmpp",
-            "rate": rate_text(rate_hz),
-            "peak": rounded(peak),
-            "base": rounded(base),
-            "tau": time_text(tau),
-        },
-        found.likelihood,
-        count,
-        found.failure,
+    longest = max(max(s.length for s in excerpts) * seen / 4, 1.0)  # in mean gaps
+    coordinates = (
+        Coordinate("rate", LOG, math.exp(-1), math.e, "1/s", seen),
+        *levels(),
+        Coordinate("tau", LOG, 0.1, longest, "s", 1 / seen),
     )
+    starts: list[tuple[float, ...]] = []
+    for share, spread, tau in product(_START_SHARES, _START_SPREADS, _START_TAUS):
+        above, below = math.sqrt(spread * (1 - share) / share), math.sqrt(spread * share / (1 - share))
+        starts += [(seen, 1 + above, 1 - below, tau / seen)] if below < 0.999 else []
+    likelihood = partial(log_likelihood, excerpts)
+    return maximise(likelihood, coordinates, starts, count, n_tried=2).fitted("mmpp", rate_hz)
 
 
-def _starts() -> list[Floats]:
-    """Levels of mean 1 and a given variance v: peak - 1 = √(v(1-P)/P), 1 - base = √(v·P/(1-P)), where below 1."""
-    found = []
-    for share in _START_SHARES:
-        for spread in _START_SPREADS:
-            above, below = math.sqrt(spread * (1 - share) / share), math.sqrt(spread * share / (1 - share))
-            if below < 0.999:
-                found += [
-                    np.array([0.0, math.log(above), logit(1 - below), math.log(t)]) for t in _START_TAUS
-                ]
-    return found
+def levels() -> tuple[Coordinate, Coordinate]:
+    """Peak and base."""
+    return (
+        Coordinate("peak", ABOVE_1, 1.001, 1 + LARGEST_PEAK),
+        Coordinate("base", LOGIT, LEAST_BASE, LARGEST_BASE),
+    )

@@ -10,35 +10,43 @@ import numpy as np
 from scipy import special
 
 from squall.analysis.arrays import Floats
-from squall.analysis.fitting.fitted import Excerpt, Fitted, Parameter, rate_text, rounded
-from squall.analysis.fitting.maximum import maximise
+from squall.analysis.fitting.fitted import (
+    ABOVE_1,
+    LOG,
+    Coordinate,
+    Excerpt,
+    Fitted,
+    Parameter,
+    Transform,
+    scenario_of,
+)
+from squall.analysis.fitting.maximum import Maximum, maximise
 from squall.scenarios.arrivals.stationary import LARGEST_GAMMA_C2, SMALLEST_LOMAX_ALPHA
 from squall.scenarios.exact.renewals import LARGEST_C2, SMALLEST_WEIBULL_SHAPE
 
-LogDensity = Callable[[Floats, Floats, float], float]
-"""Σ ln f of gaps x and their logarithms under a law of mean 1 with that shape."""
+_E = math.e
+_LOG_C2_LESS_1 = Transform(
+    lambda x: math.sqrt(1 + math.exp(x)),
+    lambda cv: math.log(cv**2 - 1),
+    lambda x: math.exp(x) / (2 * math.sqrt(1 + math.exp(x))),
+)
 
 
 @dataclass(frozen=True)
 class GapFamily:
-    """A law of mean 1 with one shape; `transform` takes a free coordinate to the shape, `slope` is its derivative."""
+    """A law of gaps of mean 1 with one shape, and shapes to begin the search at. `log_density`: Σ ln f of gaps x and
+    their logarithms, by sums of both where the law allows it: a search asks for it some hundred times."""
 
     name: str
-    shape: str
-    log_density: LogDensity
-    transform: Callable[[float], float]
-    slope: Callable[[float], float]
-    bounds: tuple[float, float]
+    shape: Coordinate
+    log_density: Callable[[Floats, Floats, float], float]
     starts: tuple[float, ...]
 
 
 def _gamma(x: Floats, log_x: Floats, cv: float) -> float:
     k = cv**-2
-    return (
-        x.size * (k * math.log(k) - float(special.gammaln(k)))
-        + (k - 1) * float(log_x.sum())
-        - k * float(x.sum())
-    )
+    constant = k * math.log(k) - float(special.gammaln(k))
+    return x.size * constant + (k - 1) * float(log_x.sum()) - k * float(x.sum())
 
 
 def _weibull(x: Floats, log_x: Floats, shape: float) -> float:
@@ -53,133 +61,78 @@ def _lognormal(x: Floats, log_x: Floats, cv: float) -> float:
     return -x.size / 2 * math.log(2 * math.pi * variance) - float(log_x.sum()) - squares / (2 * variance)
 
 
-def _lomax(x: Floats, log_x: Floats, alpha: float) -> float:
-    del log_x
+def _lomax(x: Floats, _: Floats, alpha: float) -> float:
     return x.size * math.log(alpha / (alpha - 1)) - (alpha + 1) * float(np.log1p(x / (alpha - 1)).sum())
 
 
-def _hyperexponential(x: Floats, log_x: Floats, cv: float) -> float:
-    del log_x
+def _hyperexponential(x: Floats, _: Floats, cv: float) -> float:
     p = (1 + math.sqrt((cv**2 - 1) / (cv**2 + 1))) / 2
     short, long = 2 * p, 2 * (1 - p)
     both = np.logaddexp(math.log(p * short) - short * x, math.log((1 - p) * long) - long * x)
     return float(both.sum())
 
 
-def _one_more(x: float) -> float:
-    return math.sqrt(1 + math.exp(x))
-
-
 FAMILIES = (
+    GapFamily("gamma", Coordinate("cv", LOG, 0.02, math.sqrt(LARGEST_GAMMA_C2)), _gamma, (1 / _E, 1.0, 2.0)),
+    GapFamily("weibull", Coordinate("shape", LOG, SMALLEST_WEIBULL_SHAPE, 50.0), _weibull, (0.5, 1.0, _E)),
     GapFamily(
-        "gamma",
-        "cv",
-        _gamma,
-        math.exp,
-        math.exp,
-        (math.log(0.02), math.log(LARGEST_GAMMA_C2) / 2),
-        (-1.0, 0.0, 0.7),
-    ),
-    GapFamily(
-        "weibull",
-        "shape",
-        _weibull,
-        math.exp,
-        math.exp,
-        (math.log(SMALLEST_WEIBULL_SHAPE), math.log(50)),
-        (-0.7, 0.0, 1.0),
-    ),
-    GapFamily(
-        "lognormal",
-        "cv",
-        _lognormal,
-        math.exp,
-        math.exp,
-        (math.log(0.02), math.log(LARGEST_C2) / 2),
-        (-1.0, 0.3, 1.5),
+        "lognormal", Coordinate("cv", LOG, 0.02, math.sqrt(LARGEST_C2)), _lognormal, (1 / _E, 1.35, 4.5)
     ),
     GapFamily(
         "pareto",
-        "alpha",
+        Coordinate("alpha", ABOVE_1, SMALLEST_LOMAX_ALPHA + 1e-9, 501.0),
         _lomax,
-        lambda x: 1 + math.exp(x),
-        math.exp,
-        (math.log(SMALLEST_LOMAX_ALPHA - 1) + 1e-9, math.log(500)),
-        (-1.0, 1.0, 3.0),
+        (1.37, 1 + _E, 21.0),
     ),
     GapFamily(
         "hyperexponential",
-        "cv",
+        Coordinate("cv", _LOG_C2_LESS_1, math.sqrt(1.0001), math.sqrt(LARGEST_C2)),
         _hyperexponential,
-        _one_more,
-        lambda x: math.exp(x) / (2 * _one_more(x)),
-        (math.log(1e-4), math.log(LARGEST_C2 - 1)),
-        (-2.0, 0.0, 2.0),
+        (1.07, math.sqrt(2), 2.9),
     ),
 )
 
 
 def fit_poisson(excerpts: Sequence[Excerpt], rate_hz: float) -> Fitted:
     """n/span, the estimate of greatest likelihood e^(-rate·span) rate^n; standard error √n/span."""
-    count, span = _total(excerpts)
-    rate = count / span
-    return Fitted(
-        "poisson",
-        (Parameter("rate", rate, math.sqrt(count) / span, "1/s"),),
-        1,
-        {"kind": "poisson", "rate": rate_text(rate_hz)},
-        count * math.log(rate) - count,
-        count,
-    )
+    count, span = sum(one.points.size for one in excerpts), sum(one.length for one in excerpts)
+    rate = Parameter("rate", count / span, math.sqrt(count) / span, "1/s")
+    log_likelihood = count * math.log(rate.value) - count
+    return Fitted("poisson", (rate,), 1, scenario_of("poisson", rate_hz, ()), log_likelihood, count)
 
 
 def constant_of(rate_hz: float) -> Fitted:
     """One arrival every 1/rate. It has no likelihood."""
-    scenario = {"kind": "constant", "rate": rate_text(rate_hz)}
-    return Fitted("constant", (Parameter("rate", rate_hz, None, "1/s"),), 1, scenario)
+    rate = Parameter("rate", rate_hz, None, "1/s")
+    return Fitted("constant", (rate,), 1, scenario_of("constant", rate_hz, ()))
 
 
 def fit_renewal(family: GapFamily, excerpts: Sequence[Excerpt], rate_hz: float) -> Fitted:
     """Rate and shape. The gap to the first and that from the last point of a excerpt do not count.
 
-    `rate_hz` is that of the whole trace. Coordinates are ln of the rate over that of the gaps, and the family's own.
+    `rate_hz` is that of the whole trace. The rate is sought as a multiple of that of the gaps.
     """
-    gaps = np.concatenate([np.diff(excerpt.points) for excerpt in excerpts])
+    gaps = _gaps(excerpts)
     seen = 1 / float(gaps.mean())
-    x, log_x = gaps * seen, np.log(gaps * seen)
+    log_gaps = np.log(gaps)
 
-    def value(at: Floats) -> float:
-        scale = math.exp(at[0])
-        found = family.log_density(x * scale, log_x + at[0], family.transform(at[1]))
-        return found + x.size * (float(at[0]) + math.log(seen))
+    def value(rate: float, shape: float) -> float:
+        log_rate = math.log(rate)
+        return family.log_density(gaps * rate, log_gaps + log_rate, shape) + gaps.size * log_rate
 
-    starts = [np.array([0.0, start]) for start in family.starts]
-    found = maximise(value, starts, [(-3.0, 3.0), family.bounds], x.size)
-    rate, shape = seen * math.exp(found.at[0]), family.transform(found.at[1])
-    return Fitted(
-        family.name,
-        (
-            Parameter("rate", rate, found.stderr((rate, 0)), "1/s"),
-            Parameter(family.shape, shape, found.stderr((0, family.slope(found.at[1])))),
-        ),
-        2,
-        {"kind": family.name, "rate": rate_text(rate_hz), family.shape: rounded(shape)},
-        found.likelihood,
-        x.size,
-        found.failure,
-    )
+    rate = Coordinate("rate", LOG, _E**-3, _E**3, "1/s", seen)
+    starts = [(seen, start) for start in family.starts]
+    return maximise(value, (rate, family.shape), starts, gaps.size).fitted(family.name, rate_hz)
 
 
-def fit_unit_gamma(excerpts: Sequence[Excerpt]) -> tuple[tuple[Parameter], float, str]:
-    """cv of gamma gaps of mean 1, their log-likelihood, and `Maximum.failure`."""
-    gaps = np.concatenate([np.diff(excerpt.points) for excerpt in excerpts])
+def fit_unit_gamma(excerpts: Sequence[Excerpt]) -> Maximum:
+    """cv of gamma gaps of mean 1."""
+    gaps = _gaps(excerpts)
     log_gaps = np.log(gaps)
     family = FAMILIES[0]
-    starts = [np.array([start]) for start in family.starts]
-    found = maximise(lambda at: _gamma(gaps, log_gaps, math.exp(at[0])), starts, [family.bounds], gaps.size)
-    cv = math.exp(found.at[0])
-    return (Parameter("cv", cv, found.stderr((cv,))),), found.value, found.failure
+    starts = [(start,) for start in family.starts]
+    return maximise(lambda cv: _gamma(gaps, log_gaps, cv), (family.shape,), starts, gaps.size)
 
 
-def _total(excerpts: Sequence[Excerpt]) -> tuple[int, float]:
-    return sum(s.points.size for s in excerpts), sum(s.length for s in excerpts)
+def _gaps(excerpts: Sequence[Excerpt]) -> Floats:
+    return np.concatenate([np.diff(excerpt.points) for excerpt in excerpts])

@@ -57,6 +57,18 @@ class Ranked:
         """Whether it was fitted and every judged figure lies in its band, as medians of nine seeds: see `rank`."""
         return not self.fitted.failure and not self.misses and self.n_seeds >= N_SEEDS
 
+    def to_mapping(self) -> dict[str, Any]:
+        """Everything, JSON-able."""
+        ranking = asdict(self)
+        return {
+            **ranking.pop("fitted"),
+            **ranking,
+            "fits": self.fits,
+            "failure": self.fitted.failure or None,
+            "aic_per_arrival": self.fitted.aic_per_arrival,
+            "bic_per_arrival": self.fitted.bic_per_arrival,
+        }
+
 
 @dataclass(frozen=True, eq=False)
 class FitReport:
@@ -81,14 +93,6 @@ class FitReport:
     def rate_hz(self) -> float:
         """Arrivals over the span."""
         return self.n / self.end_ns * NS_PER_S
-
-    def find(self, name: str) -> Ranked:
-        """The fit of that name. Raises AnalysisError."""
-        for one in self.ranked:
-            if one.fitted.name == name:
-                return one
-        known = ", ".join(one.fitted.name for one in self.ranked)
-        raise AnalysisError(f"no fit is named {name}: the fits of this trace are {known}")
 
     def verdict(self) -> str:
         """One sentence: which process fits, or that none does and what the nearest misses."""
@@ -115,7 +119,7 @@ class FitReport:
             "verdict": self.verdict(),
             "fits": self.best.fits,
             "figures": [asdict(figure) for figure in self.target],
-            "processes": [_mapping(one) for one in self.ranked],
+            "processes": [one.to_mapping() for one in self.ranked],
             "notes": list(self.notes),
         }
 
@@ -161,40 +165,38 @@ def rank(
     streams = np.random.default_rng(seed).spawn(n_seeds)
     drawn = [figures_of(arrivals.draw(rng, end_ns), end_ns) for rng in streams]
     groups = [drawn[first : first + N_SEEDS] for first in range(0, n_seeds - N_SEEDS + 1, N_SEEDS)] or [drawn]
-    judged = [figure for figure in target if figure.name in JUDGED]
-    if is_short:
-        judged = [figure for figure in judged if not _is_among(figure, drawn)]
-    ratios = {figure.name: _miss_ratio(figure, groups) for figure in judged}
-    misses = tuple(name for name, ratio in ratios.items() if ratio > MOST_MISSED)
+    ratios = {
+        figure.name: float(np.mean([figure.holds(_median(group, figure.name)) is False for group in groups]))
+        for figure in target
+        if figure.name in JUDGED and not (is_short and _is_among(figure, _values(drawn, figure.name)))
+    }
     medians = {figure.name: _median(drawn, figure.name) for figure in target}
+    off: dict[Kind, list[float]] = {}
+    for figure in target:
+        off.setdefault(figure.kind, []).append(abs(figure.log_ratio(medians[figure.name])))
     return Ranked(
         fitted,
         medians,
         n_seeds,
-        _error(target, medians),
-        _errors(target, medians),
-        misses,
+        float(np.mean([one for of_kind in off.values() for one in of_kind])),
+        {kind: float(np.mean(of_kind)) for kind, of_kind in off.items()},
+        tuple(name for name, ratio in ratios.items() if ratio > MOST_MISSED),
         max(ratios.values(), default=0.0),
     )
 
 
-Drawn = Sequence[Mapping[str, tuple[Kind, float]]]
-
-
-def _miss_ratio(figure: Figure, groups: Sequence[Drawn]) -> float:
-    """Share of the groups whose median lies outside the band."""
-    return sum(figure.holds(_median(group, figure.name)) is False for group in groups) / len(groups)
-
-
-def _is_among(figure: Figure, drawn: Drawn) -> bool:
-    values = [figures[figure.name][1] for figures in drawn if figure.name in figures]
+def _is_among(figure: Figure, values: Sequence[float]) -> bool:
     return bool(values) and abs(figure.value - float(np.mean(values))) <= 2 * float(np.std(values))
 
 
-def _median(drawn: Drawn, name: str) -> float:
+def _values(drawn: Sequence[Mapping[str, float]], name: str) -> list[float]:
+    """Of the draws that carry the figure."""
+    return [figures[name] for figures in drawn if name in figures]
+
+
+def _median(drawn: Sequence[Mapping[str, float]], name: str) -> float:
     """Over the draws that carry the figure; 0 if none does."""
-    values = [figures[name][1] for figures in drawn if name in figures]
-    return float(np.median(values)) if values else 0.0
+    return float(np.median(_values(drawn, name) or [0.0]))
 
 
 def ordered(ranked: Iterable[Ranked], is_short: bool = False) -> tuple[Ranked, ...]:
@@ -245,7 +247,16 @@ def _series(
     stamp_ns: NDArray[np.int64], end_ns: int | None, spread: bool
 ) -> tuple[NDArray[np.int64], int, float | None]:
     """The instants from 0 on, the end of their span, and the tick in which they were spread, if they were."""
-    times_ns, end_ns = _span(stamp_ns, end_ns)
+    if stamp_ns.size < LEAST_ARRIVALS:
+        raise AnalysisError(
+            f"{stamp_ns.size} arrivals are too few to fit a process: {LEAST_ARRIVALS} are needed"
+        )
+    if stamp_ns[-1] == stamp_ns[0]:
+        raise AnalysisError("all arrivals are at one instant: no process can be fitted")
+    times_ns = stamp_ns
+    if end_ns is None:
+        times_ns = stamp_ns - stamp_ns[0]
+        end_ns = int(times_ns[-1]) + max(1, int(times_ns[-1]) // (times_ns.size - 1))
     tick_ns = find_grid(times_ns).tick_ns if spread else None
     if tick_ns is not None:
         times_ns = spread_in_ticks(times_ns, tick_ns)
@@ -253,75 +264,21 @@ def _series(
     return times_ns, end_ns, tick_ns
 
 
-def _span(stamp_ns: NDArray[np.int64], end_ns: int | None) -> tuple[NDArray[np.int64], int]:
-    if stamp_ns.size < LEAST_ARRIVALS:
-        raise AnalysisError(
-            f"{stamp_ns.size} arrivals are too few to fit a process: {LEAST_ARRIVALS} are needed"
-        )
-    if stamp_ns[-1] == stamp_ns[0]:
-        raise AnalysisError("all arrivals are at one instant: no process can be fitted")
-    if end_ns is not None:
-        return stamp_ns, end_ns
-    times_ns = stamp_ns - stamp_ns[0]
-    return times_ns, int(times_ns[-1]) + max(1, int(times_ns[-1]) // (times_ns.size - 1))
-
-
-def _error(target: Sequence[Figure], medians: Mapping[str, float]) -> float:
-    return float(np.mean([abs(figure.log_ratio(medians[figure.name])) for figure in target]))
-
-
-def _errors(target: Sequence[Figure], medians: Mapping[str, float]) -> dict[Kind, float]:
-    kinds: list[Kind] = list(dict.fromkeys(figure.kind for figure in target))
-    return {kind: _error([figure for figure in target if figure.kind == kind], medians) for kind in kinds}
-
-
 def _notes(
     n: int, tick_ns: float | None, target: Sequence[Figure], ranked: Sequence[Ranked]
 ) -> tuple[str, ...]:
-    notes = []
     carried = {figure.name for figure in target if figure.low is not None}
     left_out = [name for name in JUDGED if name not in carried]
-    if left_out:
-        notes.append(f"the trace is too short, or too sparse, to judge {', '.join(left_out)}")
-    if tick_ns is not None:
-        tick_text = f"{tick_ns / NS_PER_S:g} s"
-        notes.append(
-            f"the stamps lie on a grid of {tick_text}; arrivals were spread inside it before the fit"
-        )
-    if n < SURE_ARRIVALS:
-        notes.append(
-            f"of fewer than {SURE_ARRIVALS:,} arrivals it suffices that a figure is within 2 s.d. of a process's draws"
-        )
-    if n > MOST_FITTED:
-        notes.append(f"likelihoods are over 8 excerpts of about {MOST_FITTED:,} arrivals in all")
-    notes += [
-        f"the fit of {one.fitted.name} failed: {one.fitted.failure}; its row is no estimate"
-        for one in ranked
-        if one.fitted.failure
-    ]
     n_short = sum(one.n_seeds < N_SEEDS for one in ranked)
-    if n_short:
-        notes.append(f"{n_short} processes have fewer than {N_SEEDS} draws, and cannot count as fitting")
-    return tuple(notes)
-
-
-def _mapping(one: Ranked) -> dict[str, Any]:
-    fitted = one.fitted
-    return {
-        "name": fitted.name,
-        "fits": one.fits,
-        "failure": fitted.failure or None,
-        "score": one.score,
-        "errors": dict(one.errors),
-        "misses": list(one.misses),
-        "medians": dict(one.medians),
-        "miss_ratio": one.miss_ratio,
-        "n_seeds": one.n_seeds,
-        "n_parameters": fitted.n_parameters,
-        "parameters": [asdict(parameter) for parameter in fitted.parameters],
-        "log_likelihood": fitted.log_likelihood,
-        "n_fitted": fitted.n_fitted,
-        "aic_per_arrival": fitted.aic_per_arrival,
-        "bic_per_arrival": fitted.bic_per_arrival,
-        "scenario": dict(fitted.scenario),
-    }
+    failed = [one.fitted for one in ranked if one.fitted.failure]
+    notes = {
+        f"the trace is too short, or too sparse, to judge {', '.join(left_out)}": left_out,
+        f"the stamps lie on a grid of {(tick_ns or 0) / NS_PER_S:g} s; arrivals were spread inside it before the fit":
+            tick_ns is not None,
+        f"of fewer than {SURE_ARRIVALS:,} arrivals it suffices that a figure is within 2 s.d. of a process's draws":
+            n < SURE_ARRIVALS,
+        f"likelihoods are over 8 excerpts of about {MOST_FITTED:,} arrivals in all": n > MOST_FITTED,
+        **{f"the fit of {one.name} failed: {one.failure}; its row is no estimate": True for one in failed},
+        f"{n_short} processes have fewer than {N_SEEDS} draws, and cannot count as fitting": n_short,
+    }  # fmt: skip
+    return tuple(note for note, is_so in notes.items() if is_so)

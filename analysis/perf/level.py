@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -140,7 +141,7 @@ def _is_decoupled(store: RunStore) -> bool:
 
 def _n_responses(requests: EndedRequests) -> int:
     """To requests that succeeded."""
-    return 0 if requests.responses is None else int(np.sum(requests.responses.n[requests.is_ok]))
+    return 0 if requests.responses is None else sum(map(len, requests.responses[requests.is_ok]))
 
 
 def server_figures(store: RunStore, counted: Window) -> dict[str, ServerFigures]:
@@ -149,16 +150,13 @@ def server_figures(store: RunStore, counted: Window) -> dict[str, ServerFigures]
         return {}
     names = [one.name for one in fields(ServerFigures)]
     table = _inside(store.read("triton_samples", ["model", "t_ns", "interval_ns", *names]), counted)
-    names_of_rows = table["model"].cast(pa.string())
+    sums = {
+        row["model"]: ServerFigures(*(row[f"{name}_sum"] or 0 for name in names))
+        for row in _grouped(table, "model", [(name, "sum") for name in names])
+    }
     models = [one for server in store.manifest.servers.values() for one in server.models]
     wanted = dict.fromkeys([one.model for one in models] + [step for one in models for step in one.steps])
-    found = {}
-    for model in wanted:
-        own = table.filter(pc.equal(names_of_rows, pa.scalar(model, pa.string())))
-        sums = ServerFigures(**{name: int(pc.sum(own[name]).as_py() or 0) for name in names})
-        if model is not None and sums.request_count:
-            found[model] = sums
-    return found
+    return {model: sums[model] for model in wanted if model and model in sums and sums[model].request_count}
 
 
 def gpu_figures(store: RunStore, counted: Window) -> tuple[GpuFigures, ...]:
@@ -168,13 +166,18 @@ def gpu_figures(store: RunStore, counted: Window) -> tuple[GpuFigures, ...]:
     columns = ["gpu_uuid", "mig_instance", "t_ns", "interval_ns", "util", "power_w", "memory_used_bytes"]
     table = _inside(store.read("gpu_samples", columns), counted)
     table = table.filter(pc.equal(table["mig_instance"].cast(pa.string()), ""))
-    uuids = table["gpu_uuid"].cast(pa.string())
-    found = []
-    for uuid in pc.unique(uuids).to_pylist():
-        own = table.filter(pc.equal(uuids, uuid))
-        used = pc.max(own["memory_used_bytes"]).as_py()
-        found.append(GpuFigures(uuid, pc.mean(own["util"]).as_py(), pc.mean(own["power_w"]).as_py(), used))
-    return tuple(found)
+    figures = [("util", "mean"), ("power_w", "mean"), ("memory_used_bytes", "max")]
+    return tuple(
+        GpuFigures(row["gpu_uuid"], row["util_mean"], row["power_w_mean"], row["memory_used_bytes_max"])
+        for row in _grouped(table, "gpu_uuid", figures)
+    )
+
+
+def _grouped(table: pa.Table, key: str, figures: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+    """A row for each text of column `key`, in the order in which these come first."""
+    plain = table.set_column(table.schema.get_field_index(key), key, table[key].cast(pa.string()))
+    rows: list[dict[str, Any]] = plain.group_by(key, use_threads=False).aggregate(figures).to_pylist()
+    return rows
 
 
 def _inside(table: pa.Table, window: Window) -> pa.Table:

@@ -122,11 +122,10 @@ def _experiment(one: Experiment) -> dict[str, Any]:
 def _requests(requests: EndedRequests) -> list[Mapping[str, Any]]:
     """Those that succeeded, in the order in which they ended; UTC ns. Tensors are not kept, so that those are empty."""
     ok = requests.is_ok
-    responses = requests.responses
-    if responses is None:
+    if requests.responses is None:
         ends = [[done] for done in requests.done_ns[ok].tolist()]
     else:
-        ends = responses.part(lambda values: values[ok]).lists_ns()
+        ends = [own.tolist() for own in requests.responses[ok]]
     return [
         {
             "timestamp": sent,

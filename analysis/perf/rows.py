@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, fields
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,53 +21,18 @@ COLUMNS = ["request_id", "scheduled_ns", "sent_ns", "first_byte_ns", "done_ns", 
 
 
 @dataclass(frozen=True, eq=False)
-class Responses:
-    """Of requests that are answered response by response: `t_ns[begin : begin + n]` are one's, in their order; `begin`
-    and `n` are (n_requests,)."""
-
-    begin: Int64s
-    n: Int64s
-    t_ns: Int64s
-
-    @classmethod
-    def of(cls, requests: pa.Table, responses: pa.Table) -> Responses:
-        """Those of each of `requests`, by their ids; `responses` in any order."""
-        ordered = responses.sort_by([("request_id", "ascending"), ("index", "ascending")])
-        ids, wanted = ordered["request_id"].to_numpy(), requests["request_id"].to_numpy()
-        begin, end = np.searchsorted(ids, wanted), np.searchsorted(ids, wanted, "right")
-        return cls(begin, end - begin, ordered["t_ns"].to_numpy())
-
-    def last_ns(self, otherwise_ns: Int64s) -> Int64s:
-        """When the last one of each had come; of a request without any the instant given."""
-        if not len(self.t_ns):
-            return otherwise_ns
-        return np.where(self.n > 0, self.t_ns[np.maximum(self.begin + self.n, 1) - 1], otherwise_ns)
-
-    def part(self, part: Callable[[np.ndarray], np.ndarray]) -> Responses:
-        """Those of some of the requests."""
-        return replace(self, begin=part(self.begin), n=part(self.n))
-
-    def lists_ns(self) -> list[list[int]]:
-        """The instants of each."""
-        return [
-            self.t_ns[begin : begin + n].tolist()
-            for begin, n in zip(self.begin.tolist(), self.n.tolist(), strict=True)
-        ]
-
-
-@dataclass(frozen=True, eq=False)
 class EndedRequests:
     """Requests that were sent and ended, (n,) each, by `done_ns`; ns on the run clock. Of one that failed
     `first_byte_ns` is `done_ns` where no byte came; `scheduled_ns` is None in a closed loop. One that was answered ok
-    response by response ended with the last of its `responses`, None of requests with one reply. `ends_sequence`: it
-    was the last of a sequence; None of requests of none."""
+    response by response ended with the last of its `responses`, instants of each in their order; None of requests with
+    one reply. `ends_sequence`: it was the last of a sequence; None of requests of none."""
 
     sent_ns: Int64s
     first_byte_ns: Int64s
     done_ns: Int64s
     is_ok: Bools
     scheduled_ns: Int64s | None
-    responses: Responses | None = None
+    responses: npt.NDArray[np.object_] | None = None
     ends_sequence: Bools | None = None
 
     @classmethod
@@ -88,9 +52,10 @@ class EndedRequests:
         assert "ok" in OUTCOMES
         is_ok = pc.equal(ended["outcome"].cast(pa.string()), "ok").to_numpy()
         done_ns = ended["done_ns"].to_numpy()
-        responses = None if streamed is None else Responses.of(ended, streamed)
+        responses = None if streamed is None else _responses(ended, streamed)
         if responses is not None:
-            done_ns = np.where(is_ok, responses.last_ns(done_ns), done_ns)
+            last_ns = [own[-1] if len(own) else done for own, done in zip(responses, done_ns, strict=True)]
+            done_ns = np.where(is_ok, np.array(last_ns, np.int64), done_ns)
         ends = None
         if sequences is not None:
             ends = np.array(
@@ -105,7 +70,7 @@ class EndedRequests:
             done_ns=done_ns[order],
             is_ok=is_ok[order],
             scheduled_ns=None if scheduled.null_count else scheduled.to_numpy()[order],
-            responses=None if responses is None else responses.part(lambda values: values[order]),
+            responses=None if responses is None else responses[order],
             ends_sequence=None if ends is None else ends[order],
         )
 
@@ -115,23 +80,29 @@ class EndedRequests:
     def between(self, start_ns: int, end_ns: int) -> EndedRequests:
         """Those that ended in [start_ns, end_ns), as views."""
         first, last = np.searchsorted(self.done_ns, [start_ns, end_ns])
-        return self._each(lambda values: values[first:last])
+        return self._taken(slice(first, last))
 
     def first_sent(self, n: int, since_ns: int) -> EndedRequests:
         """The `n` that were sent first from `since_ns` on, by their ends; fewer where there are fewer."""
         candidates = np.flatnonzero(self.sent_ns >= since_ns)
         chosen = np.sort(candidates[np.argsort(self.sent_ns[candidates], kind="stable")[:n]])
-        return self._each(lambda values: values[chosen])
+        return self._taken(chosen)
 
-    def _each(self, part: Callable[[np.ndarray], np.ndarray]) -> EndedRequests:
-        def some(values: Any) -> Any:
-            return None if values is None else part(values)
+    def _taken(self, which: slice | Int64s) -> EndedRequests:
+        columns = (getattr(self, one.name) for one in fields(self))
+        return EndedRequests(*(None if column is None else column[which] for column in columns))
 
-        found = self.responses
-        return EndedRequests(
-            part(self.sent_ns), part(self.first_byte_ns), part(self.done_ns), part(self.is_ok), some(self.scheduled_ns),
-            None if found is None else found.part(part), some(self.ends_sequence),
-        )  # fmt: skip
+
+def _responses(requests: pa.Table, responses: pa.Table) -> npt.NDArray[np.object_]:
+    """The instants of those of each of `requests`, by their ids, as views; `responses` in any order."""
+    ordered = responses.sort_by([("request_id", "ascending"), ("index", "ascending")])
+    ids, wanted = ordered["request_id"].to_numpy(), requests["request_id"].to_numpy()
+    t_ns = ordered["t_ns"].to_numpy()
+    found = np.empty(len(wanted), np.object_)
+    ends = (np.searchsorted(ids, wanted, side).tolist() for side in ("left", "right"))
+    for place, (begin, end) in enumerate(zip(*ends, strict=True)):
+        found[place] = t_ns[begin:end]
+    return found
 
 
 def sequences_of(manifest: Manifest) -> Sequences | None:

@@ -28,16 +28,6 @@ IN_A_ROW = 3
 
 
 @dataclass(frozen=True)
-class Criterion:
-    """When windows are stable. `percentile`: of the latency, None: its average. `latency_may_vary`: the throughput
-    alone decides where the latency does not settle, as perf_analyzer has it with --async."""
-
-    ratio: float
-    percentile: int | None
-    latency_may_vary: bool = False
-
-
-@dataclass(frozen=True)
 class Window:
     """[start_ns, end_ns) of the run clock and the requests that ended in it."""
 
@@ -109,34 +99,33 @@ def request_window(requests: EndedRequests, start_ns: int, n_requests: int) -> l
     return [Window(int(chosen.sent_ns.min()), int(chosen.done_ns[-1]) + 1, chosen)]
 
 
-def first_stable(windows: Sequence[Window], criterion: Criterion) -> int | None:
-    """Where the first three windows in a row begin that are stable; None where there are none."""
-    for check_latency in (True, False) if criterion.latency_may_vary else (True,):
+def first_stable(
+    windows: Sequence[Window], ratio: float, percentile: int | None, latency_may_vary: bool = False
+) -> int | None:
+    """Where the first three windows in a row begin that are stable; None where there are none.
+
+    `percentile`: of the latency, None: its average. `latency_may_vary`: the throughput alone decides where the latency
+    does not settle, as perf_analyzer has it with --async.
+    """
+    hz = [window.throughput_hz(1) for window in windows]
+    latency = [latency_ns(window.requests, percentile) for window in windows]
+    for figures in ([hz, latency], [hz]) if latency_may_vary else ([hz, latency],):
         for first in range(len(windows) - IN_A_ROW + 1):
-            if _is_stable(windows[first : first + IN_A_ROW], criterion, check_latency):
+            if all(_most_by_least(one[first : first + IN_A_ROW]) <= 1.0 + ratio for one in figures):
                 return first
     return None
 
 
-def _is_stable(windows: Sequence[Window], criterion: Criterion, check_latency: bool) -> bool:
-    figures = [[window.throughput_hz(1) for window in windows]]
-    if check_latency:
-        figures.append([latency_ns(window.requests, criterion.percentile) for window in windows])
-    return all(_are_near(values, criterion.ratio) for values in figures)
-
-
-def _are_near(values: Sequence[float], ratio: float) -> bool:
-    """Whether the largest is at most 1 + ratio of the smallest; not where one is 0, infinite or unknown."""
-    if not all(math.isfinite(value) and value > 0.0 for value in values):
-        return False
-    return max(values) / min(values) <= 1.0 + ratio
-
-
 def spread_ratio(values: Sequence[float]) -> float:
     """By how much the largest is above the smallest, as a share of it; infinite where that cannot be said."""
+    return _most_by_least(values) - 1.0
+
+
+def _most_by_least(values: Sequence[float]) -> float:
+    """Infinite of none, and where one is 0, infinite or unknown."""
     if not values or not all(math.isfinite(value) and value > 0.0 for value in values):
         return math.inf
-    return max(values) / min(values) - 1.0
+    return max(values) / min(values)
 
 
 def joined(windows: Sequence[Window], requests: EndedRequests) -> Window:

@@ -10,23 +10,61 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from squall.analysis.storage.intact import require_intact
+from squall.analysis.storage.query import database
 from squall.analysis.storage.store import RunStore
 from squall.scenarios.errors import AnalysisError
 from squall.scenarios.foreign_text import json_of
 from squall.scenarios.published.probe import BASE, STAGES, WHOLE
-from squall.scenarios.units import NS_PER_S
 
 FILE = "probe.json"
 RowFigures = dict[str, float | str]
-ON_DEVICE = ("h2d", "preprocess", "inference", "fused", "d2h")
-_FLOP_PER_NS_AND_T = 1_000  # 1 operation a ns is 10^9 a second
+
+_OF_SIZES = """
+    WITH marked AS (
+        SELECT *, part = 'first' AS is_first, part = 'active' AND under = 'nothing' AS is_warm,
+            part = 'active' AND under = 'profiler' AS is_profiled
+        FROM measured)
+    , medians AS (
+        SELECT size,
+            median(host_ns) FILTER (is_first) AS first_call_ns, median(synced_ns) FILTER (is_first) AS first_synced_ns,
+            median(host_ns) FILTER (is_warm) AS warm_call_ns, median(synced_ns) FILTER (is_warm) AS warm_synced_ns,
+            median(event_ns) FILTER (is_warm) AS call_event_ns,
+            median(host_ns) FILTER (is_profiled) AS profiled_call_ns,
+            median(op_cpu_ns) FILTER (is_profiled) AS op_cpu_ns,
+            median(kernel_ns) FILTER (is_profiled) AS call_kernel_ns,
+            median(n_kernels) FILTER (is_profiled) AS call_kernels_count
+        FROM marked GROUP BY size)
+    SELECT *, first_call_ns / nullif(warm_call_ns, 0) AS first_of_warm_ratio,
+        call_kernel_ns / nullif(op_cpu_ns, 0) AS kernel_of_cpu_ratio,
+        call_kernel_ns / nullif(first_call_ns, 0) AS kernel_of_first_ratio,
+        -- 2 n^3 + n^2 operations of a matmul_add; 1,000 a ns are 10^12 a second
+        (2 * size::DOUBLE ^ 3 + size::DOUBLE ^ 2) / nullif(call_kernel_ns, 0) / 1000 AS compute_tflops,
+        CASE WHEN call_kernel_ns > warm_call_ns THEN 'compute' WHEN call_kernel_ns <= warm_call_ns THEN 'overhead' END
+            AS bound
+    FROM medians"""
+_OF_VARIANTS = f"""
+    WITH active AS (SELECT * FROM measured WHERE part = 'active')
+    -- call by call what its stages on the device took together
+    , on_device AS (
+        SELECT variant, repeat, call, sum(span_ns)::BIGINT AS span_ns
+        FROM active WHERE stage IN ('h2d', 'preprocess', 'inference', 'fused', 'd2h') GROUP BY ALL)
+    , devices AS (SELECT variant, median(span_ns) AS device_ns FROM on_device GROUP BY variant)
+    , variants AS (
+        SELECT variant,
+            {", ".join(f"median(span_ns) FILTER (stage = '{name}') AS stage_{name}_ns" for name in STAGES)},
+            median(span_ns) FILTER (stage = 'total') AS pipeline_ns,
+            -- in calls, one behind the other: batches a second
+            count(*) FILTER (stage = 'total') * 1e9 / sum(span_ns) FILTER (stage = 'total') AS throughput_hz
+        FROM active GROUP BY variant)
+    SELECT *, throughput_hz / max(throughput_hz) FILTER (WHERE variant = $base) OVER () - 1 AS gain_ratio
+    FROM variants LEFT JOIN devices USING (variant)"""
 
 
 def probe_figures(run_dir: Path) -> dict[str, RowFigures]:
@@ -53,6 +91,7 @@ def operator_figures(
     calls: pa.Table | None, sizes: Sequence[int], left_out: Mapping[str, str], no_kernels: str
 ) -> dict[str, RowFigures]:
     """Of table `probe_calls`. `left_out`: why a size has no calls; `no_kernels`: why no kernel was recorded, or ""."""
+    known = {} if calls is None else rows_by(calls, _OF_SIZES, "size")
     found: dict[str, RowFigures] = {}
     spans: list[tuple[int, float, float]] = []  # size, host and kernels
     for size in sizes:
@@ -60,45 +99,12 @@ def operator_figures(
         if name in left_out or calls is None:
             found[name] = {"not_measured": left_out.get(name, "the run has no calls")}
             continue
-        found[name] = _of_size(calls.filter(pc.equal(calls["size"], size)), size)
+        found[name] = known.get(size, {})
         host, kernels = found[name].get("warm_call_ns"), found[name].get("call_kernel_ns")
         if isinstance(host, float) and isinstance(kernels, float):
             spans.append((size, host, kernels))
-    if spans:
-        found[WHOLE] = _crossover(spans)
-    else:
-        found[WHOLE] = {"not_measured": no_kernels or "no size was measured"}
+    found[WHOLE] = _crossover(spans) if spans else {"not_measured": no_kernels or "no size was measured"}
     return found
-
-
-def _of_size(calls: pa.Table, size: int) -> RowFigures:
-    first = calls.filter(pc.equal(calls["part"].cast(pa.string()), "first"))
-    warm, profiled = _active(calls, "nothing"), _active(calls, "profiler")
-    found: dict[str, float | None] = {
-        "first_call_ns": _median(first, "host_ns"),
-        "first_synced_ns": _median(first, "synced_ns"),
-        "warm_call_ns": _median(warm, "host_ns"),
-        "warm_synced_ns": _median(warm, "synced_ns"),
-        "call_event_ns": _median(warm, "event_ns"),
-        "profiled_call_ns": _median(profiled, "host_ns"),
-        "op_cpu_ns": _median(profiled, "op_cpu_ns"),
-        "call_kernel_ns": _median(profiled, "kernel_ns"),
-        "call_kernels_count": _median(profiled, "n_kernels"),
-    }
-    kernel_ns, first_ns, warm_ns = found["call_kernel_ns"], found["first_call_ns"], found["warm_call_ns"]
-    figures: RowFigures = {name: value for name, value in found.items() if value is not None}
-    if first_ns is not None and warm_ns:
-        figures["first_of_warm_ratio"] = first_ns / warm_ns
-    if kernel_ns is None:
-        return figures
-    for ratio, of in (("kernel_of_cpu_ratio", "op_cpu_ns"), ("kernel_of_first_ratio", "first_call_ns")):
-        whole = found[of]
-        if whole:
-            figures[ratio] = kernel_ns / whole
-    figures["compute_tflops"] = (2 * size**3 + size**2) / kernel_ns / _FLOP_PER_NS_AND_T
-    if warm_ns is not None:
-        figures["bound"] = "compute" if kernel_ns > warm_ns else "overhead"
-    return figures
 
 
 def _crossover(spans: Sequence[tuple[int, float, float]]) -> RowFigures:
@@ -121,47 +127,23 @@ def _crossover(spans: Sequence[tuple[int, float, float]]) -> RowFigures:
 
 
 def pipeline_figures(stages: pa.Table | None, left_out: Mapping[str, str]) -> dict[str, RowFigures]:
-    """Of table `probe_stages`, by variant. Throughput is in calls, one behind the other: batches a second."""
-    found: dict[str, RowFigures] = {}
+    """Of table `probe_stages`, by variant in the order of the rows."""
+    known: dict[Any, RowFigures] = {}
     if stages is not None:
-        active = stages.filter(pc.equal(stages["part"].cast(pa.string()), "active"))
-        for variant in pc.unique(active["variant"].cast(pa.string())).to_pylist():
-            if variant not in left_out:
-                found[variant] = _of_variant(
-                    active.filter(pc.equal(active["variant"].cast(pa.string()), variant))
-                )
-    base = found.get(BASE.name, {}).get("throughput_hz")
-    for figures in found.values():
-        throughput = figures["throughput_hz"]
-        if isinstance(base, float) and isinstance(throughput, float):
-            figures["gain_ratio"] = throughput / base - 1
-    return found | {name: {"not_measured": why} for name, why in left_out.items()}
+        variants = stages["variant"].cast(pa.string())
+        stages = stages.filter(pc.invert(pc.is_in(variants, pa.array([*left_out], pa.string()))))
+        figures = rows_by(stages, _OF_VARIANTS, "variant", base=BASE.name)
+        known = {name: figures[name] for name in pc.unique(variants).to_pylist() if name in figures}
+    return known | {name: {"not_measured": why} for name, why in left_out.items()}
 
 
-def _of_variant(stages: pa.Table) -> RowFigures:
-    spans = {name: _spans(stages, name) for name in (*STAGES, "total")}
-    figures: RowFigures = {
-        f"stage_{name}_ns": float(np.median(spans[name])) for name in STAGES if len(spans[name])
-    }
-    on_device = [spans[name] for name in ON_DEVICE if len(spans[name])]
-    if on_device:  # call by call: each stage has a row of every call, in the same order
-        figures["device_ns"] = float(np.median(np.sum(on_device, axis=0)))
-    total = spans["total"]
-    figures["pipeline_ns"] = float(np.median(total))
-    figures["throughput_hz"] = len(total) * NS_PER_S / float(np.sum(total))
-    return figures
-
-
-def _spans(stages: pa.Table, name: str) -> Any:
-    return stages.filter(pc.equal(stages["stage"].cast(pa.string()), name))["span_ns"].to_numpy()
-
-
-def _active(calls: pa.Table, under: str) -> pa.Table:
-    of_schedule = pc.equal(calls["part"].cast(pa.string()), "active")
-    return calls.filter(pc.and_(of_schedule, pc.equal(calls["under"].cast(pa.string()), under)))
-
-
-def _median(calls: pa.Table, column: str) -> float | None:
-    """Of what is not null; None of nothing."""
-    values = calls[column].drop_null().to_numpy()
-    return float(np.median(values)) if len(values) else None
+def rows_by(rows: pa.Table, query: str, key: str, **values: object) -> dict[Any, RowFigures]:
+    """What the query makes of `rows`, its table `measured`, by the value of column `key`; without what is null."""
+    plain = [
+        field.with_type(pa.string()) if pa.types.is_dictionary(field.type) else field for field in rows.schema
+    ]
+    with database(gettempdir()) as connection:
+        connection.register("measured", rows.cast(pa.schema(plain)))
+        found = connection.sql(query, params=values).to_arrow_table().to_pylist()
+        connection.unregister("measured")
+    return {row.pop(key): {name: value for name, value in row.items() if value is not None} for row in found}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from squall.analysis.published.values import VALID, Value
+from collections.abc import Callable
+
 from squall.analysis.wording import count_text, duration_text, share_text
 from squall.scenarios.published.figures import FIGURES
 from squall.scenarios.published.file import Stated
+from squall.scenarios.units import digits_text
 
 NOTHING = "-"
 _KIB = 1024.0
@@ -29,37 +31,30 @@ def number_text(figure: str, value: float | None) -> str:
 
 
 def stated_text(figure: str, value: Stated | None) -> str:
-    """What an article states: a number, both ends of a range, a text; `-` for nothing."""
+    """What an article states, or one run of ours: a number, both ends of a range, a text; `-` for nothing."""
     if isinstance(value, tuple):
         return " to ".join(number_text(figure, float(end)) for end in value)
-    return value if isinstance(value, str) else number_text(figure, None if value is None else float(value))
+    return value if isinstance(value, str) else number_text(figure, value)
 
 
-def value_text(value: Value | None) -> str:
-    """Ours: the mean with its interval, a text, or what is marked INVALID; `-` for nothing."""
+def claim_value_text(figure: str, to: str | None, value: float | None) -> str:
+    """A value of a claim: a multiple of the row `to`, or in the unit of the figure."""
+    if value is None or to is None:
+        return number_text(figure, value)
+    return f"{digits_text(value)} times"
+
+
+def interval_text(
+    write: Callable[[float], str], value: float | None, low: float | None = None, high: float | None = None
+) -> str:
+    """A value with the ends of its interval, where it has one; `-` for None."""
     if value is None:
         return NOTHING
-    if value.text:
-        return value.text
-    if value.mean is not None:
-        return interval_text(value.figure, value.mean, value.low, value.high)
-    if value.marked is not None:
-        status = value.note.partition(":")[0] or f"not {VALID}"
-        return f"{number_text(value.figure, value.marked)} [{status}]"
-    return value.note.partition(":")[0] or NOTHING
-
-
-def interval_text(figure: str, mean: float | None, low: float | None, high: float | None) -> str:
-    """A mean with the ends of its interval, where it has one."""
     if low is None or high is None:
-        return number_text(figure, mean)
-    return f"{number_text(figure, mean)} ({number_text(figure, low)} … {number_text(figure, high)})"
+        return write(value)
+    return f"{write(value)} ({write(low)} … {write(high)})"
 
 
 def ratio_text(ratio: float | None, low: float | None = None, high: float | None = None) -> str:
     """A ratio of two rows, with the ends of its interval."""
-    if ratio is None:
-        return NOTHING
-    if low is None or high is None:
-        return f"{ratio:.2f}"
-    return f"{ratio:.2f} ({low:.2f} … {high:.2f})"
+    return interval_text(lambda value: f"{value:.2f}", ratio, low, high)

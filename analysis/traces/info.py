@@ -17,22 +17,12 @@ import numpy as np
 
 from squall.analysis.arrays import Int64s
 from squall.analysis.statistics.bootstrap import BLOCK_NS, shifted_band
-from squall.analysis.traces.figures import (
-    Dispersion,
-    Peak,
-    SeriesFigures,
-    Sessions,
-    SizeFigures,
-    Tail,
-    TraceInfo,
-)
 from squall.analysis.traces.notes import grid_note, series_notes, size_notes
 from squall.scenarios.errors import AnalysisError
 from squall.scenarios.series.burstiness import (
     LEAST_WINDOWS,
     PEAK_WINDOW_NS,
     ROUGH_WINDOWS,
-    TailIndex,
     busiest_window,
     cap_of,
     gap_c2,
@@ -53,6 +43,8 @@ from squall.scenarios.series.correlation import (
 from squall.scenarios.series.logging_tick import Grid, find_grid, spread_in_ticks
 from squall.scenarios.units import NS_PER_S
 
+Figures = dict[str, Any]
+"""As JSON has them."""
 DISPERSION_WINDOWS_NS = tuple(NS_PER_S * 10**power // 100 for power in range(6))
 PEAK_WINDOWS_NS = (NS_PER_S, 10 * NS_PER_S, 60 * NS_PER_S)
 COUNT_LAGS = (1, 10, 60)
@@ -72,20 +64,10 @@ def trace_summary(
     session: Int64s | None = None,
     tick_ns: float | None = None,
 ) -> dict[str, Any]:
-    """`describe_trace` as plain dicts, lists and numbers, for JSON and for `trace_screen`."""
-    return asdict(describe_trace(stamp_ns, sizes, session, tick_ns))
+    """Figures, as JSON has them, of the stamps in order, of the sizes (-1: empty) and of the sessions beside them.
 
-
-def describe_trace(
-    stamp_ns: Int64s,
-    sizes: Mapping[str, Int64s] | None = None,
-    session: Int64s | None = None,
-    tick_ns: float | None = None,
-) -> TraceInfo:
-    """Figures of the stamps in order, of the sizes (-1: empty) and of the sessions beside them.
-
-    `tick_ns` states the logging tick where `find_grid` must not guess it. Raises AnalysisError below two
-    arrivals and for stamps out of order.
+    `spread` has those of the arrivals spread inside their ticks, where the grid is coarse. `tick_ns` states the logging
+    tick where `find_grid` must not guess it. Raises AnalysisError below two arrivals and for stamps out of order.
     """
     _check(stamp_ns, sizes or {}, session)
     grid = find_grid(stamp_ns) if tick_ns is None else _stated_grid(stamp_ns, tick_ns)
@@ -97,21 +79,21 @@ def describe_trace(
     figures = as_is if spread is None else spread
     notes = [*grid_note(grid), *series_notes(figures)]
     notes += [note for name, one in sized.items() for note in size_notes(name, one)]
-    return TraceInfo(
-        n=int(stamp_ns.size),
-        first_ns=int(stamp_ns[0]),
-        last_ns=int(stamp_ns[-1]),
-        stamps=grid,
-        as_is=as_is,
-        spread=spread,
-        spread_seed=SPREAD_SEED,
-        sizes=sized,
-        sessions=None if session is None else describe_sessions(session),
-        notes=tuple(notes),
-    )
+    return {
+        "n": int(stamp_ns.size),
+        "first_ns": int(stamp_ns[0]),
+        "last_ns": int(stamp_ns[-1]),
+        "stamps": asdict(grid),
+        "as_is": as_is,
+        "spread": spread,
+        "spread_seed": SPREAD_SEED,
+        "sizes": sized,
+        "sessions": None if session is None else describe_sessions(session),
+        "notes": notes,
+    }
 
 
-def describe_series(times_ns: Int64s, tick_ns: float | None = None) -> SeriesFigures:
+def describe_series(times_ns: Int64s, tick_ns: float | None = None) -> Figures:
     """Figures of two or more sorted instants; `tick_ns` where these lie on a coarse grid.
 
     On a grid gaps have few values: their tail and their ranks would be the grid's, and are left out.
@@ -122,60 +104,62 @@ def describe_series(times_ns: Int64s, tick_ns: float | None = None) -> SeriesFig
     unit_ns = _count_unit_ns(span_ns, tick_ns)
     counts = window_counts(times_ns, unit_ns, start_ns, end_ns)
     peaks = _peaks(times_ns, start_ns, end_ns)
-    return SeriesFigures(
-        first_ns=start_ns,
-        span_ns=span_ns,
-        rate_hz=times_ns.size * NS_PER_S / span_ns if span_ns else None,
-        gap_c2_ratio=gap_c2(times_ns),
-        local_c2_ratio=float(np.median(local)) if local.size else None,
-        local_window_ns=local_window_ns(span_ns),
-        n_local_windows=int(local.size),
-        peaks=peaks,
-        safe_load_ratio=next(
-            (1 / p.peak_to_mean_ratio for p in peaks if p.window_ns == PEAK_WINDOW_NS), None
+    return {
+        "first_ns": start_ns,
+        "span_ns": span_ns,
+        "rate_hz": times_ns.size * NS_PER_S / span_ns if span_ns else None,
+        "gap_c2_ratio": gap_c2(times_ns),
+        "local_c2_ratio": float(np.median(local)) if local.size else None,
+        "local_window_ns": local_window_ns(span_ns),
+        "n_local_windows": int(local.size),
+        "peaks": peaks,
+        "safe_load_ratio": next(
+            (1 / p["peak_to_mean_ratio"] for p in peaks if p["window_ns"] == PEAK_WINDOW_NS), None
         ),
-        dispersion=tuple(_dispersion(times_ns, w, start_ns, end_ns) for w in DISPERSION_WINDOWS_NS),
-        gap_autocorrelation=autocorrelation(np.diff(times_ns)),
-        gap_rank_correlation=gap_rank_correlation(times_ns) if tick_ns is None else None,
-        count_unit_ns=unit_ns,
-        count_autocorrelation={str(lag): autocorrelation(counts, lag) for lag in COUNT_LAGS},
-        gap_tails=_tails(np.diff(times_ns)) if tick_ns is None else (),
-        hurst_variance_time=hurst_variance_time(counts),
-        hurst_variance_time_from_10=hurst_variance_time(counts, 10),
-        hurst_haar=hurst_haar(counts),
-        gd1_wait_p99={str(load): gd1_wait_p99(times_ns, load) for load in LOAD_RATIOS},
-    )
+        "dispersion": [_dispersion(times_ns, w, start_ns, end_ns) for w in DISPERSION_WINDOWS_NS],
+        "gap_autocorrelation": autocorrelation(np.diff(times_ns)),
+        "gap_rank_correlation": gap_rank_correlation(times_ns) if tick_ns is None else None,
+        "count_unit_ns": unit_ns,
+        "count_autocorrelation": {str(lag): autocorrelation(counts, lag) for lag in COUNT_LAGS},
+        "gap_tails": _tails(np.diff(times_ns)) if tick_ns is None else [],
+        "hurst_variance_time": hurst_variance_time(counts),
+        "hurst_variance_time_from_10": hurst_variance_time(counts, 10),
+        "hurst_haar": hurst_haar(counts),
+        "gd1_wait_p99": {str(load): gd1_wait_p99(times_ns, load) for load in LOAD_RATIOS},
+    }
 
 
-def describe_sizes(values: Int64s) -> SizeFigures:
+def describe_sizes(values: Int64s) -> Figures:
     """Figures of sizes of 0 or more; negative ones count as empty."""
     kept = values[values >= 0] if values.size and values.min() < 0 else values
     n_empty = int(values.size - kept.size)
     if not kept.size:
-        return SizeFigures(0, n_empty, None, None, None, None, (), None)
+        nothing = dict.fromkeys(("mean", "c2_ratio", "p99", "max", "cap"))
+        return {"n": 0, "n_empty": n_empty, **nothing, "tails": []}
     mean = float(kept.mean())
     pieces = (kept[begin : begin + _PIECE] for begin in range(0, kept.size, _PIECE))
     cap = cap_of(kept)
     squares = sum(float(np.square(piece - mean).sum()) for piece in pieces)
-    return SizeFigures(
-        n=int(kept.size),
-        n_empty=n_empty,
-        mean=mean,
-        c2_ratio=squares / (kept.size - 1) / mean**2 if kept.size > 1 and mean else None,
-        p99=float(largest(kept, kept.size - math.ceil(0.99 * kept.size) + 1)[0]),
-        max=float(kept.max()),
-        tails=_tails(kept) if cap is None else tuple(Tail(share, None, None, 0) for share in TAIL_RATIOS),
-        cap=cap,
-    )
+    return {
+        "n": int(kept.size),
+        "n_empty": n_empty,
+        "mean": mean,
+        "c2_ratio": squares / (kept.size - 1) / mean**2 if kept.size > 1 and mean else None,
+        "p99": float(largest(kept, kept.size - math.ceil(0.99 * kept.size) + 1)[0]),
+        "max": float(kept.max()),
+        "tails": _tails(kept, is_cut=cap is not None),
+        "cap": cap,
+    }
 
 
-def describe_sessions(session: Int64s) -> Sessions:
+def describe_sessions(session: Int64s) -> Figures:
     """Number of sessions, and the share of the rows that the ten largest hold."""
     ordered = np.sort(session)
     firsts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
     counts = np.diff(firsts, append=ordered.size)
     top = min(TOP_SESSIONS, counts.size)
-    return Sessions(int(counts.size), top, float(largest(counts, top).sum() / ordered.size))
+    top_ratio = float(largest(counts, top).sum() / ordered.size)
+    return {"n": int(counts.size), "top_count": top, "top_ratio": top_ratio}
 
 
 def _check(stamp_ns: Int64s, sizes: Mapping[str, Int64s], session: Int64s | None) -> None:
@@ -200,29 +184,33 @@ def _stated_grid(stamp_ns: Int64s, tick_ns: float) -> Grid:
     return Grid(found.resolution_ns, found.equal_ratio, tick_ns, is_jittered, stamp_ns.size / n_ticks)
 
 
-def _peaks(times_ns: Int64s, start_ns: int, end_ns: int) -> tuple[Peak, ...]:
-    peaks = []
+def _peaks(times_ns: Int64s, start_ns: int, end_ns: int) -> list[Figures]:
+    peaks: list[Figures] = []
     for window_ns in PEAK_WINDOWS_NS:
         found = busiest_window(times_ns, window_ns, start_ns, end_ns)
         n_windows = (end_ns - start_ns) // window_ns
         if found is not None and n_windows >= 2:
             n_inside = int(np.searchsorted(times_ns, start_ns + n_windows * window_ns))
-            peaks.append(Peak(window_ns, *found, found[1] * n_windows / n_inside))
-    return tuple(peaks)
+            begin_ns, count = found
+            ratio = count * n_windows / n_inside
+            peaks.append(
+                {"window_ns": window_ns, "start_ns": begin_ns, "count": count, "peak_to_mean_ratio": ratio}
+            )
+    return peaks
 
 
-def _dispersion(times_ns: Int64s, window_ns: int, start_ns: int, end_ns: int) -> Dispersion:
+def _dispersion(times_ns: Int64s, window_ns: int, start_ns: int, end_ns: int) -> Figures:
     n_windows = (end_ns - start_ns) // window_ns
     block_ns = max(BLOCK_NS, (end_ns - start_ns) // _MOST_BLOCKS)
     low, high = shifted_band(times_ns, window_ns, start_ns, end_ns, block_ns) or (None, None)
-    return Dispersion(
-        window_ns=window_ns,
-        idc_ratio=idc_shifted(times_ns, window_ns, start_ns, end_ns, ROUGH_WINDOWS),
-        n_windows=n_windows,
-        is_rough=n_windows < LEAST_WINDOWS,
-        low_ratio=low,
-        high_ratio=high,
-    )
+    return {
+        "window_ns": window_ns,
+        "idc_ratio": idc_shifted(times_ns, window_ns, start_ns, end_ns, ROUGH_WINDOWS),
+        "n_windows": n_windows,
+        "is_rough": n_windows < LEAST_WINDOWS,
+        "low_ratio": low,
+        "high_ratio": high,
+    }
 
 
 def _count_unit_ns(span_ns: int, tick_ns: float | None) -> int:
@@ -233,9 +221,13 @@ def _count_unit_ns(span_ns: int, tick_ns: float | None) -> int:
     return unit_ns
 
 
-def _tails(values: Int64s) -> tuple[Tail, ...]:
-    found: list[TailIndex | None] = [hill(values, share) for share in TAIL_RATIOS]
-    return tuple(
-        Tail(share, None, None, 0) if one is None else Tail(share, one.index, one.stderr, one.n_tail)
-        for share, one in zip(TAIL_RATIOS, found, strict=True)
-    )
+def _tails(values: Int64s, is_cut: bool = False) -> list[Figures]:
+    """Hill's index of the largest values with its standard error; none of values that were cut off."""
+    tails: list[Figures] = []
+    for share in TAIL_RATIOS:
+        found = None if is_cut else hill(values, share)
+        index, stderr, n_tail = (
+            (None, None, 0) if found is None else (found.index, found.stderr, found.n_tail)
+        )
+        tails.append({"share_ratio": share, "index": index, "stderr": stderr, "n_tail": n_tail})
+    return tails

@@ -358,9 +358,9 @@ def _if_ends(settings: Any, seed: int, summary: dict[str, Any]) -> list[str]:
     except ScenarioError:
         return []
     other = describe_series(part.stamp_ns)
-    busiest = next((peak.count for peak in other.peaks if peak.window_ns == NS_PER_S), None)
+    busiest = next((peak["count"] for peak in other["peaks"] if peak["window_ns"] == NS_PER_S), None)
     own = next((peak["count"] for peak in summary["as_is"]["peaks"] if peak["window_ns"] == NS_PER_S), None)
-    index = next(one.idc_ratio for one in other.dispersion if one.window_ns == NS_PER_S)
+    index = next(one["idc_ratio"] for one in other["dispersion"] if one["window_ns"] == NS_PER_S)
     as_read = next(one["idc_ratio"] for one in summary["as_is"]["dispersion"] if one["window_ns"] == NS_PER_S)
     return [
         f"If the stamps are ends: {count_text(busiest)} arrivals in the busiest second instead of {count_text(own)},"

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from squall.analysis.published.document import experiments_document
+from squall.analysis.published.page import experiments_document
 from squall.analysis.published.result import Reproduction, joined
 from squall.scenarios.errors import AnalysisError
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from squall.analysis.experiments.rows import MOST_ATTEMPTS
 from squall.analysis.probes.figures import probe_figures
-from squall.analysis.published.result import RunFigures
-from squall.analysis.published.values import LOST, VALID
+from squall.analysis.published.result import LOST, VALID, RunFigures
 from squall.analysis.storage.intact import content_errors_of
 from squall.analysis.storage.store import RunStore
 from squall.cluster.commands.decisions.probe_run import probe_run

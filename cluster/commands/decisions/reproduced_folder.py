@@ -10,8 +10,7 @@ from pathlib import Path
 
 from squall.analysis.experiments.rows import RunRow
 from squall.analysis.published.figures import figures_of_run
-from squall.analysis.published.result import RunFigures
-from squall.analysis.published.values import LOST, VALID
+from squall.analysis.published.result import LOST, VALID, RunFigures
 from squall.analysis.record import from_json
 from squall.analysis.storage.beneath import read_plain, refuse_ways_out
 from squall.analysis.storage.intact import content_errors_of

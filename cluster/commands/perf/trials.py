@@ -16,7 +16,6 @@ from squall.analysis.clocks.timeline import measure_spans
 from squall.analysis.perf.rows import EndedRequests
 from squall.analysis.perf.windows import (
     IN_A_ROW,
-    Criterion,
     Window,
     count_windows,
     first_stable,
@@ -73,10 +72,6 @@ class Trial:
     def counted(self) -> list[Window]:
         """These windows; none of a run without any."""
         return self.windows[self.first_counted : self.first_counted + IN_A_ROW]
-
-
-def criterion_of(asked: Asked) -> Criterion:
-    return Criterion(asked.stability_ratio, asked.percentile, asked.is_async)
 
 
 def next_load(
@@ -151,7 +146,7 @@ def _first(asked: Asked, windows: Sequence[Window]) -> int | None:
     """Where the windows that count begin; None where none do."""
     if asked.n_requests:
         return 0 if windows else None
-    return first_stable(windows, criterion_of(asked))
+    return first_stable(windows, asked.stability_ratio, asked.percentile, asked.is_async)
 
 
 def cut(asked: Asked, requests: EndedRequests, start_ns: int, end_ns: int) -> list[Window]:

@@ -3,49 +3,50 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from squall.analysis.fitting import maximum
-from squall.analysis.fitting.fitted import Excerpt
+from squall.analysis.fitting.fitted import LOG, PLAIN, Coordinate, Excerpt
 from squall.analysis.fitting.maximum import maximise
-from squall.analysis.fitting.renewal import FAMILIES, GapFamily, fit_renewal
+from squall.analysis.fitting.renewal import FAMILIES, fit_renewal
+
+X, Y = (Coordinate(name, PLAIN, -3.0, 3.0) for name in "xy")
 
 
-def test_the_top_of_a_parabola_is_no_failure() -> None:
-    found = maximise(lambda at: -float((at[0] - 1) ** 2), [np.array([0.0])], [(-3.0, 3.0)], 1)
-    assert (found.failure, found.at[0]) == ("", pytest.approx(1.0, abs=1e-4))
-    assert found.likelihood == found.value
-    at_bound = maximise(lambda at: float(at[0]), [np.array([0.0])], [(-3.0, 3.0)], 1)
-    assert (at_bound.failure, at_bound.at[0]) == ("", 3.0), "a bound is no failure: it has no standard error"
+def test_the_top_of_a_parabola_is_no_failure_and_its_curvature_the_error() -> None:
+    found = maximise(lambda x: -2.0 * (x - 1) ** 2, [X], [(0.0,)], 1)
+    (x,) = found.parameters
+    assert (found.failure, x.value, x.stderr) == ("", pytest.approx(1.0, abs=1e-4), pytest.approx(0.5))
+    assert found.log_likelihood == pytest.approx(0.0, abs=1e-8)
+    scaled = Coordinate(
+        "s", LOG, 0.01, 100.0, "s", scale=8.0
+    )  # ln L of ln s: the error of s is s times as large
+    (s,) = maximise(lambda s: -2.0 * (math.log(s) - 1) ** 2, [scaled], [(3.0,)], 1).parameters
+    assert (s.value, s.stderr) == (pytest.approx(math.e, rel=1e-4), pytest.approx(0.5 * math.e, rel=1e-3))
+    (at_bound,) = maximise(lambda x: x, [X], [(0.0,)], 1).parameters
+    assert (at_bound.value, at_bound.stderr) == (3.0, None), "a bound is no failure: it has no standard error"
 
 
 @pytest.mark.parametrize("nothing", [math.nan, -math.inf])
 def test_a_likelihood_without_a_value_is_a_failure(nothing: float) -> None:
-    found = maximise(lambda _: nothing, [np.array([0.0]), np.array([1.0])], [(-3.0, 3.0)], 10, n_tried=2)
+    found = maximise(lambda _: nothing, [X], [(0.0,), (1.0,)], 10, n_tried=2)
     assert found.failure == "its likelihood has no value at any start"
-    assert found.likelihood is None
-    assert found.stderr((1.0,)) is None
+    assert (found.log_likelihood, found.parameters[0].stderr) == (None, None)
 
 
 def test_a_search_cut_short_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maximum, "_OPTIONS", {"maxiter": 1})
-    valley = maximise(
-        lambda at: -float((1 - at[0]) ** 2 + 100 * (at[1] - at[0] ** 2) ** 2),
-        [np.array([-1.2, 1.0])], [(-3.0, 3.0), (-3.0, 3.0)], 1,
-    )  # fmt: skip
+    valley = maximise(lambda x, y: -((1 - x) ** 2 + 100 * (y - x**2) ** 2), [X, Y], [(-1.2, 1.0)], 1)
     assert valley.failure == "the search stopped after 1 steps"
 
 
 def test_a_process_whose_likelihood_has_no_value_carries_the_failure() -> None:
     gaps = np.random.default_rng(1).exponential(1.0, 600)
     excerpt = Excerpt(np.cumsum(gaps), float(gaps.sum()) + 1)
-    gamma = FAMILIES[0]
-    no_density = GapFamily(
-        gamma.name, gamma.shape, lambda *_: math.nan, gamma.transform, gamma.slope, gamma.bounds, gamma.starts
-    )
-    broken = fit_renewal(no_density, [excerpt], 1.0)
+    broken = fit_renewal(replace(FAMILIES[0], log_density=lambda *_: math.nan), [excerpt], 1.0)
     assert broken.failure
     assert (broken.log_likelihood, broken.aic_per_arrival) == (None, None)
-    assert fit_renewal(gamma, [excerpt], 1.0).failure == ""
+    assert fit_renewal(FAMILIES[0], [excerpt], 1.0).failure == ""

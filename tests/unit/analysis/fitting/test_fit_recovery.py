@@ -7,11 +7,12 @@ are no larger than they should be is a test of its own: a fit with errors of ten
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from squall.analysis.fitting.dispersion import fit_bmodel, fit_fgn, fit_hawkes_curve, fit_mmpp_curve
 from squall.analysis.fitting.fitted import Fitted, arrivals_of, excerpts_of
@@ -21,93 +22,31 @@ from squall.analysis.fitting.renewal import FAMILIES, constant_of, fit_poisson, 
 from tests.fitted_parameters import parameter
 
 S = 1_000_000_000
-GAMMA, WEIBULL, LOGNORMAL, PARETO, HYPER = FAMILIES
-
-
-@dataclass(frozen=True)
-class Case:
-    """A process, how long it is drawn, how it is fitted, and what the fit must find."""
-
-    scenario: dict[str, Any]
-    span_s: int
-    fit: Callable[[Any, int], Fitted | None]
-    truth: dict[str, float]
 
 
 def by_likelihood(fit: Callable[..., Fitted], *first: object) -> Callable[[Any, int], Fitted]:
     return lambda times, end: fit(*first, excerpts_of(times, end), times.size / end * S)
 
 
-CASES = {
-    "poisson": Case({"kind": "poisson", "rate": "4/s"}, 1000, by_likelihood(fit_poisson), {"rate": 4}),
-    "gamma": Case(
-        {"kind": "gamma", "rate": "4/s", "cv": 1.8},
-        1000,
-        by_likelihood(fit_renewal, GAMMA),
-        {"rate": 4, "cv": 1.8},
-    ),
-    "weibull": Case(
-        {"kind": "weibull", "rate": "4/s", "shape": 0.6},
-        1000,
-        by_likelihood(fit_renewal, WEIBULL),
-        {"rate": 4, "shape": 0.6},
-    ),
-    "lognormal": Case(
-        {"kind": "lognormal", "rate": "4/s", "cv": 2.0},
-        1000,
-        by_likelihood(fit_renewal, LOGNORMAL),
-        {"rate": 4, "cv": 2.0},
-    ),
-    "pareto": Case(
-        {"kind": "pareto", "rate": "4/s", "alpha": 2.5},
-        1000,
-        by_likelihood(fit_renewal, PARETO),
-        {"rate": 4, "alpha": 2.5},
-    ),
-    "hyperexponential": Case(
-        {"kind": "hyperexponential", "rate": "4/s", "cv": 2.0},
-        1000,
-        by_likelihood(fit_renewal, HYPER),
-        {"rate": 4, "cv": 2.0},
-    ),
-    "hawkes": Case(
-        {"kind": "hawkes", "rate": "5/s", "n": 0.6, "beta": "0.8/s"},
-        1500,
-        by_likelihood(fit_hawkes),
-        {"rate": 5, "n": 0.6, "beta": 0.8},
-    ),
-    "mmpp": Case(
-        {"kind": "mmpp", "rate": "5/s", "peak": 2.5, "base": 0.4, "tau": "8s"},
-        1500,
-        by_likelihood(fit_mmpp),
-        {"rate": 5, "peak": 2.5, "base": 0.4, "tau": 8},
-    ),
-    "hawkes-curve": Case(
-        {"kind": "hawkes", "rate": "5/s", "n": 0.6, "beta": "0.8/s"},
-        4000,
-        fit_hawkes_curve,
-        {"n": 0.6, "beta": 0.8},
-    ),
-    "mmpp-curve": Case(
-        {"kind": "mmpp", "rate": "5/s", "peak": 2.5, "base": 0.4, "tau": "8s"},
-        4000,
-        fit_mmpp_curve,
-        {"peak": 2.5, "base": 0.4, "tau": 8},
-    ),
-    "fgn": Case(
-        {"kind": "fgn", "rate": "10/s", "sigma": 0.5, "hurst": 0.8},
-        4000,
-        fit_fgn,
-        {"sigma": 0.5, "hurst": 0.8},
-    ),
-    "b-model": Case({"kind": "b-model", "rate": "10/s", "bias": 0.6}, 4096, fit_bmodel, {"bias": 0.6}),
+FITS: dict[str, Callable[[Any, int], Fitted | None]] = {
+    "poisson": by_likelihood(fit_poisson),
+    **{family.name: by_likelihood(fit_renewal, family) for family in FAMILIES},
+    "hawkes": by_likelihood(fit_hawkes),
+    "mmpp": by_likelihood(fit_mmpp),
+    "hawkes-curve": fit_hawkes_curve,
+    "mmpp-curve": fit_mmpp_curve,
+    "fgn": fit_fgn,
+    "b-model": fit_bmodel,
 }
+CASES: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("recovery.yaml").read_text())
+assert set(CASES) == set(FITS)
 
 
-def fitted(case: Case, seed: int, scenario: dict[str, Any] | None = None) -> Fitted:
-    end_ns = case.span_s * S
-    arrivals = arrivals_of(scenario or case.scenario)
-    found = case.fit(arrivals.draw(np.random.default_rng(seed), end_ns), end_ns)
+def fitted(name: str, seed: int, scenario: Any = None, span_s: int = 0) -> Fitted:
+    case = CASES[name]
+    end_ns = (span_s or case["span_s"]) * S
+    arrivals = arrivals_of(scenario or case["scenario"])
+    found = FITS[name](arrivals.draw(np.random.default_rng(seed), end_ns), end_ns)
     assert found is not None
     return found
 
@@ -123,33 +62,17 @@ def distances(found: Fitted, truth: dict[str, float]) -> dict[str, float]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_fit_finds_every_parameter_within_three_standard_errors(name: str) -> None:
-    found = fitted(CASES[name], seed=7)
-    assert max(distances(found, CASES[name].truth).values()) < 3, found.parameters
+    found = fitted(name, seed=7)
+    assert max(distances(found, CASES[name]["truth"]).values()) < 3, found.parameters
     assert found.name == name
-    assert found.scenario["kind"] == CASES[name].scenario["kind"]
+    assert found.scenario["kind"] == CASES[name]["scenario"]["kind"]
 
 
-WRONG: dict[str, dict[str, Any] | None] = {
-    "gamma": {"kind": "weibull", "rate": "4/s", "cv": 1.8},
-    "weibull": {"kind": "gamma", "rate": "4/s", "burstiness": 0.6},
-    "lognormal": {"kind": "gamma", "rate": "4/s", "cv": 2.0},
-    "pareto": {"kind": "gamma", "rate": "4/s", "cv": 2.2},
-    "hyperexponential": {"kind": "gamma", "rate": "4/s", "cv": 2.0},
-    "hawkes": {"kind": "mmpp", "rate": "5/s", "peak": 2.5, "base": 0.4, "tau": "8s"},
-    "mmpp": {"kind": "hawkes", "rate": "5/s", "n": 0.6, "beta": "0.8/s"},
-    "hawkes-curve": {"kind": "hawkes", "rate": "5/s", "n": 0.3, "beta": "0.8/s"},
-    "mmpp-curve": {"kind": "mmpp", "rate": "5/s", "peak": 1.4, "base": 0.8, "tau": "3s"},
-    "fgn": {"kind": "fgn", "rate": "10/s", "sigma": 0.2, "hurst": 0.8},
-    "b-model": {"kind": "poisson", "rate": "10/s"},
-}
-"""For each fit a process with other parameters, or of another kind with the same cv where it has one."""
-
-
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if "wrong" in case])
 def test_a_fit_to_another_process_is_further_off_than_three_standard_errors(name: str) -> None:
-    case = CASES[name]
-    found = fitted(case, seed=7, scenario=WRONG[name])
-    known = {key: true for key, true in case.truth.items() if parameter(found, key).stderr is not None}
+    found = fitted(name, seed=7, scenario=CASES[name]["wrong"])
+    truth = CASES[name]["truth"]
+    known = {key: true for key, true in truth.items() if parameter(found, key).stderr is not None}
     assert not known or max(distances(found, known).values()) > 3
 
 
@@ -168,10 +91,9 @@ def test_standard_errors_are_as_large_as_the_spread_of_the_estimates(name: str) 
 
     The likelihoods see 500 s. A bootstrap of 12 draws is known to 21 % itself, √(15² + 21²/24) = 16 % for the median.
     """
-    case = CASES[name]
-    span_s = case.span_s if name in ("fgn", "b-model") else 500
-    fits = [fitted(Case(case.scenario, span_s, case.fit, case.truth), seed) for seed in range(24)]
-    for key in case.truth:
+    span_s = 0 if name in ("fgn", "b-model") else 500
+    fits = [fitted(name, seed, span_s=span_s) for seed in range(24)]
+    for key in CASES[name]["truth"]:
         spread = np.std([parameter(one, key).value for one in fits], ddof=1)
         errors = [parameter(one, key).stderr for one in fits]
         stated = np.median([error for error in errors if error is not None])
@@ -179,11 +101,10 @@ def test_standard_errors_are_as_large_as_the_spread_of_the_estimates(name: str) 
 
 
 def test_a_parameter_at_its_bound_has_no_standard_error() -> None:
-    poisson = CASES["poisson"]
-    even = fitted(Case(poisson.scenario, 1000, by_likelihood(fit_renewal, HYPER), {}), seed=2)
+    even = fitted("hyperexponential", seed=2, scenario=CASES["poisson"]["scenario"])
     assert parameter(even, "cv").stderr is None or parameter(even, "cv").value > 1.0001
     batches = np.repeat(np.arange(0, 1000 * S, S), 4) + np.tile([0, 1, 2, 3], 1000)
-    found = fit_renewal(GAMMA, excerpts_of(batches, 1000 * S), 4.0)
+    found = fit_renewal(FAMILIES[0], excerpts_of(batches, 1000 * S), 4.0)
     # gaps of 1 ns and of 1 s: the shape of greatest likelihood has c2 above 10, which the process refuses
     assert parameter(found, "cv").value == pytest.approx(10**0.5)
     assert parameter(found, "cv").stderr is None
@@ -191,7 +112,7 @@ def test_a_parameter_at_its_bound_has_no_standard_error() -> None:
 
 
 def test_information_criteria_charge_for_parameters() -> None:
-    found = fitted(CASES["gamma"], seed=1)
+    found = fitted("gamma", seed=1)
     assert found.log_likelihood is not None
     base = -2 * found.log_likelihood / found.n_fitted
     assert found.aic_per_arrival == pytest.approx(base + 4 / found.n_fitted)
@@ -201,7 +122,7 @@ def test_information_criteria_charge_for_parameters() -> None:
 
 def test_the_right_law_has_the_greatest_likelihood() -> None:
     end_ns = 1000 * S
-    times = arrivals_of(CASES["weibull"].scenario).draw(np.random.default_rng(1), end_ns)
+    times = arrivals_of(CASES["weibull"]["scenario"]).draw(np.random.default_rng(1), end_ns)
     excerpts = excerpts_of(times, end_ns)
     aic = {family.name: fit_renewal(family, excerpts, 4.0).aic_per_arrival or 0.0 for family in FAMILIES}
     assert min(aic, key=lambda name: aic[name]) == "weibull"

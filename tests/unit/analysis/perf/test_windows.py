@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from squall.analysis.perf.rows import COLUMNS, EndedRequests
 from squall.analysis.perf.windows import (
-    Criterion,
     Window,
     count_windows,
     first_stable,
@@ -98,20 +97,19 @@ def windows_of(*levels: tuple[int, int]) -> list[Window]:
 
 
 def test_three_windows_in_a_row_are_stable_in_throughput_and_latency() -> None:
-    near = Criterion(0.1, None)
-    assert first_stable(windows_of((100, 50), (105, 52), (110, 55)), near) == 0
-    assert first_stable(windows_of((100, 50), (100, 50)), near) is None
-    assert first_stable(windows_of((80, 50), (100, 50), (105, 50), (110, 50)), near) == 1
-    assert first_stable(windows_of((100, 50), (100, 60), (100, 50)), near) is None
-    assert first_stable(windows_of((100, 50), (0, 50), (100, 50)), near) is None
-    assert first_stable(windows_of((100, 50), (111, 50), (100, 50)), near) is None
+    assert first_stable(windows_of((100, 50), (105, 52), (110, 55)), 0.1, None) == 0
+    assert first_stable(windows_of((100, 50), (100, 50)), 0.1, None) is None
+    assert first_stable(windows_of((80, 50), (100, 50), (105, 50), (110, 50)), 0.1, None) == 1
+    assert first_stable(windows_of((100, 50), (100, 60), (100, 50)), 0.1, None) is None
+    assert first_stable(windows_of((100, 50), (0, 50), (100, 50)), 0.1, None) is None
+    assert first_stable(windows_of((100, 50), (111, 50), (100, 50)), 0.1, None) is None
 
 
 def test_with_async_the_throughput_alone_decides_where_the_latency_does_not_settle() -> None:
     restless = windows_of((100, 50), (100, 90), (100, 50), (100, 50), (100, 50))
-    assert first_stable(restless, Criterion(0.1, None, latency_may_vary=True)) == 2
-    assert first_stable(restless[:3], Criterion(0.1, None, latency_may_vary=True)) == 0
-    assert first_stable(restless[:3], Criterion(0.1, None)) is None
+    assert first_stable(restless, 0.1, None, latency_may_vary=True) == 2
+    assert first_stable(restless[:3], 0.1, None, latency_may_vary=True) == 0
+    assert first_stable(restless[:3], 0.1, None) is None
 
 
 def test_a_percentile_decides_where_it_is_asked_for() -> None:
@@ -119,8 +117,8 @@ def test_a_percentile_decides_where_it_is_asked_for() -> None:
         Window(index * S, (index + 1) * S, ended([index * S] * 10, [50] * 9 + [last]))
         for index, last in enumerate((50, 90, 50))
     ]
-    assert first_stable(windows, Criterion(0.1, 50)) == 0
-    assert first_stable(windows, Criterion(0.1, 99)) is None
+    assert first_stable(windows, 0.1, 50) == 0
+    assert first_stable(windows, 0.1, 99) is None
 
 
 def test_how_far_values_differ() -> None:

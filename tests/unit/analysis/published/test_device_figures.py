@@ -11,8 +11,7 @@ import pytest
 from squall.analysis.findings.finding import Finding, Scope
 from squall.analysis.metrics.records import RunMetrics
 from squall.analysis.nsys.report import NsysReport
-from squall.analysis.published.device_figures import call_shares, device_figures, is_gemm
-from squall.analysis.published.figures import metric_figures, regime_figures
+from squall.analysis.published.figures import device_figures, metric_figures, regime_figures
 from squall.analysis.schema import arrow_schema
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import read_manifest
@@ -73,31 +72,22 @@ def test_a_phase_without_a_report_gives_nothing(two_heads: RunStore) -> None:
     assert device_figures(two_heads, ["no such phase"]) == {}
 
 
-def _kernel_run(folder: Path, kernels: list[dict[str, Any]]) -> RunStore:
-    store = RunStore.create(folder, "kernels", 0, read_manifest({
+def _figures(folder: Path, table: str, told: list[dict[str, Any]]) -> dict[str, float]:
+    """Of a run that has that table alone, one measured phase of 10 µs."""
+    store = RunStore.create(folder, "planted", 0, read_manifest({
         "scenario": {"name": "k", "seed": 1}, "plan": {"load": "open"}, "nodes": {"node-0": {"clock_error_ns": 0}},
         "phases": [{"name": "measure", "kind": "measure", "start_ns": 0, "end_ns": 10_000}],
     }))  # fmt: skip
-    schema = arrow_schema("kernels")
+    schema = arrow_schema(table)
     plain: dict[str, Any] = {
         field.name: "" if pa.types.is_string(field.type) or pa.types.is_dictionary(field.type) else 0
         for field in schema
     }
-    rows = [
-        {
-            **plain,
-            "run": store.run,
-            "phase": "measure",
-            "node": "node-0",
-            "server": "s",
-            "instance": "m_0",
-            **one,
-        }
-        for one in kernels
-    ]
-    store.append("kernels", pa.Table.from_pylist(rows, schema=schema))
+    same = {"run": store.run, "phase": "measure", "node": "node-0", "server": "s", "instance": "m_0"}
+    rows = [{**plain, **same, **one} for one in told]
+    store.append(table, pa.Table.from_pylist(rows, schema=schema))
     store.seal(Verdict(status="VALID"))
-    return store
+    return device_figures(store, ["measure"])
 
 
 def _kernel(
@@ -115,7 +105,7 @@ def test_idle_between_bursts_is_what_no_batch_of_any_instance_covers(tmp_path: P
         _kernel(1, 0, 10), _kernel(1, 90, 100), _kernel(1, 60, 150, instance="m_1"), _kernel(2, 250, 300),
         _kernel(None, 350, 400), _kernel(3, 500, 510),
     ]  # fmt: skip
-    found = device_figures(_kernel_run(tmp_path, kernels), ["measure"])
+    found = _figures(tmp_path, "kernels", kernels)
     assert found["idle_gap_p50_ns"] == 150.0
     assert found["gpu_compute_p50_ns"] == 70.0  # of 10, 50, 90, 100
     assert found["kernel_mean_ns"] == pytest.approx((10 + 10 + 90 + 50 + 50 + 10) / 6)
@@ -127,7 +117,7 @@ def test_a_graph_that_was_traced_as_one_tells_its_time_and_no_kernels(tmp_path: 
         _kernel(2, 300, 400, name="CUDA graph"),
         _kernel(2, 420, 430),
     ]
-    found = device_figures(_kernel_run(tmp_path, kernels), ["measure"])
+    found = _figures(tmp_path, "kernels", kernels)
     assert found == {"gpu_compute_p50_ns": 115.0, "idle_gap_p50_ns": 200.0}
 
 
@@ -153,21 +143,27 @@ def test_a_graph_that_was_traced_as_one_tells_its_time_and_no_kernels(tmp_path: 
         ("void at::native::<unnamed>::vectorized_layer_norm_kernel<c10::Half, float, (bool)0>", False),
     ],
 )
-def test_matrix_products_are_told_by_their_names(name: str, expected: bool) -> None:
-    assert is_gemm(name) is expected
+def test_matrix_products_are_told_by_their_names(tmp_path: Path, name: str, expected: bool) -> None:
+    found = _figures(tmp_path, "kernels", [_kernel(1, 0, 10, name=name)])
+    assert found["gemms_per_batch_count"] == int(expected)
+    assert ("layer_norm_mean_ns" in found) is ("layer_norm" in name)
 
 
-def test_a_copy_that_blocks_is_a_copy_and_a_graph_launch_a_launch() -> None:
+def test_a_copy_that_blocks_is_a_copy_and_a_graph_launch_a_launch(tmp_path: Path) -> None:
     ns = {
-        "blocking sync": 50.0,
-        "launch": 10.0,
-        "graph launch": 5.0,
-        "blocking copy": 20.0,
-        "async copy": 10.0,
-        "poll": 5.0,
+        "blocking sync": 50,
+        "launch": 10,
+        "graph launch": 5,
+        "blocking copy": 20,
+        "async copy": 10,
+        "poll": 5,
     }
-    assert call_shares(ns) == {"sync_share_ratio": 0.5, "launch_share_ratio": 0.15, "copy_share_ratio": 0.3}
-    assert call_shares({}) == {}
+    calls = [{"call_class": name, "start_ns": 7, "end_ns": 7 + length} for name, length in ns.items()]
+    shares = {"sync_share_ratio": 0.5, "launch_share_ratio": 0.15, "copy_share_ratio": 0.3}
+    assert _figures(tmp_path, "cuda_api", calls) == shares
+    assert (
+        _figures(tmp_path / "idle", "cuda_api", [{"call_class": "launch", "start_ns": 7, "end_ns": 7}]) == {}
+    )
 
 
 def _finding(rule: str, level: str, requests: str = "all") -> Finding:

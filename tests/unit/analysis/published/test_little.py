@@ -1,12 +1,22 @@
-"""Little's law on the rows of the articles: how much of a user's cycle lies outside any request."""
+"""Little's law on the rows of the articles and on ours: how much of a user's cycle lies outside any request."""
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Mapping
+
 import pytest
 
-from squall.analysis.published.little import cycle_of, our_cycle, published_cycles, stated_users
-from tests.planted_experiment import MS, judged, noisy_runs, published, run
+from squall.analysis.published.result import Cycle
+from tests.planted_experiment import MS, judged, published, run
+
+OURS = {"throughput_hz": 2_406.0, "mean_ns": 103.0 * MS, "users_count": 1_000.0, "outside_ratio": 0.75}
+
+
+def our_cycle(figures: Mapping[str, float | str], given: Mapping[str, float | str] = OURS) -> Cycle | None:
+    """Of a row with these figures, of which its part gives the `given`."""
+    file = published(parts={"latency": {"about": "once", "gives": [*given]}})
+    invalid = run("linear_head", 1, figures, status="INVALID", reason="users accounted for")
+    return next((one for one in judged(file, [invalid]).cycles if one.whose == "ours"), None)
 
 
 @pytest.mark.parametrize(
@@ -20,66 +30,58 @@ from tests.planted_experiment import MS, judged, noisy_runs, published, run
 def test_users_of_the_article_spent_a_third_to_half_of_each_cycle_outside_any_request(
     row: str, cycle_ms: int, mean_ms: int, outside: float
 ) -> None:
-    found = {one.row: one for one in published_cycles(published())}[row]
-    assert round(found.cycle_ns / MS) == cycle_ms
-    assert found.response_ns == mean_ms * MS
-    assert found.response_name == "mean"
-    assert round(found.outside_ratio, 2) == outside
+    found = {one.row: one for one in judged(published(), []).cycles}[row]
+    assert (round(found.cycle_ns / MS), found.response_ns) == (cycle_ms, mean_ms * MS)
+    assert (found.response_name, round(found.outside_ratio, 2)) == ("mean", outside)
     assert found.claim.startswith("client-bound or thinking: ")
 
 
-def test_a_median_stands_in_for_a_mean_and_that_is_said() -> None:
-    rows = [{"name": "4 instances", "published": {"throughput_hz": 941, "p50_ns": "630ms"}}]
-    (found,) = published_cycles(published(rows))
-    assert found.users_count == 1_000  # of the scenario's closed loop
-    assert found.response_name == "p50, for want of a mean"
-    assert round(found.outside_ratio, 3) == 0.407
-    assert "p50, for want of a mean 630 ms" in found.claim
+@pytest.mark.parametrize(
+    ("stated", "users", "name", "outside", "claim"),
+    [  # users of the scenario's closed loop, unless the row states them
+        ({"throughput_hz": 941, "p50_ns": "630ms"}, 1_000, "p50, for want of a mean", 0.407, "client-bound"),
+        ({"throughput_hz": 100, "mean_ns": "640ms", "users_count": 64}, 64, "mean", 0.0, "accounted for"),
+        (
+            {"throughput_hz": 4_000, "mean_ns": "300ms"},
+            1_000,
+            "mean",
+            -0.2,
+            "the figures do not belong together",
+        ),
+    ],
+)
+def test_a_row_says_what_of_its_cycle_is_the_request(
+    stated: Mapping[str, float | str], users: int, name: str, outside: float, claim: str
+) -> None:
+    (found,) = judged(published([{"name": "r", "published": stated}]), []).cycles
+    assert (found.users_count, found.response_name) == (users, name)
+    assert found.outside_ratio == pytest.approx(outside, abs=1e-3)
+    assert found.claim.startswith(claim)
+    assert f"{name} " in found.claim
 
 
-def test_a_row_whose_users_or_throughput_are_not_known_has_no_cycle() -> None:
-    rows = [
-        {"name": "one", "published": {"p50_ns": "1s"}},
-        {"name": "two", "published": {"throughput_hz": 10}},
-    ]
-    assert published_cycles(published(rows)) == []
-    assert stated_users(published([{"name": "one", "published": {"users_count": 64}}])) == 64
-
-
-def test_a_cycle_that_is_the_request_is_accounted_for() -> None:
-    assert cycle_of("r", "ours", 1_000, 4_000.0, 245 * MS).claim.startswith("accounted for")
-    assert cycle_of("r", "ours", 1_000, 4_000.0, 300 * MS).claim.startswith(
-        "the figures do not belong together"
-    )
+def test_a_row_whose_response_or_throughput_is_not_known_has_no_cycle() -> None:
+    rows = [{"name": "a", "published": {"p50_ns": "1s"}}, {"name": "b", "published": {"throughput_hz": 10}}]
+    assert judged(published(rows), []).cycles == ()
+    for name in OURS:
+        assert our_cycle({key: value for key, value in OURS.items() if key != name}) is None
 
 
 def test_our_rows_are_held_to_the_same_law_and_say_what_their_runs_say() -> None:
-    figures = {"throughput_hz": 2_406.0, "mean_ns": 103.0 * MS, "users_count": 1_000.0}
-    assert our_cycle("linear_head", figures) is None  # what was measured is the share outside
-    mine: dict[str, float | str] = {**figures, "outside_ratio": 0.75, "regime": "client-bound"}
-    found = judged(published(), [run("linear_head", 1, mine, status="INVALID", reason="users accounted for")])
-    (ours,) = (one for one in found.cycles if one.whose == "ours")
-    assert round(ours.cycle_ns / MS) == 416
-    assert ours.outside_ratio == pytest.approx(0.75)
-    assert round(ours.throughput_hz) == 2_406
+    figures: dict[str, float | str] = {**OURS, "regime": "client-bound"}
+    ours, said = our_cycle(figures), our_cycle(figures, figures)
+    assert ours is not None
+    assert said is not None
+    assert (round(ours.cycle_ns / MS), ours.throughput_hz, ours.outside_ratio) == (416, 2_406.0, 0.75)
     assert ours.claim.startswith("client-bound or thinking: 75.0 %")
     assert "the run itself says" not in ours.claim  # its part does not give the regime
-    parts = {"latency": {"about": "once", "gives": [*mine]}}
-    said = judged(published(parts=parts), found.runs).cycles[-1].claim
-    assert said.endswith("the run itself says client-bound")
-    assert our_cycle("linear_head", {"throughput_hz": 1.0}) is None
+    assert said.claim.endswith("the run itself says client-bound")
 
 
 def test_requests_cut_off_at_the_ends_of_a_short_phase_are_no_time_outside() -> None:
     """8 users with 39.2 ms a request, of which 192 a second ended in the phase: 204 would be all of their time."""
     found = our_cycle(
-        "r", {"throughput_hz": 192.0, "mean_ns": 39.2 * MS, "users_count": 8.0, "outside_ratio": 1e-4}
+        {"throughput_hz": 192.0, "mean_ns": 39.2 * MS, "users_count": 8.0, "outside_ratio": 1e-4}
     )
     assert found is not None
     assert found.claim.startswith("accounted for")
-
-
-def test_rows_without_users_of_ours_have_none() -> None:
-    truth = {"linear_head": {"throughput_hz": 100.0}}
-    found = judged(published(), noisy_runs(truth, 2, np.random.default_rng(1)))
-    assert [one for one in found.cycles if one.whose == "ours"] == []

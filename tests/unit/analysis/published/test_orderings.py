@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from squall.analysis.published.orderings import (
+from squall.analysis.published.result import (
     AGREES,
     CONTRADICTS,
     EQUAL,
-    UNDECIDED,
     UNMEASURED,
-    better_of,
+    UNTOLD,
+    Ordering,
+    RunFigures,
     middle,
-    orderings_of,
 )
 from squall.scenarios.published.file import PublishedFile
-from tests.planted_experiment import DEPTH, MS, noisy_runs, published, run
+from tests.planted_experiment import DEPTH, MS, judged, noisy_runs, published, run
 
 SEED = 20_261_126
 
@@ -33,7 +33,11 @@ def _words(
     file: PublishedFile, truth: dict[str, dict[str, float]], n_seeds: int, seed: int = SEED
 ) -> list[str]:
     runs = noisy_runs(truth, n_seeds, np.random.default_rng(seed))
-    return [one.word for one in orderings_of(file, runs)]
+    return [one.word for one in _orderings(file, runs)]
+
+
+def _orderings(file: PublishedFile, runs: list[RunFigures]) -> tuple[Ordering, ...]:
+    return judged(file, runs).orderings
 
 
 def test_planted_orders_agree_contradict_and_cannot_be_told_apart() -> None:
@@ -45,7 +49,7 @@ def test_planted_orders_agree_contradict_and_cannot_be_told_apart() -> None:
     }
     found = {
         (one.one, one.other): one
-        for one in orderings_of(file, noisy_runs(truth, 4, np.random.default_rng(SEED)))
+        for one in _orderings(file, noisy_runs(truth, 4, np.random.default_rng(SEED)))
     }
     assert found["slow", "fast"].word == AGREES
     assert found["slow", "close"].word == CONTRADICTS
@@ -59,25 +63,25 @@ def test_planted_orders_agree_contradict_and_cannot_be_told_apart() -> None:
     assert agreeing.high is not None
     assert agreeing.low < 1.5 < agreeing.high
     alike = {name: {"throughput_hz": 4000.0} for name in truth}
-    assert set(_words(file, alike, 4)) == {UNDECIDED}
+    assert set(_words(file, alike, 4)) == {UNTOLD}
 
 
 def test_a_latency_is_better_where_it_is_lower() -> None:
     file = published([
         {"name": "one", "published": {"p50_ns": "400ms"}}, {"name": "other", "published": {"p50_ns": "500ms"}},
     ])  # fmt: skip
-    (found,) = orderings_of(file, [])
+    (found,) = _orderings(file, [])
     assert found.word == UNMEASURED
-    assert better_of(found, found.published_ratio) == "one"
-    assert better_of(replace(found, figure="throughput_hz"), found.published_ratio) == "other"
-    assert better_of(found, 1.0) is None
+    assert found.better == "one"
+    assert replace(found, figure="throughput_hz").better == "other"
+    assert replace(found, published_ratio=1.0).better is None
 
 
 def test_with_one_seed_nothing_is_told_apart_however_far_rows_are() -> None:
     file = published(_rows(slow=1000, fast=1200))
     truth = {"slow": {"throughput_hz": 10.0}, "fast": {"throughput_hz": 6000.0}}
-    (found,) = orderings_of(file, noisy_runs(truth, 1, np.random.default_rng(SEED)))
-    assert found.word == UNDECIDED
+    (found,) = _orderings(file, noisy_runs(truth, 1, np.random.default_rng(SEED)))
+    assert found.word == UNTOLD
     assert found.ratio == pytest.approx(600, rel=0.1)
     assert found.low is None
 
@@ -92,12 +96,10 @@ def test_only_runs_of_parts_that_give_the_figure_and_are_valid_count() -> None:
     file = published(_rows(slow=1000, fast=1200))
     truth = {"slow": {"throughput_hz": 10.0}, "fast": {"throughput_hz": 20.0}}
     runs = noisy_runs(truth, 3, np.random.default_rng(SEED))
-    assert [one.word for one in orderings_of(file, runs)] == [AGREES]
-    assert [one.word for one in orderings_of(file, [replace(one, part=DEPTH) for one in runs])] == [
-        UNMEASURED
-    ]
+    assert [one.word for one in _orderings(file, runs)] == [AGREES]
+    assert [one.word for one in _orderings(file, [replace(one, part=DEPTH) for one in runs])] == [UNMEASURED]
     invalid = [replace(one, status="INVALID") if one.row == "fast" else one for one in runs]
-    assert [one.word for one in orderings_of(file, invalid)] == [UNMEASURED]
+    assert [one.word for one in _orderings(file, invalid)] == [UNMEASURED]
 
 
 def test_the_last_attempt_of_a_seed_counts() -> None:
@@ -109,7 +111,7 @@ def test_the_last_attempt_of_a_seed_counts() -> None:
     ]
     again = [run("fast", seed, {"throughput_hz": 30.0 + seed}, attempt=2) for seed in (1, 2)]
     again += [run("slow", seed, {"throughput_hz": 10.0 + seed}, attempt=2) for seed in (1, 2)]
-    (found,) = orderings_of(file, [*runs, *again])
+    (found,) = _orderings(file, [*runs, *again])
     assert found.n_pairs == 2
     assert found.ratio == pytest.approx(math.sqrt(31 / 11 * 32 / 12))
 
@@ -120,8 +122,8 @@ def test_a_quantile_on_failures_is_slower_than_any_and_so_few_ranks_show_nothing
     ])  # fmt: skip
     runs = [run("one", seed, {"p99_ns": 400.0 * MS}) for seed in (1, 2, 3)]
     runs += [run("other", seed, {"p99_ns": "infinite"}) for seed in (1, 2, 3)]
-    (found,) = orderings_of(file, runs)
-    assert (found.word, found.ratio) == (UNDECIDED, None)
+    (found,) = _orderings(file, runs)
+    assert (found.word, found.ratio) == (UNTOLD, None)
 
 
 def test_equal_rows_are_told_apart_in_at_most_one_experiment_in_twenty() -> None:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from squall.analysis.published.document import experiments_document
-from squall.analysis.published.evaluated import MOST_NAMED
-from squall.analysis.published.page import page_of, reproduction_page
-from squall.analysis.published.plots import plots_of
-from squall.analysis.published.result import Reproduction
-from squall.analysis.published.values import RunFigures
+from squall.analysis.published.page import (
+    MOST_NAMED,
+    experiments_document,
+    page_of,
+    plots_of,
+    reproduction_page,
+)
+from squall.analysis.published.result import Reproduction, RunFigures
 from tests.planted_experiment import ARTICLE, CLAIMS, DEPTH, MS, judged, noisy_runs, probed, published, run
 from tests.unit.analysis.published.test_result import SEEN, TRUTH
+
+DOCS = Path(__file__).parents[4] / "docs"
 
 
 @pytest.fixture(scope="module")
@@ -122,24 +128,11 @@ def test_many_rows_have_numbers_below_their_axes() -> None:
     assert page_of(found).first_tables[0].rows[0][0] == "1. row of many words 0"
 
 
-def test_the_document_says_what_was_published_measured_and_why_they_differ(heads: Reproduction) -> None:
-    text = experiments_document([heads])
-    for line in (
-        "## heads: Three heads",
-        "- Published: Three heads on Triton. On NVIDIA RTX Pro 6000; Triton with TensorRT; 1,000 users of Locust.",
-        "- Ran on: NVIDIA H100, driver 580.1, 16 cores, squall 0.1, 2026-11-26, by squall reproduce heads.",
-        "- 13 runs: 12 VALID, 1 INVALID. seqlen_head (latency): INVALID: late &lt;users&gt;.",
-        "### Why they differ",
-    ):
-        assert line in text
-    assert (
-        "By Little's law the article's users spent 31.3 % to 49.9 % of each cycle outside any request" in text
-    )
-    assert "What limits our rows, by the classifier: all rows: queue-bound, launch-bound." in text
-    for line in text.splitlines():
-        if line.startswith("|"):
-            assert line.endswith("|")
-    assert experiments_document([heads]) == text
+def test_the_document_in_the_repository_is_that_of_its_files() -> None:
+    texts = [path.read_text() for path in sorted((DOCS / "experiments").glob("*.json"))]
+    found = [Reproduction.from_json(json.loads(text)) for text in texts]
+    assert [one.to_text() for one in found] == texts
+    assert experiments_document(found) == (DOCS / "experiments.md").read_text()
 
 
 def test_a_document_of_nothing_says_that_nothing_was_run() -> None:

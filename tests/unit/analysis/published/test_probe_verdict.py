@@ -62,7 +62,7 @@ def test_a_quiet_probe_is_valid_and_states_what_it_was_held_to() -> None:
         ({"before": {**FREE, "util": 0.5}}, "the GPU was busy before the probe began: utilisation 50%"),
         ({"before": {**FREE, "n_processes": 2}}, "2 other processes had the GPU"),
         ({"samples": [{"throttle_reasons": 0}, {"throttle_reasons": 0x40}]}, "by heat or by hardware in 1 of 2"),
-        ({"kind": "pipeline", "rows": pa.table({"part": pa.array([], pa.string())}),
+        ({"kind": "pipeline", "rows": arrow_schema("probe_stages").empty_table(),
           "facts": {"differing": {"pinned, one CUDA graph": "batch 0: x"}}}, "pinned, one CUDA graph: batch 0: x"),
     ],
 )  # fmt: skip

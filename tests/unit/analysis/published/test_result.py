@@ -8,9 +8,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from squall.analysis.published.claims import HELD, NOT_HELD, UNDECIDED, UNMEASURED
-from squall.analysis.published.result import Reproduction, RunFigures
-from squall.analysis.published.words import number_text, stated_text, value_text
+from squall.analysis.published.page import value_text
+from squall.analysis.published.result import (
+    HELD,
+    NOT_HELD,
+    UNDECIDED,
+    UNMEASURED,
+    Reproduction,
+    RunFigures,
+)
+from squall.analysis.published.words import number_text, stated_text
 from squall.scenarios.errors import AnalysisError
 from tests.planted_experiment import CLAIMS, DEPTH, MS, judged, noisy_runs, probed, published, run
 
@@ -82,7 +89,7 @@ def test_runs_that_do_not_count_are_marked_with_their_reason() -> None:
     assert outside is not None
     assert outside.mean == 0.75  # says why it is INVALID
     assert not found.is_small
-    assert found.verdicts() == {"INVALID": 1}
+    assert found.verdicts == {"INVALID": 1}
 
 
 def test_rows_without_a_valid_run_in_a_part_that_was_run_are_told() -> None:
@@ -91,7 +98,7 @@ def test_rows_without_a_valid_run_in_a_part_that_was_run_are_told() -> None:
     again = run("linear_head", 1, {"p50_ns": 5.0}, attempt=2)
     found = judged(published(), [late, again])
     assert found.without_valid_run == ()
-    assert found.verdicts() == {"VALID": 1, "INVALID": 1}  # both are told
+    assert found.verdicts == {"VALID": 1, "INVALID": 1}  # both are told
     value = found.value("linear_head", "p50_ns")
     assert value is not None
     assert (value.mean, value.n) == (5.0, 1)  # one counts
@@ -107,7 +114,7 @@ def test_a_probe_that_was_broken_off_and_run_again_has_its_valid_run() -> None:
     assert judged(probed("operators"), [broken]).without_valid_run == (broken,)
     found = judged(probed("operators"), [broken, *rows])
     assert found.without_valid_run == ()
-    assert found.verdicts() == {"ABORTED": 1, "VALID": 1}
+    assert found.verdicts == {"ABORTED": 1, "VALID": 1}
 
 
 def test_a_quantile_on_failures_has_no_mean() -> None:

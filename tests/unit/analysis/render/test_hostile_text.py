@@ -22,8 +22,7 @@ from squall.analysis.compare.pairs.words import lines as compare_lines
 from squall.analysis.compare.pairs.words import markdown as compare_markdown
 from squall.analysis.decisions.checked import CheckedRun, evaluate, junit, lines, markdown
 from squall.analysis.decisions.figures import UNDECIDED
-from squall.analysis.published.document import experiments_document
-from squall.analysis.published.page import reproduction_page
+from squall.analysis.published.page import experiments_document, reproduction_page
 from squall.analysis.render.check_page import check_page
 from squall.analysis.render.decision_page import DecisionPage, DecisionTable, page_html
 from squall.analysis.render.plots_data import Plot, Points, Series, report_plots

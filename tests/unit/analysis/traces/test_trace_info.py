@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from squall.analysis.render.trace_screen import WIDTH, render_trace
-from squall.analysis.traces.info import describe_sessions, describe_sizes, describe_trace, trace_summary
+from squall.analysis.traces.info import describe_sessions, describe_sizes, trace_summary
 from squall.analysis.traces.notes import size_notes
 from squall.scenarios.errors import AnalysisError
 from squall.scenarios.series.burstiness import gap_c2, idc_shifted
@@ -44,21 +44,21 @@ def screen(summary: Mapping[str, Any], name: str = "") -> str:
 
 def test_poisson_arrivals_have_no_burst_no_memory_and_no_tail() -> None:
     n, span = 100_000, 10_000
-    info = describe_trace(poisson(n, span))
-    figures = info.as_is
-    assert (info.n, info.spread, info.sessions, info.stamps.tick_ns) == (n, None, None, None)
+    info = trace_summary(poisson(n, span))
+    figures = info["as_is"]
+    assert (info["n"], info["spread"], info["sessions"], info["stamps"]["tick_ns"]) == (n, None, None, None)
     # c² of n exponential gaps: variance 4/n; a dispersion of m windows: 2/m, the ten grids only narrow it;
     # correlations: 1/n, of 10,000 counts 1/m; Hill: its own standard error, about the law's 1/ln-mean of 3.86
-    assert figures.gap_c2_ratio == pytest.approx(1, abs=4 * math.sqrt(4 / n))
-    for one in figures.dispersion[:5]:
-        assert one.idc_ratio == pytest.approx(1, abs=4 * math.sqrt(2 / one.n_windows))
-    assert figures.gap_autocorrelation == pytest.approx(0, abs=4 / math.sqrt(n))
-    assert figures.gap_rank_correlation == pytest.approx(0, abs=4 / math.sqrt(n))
-    for value in figures.count_autocorrelation.values():
+    assert figures["gap_c2_ratio"] == pytest.approx(1, abs=4 * math.sqrt(4 / n))
+    for one in figures["dispersion"][:5]:
+        assert one["idc_ratio"] == pytest.approx(1, abs=4 * math.sqrt(2 / one["n_windows"]))
+    assert figures["gap_autocorrelation"] == pytest.approx(0, abs=4 / math.sqrt(n))
+    assert figures["gap_rank_correlation"] == pytest.approx(0, abs=4 / math.sqrt(n))
+    for value in figures["count_autocorrelation"].values():
         assert value == pytest.approx(0, abs=4 / math.sqrt(span))
-    tail = figures.gap_tails[0]
-    assert tail.stderr is not None
-    assert tail.index == pytest.approx(exponential_hill(0.05), abs=4 * tail.stderr)
+    tail = figures["gap_tails"][0]
+    assert tail["stderr"] is not None
+    assert tail["index"] == pytest.approx(exponential_hill(0.05), abs=4 * tail["stderr"])
 
 
 def exponential_hill(share: float) -> float:
@@ -71,84 +71,102 @@ def exponential_hill(share: float) -> float:
 
 def test_stamps_on_whole_seconds_are_described_as_they_are_and_spread() -> None:
     stamps = poisson(30_000, 3_600) // S * S
-    info = describe_trace(stamps)
-    assert info.stamps.tick_ns == S
-    assert info.spread is not None
-    assert info.as_is.gap_c2_ratio is not None
-    assert info.as_is.gap_c2_ratio > 5  # batches of 8.3
-    assert info.spread.gap_c2_ratio == pytest.approx(1, abs=4 * math.sqrt(4 / 30_000))
-    assert info.as_is.gap_tails == ()
-    assert any("quantum: spread" in note for note in info.notes)
-    assert describe_trace(stamps + 3, tick_ns=float(S)).stamps.tick_ns == S
+    info = trace_summary(stamps)
+    assert info["stamps"]["tick_ns"] == S
+    assert info["spread"] is not None
+    assert info["as_is"]["gap_c2_ratio"] is not None
+    assert info["as_is"]["gap_c2_ratio"] > 5  # batches of 8.3
+    assert info["spread"]["gap_c2_ratio"] == pytest.approx(1, abs=4 * math.sqrt(4 / 30_000))
+    assert info["as_is"]["gap_tails"] == []
+    assert any("quantum: spread" in note for note in info["notes"])
+    assert trace_summary(stamps + 3, tick_ns=float(S))["stamps"]["tick_ns"] == S
 
 
 def test_a_figure_that_a_short_trace_does_not_carry_is_none() -> None:
-    info = describe_trace(np.array([0, S, 5 * S]))
-    figures = info.as_is
-    assert figures.rate_hz == 0.6
-    assert figures.gap_c2_ratio == pytest.approx(0.72)  # gaps 1 and 4: mean 2.5, variance 4.5
-    assert [one.idc_ratio is None for one in figures.dispersion] == [False, False, False, True, True, True]
-    assert figures.dispersion[2].is_rough
-    assert [peak.window_ns for peak in figures.peaks] == [S]
-    assert figures.safe_load_ratio is None
-    assert figures.gap_autocorrelation is None
-    assert figures.hurst_haar is None
-    assert figures.gd1_wait_p99 == {"0.5": None, "0.8": None}
+    info = trace_summary(np.array([0, S, 5 * S]))
+    figures = info["as_is"]
+    assert figures["rate_hz"] == 0.6
+    assert figures["gap_c2_ratio"] == pytest.approx(0.72)  # gaps 1 and 4: mean 2.5, variance 4.5
+    assert [one["idc_ratio"] is None for one in figures["dispersion"]] == [
+        False,
+        False,
+        False,
+        True,
+        True,
+        True,
+    ]
+    assert figures["dispersion"][2]["is_rough"]
+    assert [peak["window_ns"] for peak in figures["peaks"]] == [S]
+    assert figures["safe_load_ratio"] is None
+    assert figures["gap_autocorrelation"] is None
+    assert figures["hurst_haar"] is None
+    assert figures["gd1_wait_p99"] == {"0.5": None, "0.8": None}
     assert "-" in screen(trace_summary(np.array([0, S, 5 * S])))
 
 
 def test_arrivals_all_at_once_have_no_rate() -> None:
-    figures = describe_trace(np.full(50, 7)).as_is
-    assert (figures.span_ns, figures.rate_hz, figures.peaks, figures.local_c2_ratio) == (0, None, (), None)
+    figures = trace_summary(np.full(50, 7))["as_is"]
+    assert (figures["span_ns"], figures["rate_hz"], figures["peaks"], figures["local_c2_ratio"]) == (
+        0,
+        None,
+        [],
+        None,
+    )
     assert screen(trace_summary(np.full(50, 7))).startswith("50 arrivals in 0 ns")
 
 
 def test_the_busiest_window_is_where_the_burst_is() -> None:
     times = np.sort(np.concatenate([poisson(6_000, 6_000), 3_000 * S + poisson(500, 10)]))
-    peaks = {peak.window_ns: peak for peak in describe_trace(times).as_is.peaks}
+    peaks = {peak["window_ns"]: peak for peak in trace_summary(times)["as_is"]["peaks"]}
     ten = peaks[10 * S]
-    assert abs(ten.start_ns - 3_000 * S) <= 10 * S
-    assert ten.peak_to_mean_ratio == pytest.approx(ten.count / (6_500 / 600), rel=0.01)
+    assert abs(ten["start_ns"] - 3_000 * S) <= 10 * S
+    assert ten["peak_to_mean_ratio"] == pytest.approx(ten["count"] / (6_500 / 600), rel=0.01)
 
 
 def test_bad_series_are_refused_with_the_row() -> None:
     with pytest.raises(AnalysisError, match="has 1 arrivals"):
-        describe_trace(np.array([1]))
+        trace_summary(np.array([1]))
     with pytest.raises(AnalysisError, match=r"arrival 2 \(from 0\) is before arrival 1"):
-        describe_trace(np.array([0, 5, 3, 9]))
+        trace_summary(np.array([0, 5, 3, 9]))
     with pytest.raises(AnalysisError, match="column bytes has 1 rows for 2 arrivals"):
-        describe_trace(np.array([0, 5]), {"bytes": np.array([1])})
+        trace_summary(np.array([0, 5]), {"bytes": np.array([1])})
     with pytest.raises(AnalysisError, match="column session has 3 rows"):
-        describe_trace(np.array([0, 5]), session=np.array([1, 2, 3]))
+        trace_summary(np.array([0, 5]), session=np.array([1, 2, 3]))
 
 
 def test_sizes_leave_empty_rows_out() -> None:
     figures = describe_sizes(np.array([-1, 1, 3, -1, 5]))
-    assert (figures.n, figures.n_empty, figures.mean, figures.p99, figures.max) == (3, 2, 3.0, 5.0, 5.0)
-    assert figures.c2_ratio == pytest.approx(4 / 9)
-    assert describe_sizes(np.array([-1])).mean is None
-    assert describe_sizes(np.array([0, 0])).c2_ratio is None
+    assert (figures["n"], figures["n_empty"], figures["mean"], figures["p99"], figures["max"]) == (
+        3,
+        2,
+        3.0,
+        5.0,
+        5.0,
+    )
+    assert figures["c2_ratio"] == pytest.approx(4 / 9)
+    assert describe_sizes(np.array([-1]))["mean"] is None
+    assert describe_sizes(np.array([0, 0]))["c2_ratio"] is None
 
 
 def test_a_column_that_was_cut_off_has_no_tail_index_and_says_so() -> None:
     values = np.rint(100 * np.random.default_rng(3).random(20_000) ** (-1 / 1.5)).astype(np.int64)
     whole = describe_sizes(values)
-    assert whole.cap is None
-    assert all(tail.index is not None for tail in whole.tails)
+    assert whole["cap"] is None
+    assert all(tail["index"] is not None for tail in whole["tails"])
     cut = describe_sizes(np.minimum(values, 3_000))
     n_most = int((values >= 3_000).sum())
-    assert cut.cap == (3_000.0, n_most)
-    assert [tail.index for tail in cut.tails] == [None, None]
+    assert cut["cap"] == (3_000.0, n_most)
+    assert [tail["index"] for tail in cut["tails"]] == [None, None]
     assert size_notes("tokens", cut) == [
         f"tokens is cut off at 3,000, which {n_most} arrivals have: its tail is not seen."
     ]
-    assert describe_sizes(np.array([1, 5, 5, 5])).cap is None, "too few to tell"
+    assert describe_sizes(np.array([1, 5, 5, 5]))["cap"] is None, "too few to tell"
 
 
 def test_sessions_are_counted_with_the_share_of_the_ten_largest() -> None:
     found = describe_sessions(np.concatenate([np.repeat(np.arange(10), 9), np.arange(100, 110)]))
-    assert (found.n, found.top_count, found.top_ratio) == (20, 10, 0.9)
-    assert describe_sessions(np.array([4, 4])).top_count == 1
+    assert (found["n"], found["top_count"], found["top_ratio"]) == (20, 10, 0.9)
+    assert describe_sessions(np.array([4, 4]))["top_count"] == 1
 
 
 def test_notes_say_what_makes_the_bursts() -> None:
@@ -156,14 +174,14 @@ def test_notes_say_what_makes_the_bursts() -> None:
     drifting = np.sort(np.concatenate([rng.integers(k * 600 * S, (k + 1) * 600 * S, n) for k, n in
                                        enumerate((100, 2_000, 100, 2_000))]))  # fmt: skip
     pareto = (100 * rng.random(4_200) ** (-1 / 1.2)).astype(np.int64)
-    notes = " ".join(describe_trace(drifting, {"bytes": pareto}).notes)
+    notes = " ".join(trace_summary(drifting, {"bytes": pareto})["notes"])
     assert "the rate's drift makes it" in notes
     found = re.search(r"bytes has a tail of index (\S+): its variance grows", notes)
     assert found is not None
     assert float(found[1]) == pytest.approx(
         1.2, abs=3 * 1.2 / math.sqrt(210)
     )  # Hill's standard error, k = 210
-    assert "the rate's drift" not in " ".join(describe_trace(poisson(5_000, 2_400)).notes)
+    assert "the rate's drift" not in " ".join(trace_summary(poisson(5_000, 2_400))["notes"])
 
 
 def test_the_summary_is_plain_json_and_the_screen_fits_80_columns() -> None:
@@ -362,7 +380,7 @@ def test_a_description_holds_at_most_two_more_arrays_of_the_length_of_the_series
     times = poisson(10_000_000, 3_600)
     tracemalloc.start()
     try:
-        assert describe_trace(times).n == 10_000_000
+        assert trace_summary(times)["n"] == 10_000_000
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
