@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from squall.analysis.experiments.cell_figures import CellFigures
 from squall.analysis.experiments.result import FRONT, Sweep
-from squall.analysis.experiments.rows import CELL, LATENCIES, REFERENCE, RunRow
+from squall.analysis.experiments.rows import CELL, LATENCIES, REFERENCE, SweepRow
 from squall.analysis.experiments.words import answer, facts, mean_text, reason_text, rival_text, value_text
 from squall.analysis.render.decision_page import DecisionPage, DecisionTable
 from squall.analysis.render.plots_data import Plot, Points, Series
@@ -112,7 +112,7 @@ def _points(name: str, cells: Sequence[CellFigures], x: str, y: str) -> Points:
 def _by_cell(sweep: Sweep) -> Plot:
     """Every run of every cell, from the best on."""
     objective = sweep.design.objectives[0]
-    order = _order(sweep)
+    order = sweep.ranking.order
     place = {cell: float(at) for at, cell in enumerate(order)}
     rows = [row for row in sweep.runs if row.role == CELL and row.is_counted and row.cell in place]
     if not rows:
@@ -132,12 +132,6 @@ def _by_cell(sweep: Sweep) -> Plot:
         "A dot is a run. Intervals are over seeds, and cells share their spread: the table compares in pairs."
     )
     return Plot("Cells, best first", "cell", _axis(objective), "points", series, note, x_ticks=ticks)
-
-
-def _order(sweep: Sweep) -> list[int]:
-    ranking = sweep.ranking
-    ranked = [] if ranking.best is None else [ranking.best, *(one.cell for one in ranking.others)]
-    return [*ranked, *ranking.unranked]
 
 
 def _drift(sweep: Sweep) -> Plot:
@@ -164,7 +158,7 @@ def _cells(sweep: Sweep) -> DecisionTable:
     heads = ("cell", "runs", *objectives, f"{objectives[0]} over the best", "front", "failed",
              *(["promises kept"] if promised else []))  # fmt: skip
     rows = []
-    for number in _order(sweep):
+    for number in sweep.ranking.order:
         one = sweep.cells[number]
         against = "not ranked" if number in sweep.ranking.unranked else rival_text(rivals.get(number))
         kept = "; ".join(f"{name}: {n} of {one.n_valid}" for name, n in one.promises_kept.items())
@@ -199,7 +193,7 @@ def _runs(sweep: Sweep) -> DecisionTable:
     return DecisionTable("Runs", heads, rows, "In the order of their plan.")
 
 
-def _run_row(sweep: Sweep, row: RunRow) -> tuple[str, ...]:
+def _run_row(sweep: Sweep, row: SweepRow) -> tuple[str, ...]:
     ended = reason_text(row) + ("; run once more" if row.is_replaced else "")
     figures = [value_text(row.figures.value(name), name) for name in sweep.design.objectives]
     return (

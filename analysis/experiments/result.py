@@ -11,7 +11,7 @@ from typing import Any
 from squall.analysis.experiments.cell_figures import CellFigures, MeanFigure, cell_figures, log_mean
 from squall.analysis.experiments.drift import Drift, drift_of
 from squall.analysis.experiments.rivals import Ranking, apart, is_low_better, rank, values_of
-from squall.analysis.experiments.rows import CELL, CONFIRM, REFERENCE, RunRow
+from squall.analysis.experiments.rows import CELL, CONFIRM, REFERENCE, SweepRow
 from squall.analysis.record import to_json
 
 SCHEMA_VERSION = 1
@@ -60,7 +60,7 @@ class Sweep:
     drift: Drift | None
     confirmation: Confirmation | None
     sites: Mapping[str, str]
-    runs: tuple[RunRow, ...]
+    runs: tuple[SweepRow, ...]
 
     def to_json(self) -> dict[str, Any]:
         """What the file holds."""
@@ -73,7 +73,7 @@ class Sweep:
         return self.rankings[0]
 
 
-def evaluate(design: Design, rows: Sequence[RunRow]) -> Sweep:
+def evaluate(design: Design, rows: Sequence[SweepRow]) -> Sweep:
     """The findings of the rows that there are."""
     chosen_by = [row for row in rows if row.role == CELL]
     values = {name: values_of(chosen_by, name) for name in design.objectives}
@@ -102,7 +102,7 @@ def evaluate(design: Design, rows: Sequence[RunRow]) -> Sweep:
     )
 
 
-def _confirmation(cell: CellFigures, fresh: Sequence[RunRow], objective: str) -> Confirmation:
+def _confirmation(cell: CellFigures, fresh: Sequence[SweepRow], objective: str) -> Confirmation:
     """With n runs that chose and m fresh ones, of spread s on logarithms, the mean of the fresh ones lies within
     t(97.5 %, n - 1) s sqrt(1 / n + 1 / m) of that of the others."""
     found = log_mean([row.figures.value(objective) for row in fresh if row.is_counted])

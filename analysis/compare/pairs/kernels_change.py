@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from squall.analysis.compare.pairs.intervals import MeanChange, mean_change
 from squall.analysis.compare.pairs.pairing import Pair
-from squall.analysis.compare.pairs.run_account import BATCH_PARTS, RecordedSums
 from squall.analysis.compare.pairs.why import EqualSizes, equal_sizes
+from squall.analysis.compare.run_account import BATCH_PARTS, RecordedSums
 
 ADDED, GONE, BOTH = "added", "gone", "in both"
 _Key = tuple[str, int]

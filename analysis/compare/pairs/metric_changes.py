@@ -21,8 +21,8 @@ from squall.analysis.compare.pairs.change import (
     shown_by,
 )
 from squall.analysis.compare.pairs.pairing import LEAST_PAIRS, Pair
-from squall.analysis.compare.pairs.side_run import FAILURES, SideRun
 from squall.analysis.compare.run_figures import METRICS, THROUGHPUT, Reading
+from squall.analysis.compare.run_row import FAILURES, RunRow
 from squall.analysis.statistics.holm import holm
 
 PRIMARY = ("p50_ns", "p95_ns", FAILURES, THROUGHPUT)
@@ -79,7 +79,7 @@ def metric_changes(pairs: Sequence[Pair], margin_ratio: float, level: float) -> 
     )  # fmt: skip
 
 
-def _reading(run: SideRun, metric: str) -> Reading:
+def _reading(run: RunRow, metric: str) -> Reading:
     return run.figures.get(metric, Reading(None, "the run does not tell"))
 
 
@@ -128,12 +128,13 @@ def _change(
 ) -> MetricChange:
     is_share, is_primary = metric == FAILURES, metric in PRIMARY
     a, b = _values(rows) if rows else ([], [])
-    reason, verdict = lacking, UNDECIDED
-    n_more = None
+    reason, verdict, n_more, margin = lacking, UNDECIDED, None, _margin(metric, margin_ratio)
+    ends: list[float | None] = [None] * 3
     if shown is not None:
         verdict, reason = _metric_verdict(metric, rows, shown, p_holm, level)
-        if verdict == UNDECIDED:
-            n_more = n_more_pairs(shown, _margin(metric, margin_ratio), level, len(PRIMARY))
+        ends = [_told(one, is_share) for one in (shown.centre, shown.low, shown.high)]
+        if verdict == UNDECIDED and is_primary:
+            n_more = n_more_pairs(shown, margin, level, len(PRIMARY))
     is_worse = shown is not None and (shown.centre < 0) == (metric == THROUGHPUT)
     direction = "" if verdict != DIFFERENT else WORSE if is_worse else BETTER
     return MetricChange(
@@ -147,16 +148,16 @@ def _change(
         n_infinite_b=sum(one.is_infinite for _, one in rows),
         mean_a=_mean(a, is_share),
         mean_b=_mean(b, is_share),
-        change=_told(shown.centre, is_share) if shown else None,
-        low=_told(shown.low, is_share) if shown else None,
-        high=_told(shown.high, is_share) if shown else None,
+        change=ends[0],
+        low=ends[1],
+        high=ends[2],
         p_value=shown.p_value if shown else None,
         p_holm=p_holm,
         wilcoxon_p=shown.wilcoxon_p if shown else None,
         verdict=verdict if is_primary else "",
         direction=direction if is_primary else "",
-        outcome=_outcome(verdict, direction, shown, _margin(metric, margin_ratio)) if is_primary else "",
-        n_more=n_more if is_primary else None,
+        outcome=_outcome(verdict, direction, shown, margin) if is_primary else "",
+        n_more=n_more,
         reason=reason,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from squall.analysis.compare.pairs.change import SAME
 from squall.analysis.compare.pairs.compared import Comparison
@@ -12,6 +12,7 @@ from squall.analysis.compare.pairs.words import (
     LABELS,
     answer,
     answers_text,
+    aside,
     causes,
     kernel_rows,
     margin_text,
@@ -40,19 +41,11 @@ def compare_page(found: Comparison, commands: Sequence[str]) -> DecisionPage:
             f" {margin_text(found.margin_ratio)}; intervals at {share_text(1.0 - found.level)}",
             *(f"differs: {one.text}" for one in found.differs),
         ),
-        notes=(*causes(found), answers_text(found), *found.marks, *_aside(found)),
+        notes=(*causes(found), answers_text(found), *found.marks, *aside(found)),
         plots=tuple(_plots(found)),
         tables=tuple(_tables(found)),
         commands=tuple(commands),
     )
-
-
-def _aside(found: Comparison) -> list[str]:
-    return [
-        *(f"left out, seed {one.seed}: {one.left_out}" for one in found.pairs if one.left_out),
-        *(f"not in a pair: {one}" for one in found.unpaired),
-        *(f"run again: {one}" for one in found.replaced),
-    ]
 
 
 def _plots(found: Comparison) -> list[Plot]:
@@ -121,21 +114,18 @@ def _waterfall(title: str, whole: MeanChange, parts: Sequence[MeanChange]) -> Pl
     heights = [None, *(value / NS_PER_MS for value in path[1:]), None]
     ends = Points("mean", [x[0], x[-1]], [whole.a / NS_PER_MS, whole.b / NS_PER_MS], [], [])
     before = [None, *(value / NS_PER_MS for value in path[:-1]), None]
-    change_points = Points("after the part", x, heights, _low(before, heights), _high(before, heights))
+    change_points = Points(
+        "after the part", x, heights, _ends(before, heights, min), _ends(before, heights, max)
+    )
     note = "From the mean of A to that of B, part by part: each whisker is the change of one part."
     return Plot(title, "part", "mean, ms", "line", (ends, change_points), note, x_ticks=tuple(names))
 
 
-def _low(before: Sequence[float | None], after: Sequence[float | None]) -> list[float | None]:
+def _ends(
+    before: Sequence[float | None], after: Sequence[float | None], end: Callable[[float, float], float]
+) -> list[float | None]:
     return [
-        None if one is None or other is None else min(one, other)
-        for one, other in zip(before, after, strict=True)
-    ]
-
-
-def _high(before: Sequence[float | None], after: Sequence[float | None]) -> list[float | None]:
-    return [
-        None if one is None or other is None else max(one, other)
+        None if one is None or other is None else end(one, other)
         for one, other in zip(before, after, strict=True)
     ]
 

@@ -26,7 +26,7 @@ import numpy as np
 from squall.analysis.compare.pairs.change import DIFFERENT, SAME, UNDECIDED, shown_by
 from squall.analysis.compare.pairs.intervals import MeanChange, mean_change
 from squall.analysis.compare.pairs.pairing import Pair
-from squall.analysis.compare.pairs.run_account import PARTS, PartMeans, RunAccount, SizeSums
+from squall.analysis.compare.run_account import PARTS, PartMeans, RunAccount, SizeSums
 
 _LEAST_SHARE = 0.5
 """Of the requests: with fewer in sizes that both sides have, nothing is said at equal size."""

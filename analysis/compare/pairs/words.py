@@ -9,9 +9,9 @@ from squall.analysis.compare.pairs.compared import INVALID, UNFINISHED, Comparis
 from squall.analysis.compare.pairs.intervals import MeanChange
 from squall.analysis.compare.pairs.kernels_change import ADDED, GONE, KernelChange
 from squall.analysis.compare.pairs.metric_changes import BETTER, WORSE, MetricChange
-from squall.analysis.compare.pairs.side_run import FAILURES
 from squall.analysis.compare.pairs.why import EqualSizes
 from squall.analysis.compare.run_figures import CLIENT_CPU, SERVER_CPU, THROUGHPUT
+from squall.analysis.compare.run_row import FAILURES
 from squall.analysis.shown import markdown_row, markdown_text
 from squall.analysis.wording import duration_text, figure_text, share_text
 
@@ -179,15 +179,19 @@ def lines(found: Comparison) -> list[str]:
         for row in rows
     ]
     differs = [f"differs: {one.text}" for one in found.differs] or ["differs: nothing in the scenario"]
-    left_out = [f"left out, seed {one.seed}: {one.left_out}" for one in found.pairs if one.left_out]
-    more = [
+    return [
+        answer(found), "", *table, "", *differs, *(f"mark: {one}" for one in found.marks), *aside(found),
+        *causes(found), answers_text(found),
+    ]  # fmt: skip
+
+
+def aside(found: Comparison) -> list[str]:
+    """The runs that do not count, a line each, and why."""
+    return [
+        *(f"left out, seed {one.seed}: {one.left_out}" for one in found.pairs if one.left_out),
         *(f"not in a pair: {one}" for one in found.unpaired),
         *(f"run again: {one}" for one in found.replaced),
     ]
-    return [
-        answer(found), "", *table, "", *differs, *(f"mark: {one}" for one in found.marks), *left_out, *more,
-        *causes(found), answers_text(found),
-    ]  # fmt: skip
 
 
 def metric_row(one: MetricChange) -> tuple[str, str, str, str, str]:
