@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from squall.analysis.compare.run_row import write_row
 from squall.analysis.join.batch_costs import write_batch_costs
 from squall.analysis.join.join import write_joined
 from squall.analysis.metrics.windows import window_notes, write_windows
@@ -29,7 +30,8 @@ def is_derived(store: RunStore) -> bool:
 def derive(
     store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES, spread: Spread | None = None
 ) -> Summary:
-    """Writes tables `batch_costs`, `joined` and `windows`, `summary.json` and `report.html`; returns the summary.
+    """Writes tables `batch_costs`, `joined` and `windows`, `summary.json`, `run.parquet` and `report.html`; returns the
+    summary.
 
     `memory_limit_bytes` bounds what a step holds before it spills to the disk of the run directory; the rows written do
     not depend on it. `spread` has the slices of the first two done elsewhere, each within that limit; without it they
@@ -51,5 +53,6 @@ def derive(
     store.write_text(FILE, json.dumps(figures, indent=2, allow_nan=False) + "\n")
     if not_finite:  # what is shown is what was written
         summary = Summary.from_json(figures)
+    write_row(store, figures, memory_limit_bytes)
     write_report(store, summary)
     return summary

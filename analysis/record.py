@@ -13,7 +13,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from annotated_types import Predicate
 
@@ -22,6 +23,7 @@ from squall.scenarios.foreign_text import escaped, is_beneath, is_component
 from squall.scenarios.records import LED, LEFT_OUT, Record
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pydantic import TypeAdapter
 
 Kind = TypeVar("Kind")
@@ -105,6 +107,30 @@ def to_json(value: Any, is_whole: bool = False) -> Any:
         named = getattr(value, "_asdict", None)
         return [to_json(one, is_whole) for one in value] if named is None else to_json(named(), is_whole)
     return value
+
+
+def parquet_schema(kind: type) -> pa.Schema:
+    """The columns of a table of such records, as `to_json` has them: a column a field, of anything its JSON."""
+    import pyarrow as pa
+
+    return pa.schema(list(_parquet_type(kind)))
+
+
+def _parquet_type(hint: Any) -> pa.DataType:
+    import pyarrow as pa
+
+    (kind,) = (
+        [one for one in get_args(hint) if one is not NoneType] if isinstance(hint, UnionType) else [hint]
+    )
+    plain = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_(), Any: pa.string()}
+    if kind in plain:
+        return plain[kind]
+    if is_dataclass(kind):
+        return pa.struct([(name, _parquet_type(own)) for name, own in get_type_hints(kind).items()])
+    arguments = get_args(kind)
+    if get_origin(kind) is tuple:
+        return pa.list_(_parquet_type(arguments[0]))
+    return pa.string() if arguments[1] is Any else pa.map_(pa.string(), _parquet_type(arguments[1]))
 
 
 def _absent(record: Record) -> set[str]:

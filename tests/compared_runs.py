@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from squall.analysis.arrays import Bools, Floats, Int64s
-from squall.analysis.compare.pairs.run_account import (
+from squall.analysis.compare.run_account import (
     BATCH_PARTS,
     PARTS,
     PartMeans,
@@ -18,8 +17,8 @@ from squall.analysis.compare.pairs.run_account import (
     RunAccount,
     SizeSums,
 )
-from squall.analysis.compare.pairs.side_run import FAILURES, SHIFT_PERCENTS, SideRun
 from squall.analysis.compare.run_figures import Reading
+from squall.analysis.compare.run_row import FAILURES, SHIFT_PERCENTS, RunRow
 from tests.simulated_servers import batched_response, fifo_response, gamma_arrivals
 
 SERVICE_S, NETWORK_S = 0.010, 0.000_2
@@ -46,7 +45,7 @@ def arrivals_s(shape: Shape, seed: int, n: int = N) -> Floats:
 
 def served(
     name: str, shape: Shape, seed: int, rng: np.random.Generator, slower: float = 1.0, n: int = N, at: int = 0
-) -> SideRun:
+) -> RunRow:
     """A run behind one server, first come first served: each service 10 % off, the machine 1 % off in this run.
 
     `slower`: factor on all services. `at`: place in the order of runs.
@@ -62,7 +61,7 @@ def served(
 
 def batched(
     name: str, rate_hz: float, seed: int, rng: np.random.Generator, delay_s: float, n: int = N, at: int = 0
-) -> SideRun:
+) -> RunRow:
     """A run behind a batcher whose batches take 2 + 0.25 b ms, at most 8 rows, whatever `delay_s` it waits for more."""
     arrival_s = gamma_arrivals(np.random.default_rng(seed), n) / rate_hz
     found = batched_response(arrival_s, 0.002, 0.000_25, 8, delay_s)
@@ -84,7 +83,7 @@ def side_run(
     kernel_ratio: float | None = None,
     at: int = 0,
     **values: Any,
-) -> SideRun:
+) -> RunRow:
     """A run of requests whose latencies are the sums of `parts_s`, (n,) each. `kernel_ratio`: kernels were recorded,
     and take that of a batch; the rest of it is launch idle."""
     n = len(arrival_s)
@@ -94,9 +93,8 @@ def side_run(
     end_s = float(arrival_s[-1])
     n_done = int((~failed & (arrival_s + latency_ns / 1e9 < end_s)).sum())
     edge_ns = np.sort(latency_ns[~failed])[-(-9 * int((~failed).sum()) // 10) - 1]
-    return SideRun(
+    return RunRow(
         name=name,
-        path=Path(name),
         status="VALID",
         seed=seed,
         schedule=f"schedule {seed}",
@@ -148,10 +146,10 @@ def _recorded(compute_s: Floats, batch_rows: Int64s, kernel_ratio: float) -> tup
 
 def pairs_of(
     shape: Shape, number: int, n_pairs: int = 8, slower: float = 1.0, n: int = N
-) -> tuple[list[SideRun], list[SideRun]]:
+) -> tuple[list[RunRow], list[RunRow]]:
     """Runs of both sides of comparison `number`, B slower by a factor; seeds are its own, blocks in random order."""
     rng = np.random.default_rng([number, 77])
-    a, b = list[SideRun](), list[SideRun]()
+    a, b = list[RunRow](), list[RunRow]()
     for block in range(n_pairs):
         seed, swap = 1_000 * number + block, int(rng.integers(2))
         a.append(served(f"a{block}", shape, seed, rng, n=n, at=2 * block + swap))

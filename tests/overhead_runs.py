@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from squall.analysis.compare.overhead import PairRun, evaluate
-from squall.analysis.compare.overhead_file import OVERHEAD_FILE, Overhead
+from squall.analysis.compare.overhead import evaluate
+from squall.analysis.compare.overhead_file import OVERHEAD_FILE, Overhead, PairRun
 from squall.analysis.schema import arrow_schema
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import read_manifest

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from squall.analysis.arrays import Int64s
-from squall.analysis.capacity.level import level_of
 from squall.analysis.clocks.timeline import RunPhase
+from squall.analysis.compare.level import level_of
+from squall.analysis.compare.run_row import RunRow
 from squall.analysis.decisions.figures import INVALID
 from squall.analysis.decisions.judged import hold
 from squall.analysis.requests.requests import Labels, Requests
-from squall.cluster.commands.decisions.levels import Seen
 from squall.cluster.draining import Unanswered
 from squall.cluster.driver.run import RunResult
 from squall.cluster.interrupts import Interrupts
@@ -64,14 +64,20 @@ class SimulatedRuns:
         summary: Any = SimpleNamespace(promises=tuple(promises), verdict=verdict, findings=())
         return RunResult(out / name, summary, status)
 
-    def read(self, result: RunResult, late_from_ns: int | None) -> Seen:
+    def read(self, result: RunResult) -> RunRow:
         """In place of `squall.cluster.commands.decisions.levels.read_run`."""
         found, spans, n_servers = self._requests[result.run_dir.name]
-        return Seen(level_of(found, spans, late_from_ns), n_servers, 1)
+        return RunRow(
+            result.run_dir.name,
+            result.status,
+            level=level_of(found, spans, None),
+            n_servers=n_servers,
+            n_server_nodes=1,
+        )
 
     def left(self, result: RunResult) -> Unanswered:
         """In place of `squall.cluster.draining.left_of`."""
-        level = self.read(result, None).level
+        level = self.read(result).level
         assert level is not None
         return Unanswered(level.n_unanswered, level.throughput_hz)
 

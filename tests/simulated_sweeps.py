@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 
 from squall.analysis.experiments.result import Design, Sweep, evaluate
-from squall.analysis.experiments.rows import CELL, DONE, Figures, RunRow
+from squall.analysis.experiments.rows import CELL, DONE, Figures, SweepRow
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.experiment import Cell, Experiment, ExperimentFile, Order, PlannedRun
 from tests.simulated_servers import fifo_response, gamma_arrivals
@@ -71,7 +71,7 @@ def simulated_sweep(
     experiment = experiment_of(names, 1_000 * trial, repeats, order, reference_every)
     runs = experiment.with_reference(experiment.cell_runs())
     rows = [
-        RunRow(
+        SweepRow(
             key=str(position), position=position, block=run.block, role=run.role, cell=run.cell, label=names[run.cell],
             seed=run.seed, attempt=1, outcome=DONE, status="VALID", reason="", run="", site="here", host="one",
             wall_s=1.0, figures=machine.figures(run, position, trial),

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 import pyarrow as pa
 
-from squall.analysis.capacity.level import Level, is_short
 from squall.analysis.capacity.probe import Probe
+from squall.analysis.compare.level import is_short
 from squall.analysis.decisions.figures import BROKEN, INVALID, KEPT, UNDECIDED
+from squall.analysis.record import parquet_schema
 from squall.analysis.storage.beneath import read_plain
 from squall.scenarios.errors import StoreError
 from squall.scenarios.foreign_text import is_component
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 100_000
 """Of a search: a run takes a second at the least, so that these are a day and more."""
-_TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 
 
 @dataclass(frozen=True)
@@ -56,22 +56,22 @@ class Row:
     cause: str
     bottleneck: str
     n_servers: int | None
-    n: int | None
-    n_ok: int | None
-    n_unanswered: int | None
-    offered_hz: float | None
-    throughput_hz: float | None
-    good_hz: float | None
-    response_mean_ns: float | None
-    response_p50_ns: float | None
-    response_p95_ns: float | None
-    response_p99_ns: float | None
-    in_flight_mean_count: float | None
-    backlog_growth_ratio: float | None
-    peak_1s_hz: float | None
-    peak_100ms_hz: float | None
-    n_bursts: int | None
-    n_busy_periods: int | None
+    n: int | None = None
+    n_ok: int | None = None
+    n_unanswered: int | None = None
+    offered_hz: float | None = None
+    throughput_hz: float | None = None
+    good_hz: float | None = None
+    response_mean_ns: float | None = None
+    response_p50_ns: float | None = None
+    response_p95_ns: float | None = None
+    response_p99_ns: float | None = None
+    in_flight_mean_count: float | None = None
+    backlog_growth_ratio: float | None = None
+    peak_1s_hz: float | None = None
+    peak_100ms_hz: float | None = None
+    n_bursts: int | None = None
+    n_busy_periods: int | None = None
     queue_delay_ns: int | None = None
 
     @property
@@ -94,15 +94,9 @@ class Row:
         )
 
 
-def level_columns(level: Level | None) -> dict[str, Any]:
-    """The columns of a row that are figures of its level; None each of no level."""
-    names = [field.name for field in dataclasses.fields(Level)]
-    return {name: None if level is None else getattr(level, name) for name in names}
-
-
 def schema() -> pa.Schema:
     """Of `probes.parquet`."""
-    return pa.schema([(name, _TYPES[_plain(kind)]) for name, kind in get_type_hints(Row).items()])
+    return parquet_schema(Row)
 
 
 def rows_bytes(rows: Sequence[Row]) -> bytes:
@@ -174,7 +168,7 @@ def _checked(row: Row) -> Row:
     """Raises ValueError for a row that no search makes."""
     for name, kind in get_type_hints(Row).items():
         value = getattr(row, name)
-        if value is None and kind in _TYPES:
+        if value is None and kind in (str, int, float, bool):
             raise ValueError(f"{name} is not there")
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"{name} is no number")
@@ -184,9 +178,3 @@ def _checked(row: Row) -> Row:
     ):
         raise ValueError("a row of it is of no run")
     return row
-
-
-def _plain(kind: Any) -> Any:
-    """The type of a field that may be None."""
-    arguments = [one for one in getattr(kind, "__args__", ()) if one is not type(None)]
-    return arguments[0] if arguments else kind

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from squall.analysis.capacity.edge import Edge, Kind, lower_edge, upper_edge
 from squall.analysis.capacity.probe import BRACKET, CONFIRM, LOW, Measure, Probe
 from squall.analysis.decisions.figures import UNDECIDED
-from squall.analysis.statistics.student import student_quantile
+from squall.analysis.statistics.student import mean_of
 from squall.analysis.statistics.tolerance import tolerance_factor
 
 LEVEL, SHARE, CONFIDENCE = 0.95, 0.9, 0.95
@@ -211,12 +211,11 @@ def _disorder_text(seed: int) -> str:
 
 def interval_of(rates_hz: Sequence[float]) -> Interval:
     """Of the capacities of two seeds or more."""
-    logs = [math.log(one) for one in rates_hz]
-    n = len(logs)
-    mean = math.fsum(logs) / n
-    spread = math.sqrt(math.fsum((one - mean) ** 2 for one in logs) / (n - 1))
-    reach = student_quantile(0.5 + LEVEL / 2.0, n - 1) * spread / math.sqrt(n)
-    return Interval(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach), n, spread)
+    log = mean_of([math.log(one) for one in rates_hz])
+    reach = log.half(1.0 - LEVEL)
+    return Interval(
+        math.exp(log.mean), math.exp(log.mean - reach), math.exp(log.mean + reach), log.n, log.spread
+    )
 
 
 def _confirmed(safe: Safe, measure: Measure, options: Options) -> Safe:

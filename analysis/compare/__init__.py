@@ -1,1 +1,1 @@
-"""Runs beside runs: pairs, repeats, what profiling costs."""
+"""Runs beside runs: a run as a row, pairs, repeats, what profiling costs."""

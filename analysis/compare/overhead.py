@@ -7,13 +7,13 @@ pairs count; what is left out is said. See `squall.analysis.statistics.paired` f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from squall.analysis.clocks.timeline import measure_spans
-from squall.analysis.compare.overhead_file import Change, Changes, Overhead, RunEntry
+from squall.analysis.compare.overhead_file import Change, Changes, Overhead, PairRun, RunEntry
 from squall.analysis.compare.run_figures import METRICS, Reading, RunFigures, run_figures
 from squall.analysis.statistics.paired import LEAST_PAIRS, paired_ratio
 from squall.analysis.storage.store import RunStore
@@ -32,33 +32,12 @@ LABELS = {
 
 
 @dataclass(frozen=True)
-class PairRun:
-    """One run of pair `pair`, the `position`-th of all, both from 0. `run`: name of its directory, empty where none was
-    made; `error`: why it ended early."""
-
-    pair: int
-    position: int
-    is_profiled: bool
-    run: str = ""
-    error: str = ""
-
-
-@dataclass(frozen=True)
 class _Judged:
-    """A run with its figures, or why its pair is left out."""
+    """A run with its manifest, which is empty where it cannot be read."""
 
-    plan: PairRun
+    entry: RunEntry
     manifest: Manifest
-    figures: RunFigures | None
-    reason: str
-
-    @property
-    def kind(self) -> str:
-        return "profiled" if self.plan.is_profiled else "bare"
-
-    @property
-    def name(self) -> str:
-        return self.plan.run or f"#{self.plan.position + 1}"
+    latency_name: str | None = None
 
 
 def evaluate(folder: Path, plans: Sequence[PairRun], n_pairs_planned: int) -> Overhead:
@@ -69,16 +48,15 @@ def evaluate(folder: Path, plans: Sequence[PairRun], n_pairs_planned: int) -> Ov
     """
     judged = [_judge(folder, plan) for plan in plans]
     pairs, left_out = _whole_pairs(judged)
-    first = pairs[0][0].figures if pairs else None
-    latency_name = first.latency_name if first is not None else None
-    pooled = _changes(pairs, None)
+    latency_name = pairs[0][0].latency_name if pairs else None
+    pooled = _changes(pairs, "pooled")
     sentences = [_sentence(metric, change, latency_name) for metric, change in pooled.items()]
     return Overhead(
         n_pairs_planned=n_pairs_planned,
         n_pairs=len(pairs),
         is_complete=len(pairs) == n_pairs_planned,
         latency_name=latency_name,
-        runs=tuple(_run_entry(one) for one in judged),
+        runs=tuple(one.entry for one in judged),
         left_out=tuple(left_out),
         notes=(*_failed_notes(judged), *_notes(pairs, left_out)),
         pooled=pooled,
@@ -89,17 +67,28 @@ def evaluate(folder: Path, plans: Sequence[PairRun], n_pairs_planned: int) -> Ov
 
 
 def _judge(folder: Path, plan: PairRun) -> _Judged:
-    if not plan.run:
-        return _Judged(plan, Manifest(), None, f"made no run: {plan.error}")
-    try:
-        store = RunStore.open(folder / plan.run)
-        verdict = store.manifest.verdict or Verdict(status="not sealed")
-        if verdict.status != "VALID":
+    found: RunFigures | None = None
+    manifest, reason = Manifest(), f"made no run: {plan.error}"
+    if plan.run:
+        try:
+            store = RunStore.open(folder / plan.run)
+            verdict = store.manifest.verdict or Verdict(status="not sealed")
             why = "; ".join(verdict.reasons[:1]) or plan.error
-            return _Judged(plan, store.manifest, None, f"is {verdict.status}{f': {why}' if why else ''}")
-        return _Judged(plan, store.manifest, run_figures(store), _not_profiled(plan, store.manifest))
-    except (SquallError, OSError, KeyError, ValueError) as error:
-        return _Judged(plan, Manifest(), None, f"cannot be read: {error}")
+            reason = f"is {verdict.status}{f': {why}' if why else ''}"
+            if verdict.status == "VALID":
+                found, reason = run_figures(store), _not_profiled(plan, store.manifest)
+            manifest = store.manifest
+        except (SquallError, OSError, KeyError, ValueError) as error:
+            reason = f"cannot be read: {error}"
+    on = tuple(sorted(name for name, state in manifest.collectors.items() if state.status == "on"))
+    entry = RunEntry(
+        **vars(plan),
+        status=manifest.verdict.status if manifest.verdict is not None else None,
+        reason=reason,
+        collectors_on=on,
+        figures=None if found is None else {"pooled": found.pooled, **found.by_phase},
+    )
+    return _Judged(entry, manifest, found.latency_name if found is not None else None)
 
 
 def _not_profiled(plan: PairRun, manifest: Manifest) -> str:
@@ -111,9 +100,9 @@ def _not_profiled(plan: PairRun, manifest: Manifest) -> str:
 
 def _failed_notes(judged: Sequence[_Judged]) -> list[str]:
     """Of each run that counts and whose server failed more than is expected: its figures are not to be read without."""
-    verdicts = [(one, one.manifest.verdict) for one in judged if not one.reason]
+    verdicts = [(one.entry, one.manifest.verdict) for one in judged if not one.entry.reason]
     return [
-        f"the {one.kind} run {one.name}: {verdict.failures.sentence.rstrip('.')}"
+        f"{one.called}: {verdict.failures.sentence.rstrip('.')}"
         for one, verdict in verdicts
         if verdict is not None and verdict.failures is not None and verdict.failures.is_beyond
     ]
@@ -122,21 +111,21 @@ def _failed_notes(judged: Sequence[_Judged]) -> list[str]:
 def _whole_pairs(judged: Sequence[_Judged]) -> tuple[list[tuple[_Judged, _Judged]], list[str]]:
     """(profiled, bare) of each whole pair, and a line on each pair left out."""
     pairs, left_out = [], []
-    reference = next((_scenario(one) for one in judged if one.figures is not None), None)
-    for number in sorted({one.plan.pair for one in judged}):
-        own = [one for one in judged if one.plan.pair == number]
-        reasons = [f"the {one.kind} run {one.name} {one.reason}" for one in own if one.reason]
+    reference = next((_scenario(one) for one in judged if one.entry.figures is not None), None)
+    for number in sorted({one.entry.pair for one in judged}):
+        own = [one for one in judged if one.entry.pair == number]
+        reasons = [f"{one.entry.called} {one.entry.reason}" for one in own if one.entry.reason]
         reasons += [
-            f"the {one.kind} run {one.name} is of another scenario"
+            f"{one.entry.called} is of another scenario"
             for one in own
-            if one.figures is not None and _scenario(one) != reference
+            if one.entry.figures is not None and _scenario(one) != reference
         ]
         if len(own) < 2:
             reasons.append("it has one run only")
         if reasons:
             left_out.append(f"pair {number + 1}: {'; '.join(reasons)}")
             continue
-        profiled, bare = sorted(own, key=lambda one: not one.plan.is_profiled)
+        profiled, bare = sorted(own, key=lambda one: not one.entry.is_profiled)
         pairs.append((profiled, bare))
     return pairs, left_out
 
@@ -147,75 +136,46 @@ def _scenario(one: _Judged) -> dict[str, Any]:
     return {key: value for key, value in scenario.items() if key != "profile"}
 
 
-def _run_entry(one: _Judged) -> RunEntry:
-    plan, verdict = one.plan, one.manifest.verdict
-    return RunEntry(
-        pair=plan.pair,
-        position=plan.position,
-        is_profiled=plan.is_profiled,
-        run=plan.run,
-        error=plan.error,
-        status=verdict.status if verdict is not None else None,
-        reason=one.reason,
-        collectors_on=tuple(sorted(_collectors_on(one))),
-        figures=None if one.figures is None else {"pooled": one.figures.pooled, **one.figures.by_phase},
-    )
-
-
 def _phases(pairs: Sequence[tuple[_Judged, _Judged]]) -> list[str]:
-    return list(pairs[0][0].figures.by_phase) if pairs and pairs[0][0].figures is not None else []
+    figures = (pairs[0][0].entry.figures if pairs else None) or {}
+    return [name for name in figures if name != "pooled"]
 
 
-def _changes(pairs: Sequence[tuple[_Judged, _Judged]], phase: str | None) -> Changes:
-    """The change of every metric in a phase; None: pooled."""
-
-    def reading(one: _Judged, metric: str) -> Reading:
-        assert one.figures is not None
-        return (one.figures.pooled if phase is None else one.figures.by_phase[phase])[metric]
-
-    return {
-        metric: _change([(reading(p, metric), reading(b, metric), p.name, b.name) for p, b in pairs])
-        for metric in METRICS
-    }
+def _changes(pairs: Sequence[tuple[_Judged, _Judged]], phase: str) -> Changes:
+    """The change of every metric in a phase, or pooled."""
+    both = [(profiled.entry, bare.entry) for profiled, bare in pairs]
+    return {metric: _change(both, phase, metric) for metric in METRICS}
 
 
-def _change(pairs: Sequence[tuple[Reading, Reading, str, str]]) -> Change:
+def _reading(one: RunEntry, phase: str, metric: str) -> Reading:
+    assert one.figures is not None
+    return one.figures[phase][metric]
+
+
+def _change(pairs: Sequence[tuple[RunEntry, RunEntry]], phase: str, metric: str) -> Change:
     """profiled / bare with its interval, or why it is not assessed."""
-    nothing = Change(
-        n_pairs=len(pairs),
-        profiled=tuple(profiled.value for profiled, *_ in pairs),
-        bare=tuple(bare.value for _, bare, *_ in pairs),
-        ratio=None,
-        low_ratio=None,
-        high_ratio=None,
-        is_distinguishable=None,
-        reason=_lacking(pairs),
-    )
-    if nothing.reason:
-        return nothing
+    profiled, bare = ([_reading(pair[side], phase, metric).value for pair in pairs] for side in (0, 1))
+    n, figures = len(pairs), (tuple(profiled), tuple(bare))
+    reason = _lacking([(one, _reading(one, phase, metric)) for pair in pairs for one in pair])
     try:
-        one = paired_ratio([p.value or 0.0 for p, *_ in pairs], [b.value or 0.0 for _, b, *_ in pairs])
+        if not reason:
+            found = paired_ratio([one or 0.0 for one in profiled], [one or 0.0 for one in bare])
+            return Change(n, *figures, found.ratio, found.low, found.high, found.is_distinguishable, "")
     except AnalysisError as error:
-        return replace(nothing, reason=str(error))
-    return replace(
-        nothing,
-        ratio=one.ratio,
-        low_ratio=one.low,
-        high_ratio=one.high,
-        is_distinguishable=one.is_distinguishable,
-    )
+        reason = str(error)
+    return Change(n, *figures, None, None, None, None, reason)
 
 
-def _lacking(pairs: Sequence[tuple[Reading, Reading, str, str]]) -> str:
+def _lacking(readings: Sequence[tuple[RunEntry, Reading]]) -> str:
     """The first run that lacks the figure, and why; empty where all have it.
 
     It makes the metric not assessed, rather than costing that pair: a quantile is infinite in the slowest runs, and
     without those the rest would look better than it is.
     """
-    for profiled, bare, *names in pairs:
-        for reading, name in zip((profiled, bare), names, strict=True):
-            if reading.value is None:
-                return f"{'infinite' if reading.is_infinite else 'absent'} in {name}: {reading.reason}"
+    for one, reading in readings:
+        if reading.value is None:
+            what = "infinite" if reading.is_infinite else "absent"
+            return f"{what} in {one.run or f'#{one.position + 1}'}: {reading.reason}"
     return ""
 
 
@@ -223,8 +183,9 @@ def _notes(pairs: Sequence[tuple[_Judged, _Judged]], left_out: Sequence[str]) ->
     """What a reader of the intervals must know beside them."""
     notes = []
     if pairs:
-        profiled = _shared_on(one for one, _ in pairs)
-        bare = _shared_on(one for _, one in pairs)
+        profiled, bare = (
+            set.intersection(*(set(pair[side].entry.collectors_on) for pair in pairs)) for side in (0, 1)
+        )
         both = ", ".join(sorted(profiled & bare)) or "none"
         only = ", ".join(sorted(profiled - bare)) or "thread samples alone"
         notes.append(f"on in both: {both}; only in the profiled runs: {only}")
@@ -256,18 +217,9 @@ def _late(one: _Judged) -> list[str]:
         if phase in lengths_ns and late_ns > _LATE_RATIO * lengths_ns[phase]:
             share = share_text(late_ns / lengths_ns[phase])
             found.append(
-                f"{one.name}: nsys missed the first {share} of phase {phase}; a longer phase before it helps"
+                f"{one.entry.run}: nsys missed the first {share} of phase {phase}; a longer phase before it helps"
             )
     return found
-
-
-def _shared_on(runs: Iterable[_Judged]) -> set[str]:
-    found = [_collectors_on(one) for one in runs]
-    return set.intersection(*found) if found else set()
-
-
-def _collectors_on(one: _Judged) -> set[str]:
-    return {name for name, state in one.manifest.collectors.items() if state.status == "on"}
 
 
 def _sentence(metric: str, change: Change, latency_name: str | None) -> str:

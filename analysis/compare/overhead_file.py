@@ -17,23 +17,33 @@ OVERHEAD_FILE = "overhead.json"
 
 
 @dataclass(frozen=True)
-class RunEntry:
+class PairRun:
     """One run of pair `pair`, the `position`-th of all, both from 0. `run`: name of its directory, empty where none was
-    made; `error`: why it ended early.
-
-    `status`: that of its verdict, None where it has none; `reason`: why its pair is left out, empty where the run
-    counts. `figures`: readings by metric, of `pooled` and of each phase; None where the run does not tell.
-    """
+    made; `error`: why it ended early."""
 
     pair: int
     position: int
     is_profiled: bool
-    run: str
-    error: str
+    run: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunEntry(PairRun):
+    """A run that was judged. `status`: that of its verdict, None where it has none; `reason`: why its pair is left out,
+    empty where the run counts. `figures`: readings by metric, of `pooled` and of each phase; None where the run does
+    not tell."""
+
     status: str | None
     reason: str
     collectors_on: tuple[str, ...]
     figures: Mapping[str, Mapping[str, Reading]] | None
+
+    @property
+    def called(self) -> str:
+        """What notes call it: `the bare run NAME`."""
+        kind = "profiled" if self.is_profiled else "bare"
+        return f"the {kind} run {self.run or f'#{self.position + 1}'}"
 
 
 @dataclass(frozen=True)

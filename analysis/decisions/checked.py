@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 from squall.analysis.decisions.figures import BROKEN, INVALID, KEPT, UNDECIDED, PromiseFigures, worst_verdict
@@ -70,21 +70,22 @@ def evaluate(
 ) -> Checked:
     """The verdict on at least one run; `n_seeds_planned`: where seeds are still to run, after any number of runs. A run
     without requests leaves every promise invalid."""
+    found = Checked(SCHEMA_VERSION, scenario, digest, INVALID, (), tuple(runs), n_seeds_planned)
     if n_seeds_planned is not None:
         so_far = evaluate(scenario, digest, runs).promises if runs else ()
         unfinished = tuple(replace(one, verdict=UNFINISHED, reason="") for one in so_far)
-        return Checked(SCHEMA_VERSION, scenario, digest, UNFINISHED, unfinished, tuple(runs), n_seeds_planned)
+        return replace(found, verdict=UNFINISHED, promises=unfinished)
     counted = [one for one in runs if not one.is_replaced]
     if any(not one.promises for one in counted):
-        return Checked(SCHEMA_VERSION, scenario, digest, INVALID, (), tuple(runs))
+        return found
     n = len(counted[0].promises)
     promises = tuple(
         decide([SeedPromise(one.seed, one.run, one.promises[place]) for one in counted], n)
         for place in range(n)
     )
-    found = Checked(SCHEMA_VERSION, scenario, digest, "", promises, tuple(runs))
     failed = [BROKEN] if failed_lines(found) else []
-    return replace(found, verdict=worst_verdict([*(one.verdict for one in promises), *failed]))
+    verdict = worst_verdict([*(one.verdict for one in promises), *failed])
+    return replace(found, verdict=verdict, promises=promises)
 
 
 def lines(checked: Checked) -> list[str]:
@@ -145,49 +146,52 @@ def junit(checked: Checked) -> str:
     promise is broken nor that it is kept; invalid and unfinished are errors. One more where runs failed by
     themselves."""
     seconds = sum(one.seconds for one in checked.runs)
-    verdicts = [one.verdict for one in checked.promises]
-    n_errors = sum(one in (INVALID, UNFINISHED) for one in verdicts) + (not checked.promises)
-    failed = failed_lines(checked)
-    n_failures = verdicts.count(BROKEN) + bool(failed)
-    counts = {
-        "tests": str(max(1, len(verdicts)) + bool(failed)),
-        "failures": str(n_failures),
-        "errors": str(n_errors),
-        "skipped": str(verdicts.count(UNDECIDED)),
-        "time": f"{seconds:.3f}",
-    }
-    root = ElementTree.Element("testsuites", counts)
-    suite = ElementTree.SubElement(root, "testsuite", {"name": checked.scenario, **counts})
+    cases = list[_Case]()
     for one in checked.promises:
         phase = one.runs[0].figures.phase
-        name = {
-            "classname": f"{checked.scenario}.{phase}" if phase else checked.scenario,
-            "name": one.promise,
-        }
-        case = _case(suite, name, seconds / len(verdicts))
-        if one.verdict == KEPT:
-            continue
-        tag = {BROKEN: "failure", UNDECIDED: "skipped"}.get(one.verdict, "error")
+        tag = {KEPT: "", BROKEN: "failure", UNDECIDED: "skipped"}.get(one.verdict, "error")
         message = decision_text(one)
         seeds = [f"seed {run.seed}, {run.run}: {run.figures.verdict}" for run in one.runs]
         if one.verdict == UNFINISHED:
             message, seeds = f"{checked.seeds_text}: {message}", []
-        told = {"type": one.verdict, "message": message}
-        ElementTree.SubElement(case, tag, told).text = "\n".join(seeds)
-    if failed:
-        case = _case(suite, {"classname": checked.scenario, "name": "run"}, 0)
-        told = {"type": BROKEN, "message": failed[0]}
-        ElementTree.SubElement(case, "failure", told).text = "\n".join(failed)
+        took = seconds / len(checked.promises)
+        cases.append(_Case(one.promise, phase, took, tag, one.verdict, message, "\n".join(seeds)))
+    if failed := failed_lines(checked):
+        cases.append(_Case("run", "", 0.0, "failure", BROKEN, failed[0], "\n".join(failed)))
     if not checked.promises:
-        case = _case(suite, {"classname": checked.scenario, "name": "runs"}, seconds)
         message = checked.seeds_text if checked.verdict == UNFINISHED else "a run has no requests"
-        ElementTree.SubElement(case, "error", {"type": checked.verdict, "message": message})
+        cases.append(_Case("runs", "", seconds, "error", checked.verdict, message))
+    tags = [one.tag for one in cases]
+    counts = {
+        "tests": str(len(cases)),
+        "failures": str(tags.count("failure")),
+        "errors": str(tags.count("error")),
+        "skipped": str(tags.count("skipped")),
+        "time": f"{seconds:.3f}",
+    }
+    root = ElementTree.Element("testsuites", counts)
+    suite = ElementTree.SubElement(root, "testsuite", {"name": checked.scenario, **counts})
+    for case in cases:
+        classname = ".".join(filter(None, (checked.scenario, case.phase)))
+        names = {"classname": classname, "name": case.name, "time": f"{case.seconds:.3f}"}
+        element = ElementTree.SubElement(suite, "testcase", names)
+        if case.tag:
+            told = {"type": case.verdict, "message": case.message}
+            ElementTree.SubElement(element, case.tag, told).text = case.text or None
     text = escaped_lines(ElementTree.tostring(root, encoding="unicode"))
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
 
 
-def _case(suite: ElementTree.Element, names: dict[str, str], seconds: float) -> ElementTree.Element:
-    return ElementTree.SubElement(suite, "testcase", {**names, "time": f"{seconds:.3f}"})
+class _Case(NamedTuple):
+    """A test case, with what became of it in an element `tag`, empty where it passed."""
+
+    name: str
+    phase: str
+    seconds: float
+    tag: str
+    verdict: str
+    message: str
+    text: str = ""
 
 
 def _kept_text(one: CheckedRun) -> str:

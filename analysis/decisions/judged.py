@@ -320,49 +320,33 @@ def _interval(promise: Promise, rows: _Rows) -> Quantile:
 
 
 def _certain_of(parts: Sequence[_Part], verdict: str, own: Sequence[RunPhase]) -> Certainty | None:
-    """The first part to be broken for certain; the last to be kept, of a run that ended when that was so."""
-    if verdict == BROKEN:
-        broken = [_certain(part, own) for part in parts if part.verdict == BROKEN]
-        return min(broken, key=lambda one: _instant(one, own))
-    if verdict == KEPT and any(part.n_unsent for part in parts):
-        kept = [
-            _certainly_kept(part, own)
-            for part in parts
-            if not (part.rows.is_late | part.rows.is_unknown).all()
-        ]
-        return max(kept, key=lambda one: _instant(one, own), default=None)
-    return None
+    """The first part to be broken for certain, at the late request that is one more than all of the part may be. Of a
+    run that ended when it was kept the last part to be so, at the request in time that leaves no more than may be
+    late."""
+    found = list[tuple[int, Certainty]]()
+    is_kept = verdict == KEPT and any(part.n_unsent for part in parts)
+    for part in parts:
+        rows = part.rows
+        if verdict == BROKEN and part.verdict == BROKEN:
+            late = np.flatnonzero(rows.is_late)
+            found.append(_certainty(rows, late, rows.known_ns, part.n_allowed, own))
+        in_time = np.flatnonzero(~rows.is_late & ~rows.is_unknown)
+        if is_kept and len(in_time):
+            place = max(0, part.n - part.n_allowed - 1)
+            found.append(_certainty(rows, in_time, rows.requests.done_ns, place, own))
+    found.sort(key=lambda pair: pair[0], reverse=is_kept)
+    return found[0][1] if found else None
 
 
-def _certainly_kept(part: _Part, own: Sequence[RunPhase]) -> Certainty:
-    """At the request in time that leaves no more than may be late."""
-    rows = part.rows
-    in_time = np.flatnonzero(~rows.is_late & ~rows.is_unknown)
-    known_ns = rows.requests.done_ns[in_time]
-    place = int(np.argsort(known_ns, kind="stable")[max(0, part.n - part.n_allowed - 1)])
-    row = int(in_time[place])
-    span = _span_of(rows, row, own)
-    return Certainty(span.name, int(known_ns[place]) - span.start_ns, int(rows.requests.request_id[row]))
-
-
-def _certain(part: _Part, own: Sequence[RunPhase]) -> Certainty:
-    """At the late request that is one more than all requests of the part may be."""
-    late = np.flatnonzero(part.rows.is_late)
-    known_ns = part.rows.known_ns[late]
-    place = int(np.argsort(known_ns, kind="stable")[part.n_allowed])
-    row = int(late[place])
-    span = _span_of(part.rows, row, own)
-    return Certainty(span.name, int(known_ns[place]) - span.start_ns, int(part.rows.requests.request_id[row]))
-
-
-def _span_of(rows: _Rows, row: int, own: Sequence[RunPhase]) -> RunPhase:
-    """The phase of a request."""
+def _certainty(
+    rows: _Rows, of: Int64s, known_ns: Int64s, place: int, own: Sequence[RunPhase]
+) -> tuple[int, Certainty]:
+    """The request that is the `place`-th, from 0, of those `of` to be known, and the instant when it is."""
+    row = int(of[np.argsort(known_ns[of], kind="stable")[place]])
     phase = rows.requests.planned_phase
-    return next(span for span in own if span.name == phase.words[int(phase.codes[row])])
-
-
-def _instant(one: Certainty, own: Sequence[RunPhase]) -> int:
-    return next(span.start_ns for span in own if span.name == one.phase) + one.offset_ns
+    span = next(span for span in own if span.name == phase.words[int(phase.codes[row])])
+    at_ns = int(known_ns[row])
+    return at_ns, Certainty(span.name, at_ns - span.start_ns, int(rows.requests.request_id[row]))
 
 
 def _worst_window(rows: _Rows, own: Sequence[RunPhase]) -> PlaceInRun | None:

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 
 from squall.analysis.decisions.figures import BROKEN, INVALID, KEPT, UNDECIDED, PromiseFigures
 from squall.analysis.statistics.order_statistics import binomial_quantile
-from squall.analysis.statistics.student import student_quantile
+from squall.analysis.statistics.student import mean_of
 from squall.analysis.wording import names_text, share_text
 
 LEVEL = 0.05
@@ -157,16 +157,11 @@ def _is_broken_by_one(figures: Sequence[PromiseFigures]) -> bool:
 
 def _bounds(shares: Sequence[float], n_promises: int) -> tuple[float, float]:
     """One-sided bounds of the mean share of two runs or more."""
-    k = len(shares)
-    mean = math.fsum(shares) / k
-    if mean == 0.0:
+    share = mean_of(shares)
+    if share.mean == 0.0:
         return 0.0, 0.0
-    error = math.sqrt(math.fsum((one - mean) ** 2 for one in shares) / (k - 1) / k)
-    low, high = (
-        student_quantile(1.0 - level, k - 1) * error / math.sqrt(mean)
-        for level in (LEVEL / n_promises, LEVEL)
-    )
-    return _root(mean, -low), _root(mean, high)
+    low, high = (share.half(2.0 * level) / math.sqrt(share.mean) for level in (LEVEL / n_promises, LEVEL))
+    return _root(share.mean, -low), _root(share.mean, high)
 
 
 def _root(mean: float, scaled: float) -> float:

@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from squall.analysis.experiments.rows import COLUMNS, DONE, FAILED, INVALID, RunRow
-from squall.analysis.statistics.student import student_quantile
-
-_UPPER = 0.975
+from squall.analysis.experiments.rows import COLUMNS, DONE, FAILED, INVALID, SweepRow
+from squall.analysis.statistics.student import mean_of
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class CellFigures:
 
 
 def cell_figures(
-    cell: int, label: str, factors: Mapping[str, Any], n_planned: int, rows: Sequence[RunRow]
+    cell: int, label: str, factors: Mapping[str, Any], n_planned: int, rows: Sequence[SweepRow]
 ) -> CellFigures:
     """The figures of one cell from its rows that choose."""
     final = [row for row in rows if row.is_ended]
@@ -86,12 +84,8 @@ def log_mean(values: Sequence[float | None]) -> MeanFigure:
 def mean(values: Sequence[float | None]) -> MeanFigure:
     """The arithmetic mean; None values are left out."""
     known = [value for value in values if value is not None]
-    n = len(known)
-    if not n:
-        return MeanFigure(None, None, None, 0)
-    centre = math.fsum(known) / n
-    if n == 1:
-        return MeanFigure(centre, None, None, 1)
-    spread = math.sqrt(math.fsum((value - centre) ** 2 for value in known) / (n - 1))
-    half = student_quantile(_UPPER, n - 1) * spread / math.sqrt(n)
-    return MeanFigure(centre, centre - half, centre + half, n)
+    if len(known) < 2:
+        return MeanFigure(known[0] if known else None, None, None, len(known))
+    found = mean_of(known)
+    half = found.half(0.05)
+    return MeanFigure(found.mean, found.mean - half, found.mean + half, found.n)

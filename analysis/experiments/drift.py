@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from squall.analysis.experiments.rows import RunRow
+from squall.analysis.experiments.rows import SweepRow
 from squall.analysis.statistics.student import student_quantile
 
 LEVEL = 0.05
@@ -31,7 +31,7 @@ class Drift:
     reason: str = ""
 
 
-def drift_of(rows: Sequence[RunRow], objective: str) -> Drift | None:
+def drift_of(rows: Sequence[SweepRow], objective: str) -> Drift | None:
     """The drift by the reference runs among `rows`; None where there are none. An infinite figure has no logarithm."""
     if not rows:
         return None

@@ -11,7 +11,7 @@ from typing import Any
 from squall.analysis.experiments.cell_figures import CellFigures, MeanFigure, cell_figures, log_mean
 from squall.analysis.experiments.drift import Drift, drift_of
 from squall.analysis.experiments.rivals import Ranking, apart, is_low_better, rank, values_of
-from squall.analysis.experiments.rows import CELL, CONFIRM, REFERENCE, RunRow
+from squall.analysis.experiments.rows import CELL, CONFIRM, REFERENCE, SweepRow
 from squall.analysis.record import to_json
 
 SCHEMA_VERSION = 1
@@ -60,7 +60,7 @@ class Sweep:
     drift: Drift | None
     confirmation: Confirmation | None
     sites: Mapping[str, str]
-    runs: tuple[RunRow, ...]
+    runs: tuple[SweepRow, ...]
 
     def to_json(self) -> dict[str, Any]:
         """What the file holds."""
@@ -73,7 +73,7 @@ class Sweep:
         return self.rankings[0]
 
 
-def evaluate(design: Design, rows: Sequence[RunRow]) -> Sweep:
+def evaluate(design: Design, rows: Sequence[SweepRow]) -> Sweep:
     """The findings of the rows that there are."""
     chosen_by = [row for row in rows if row.role == CELL]
     values = {name: values_of(chosen_by, name) for name in design.objectives}
@@ -102,7 +102,7 @@ def evaluate(design: Design, rows: Sequence[RunRow]) -> Sweep:
     )
 
 
-def _confirmation(cell: CellFigures, fresh: Sequence[RunRow], objective: str) -> Confirmation:
+def _confirmation(cell: CellFigures, fresh: Sequence[SweepRow], objective: str) -> Confirmation:
     """With n runs that chose and m fresh ones, of spread s on logarithms, the mean of the fresh ones lies within
     t(97.5 %, n - 1) s sqrt(1 / n + 1 / m) of that of the others."""
     found = log_mean([row.figures.value(objective) for row in fresh if row.is_counted])
@@ -127,33 +127,23 @@ def _with_front(
     names = [ranking.objective for ranking in rankings]
     known = [one.cell for one in cells if all(one.objectives[name].mean is not None for name in names)]
     differ = {name: apart(values[name], known) for name in names}
-    costs = {cell: [_cost(cells[cell], name) for name in names] for cell in known}
-    found = []
-    for one in cells:
-        if one.cell not in costs:
-            found.append(one)
-            continue
-        own = costs[one.cell]
+    costs = {cell: {name: _cost(cells[cell], name) for name in names} for cell in known}
+
+    def front(cell: int) -> str:
+        own = costs[cell]
         ahead = [
             other
             for other in known
-            if all(a <= b for a, b in zip(costs[other], own, strict=True)) and costs[other] != own
+            if costs[other] != own and all(costs[other][name] <= own[name] for name in names)
         ]
-        is_behind = any(_differ(differ, one.cell, other, own, costs[other], names) for other in ahead)
-        found.append(replace(one, front="" if is_behind else PERHAPS if ahead else FRONT))
-    return tuple(found)
+        is_behind = any(
+            costs[other][name] < own[name] and (min(cell, other), max(cell, other)) in differ[name]
+            for other in ahead
+            for name in names
+        )
+        return "" if is_behind else PERHAPS if ahead else FRONT
 
-
-def _differ(
-    differ: Mapping[str, set[tuple[int, int]]],
-    one: int,
-    other: int,
-    own: Sequence[float],
-    its: Sequence[float],
-    names: Sequence[str],
-) -> bool:
-    pair = (min(one, other), max(one, other))
-    return any(pair in differ[name] and b < a for name, a, b in zip(names, own, its, strict=True))
+    return tuple(replace(one, front=front(one.cell)) if one.cell in costs else one for one in cells)
 
 
 def _cost(cell: CellFigures, objective: str) -> float:

@@ -17,16 +17,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from squall.analysis.experiments.rows import LATENCIES, RunRow
+from squall.analysis.experiments.rows import LATENCIES, SweepRow
 from squall.analysis.statistics.holm import holm
 from squall.analysis.statistics.paired import LEAST_PAIRS, PairedRatio, paired_ratio
-from squall.analysis.statistics.student import student_quantile, student_tail
 
 LEVEL = 0.05
-_UPPER = 0.975
 _CLOSE = 1e-12
 Block = tuple[str, int]
 Values = Mapping[int, Mapping[Block, float]]
@@ -58,6 +56,12 @@ class Ranking:
     unranked: tuple[int, ...]
 
     @property
+    def order(self) -> list[int]:
+        """Every cell, from the best on, those that are not ranked last."""
+        ranked = [] if self.best is None else [self.best, *(one.cell for one in self.others)]
+        return [*ranked, *self.unranked]
+
+    @property
     def rivals(self) -> tuple[int, ...]:
         """Cells that cannot be told apart from the best."""
         return tuple(one.cell for one in self.others if not one.is_apart)
@@ -68,7 +72,7 @@ def is_low_better(objective: str) -> bool:
     return objective in LATENCIES
 
 
-def values_of(rows: Sequence[RunRow], objective: str) -> dict[int, dict[Block, float]]:
+def values_of(rows: Sequence[SweepRow], objective: str) -> dict[int, dict[Block, float]]:
     """Figures of the rows that count, by cell and block."""
     found: dict[int, dict[Block, float]] = {}
     for row in rows:
@@ -92,17 +96,14 @@ def rank(values: Values, n_cells: int, objective: str) -> Ranking:
     effects = _effects(ranked)
     order = sorted(ranked, key=lambda cell: (sign * effects[cell], cell))
     best = order[0]
-    pairs = {pair: _ratio(values, *pair) for pair in itertools.combinations(sorted(ranked), 2)}
-    adjusted = _adjusted(pairs)
+    adjusted = _adjusted(values, ranked)
     others = tuple(_rival(cell, best, values, adjusted) for cell in order[1:])
     return Ranking(objective, best, others, unranked)
 
 
 def apart(values: Values, cells: Sequence[int]) -> set[tuple[int, int]]:
     """Pairs of `cells` (the smaller number first) that differ, Holm over all of them."""
-    pairs = {pair: _ratio(values, *pair) for pair in itertools.combinations(sorted(cells), 2)}
-    adjusted = _adjusted(pairs)
-    return {pair for pair, p in adjusted.items() if p <= LEVEL}
+    return {pair for pair, p in _adjusted(values, cells).items() if p <= LEVEL}
 
 
 def _rival(cell: int, best: int, values: Values, adjusted: Mapping[tuple[int, int], float]) -> Rival:
@@ -125,18 +126,10 @@ def _ratio(values: Values, one: int, other: int) -> PairedRatio | None:
     return paired_ratio([values[other][block] for block in blocks], [values[one][block] for block in blocks])
 
 
-def _p(found: PairedRatio) -> float:
-    """Two-sided, of no difference: t from the interval, whose half is t(97.5 %) standard errors."""
-    centre, half = abs(math.log(found.ratio)), math.log(found.high / found.low) / 2.0
-    degrees = found.n_pairs - 1
-    if half <= _CLOSE * max(1.0, centre):  # runs that repeat to the last digit
-        return 1.0 if centre <= _CLOSE else 0.0
-    return 2.0 * student_tail(centre * student_quantile(_UPPER, degrees) / half, degrees)
-
-
-def _adjusted(pairs: Mapping[tuple[int, int], PairedRatio | None]) -> dict[tuple[int, int], float]:
-    """Holm's p-values of the pairs that have one."""
-    p_of = {pair: _p(found) for pair, found in pairs.items() if found is not None}
+def _adjusted(values: Values, cells: Iterable[int]) -> dict[tuple[int, int], float]:
+    """Holm's p-values of all pairs of cells that have one."""
+    pairs = {pair: _ratio(values, *pair) for pair in itertools.combinations(sorted(cells), 2)}
+    p_of = {pair: found.p_value for pair, found in pairs.items() if found is not None}
     return dict(zip(p_of, holm(list(p_of.values())), strict=True))
 
 

@@ -49,7 +49,7 @@ class Figures:
 
 
 @dataclass(frozen=True)
-class RunRow:
+class SweepRow:
     """One run. `position`: in the plan of its site; `block`: of its seed, -1 of a reference run; `attempt`: from 1,
     more where it is run once more; `is_replaced`: another counts in its place. `site`: digest of squall's version and
     the hardware, `host` in words. `wall_s`: start and end of the server included. `gpu_c`: hottest GPU before it."""
@@ -84,10 +84,10 @@ class RunRow:
         return self.outcome == DONE and not self.is_replaced
 
 
-def row_from_json(found: object) -> RunRow:
+def row_from_json(found: object) -> SweepRow:
     """The row that `to_json` made a mapping of. Raises AnalysisError for anything else, and for a run that is no name
     of a folder."""
-    row = from_json(RunRow, found)
+    row = from_json(SweepRow, found)
     if row.run and not is_component(row.run):
         raise AnalysisError("run: is no name of a folder")
     return row

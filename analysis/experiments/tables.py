@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+import json
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -12,16 +14,17 @@ import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
 
 from squall.analysis.experiments.result import Sweep
-from squall.analysis.experiments.rows import COLUMNS, RunRow
+from squall.analysis.experiments.rows import COLUMNS
 
-_RUN_TYPES: dict[str, pa.DataType] = {
-    "position": pa.int64(), "block": pa.int64(), "role": pa.string(), "cell": pa.int64(), "seed": pa.int64(),
-    "attempt": pa.int64(), "outcome": pa.string(), "verdict": pa.string(), "is_counted": pa.bool_(),
-    "reason": pa.string(), "n": pa.int64(), "n_failed": pa.int64(), "failed_ratio": pa.float64(),
-    "p50_ns": pa.float64(), "p95_ns": pa.float64(), "p99_ns": pa.float64(), "throughput_hz": pa.float64(),
-    "offered_hz": pa.float64(), "wall_s": pa.float64(), "gpu_c": pa.float64(), "run": pa.string(),
-    "site": pa.string(), "host": pa.string(),
+_INT, _FLOAT, _TEXT, _BOOL = pa.int64(), pa.float64(), pa.string(), pa.bool_()
+_RUN_TYPES = {
+    "position": _INT, "block": _INT, "role": _TEXT, "cell": _INT, "seed": _INT, "attempt": _INT, "outcome": _TEXT,
+    "verdict": _TEXT, "is_counted": _BOOL, "reason": _TEXT, "n": _INT, "n_failed": _INT, "failed_ratio": _FLOAT,
+    "p50_ns": _FLOAT, "p95_ns": _FLOAT, "p99_ns": _FLOAT, "throughput_hz": _FLOAT, "offered_hz": _FLOAT,
+    "wall_s": _FLOAT, "gpu_c": _FLOAT, "run": _TEXT, "site": _TEXT, "host": _TEXT,
 }  # fmt: skip
+_OF_BEST = {"of_best_ratio": "ratio", "of_best_low": "low", "of_best_high": "high", "p": "p"}
+"""Columns of a cell beside the best one, and their fields in `Rival`."""
 Factors = Sequence[str]
 _FORMULA = r"\A[=+\-@\t\r]"
 """How a text begins that a spreadsheet takes for a formula."""
@@ -30,49 +33,68 @@ _FORMULA = r"\A[=+\-@\t\r]"
 def runs_table(sweep: Sweep, factors: Factors) -> pa.Table:
     """One row a run, every attempt; factors by key path after `cell`, a column `promise: …` with the verdict on each. A
     quantile that fell on failures is infinite."""
-    promises = list(dict.fromkeys(name for row in sweep.runs for name in row.figures.promises))
-    columns: dict[str, Any] = {}
-    for name, kind in _RUN_TYPES.items():
-        columns[name] = pa.array([_run_value(row, name) for row in sweep.runs], kind)
-        if name == "cell":
-            columns |= {
-                key: _factor([sweep.cells[row.cell].factors for row in sweep.runs], key) for key in factors
-            }
-    for promise in promises:
-        verdicts = [row.figures.promises.get(promise) for row in sweep.runs]
-        columns[f"promise: {promise}"] = pa.array(verdicts, pa.string())
-    return pa.table(columns)
+    rows = [
+        {
+            **vars(row),
+            **vars(row.figures),
+            "verdict": row.status,
+            "is_counted": row.is_counted,
+            "failed_ratio": row.figures.failed_ratio,
+            **dict.fromkeys(row.figures.infinite, math.inf),
+            **_named("promise", row.figures.promises),
+        }
+        for row in sweep.runs
+    ]
+    promises = {name: _TEXT for row in sweep.runs for name in row.figures.promises}
+    table = pa.Table.from_pylist(rows, pa.schema({**_RUN_TYPES, **_named("promise", promises)}))
+    return _with_factors(table, [sweep.cells[row.cell].factors for row in sweep.runs], factors)
 
 
 def cells_table(sweep: Sweep, factors: Factors) -> pa.Table:
     """One row a cell: means over seeds with the ends of their 95 % intervals, and how it stands against the best.
     `kept: …`: in how many of the valid runs each promise was kept."""
-    cells, rivals = sweep.cells, {one.cell: one for one in sweep.ranking.others}
-    best = sweep.ranking.best
-    columns: dict[str, Any] = {"cell": pa.array([one.cell for one in cells], pa.int64())}
-    columns |= {key: _factor([one.factors for one in cells], key) for key in factors}
-    for name in ("n_planned", "n_valid", "n_invalid", "n_failed"):
-        columns[name] = pa.array([getattr(one, name) for one in cells], pa.int64())
-    for objective, column in COLUMNS.items():
-        figures = [one.objectives[objective] for one in cells]
-        means = [float("inf") if one.n_infinite else one.mean for one in figures]
-        columns[column] = pa.array(means, pa.float64())
-        columns[f"{column}_low"] = pa.array([one.low for one in figures], pa.float64())
-        columns[f"{column}_high"] = pa.array([one.high for one in figures], pa.float64())
-    for promise in dict.fromkeys(name for one in cells for name in one.promises_kept):
-        kept = [one.promises_kept.get(promise) for one in cells]
-        columns[f"kept: {promise}"] = pa.array(kept, pa.int64())
-    columns["failed_ratio"] = pa.array([one.failed_ratio.mean for one in cells], pa.float64())
-    columns["wall_s"] = pa.array([one.wall_s for one in cells], pa.float64())
-    columns["front"] = pa.array([one.front for one in cells], pa.string())
-    columns["is_best"] = pa.array([one.cell == best for one in cells], pa.bool_())
-    for name in ("ratio", "low", "high", "p"):
-        column = name if name == "p" else f"of_best_{name}"
-        columns[column] = pa.array([getattr(rivals.get(one.cell), name, None) for one in cells], pa.float64())
-    columns["is_apart"] = pa.array(
-        [getattr(rivals.get(one.cell), "is_apart", None) for one in cells], pa.bool_()
-    )
-    return pa.table(columns)
+    rivals = {one.cell: one for one in sweep.ranking.others}
+    rows = []
+    for one in sweep.cells:
+        row = {**vars(one), "failed_ratio": one.failed_ratio.mean, "is_best": one.cell == sweep.ranking.best}
+        for objective, column in COLUMNS.items():
+            figure = one.objectives[objective]
+            row[column] = math.inf if figure.n_infinite else figure.mean
+            row |= {f"{column}_low": figure.low, f"{column}_high": figure.high}
+        rival = rivals.get(one.cell)
+        row |= {column: getattr(rival, name, None) for column, name in _OF_BEST.items()}
+        rows.append({**row, "is_apart": rival and rival.is_apart, **_named("kept", one.promises_kept)})
+    types = {
+        **dict.fromkeys(("cell", "n_planned", "n_valid", "n_invalid", "n_failed"), _INT),
+        **{f"{column}{end}": _FLOAT for column in COLUMNS.values() for end in ("", "_low", "_high")},
+        **_named("kept", {name: _INT for one in sweep.cells for name in one.promises_kept}),
+        **{"failed_ratio": _FLOAT, "wall_s": _FLOAT, "front": _TEXT, "is_best": _BOOL},
+        **dict.fromkeys(_OF_BEST, _FLOAT),
+        "is_apart": _BOOL,
+    }
+    table = pa.Table.from_pylist(rows, pa.schema(types))
+    return _with_factors(table, [one.factors for one in sweep.cells], factors)
+
+
+def _named(what: str, by_promise: Mapping[str, Any]) -> dict[str, Any]:
+    """Columns of promises."""
+    return {f"{what}: {name}": value for name, value in by_promise.items()}
+
+
+def _with_factors(table: pa.Table, of_rows: Sequence[Mapping[str, Any]], factors: Factors) -> pa.Table:
+    """The table with the factors after `cell`: columns of numbers where all values are, else of texts; null where the
+    cell leaves the key to the scenario."""
+    for place, key in enumerate(factors, table.schema.get_field_index("cell") + 1):
+        values = [one.get(key) for one in of_rows]
+        try:
+            column = pa.array(values)
+        except (pa.ArrowException, OverflowError):
+            column = pa.nulls(0)
+        if column.type not in (_BOOL, _INT, _FLOAT):
+            texts = [one if one is None or isinstance(one, str) else json.dumps(one) for one in values]
+            column = pa.array(texts, _TEXT)
+        table = table.add_column(place, key, column)
+    return table
 
 
 def as_parquet(table: pa.Table) -> bytes:
@@ -90,31 +112,3 @@ def as_csv(table: pa.Table) -> bytes:
     sink = io.BytesIO()
     pcsv.write_csv(table, sink)
     return sink.getvalue()
-
-
-def _run_value(row: RunRow, name: str) -> Any:
-    own = {"verdict": row.status, "is_counted": row.is_counted, "failed_ratio": row.figures.failed_ratio}
-    if name in own:
-        return own[name]
-    if name in row.figures.infinite:
-        return float("inf")
-    return getattr(row.figures if hasattr(row.figures, name) else row, name)
-
-
-def _factor(factors: Sequence[Any], key: str) -> pa.Array:
-    """A column of numbers where all values are, else of texts; null where the cell leaves the key to the scenario."""
-    values = [one.get(key) for one in factors]
-    known = [value for value in values if value is not None]
-    if known and all(isinstance(value, bool) for value in known):
-        return pa.array(values, pa.bool_())
-    if known and all(isinstance(value, int) and not isinstance(value, bool) for value in known):
-        return pa.array(values, pa.int64())
-    if known and all(isinstance(value, int | float) and not isinstance(value, bool) for value in known):
-        return pa.array([None if value is None else float(value) for value in values], pa.float64())
-    return pa.array([None if value is None else _text(value) for value in values], pa.string())
-
-
-def _text(value: object) -> str:
-    import json
-
-    return value if isinstance(value, str) else json.dumps(value)

@@ -8,7 +8,7 @@ from itertools import pairwise
 from squall.analysis.experiments.cell_figures import CellFigures, MeanFigure
 from squall.analysis.experiments.result import Sweep
 from squall.analysis.experiments.rivals import Rival, apart, values_of
-from squall.analysis.experiments.rows import CELL, LATENCIES, RunRow
+from squall.analysis.experiments.rows import CELL, LATENCIES, SweepRow
 from squall.analysis.wording import change_text, duration_text, names_text, rate_text
 
 
@@ -27,9 +27,8 @@ def cell_lines(sweep: Sweep) -> list[str]:
     """A line for each cell, from the best on: its objectives, how it compares, how its runs ended."""
     ranking = sweep.ranking
     rivals = {one.cell: one for one in ranking.others}
-    ranked = [] if ranking.best is None else [ranking.best, *rivals]
     lines = []
-    for number in [*ranked, *ranking.unranked]:
+    for number in ranking.order:
         one = sweep.cells[number]
         figures = [f"{name} {mean_text(one.objectives[name], name)}" for name in sweep.design.objectives]
         against = "not ranked" if number in ranking.unranked else rival_text(rivals.get(number))
@@ -65,7 +64,7 @@ def rival_text(one: Rival | None) -> str:
     return f"{change_text(one.ratio - 1)} ({change_text(one.low - 1)} … {change_text(one.high - 1)}): {word}"
 
 
-def reason_text(row: RunRow) -> str:
+def reason_text(row: SweepRow) -> str:
     """How a run ended."""
     return row.outcome if not row.reason else f"{row.outcome}: {row.reason}"
 

@@ -97,6 +97,12 @@ def quantiles(
     return [_quantile(rows, q) for q in qs]
 
 
+def quantile_values(values_ns: Int64s, qs: Sequence[float], is_failed: Bools | None = None) -> list[Quantile]:
+    """As `quantiles`, without intervals: of runs whose spread tells how far the figure strays."""
+    rows = Rows(values_ns, is_failed, None)
+    return [_value(rows, q) for q in qs]
+
+
 def pooled_quantile(runs: Sequence[tuple[Int64s, Bools | None]], q: float) -> Quantile:
     """The `q`-quantile of all rows of `runs`, (values_ns, is_failed) each, with an interval from run to run.
 

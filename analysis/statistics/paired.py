@@ -27,11 +27,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from squall.analysis.statistics.student import student_quantile
+from squall.analysis.statistics.student import mean_of
 from squall.scenarios.errors import AnalysisError
 
 LEAST_PAIRS = 2
-_UPPER = 0.975
+LEVEL = 0.05
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,8 @@ class PairedRatio:
     low: float
     high: float
     n_pairs: int
+    p_value: float
+    """two-sided, of no change"""
 
     @property
     def is_distinguishable(self) -> bool:
@@ -57,13 +59,12 @@ def paired_ratio(profiled: Sequence[float], bare: Sequence[float]) -> PairedRati
     """
     if len(profiled) != len(bare):
         raise AnalysisError(f"pairs have two figures each, not {len(profiled)} and {len(bare)} in all")
-    n = len(bare)
-    if n < LEAST_PAIRS:
-        raise AnalysisError(f"an interval takes {LEAST_PAIRS} whole pairs at least, not {n}")
+    if len(bare) < LEAST_PAIRS:
+        raise AnalysisError(f"an interval takes {LEAST_PAIRS} whole pairs at least, not {len(bare)}")
     if not all(0.0 < value < math.inf for value in (*profiled, *bare)):
         raise AnalysisError("a ratio needs positive, finite figures")
-    logs = [math.log(p / b) for p, b in zip(profiled, bare, strict=True)]
-    centre = math.fsum(logs) / n
-    spread = math.sqrt(math.fsum((value - centre) ** 2 for value in logs) / (n - 1))
-    half = student_quantile(_UPPER, n - 1) * spread / math.sqrt(n)
-    return PairedRatio(math.exp(centre), math.exp(centre - half), math.exp(centre + half), n)
+    log = mean_of([math.log(p / b) for p, b in zip(profiled, bare, strict=True)])
+    half = log.half(LEVEL)
+    return PairedRatio(
+        math.exp(log.mean), math.exp(log.mean - half), math.exp(log.mean + half), log.n, log.p_value
+    )

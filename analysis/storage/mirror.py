@@ -10,7 +10,8 @@ from squall.analysis.storage.object_folder import ObjectFolder
 
 _UNFINISHED = (".open", ".new")
 _OF_RUNS = {
-    "manifest.json", "summary.json", "report.html", "probe.json", "tables", "nsys", "logs", "locust", "trace",
+    "manifest.json", "summary.json", "run.parquet", "report.html", "probe.json", "tables", "nsys", "logs", "locust",
+    "trace",
 }  # fmt: skip
 
 

@@ -4,7 +4,7 @@
         manifest.json                       what ran, where, when, and the verdict; `state` is open or sealed
         tables/<table>/part-00000.parquet   zstd; only closed parts bear this name
         tables/<table>/….parquet.open       the part being written; has no footer yet, never read
-        nsys/ logs/ summary.json report.html
+        nsys/ logs/ summary.json run.parquet report.html
         .new-<table>/                       a derived table being made anew; takes the place of the old one when whole
         .resumed/<table>/                   a table as it was before the run was taken up again, until it is sealed
         .reserve                            disk space given up at the seal, so that a full disk can be sealed
@@ -66,7 +66,9 @@ RESERVE_BYTES = 256 * 1024
 RESERVE = ".reserve"
 _RESUMED, _RESUMED_DONE = ".resumed", ".done"
 _DERIVED_TABLES = "|".join(name for name, table in TABLES.items() if table.is_derived)
-_DERIVED = re.compile(rf"manifest\.json|summary\.json|report\.html|tables/({_DERIVED_TABLES})(/.*)?")
+_DERIVED = re.compile(
+    rf"manifest\.json|summary\.json|run\.parquet|report\.html|tables/({_DERIVED_TABLES})(/.*)?"
+)
 """Files of a run that are made of others, and the folders of such tables."""
 _PASSING = re.compile(
     r"\.(reserve|fetched|resumed|done|brought)|\.(new|old|spill)-.*|[0-9a-f]{16}-.*\.(new|open)"

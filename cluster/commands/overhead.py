@@ -13,8 +13,8 @@ import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from squall.analysis.compare.overhead import PairRun, evaluate
-from squall.analysis.compare.overhead_file import OVERHEAD_FILE, Overhead
+from squall.analysis.compare.overhead import evaluate
+from squall.analysis.compare.overhead_file import OVERHEAD_FILE, Overhead, PairRun
 from squall.analysis.render.overhead_screen import page
 from squall.cluster.driver.run import run_scenario
 from squall.cluster.interrupts import Interrupts

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from squall.analysis.arrays import Floats
-from squall.analysis.statistics.student import student_quantile, student_tail
+from squall.analysis.statistics.student import Mean, mean_of
 
 DIFFERENT, SAME, UNDECIDED = "different", "same", "undecided"
 SHARE_MARGIN = 0.001
@@ -68,22 +68,12 @@ def shown_by(d: Floats, margin: float, level: float, has_infinite: bool = False)
     """What two or more differences show; `margin` in their own unit. `has_infinite`: a figure behind them is."""
     if has_infinite or not np.isfinite(d).all():
         return _by_ranks(d, level)
-    n, centre = len(d), math.fsum(d.tolist()) / len(d)
-    spread = math.sqrt(math.fsum(((d - centre) ** 2).tolist()) / (n - 1))
-    error = spread / math.sqrt(n)
-    half = student_quantile(1.0 - level / 2.0, n - 1) * error
-    one_sided = student_quantile(1.0 - level, n - 1) * error
+    found = mean_of(d.tolist())
+    centre, half = found.mean, found.half(level)
+    is_within = abs(centre) + found.half(2.0 * level) < margin
     return Shown(
-        n, centre, centre - half, centre + half, _student_p(centre, error, n), wilcoxon_p(d),
-        bool(abs(centre) + one_sided < margin), spread,
-    )  # fmt: skip
-
-
-def _student_p(centre: float, error: float, n: int) -> float:
-    """Two-sided; of differences that are all one value 0, or 1 where that is 0."""
-    if error == 0.0:
-        return 1.0 if centre == 0.0 else 0.0
-    return 2.0 * student_tail(abs(centre) / error, n - 1)
+        found.n, centre, centre - half, centre + half, found.p_value, wilcoxon_p(d), is_within, found.spread
+    )
 
 
 def wilcoxon_p(d: Floats) -> float | None:
@@ -150,9 +140,8 @@ def n_more_pairs(shown: Shown, margin: float, level: float, n_primary: int) -> i
         return None
 
     def decides(n: int) -> bool:
-        error = shown.spread / math.sqrt(n)
-        is_other = student_quantile(1.0 - level / (2.0 * n_primary), n - 1) * error < abs(shown.centre)
-        return is_other or abs(shown.centre) + student_quantile(1.0 - level, n - 1) * error < margin
+        then = Mean(n, abs(shown.centre), shown.spread)
+        return then.half(level / n_primary) < then.mean or then.mean + then.half(2.0 * level) < margin
 
     low, high = shown.n, 2 * shown.n
     while not decides(high):

@@ -12,11 +12,11 @@ from squall.analysis.compare.pairs.corrections import nominal_level
 from squall.analysis.compare.pairs.differing import Differing
 from squall.analysis.compare.pairs.kernels_change import GpuChange, gpu_change
 from squall.analysis.compare.pairs.metric_changes import BETTER, WORSE, MetricChange, metric_changes
-from squall.analysis.compare.pairs.pairing import Pair, Paired
+from squall.analysis.compare.pairs.pairing import Pair, Paired, sides
 from squall.analysis.compare.pairs.settings import marks, what_differs
 from squall.analysis.compare.pairs.shift import Shift, shift
-from squall.analysis.compare.pairs.side_run import SideRun
 from squall.analysis.compare.pairs.why import BatchChange, PartsChange, batch_change, parts_change
+from squall.analysis.compare.run_row import RunRow
 from squall.analysis.record import to_json
 
 SCHEMA_VERSION = 1
@@ -152,7 +152,7 @@ def _left_out(paired: Paired) -> list[str]:
     bad = [pair for pair in paired.pairs if not pair.is_whole]
     if not bad:
         return []
-    of_a, of_b = (sum(not run.is_valid for run in side) for side in ([p.a for p in bad], [p.b for p in bad]))
+    of_a, of_b = (sum(not run.is_valid for run in side) for side in sides(bad))
     return [
         f"{len(bad)} of {len(paired.pairs)} pairs left out, with a run that is not VALID or ended early:"
         f" {of_a} of A, {of_b} of B"
@@ -165,7 +165,7 @@ def _row(pair: Pair) -> PairRow:
     return PairRow(pair.seed, pair.a.name, pair.b.name, first, "; ".join(left_out))
 
 
-def _unpaired(run: SideRun) -> str:
+def _unpaired(run: RunRow) -> str:
     return run.name if run.is_valid else f"{run.name}: {run.why_left_out}"
 
 
@@ -178,7 +178,7 @@ def _answers(pairs: Sequence[Pair]) -> AnswersCompared:
     ]
     counts = [
         _sum([getattr(run.answers, name) for run in side])
-        for side in ([p.a for p in pairs], [p.b for p in pairs])
+        for side in sides(pairs)
         for name in ("n_checked", "n_wrong")
     ]
     return AnswersCompared(all(sizes) if sizes else None, *counts)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from squall.analysis.statistics.student import student_quantile
+from squall.analysis.statistics.student import mean_of
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,10 @@ class MeanChange:
 
 def mean_change(what: str, a: Sequence[float], b: Sequence[float], level: float) -> MeanChange:
     """Of one or more pairs; t interval at 1 - level."""
-    n = len(a)
-    d = [other - one for one, other in zip(a, b, strict=True)]
-    mean = math.fsum(d) / n
-    low = high = None
-    if n > 1:
-        error = math.sqrt(math.fsum((one - mean) ** 2 for one in d) / (n - 1) / n)
-        half = student_quantile(1.0 - level / 2.0, n - 1) * error
-        low, high = mean - half, mean + half
-    return MeanChange(what, math.fsum(a) / n, math.fsum(b) / n, mean, low, high)
+    n, d = len(a), [other - one for one, other in zip(a, b, strict=True)]
+    means = math.fsum(a) / n, math.fsum(b) / n
+    if n == 1:
+        return MeanChange(what, *means, d[0], None, None)
+    change = mean_of(d)
+    half = change.half(level)
+    return MeanChange(what, *means, change.mean, change.mean - half, change.mean + half)

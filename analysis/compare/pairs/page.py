@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from squall.analysis.compare.pairs.change import SAME
 from squall.analysis.compare.pairs.compared import Comparison
@@ -12,13 +12,14 @@ from squall.analysis.compare.pairs.words import (
     LABELS,
     answer,
     answers_text,
+    aside,
     causes,
-    kernel_rows,
     margin_text,
     metric_row,
-    part_rows,
+    part_row,
+    span_text,
 )
-from squall.analysis.render.decision_page import DecisionPage, DecisionTable
+from squall.analysis.render.decision_page import DecisionPage
 from squall.analysis.render.plots_data import Plot, Points, Series
 from squall.analysis.render.trace_plots import Band, Styled
 from squall.analysis.wording import share_text
@@ -40,19 +41,13 @@ def compare_page(found: Comparison, commands: Sequence[str]) -> DecisionPage:
             f" {margin_text(found.margin_ratio)}; intervals at {share_text(1.0 - found.level)}",
             *(f"differs: {one.text}" for one in found.differs),
         ),
-        notes=(*causes(found), answers_text(found), *found.marks, *_aside(found)),
+        notes=(*causes(found), answers_text(found), *found.marks, *aside(found)),
         plots=tuple(_plots(found)),
-        tables=tuple(_tables(found)),
+        tables=(),
         commands=tuple(commands),
+        template="compare.html.j2",
+        values={"found": found, "metric_row": metric_row, "part_row": part_row, "span_text": span_text},
     )
-
-
-def _aside(found: Comparison) -> list[str]:
-    return [
-        *(f"left out, seed {one.seed}: {one.left_out}" for one in found.pairs if one.left_out),
-        *(f"not in a pair: {one}" for one in found.unpaired),
-        *(f"run again: {one}" for one in found.replaced),
-    ]
 
 
 def _plots(found: Comparison) -> list[Plot]:
@@ -121,60 +116,17 @@ def _waterfall(title: str, whole: MeanChange, parts: Sequence[MeanChange]) -> Pl
     heights = [None, *(value / NS_PER_MS for value in path[1:]), None]
     ends = Points("mean", [x[0], x[-1]], [whole.a / NS_PER_MS, whole.b / NS_PER_MS], [], [])
     before = [None, *(value / NS_PER_MS for value in path[:-1]), None]
-    change_points = Points("after the part", x, heights, _low(before, heights), _high(before, heights))
+    change_points = Points(
+        "after the part", x, heights, _ends(before, heights, min), _ends(before, heights, max)
+    )
     note = "From the mean of A to that of B, part by part: each whisker is the change of one part."
     return Plot(title, "part", "mean, ms", "line", (ends, change_points), note, x_ticks=tuple(names))
 
 
-def _low(before: Sequence[float | None], after: Sequence[float | None]) -> list[float | None]:
+def _ends(
+    before: Sequence[float | None], after: Sequence[float | None], end: Callable[[float, float], float]
+) -> list[float | None]:
     return [
-        None if one is None or other is None else min(one, other)
+        None if one is None or other is None else end(one, other)
         for one, other in zip(before, after, strict=True)
     ]
-
-
-def _high(before: Sequence[float | None], after: Sequence[float | None]) -> list[float | None]:
-    return [
-        None if one is None or other is None else max(one, other)
-        for one, other in zip(before, after, strict=True)
-    ]
-
-
-def _tables(found: Comparison) -> list[DecisionTable]:
-    heads = ("figure", "A", "B", "B over A", "")
-    tables = [DecisionTable("Figures", heads, tuple(metric_row(one) for one in found.changes))]
-    for part in (found.every, found.tail):
-        if part is not None:
-            rows = tuple(part_rows(part.parts, part.latency))
-            tables.append(
-                DecisionTable(
-                    f"Parts of the mean {found.latency_name} time: {part.requests}",
-                    ("part", "A", "B", "change", "share of it"),
-                    rows,
-                    f"Of requests that ended ok, means over {part.n_pairs} pairs; the parts add up to the last row.",
-                )
-            )
-    if found.gpu is not None:
-        n_a, n_b = found.gpu.n_batches_a, found.gpu.n_batches_b
-        note = f"At equal batch size, {n_a:,} recorded batches of A and {n_b:,} of B."
-        tables.append(
-            DecisionTable(
-                "A batch on the GPU",
-                ("part", "A", "B", "change", "share of it"),
-                tuple(part_rows(found.gpu.parts, found.gpu.length)),
-                note,
-            )
-        )
-        tables.append(
-            DecisionTable(
-                "Kernels of a batch",
-                ("kernel", "", "calls, A", "calls, B", "a call, A", "a call, B", "time a batch"),
-                tuple(kernel_rows(found.gpu.kernels)),
-                note,
-            )
-        )
-    rows = tuple(
-        (str(one.seed), one.run_a, one.run_b, one.first, one.left_out or "counts") for one in found.pairs
-    )
-    tables.append(DecisionTable("Pairs", ("seed", "A", "B", "first", ""), rows))
-    return tables

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from squall.analysis.compare.pairs.differing import LOAD_KEYS, differing
-from squall.analysis.compare.pairs.side_run import SideRun
+from squall.analysis.compare.run_row import RunRow
 from squall.scenarios.errors import ScenarioError
 
 LEAST_PAIRS = 2
@@ -23,8 +23,8 @@ _HEAD_BYTES = 64.0
 class Pair:
     """Two runs of one schedule."""
 
-    a: SideRun
-    b: SideRun
+    a: RunRow
+    b: RunRow
 
     @property
     def seed(self) -> int | None:
@@ -37,14 +37,19 @@ class Pair:
         return self.a.is_valid and self.b.is_valid
 
 
+def sides(pairs: Sequence[Pair]) -> tuple[list[RunRow], list[RunRow]]:
+    """The runs of A, and those of B."""
+    return [pair.a for pair in pairs], [pair.b for pair in pairs]
+
+
 @dataclass(frozen=True)
 class Paired:
     """`unpaired`: runs that did not run to their end, and those whose schedule and seed no run of the other side has.
     `replaced`: INVALID ones, and those that ended early, that another of the same side, schedule and seed follows."""
 
     pairs: tuple[Pair, ...]
-    unpaired: tuple[SideRun, ...]
-    replaced: tuple[SideRun, ...]
+    unpaired: tuple[RunRow, ...]
+    replaced: tuple[RunRow, ...]
 
     @property
     def whole(self) -> list[Pair]:
@@ -52,7 +57,7 @@ class Paired:
         return [pair for pair in self.pairs if pair.is_whole]
 
 
-def pair_runs(a: Sequence[SideRun], b: Sequence[SideRun]) -> Paired:
+def pair_runs(a: Sequence[RunRow], b: Sequence[RunRow]) -> Paired:
     """The k-th run of A with the k-th of B, of each schedule and seed; then of the others by load and seed."""
     cut_short = [run for run in (*a, *b) if not run.has_verdict]
     kept_a, replaced_a = _kept([run for run in a if run.has_verdict])
@@ -73,26 +78,26 @@ def pair_runs(a: Sequence[SideRun], b: Sequence[SideRun]) -> Paired:
 _Key = tuple[str, int | None]
 
 
-def _by_schedule(run: SideRun) -> _Key:
+def _by_schedule(run: RunRow) -> _Key:
     return run.schedule, run.seed
 
 
-def _by_load(run: SideRun) -> _Key:
+def _by_load(run: RunRow) -> _Key:
     return run.load, run.seed
 
 
-def _grouped(runs: Sequence[SideRun], key_of: Callable[[SideRun], _Key]) -> dict[_Key, list[SideRun]]:
+def _grouped(runs: Sequence[RunRow], key_of: Callable[[RunRow], _Key]) -> dict[_Key, list[RunRow]]:
     """By key, in order of time; a run of an old manifest may have none."""
-    found = dict[_Key, list[SideRun]]()
+    found = dict[_Key, list[RunRow]]()
     for run in sorted(runs, key=lambda one: (one.started_ns, one.name)):
         if key_of(run)[0]:
             found.setdefault(key_of(run), []).append(run)
     return found
 
 
-def _kept(runs: Sequence[SideRun]) -> tuple[list[SideRun], list[SideRun]]:
+def _kept(runs: Sequence[RunRow]) -> tuple[list[RunRow], list[RunRow]]:
     """What counts, and what was run again. Of a schedule and seed without a run that counts the last stays."""
-    kept, replaced = [run for run in runs if not run.schedule], list[SideRun]()
+    kept, replaced = [run for run in runs if not run.schedule], list[RunRow]()
     for own in _grouped(runs, _by_schedule).values():
         counted = [run for run in own if run.is_valid] or own[-1:]
         kept += counted
@@ -100,7 +105,7 @@ def _kept(runs: Sequence[SideRun]) -> tuple[list[SideRun], list[SideRun]]:
     return kept, replaced
 
 
-def refuse_incomparable(paired: Paired, a: Sequence[SideRun], b: Sequence[SideRun]) -> None:
+def refuse_incomparable(paired: Paired, a: Sequence[RunRow], b: Sequence[RunRow]) -> None:
     """Raises ScenarioError where the sides cannot be compared at all: no pairs, one pair, one side under nsys, other
     tensors."""
     if not paired.pairs:
@@ -138,7 +143,7 @@ def have_other_tensors(pair: Pair) -> bool:
     return high > _LEAST_OTHER_RATIO * low and high - low > _HEAD_BYTES
 
 
-def _why_none(a: Sequence[SideRun], b: Sequence[SideRun]) -> str:
+def _why_none(a: Sequence[RunRow], b: Sequence[RunRow]) -> str:
     if not a or not b:
         return f"{'A' if not a else 'B'} has no run"
     unread = next((one for one in (*a, *b) if one.problem), None)

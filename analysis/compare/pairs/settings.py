@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from squall.analysis.compare.pairs.differing import Differing, differing
-from squall.analysis.compare.pairs.pairing import Pair
-from squall.analysis.compare.pairs.side_run import SideRun
-from squall.analysis.statistics.student import student_quantile
+from squall.analysis.compare.pairs.pairing import Pair, sides
+from squall.analysis.statistics.student import mean_of
 from squall.analysis.wording import duration_text, names_text
 
 _WATCHED = ("kernels", "triton_trace", "batches", "nvml", "gpm")
@@ -36,7 +35,7 @@ def what_differs(pairs: Sequence[Pair]) -> tuple[Differing, ...]:
 
 def gpus_are_swapped(pairs: Sequence[Pair]) -> bool:
     """Whether both sides ran on several GPUs in turn, and each on each about as often."""
-    seen = [[run.gpus for run in side] for side in ([p.a for p in pairs], [p.b for p in pairs])]
+    seen = [[run.gpus for run in side] for side in sides(pairs)]
     if len(set(seen[0])) < 2 or set(seen[0]) != set(seen[1]):
         return False
     return all(abs(seen[0].count(one) - seen[1].count(one)) <= 1 for one in set(seen[0]))
@@ -50,8 +49,7 @@ def marks(pairs: Sequence[Pair]) -> list[str]:
         *_settings(pairs),
         *_models(pairs),
         *_collectors(pairs),
-        *_one_configuration("A", [pair.a for pair in pairs]),
-        *_one_configuration("B", [pair.b for pair in pairs]),
+        *_one_configuration(pairs),
         *_gpus(pairs),
         *_order(pairs),
         *_states(pairs),
@@ -95,59 +93,43 @@ def _collectors(pairs: Sequence[Pair]) -> list[str]:
     return list(found)
 
 
-def _one_configuration(side: str, runs: Sequence[SideRun]) -> list[str]:
-    keys = dict[str, None]()
-    for run in runs[1:]:
-        for one in differing(runs[0].scenario, run.scenario):
-            if not one.key.endswith("gpus"):
-                keys[one.key] = None
-    return (
-        [f"the runs of {side} are not of one configuration: they differ in {names_text(list(keys))}"]
-        if keys
-        else []
-    )
+def _one_configuration(pairs: Sequence[Pair]) -> Iterator[str]:
+    for side, runs in zip("AB", sides(pairs), strict=True):
+        found = [one.key for run in runs[1:] for one in differing(runs[0].scenario, run.scenario)]
+        keys = [key for key in dict.fromkeys(found) if not key.endswith("gpus")]
+        if keys:
+            yield f"the runs of {side} are not of one configuration: they differ in {names_text(keys)}"
 
 
 def _gpus(pairs: Sequence[Pair]) -> list[str]:
-    sides = [{gpu for pair in pairs for gpu in run(pair).gpus} for run in (_a, _b)]
-    if not sides[0] or not sides[1] or gpus_are_swapped(pairs) or sides[0] == sides[1]:
+    a, b = ({gpu for run in side for gpu in run.gpus} for side in sides(pairs))
+    if not a or not b or gpus_are_swapped(pairs) or a == b:
         return []
     return [
-        f"A ran on GPU {names_text(sorted(sides[0]))}, B on {names_text(sorted(sides[1]))}: what the GPUs themselves"
+        f"A ran on GPU {names_text(sorted(a))}, B on {names_text(sorted(b))}: what the GPUs themselves"
         " differ in is in the difference; --swap-gpus changes them over half-way"
     ]
 
 
-def _a(pair: Pair) -> SideRun:
-    return pair.a
-
-
-def _b(pair: Pair) -> SideRun:
-    return pair.b
-
-
 def _order(pairs: Sequence[Pair]) -> list[str]:
     """That one side ran first throughout: a drift of machine or server is in the difference then."""
-    starts = [(pair.a.started_ns, pair.b.started_ns) for pair in pairs]
-    if any(a == 0 or b == 0 for a, b in starts) or len(starts) < 2:
+    a, b = ([run.started_ns for run in side] for side in sides(pairs))
+    if 0 in (*a, *b) or len(pairs) < 2:
         return []
-    if max(a for a, _ in starts) < min(b for _, b in starts):
-        first, last = "A", "B"
-    elif max(b for _, b in starts) < min(a for a, _ in starts):
-        first, last = "B", "A"
-    elif all(a < b for a, b in starts) or all(b < a for a, b in starts):
-        first = "A" if starts[0][0] < starts[0][1] else "B"
-        return [
-            f"{first} ran first in every pair: what the first of two runs differs in is in the difference"
-        ]
-    else:
-        return []
-    apart_ns = abs(math.fsum(b - a for a, b in starts)) / len(starts)
-    text = duration_text(apart_ns) if apart_ns < _NS_PER_MINUTE else f"{apart_ns / _NS_PER_MINUTE:,.0f} min"
-    return [
-        f"all runs of {first} came before all of {last}, {text} apart on average: any drift of machine or server is in"
-        " the difference; squall compare of scenario files runs them in blocks of random order"
-    ]
+    for first, last, begun, after in (("A", "B", a, b), ("B", "A", b, a)):
+        if max(begun) < min(after):
+            apart_ns = abs(math.fsum(after) - math.fsum(begun)) / len(pairs)
+            minutes = f"{apart_ns / _NS_PER_MINUTE:,.0f} min"
+            text = duration_text(apart_ns) if apart_ns < _NS_PER_MINUTE else minutes
+            return [
+                f"all runs of {first} came before all of {last}, {text} apart on average: any drift of machine or"
+                " server is in the difference; squall compare of scenario files runs them in blocks of random order"
+            ]
+        if all(one < other for one, other in zip(begun, after, strict=True)):
+            return [
+                f"{first} ran first in every pair: what the first of two runs differs in is in the difference"
+            ]
+    return []
 
 
 def _states(pairs: Sequence[Pair]) -> list[str]:
@@ -161,14 +143,11 @@ def _states(pairs: Sequence[Pair]) -> list[str]:
         ]
         if len(both) < 2:
             continue
-        d = [b - a for a, b in both]
-        mean, n = math.fsum(d) / len(d), len(d)
-        error = math.sqrt(math.fsum((one - mean) ** 2 for one in d) / (n - 1) / n)
-        level = math.fsum(a for a, _ in both) / n
+        change, level = mean_of([b - a for a, b in both]), math.fsum(a for a, _ in both) / len(both)
         floor = max(least, least_ratio * abs(level))
-        if abs(mean) > floor and abs(mean) > student_quantile(0.975, n - 1) * error:
+        if abs(change.mean) > max(floor, change.half(0.05)):
             found.append(
-                f"{label} differs: {_state_text(name, level)} → {_state_text(name, level + mean)};"
+                f"{label} differs: {_state_text(name, level)} → {_state_text(name, level + change.mean)};"
                 " it may be cause or effect"
             )
     return found

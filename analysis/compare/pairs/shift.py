@@ -16,7 +16,7 @@ import numpy as np
 
 from squall.analysis.arrays import Floats
 from squall.analysis.compare.pairs.pairing import Pair
-from squall.analysis.compare.pairs.side_run import SHIFT_PERCENTS
+from squall.analysis.compare.run_row import SHIFT_PERCENTS
 from squall.analysis.statistics.student import student_quantile
 
 _N_DRAWS, _SEED = 1_000, 20_261_125

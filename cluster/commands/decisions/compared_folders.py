@@ -7,7 +7,7 @@ from pathlib import Path
 from squall.analysis.compare.pairs.compared import DEFAULT_MARGIN, Comparison, evaluate
 from squall.analysis.compare.pairs.corrections import MOST_LOOKS
 from squall.analysis.compare.pairs.pairing import pair_runs, refuse_incomparable
-from squall.analysis.compare.pairs.side_run import SideRun, read_side_run
+from squall.analysis.compare.run_row import read_row
 from squall.analysis.storage.beneath import read_plain, refuse_ways_out
 from squall.analysis.storage.intact import content_errors_of
 from squall.analysis.storage.part import error_reason
@@ -51,8 +51,11 @@ def made_with(folder: Path) -> tuple[float, int]:
 
 def compare_folders(a: Path, b: Path, margin_ratio: float, n_looks: int = 1) -> Comparison:
     """What the runs in two folders show. Raises ScenarioError where they cannot be compared."""
-    runs_a, runs_b = ([read_side_run(path) for path in run_dirs(folder)] for folder in (a, b))
-    _refuse_same(runs_a, runs_b)
+    dirs_a, dirs_b = run_dirs(a), run_dirs(b)
+    both = {path.resolve() for path in dirs_a} & {path.resolve() for path in dirs_b}
+    if both:
+        raise ScenarioError(f"compare: {sorted(both)[0].name} is on both sides")
+    runs_a, runs_b = (list(map(read_row, paths)) for paths in (dirs_a, dirs_b))
     with content_errors_of(f"{a} or {b}"):
         paired = pair_runs(runs_a, runs_b)
         refuse_incomparable(paired, runs_a, runs_b)
@@ -73,9 +76,3 @@ def run_dirs(folder: Path) -> list[Path]:
     if not found:
         raise ScenarioError(f"compare: {folder} has no run in it")
     return found
-
-
-def _refuse_same(a: list[SideRun], b: list[SideRun]) -> None:
-    both = {run.path.resolve() for run in a} & {run.path.resolve() for run in b}
-    if both:
-        raise ScenarioError(f"compare: {sorted(both)[0].name} is on both sides")

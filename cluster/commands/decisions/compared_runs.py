@@ -15,8 +15,8 @@ from squall.analysis.compare.pairs.compared import INVALID, UNFINISHED, Comparis
 from squall.analysis.compare.pairs.corrections import looks_after
 from squall.analysis.compare.pairs.page import compare_page
 from squall.analysis.compare.pairs.pairing import pair_runs, refuse_incomparable
-from squall.analysis.compare.pairs.side_run import SideRun, read_side_run
 from squall.analysis.compare.pairs.words import answer, markdown
+from squall.analysis.compare.run_row import RunRow, read_row
 from squall.analysis.render.decision_page import page_html
 from squall.analysis.storage.part import error_reason
 from squall.cluster.commands.decisions.compared_folders import SIDES
@@ -92,7 +92,7 @@ def run_pairs(
     with held(folder):
         for side in SIDES:
             (folder / side).mkdir()
-        runs: dict[str, list[SideRun]] = {side: [] for side in SIDES}
+        runs: dict[str, list[RunRow]] = {side: [] for side in SIDES}
         found = _evaluated(plan, runs)
         order, took = plan.order(), list[tuple[float, float]]()
         length_s = phases_s(plan.a)  # and of B: the load is the same
@@ -104,7 +104,7 @@ def run_pairs(
         for at, (block, side) in enumerate(order):
             title = f"pair {block + 1} of {plan.n_pairs}, seed {plan.seed + block}: {side.upper()}"
             done = measurers[side].measure(plan.scenario(side, block), title)
-            runs[side] += [read_side_run(one.result.run_dir) for one in done]
+            runs[side] += [read_row(one.result.run_dir) for one in done]
             took += [(one.seconds, length_s) for one in done]
             found = _evaluated(plan, runs)
             _write(folder, replace(found, verdict=UNFINISHED))
@@ -137,7 +137,7 @@ def _write_files(folder: Path, found: Comparison, commands: Sequence[str]) -> No
     write_text(folder / "compare.html", page_html(compare_page(found, commands)))
 
 
-def _evaluated(plan: PairPlan, runs: Mapping[str, Sequence[SideRun]]) -> Comparison:
+def _evaluated(plan: PairPlan, runs: Mapping[str, Sequence[RunRow]]) -> Comparison:
     paired = pair_runs(runs["a"], runs["b"])
     if len(runs["a"]) != len(runs["b"]):  # the block's other run is still to come: nothing is amiss
         paired = replace(paired, unpaired=())

@@ -7,13 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from squall.analysis.capacity.level import Level, level_of
 from squall.analysis.capacity.probe import CONFIRM, LOW, Margin, Probe, margin_of
-from squall.analysis.capacity.rows import Row, level_columns
-from squall.analysis.clocks.timeline import measure_spans
+from squall.analysis.capacity.rows import Row
+from squall.analysis.compare.run_row import RunRow, run_row
 from squall.analysis.decisions.figures import INVALID, PromiseFigures
 from squall.analysis.findings.finding import UNASSESSED
-from squall.analysis.requests.requests import Requests
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary_file import Summary
 from squall.analysis.wording import rate_text, share_text
@@ -27,31 +25,13 @@ from squall.scenarios.promises import Promise
 _PURPOSES = {LOW: ", far below the edge", CONFIRM: ", is the safe load kept"}
 
 
-@dataclass(frozen=True)
-class Seen:
-    """What a run directory says beside the summary: its level, the servers and their nodes, and the longest delay of
-    the batchers of what they serve; None where none is known."""
-
-    level: Level | None
-    n_servers: int | None
-    n_server_nodes: int | None
-    queue_delay_ns: int | None = None
+ReadRun = Callable[[RunResult], RunRow]
+"""`read_run`, or what stands for it in a test."""
 
 
-ReadRun = Callable[[RunResult, "int | None"], Seen]
-
-
-def read_run(result: RunResult, late_from_ns: int | None) -> Seen:
-    """Of a run with or without requests. `late_from_ns` as in `level_of`."""
-    store = RunStore.open(result.run_dir)
-    servers = store.manifest.servers
-    level = None
-    if result.summary is not None:
-        level = level_of(Requests.read(store), measure_spans(store.manifest), late_from_ns)
-    n_nodes = len({one.node for one in servers.values()})
-    delays = [own.queue_delay_ns for one in servers.values() for own in one.serving.values()]
-    delay_ns = max((one for one in delays if one is not None), default=0) if delays else None
-    return Seen(level, len(servers) or None, n_nodes or None, delay_ns)
+def read_run(result: RunResult) -> RunRow:
+    """The row of a run with or without requests."""
+    return run_row(RunStore.open(result.run_dir))
 
 
 @dataclass
@@ -102,24 +82,16 @@ class Levels:
 
     def _keep(self, one: Measured, at_hz: float, factor: Fraction, purpose: str) -> None:
         promises = self.scenario.promises or ()
-        seen = self.read(one.result, _late_from_ns(promises))
-        self.n_server_nodes = seen.n_server_nodes or self.n_server_nodes
-        self.rows.append(_row(one, promises, seen, self.variant, at_hz, str(factor), purpose))
+        row = self.read(one.result)
+        self.n_server_nodes = row.n_server_nodes or self.n_server_nodes
+        self.rows.append(_row(one, promises, row, self.variant, at_hz, str(factor), purpose))
         self.kept()
-
-
-def _late_from_ns(promises: tuple[Promise, ...]) -> int | None:
-    """Of the promise that goodput is about: the first of the response time of all, or of goodput itself."""
-    for one in promises:
-        if one.metric in ("response", "goodput"):
-            return one.late_from_ns
-    return None
 
 
 def _row(
     one: Measured,
     promises: tuple[Promise, ...],
-    seen: Seen,
+    row: RunRow,
     variant: str,
     at_hz: float,
     factor: str,
@@ -146,13 +118,13 @@ def _row(
         binding=found.binding,
         figure=None if bound is None else bound.value,
         limit=None if place is None else float(promises[place].limit),
-        is_saturated=None if seen.level is None else seen.level.is_saturated,
+        is_saturated=None if row.level is None else row.level.is_saturated,
         reason=found.reason,
         cause=_cause(summary) if found.verdict == INVALID else "",
         bottleneck="" if summary is None else bottleneck_text(summary),
-        n_servers=seen.n_servers,
-        queue_delay_ns=seen.queue_delay_ns,
-        **level_columns(seen.level),
+        n_servers=row.n_servers,
+        queue_delay_ns=row.queue_delay_ns,
+        **({} if row.level is None else vars(row.level)),
     )
 
 

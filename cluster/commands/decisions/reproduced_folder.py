@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from squall.analysis.experiments.rows import RunRow
+from squall.analysis.experiments.rows import SweepRow
 from squall.analysis.published.figures import figures_of_run
 from squall.analysis.published.result import LOST, VALID, RunFigures
 from squall.analysis.record import from_json
@@ -102,13 +102,13 @@ def runs_so_far(experiment: PublishedExperiment, folder: Folder) -> list[RunFigu
     return [_figures(folder.path / part, part, row) for part, row in _rows(experiment, folder)]
 
 
-def _rows(experiment: PublishedExperiment, folder: Folder) -> Iterator[tuple[str, RunRow]]:
+def _rows(experiment: PublishedExperiment, folder: Folder) -> Iterator[tuple[str, SweepRow]]:
     for part in experiment.parts:
         if (folder.path / part / JOURNAL).exists():
             yield from ((part, row) for row in read_state(folder.path / part).all_rows())
 
 
-def _figures(folder: Path, part: str, row: RunRow) -> RunFigures:
+def _figures(folder: Path, part: str, row: SweepRow) -> RunFigures:
     kept = folder / f"{row.run}.figures.json"
     figures: Mapping[str, int | float | str] = {}
     status, reason, under = row.status or "FAILED", row.reason, ""

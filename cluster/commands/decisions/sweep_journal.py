@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from squall.analysis.experiments.rows import DONE, FAILED, INVALID, MOST_ATTEMPTS, RunRow, row_from_json
+from squall.analysis.experiments.rows import DONE, FAILED, INVALID, MOST_ATTEMPTS, SweepRow, row_from_json
 from squall.analysis.record import from_json, to_json
 from squall.analysis.storage.beneath import read_plain, refuse_ways_out
 from squall.analysis.storage.part import error_reason
@@ -50,8 +50,8 @@ class State:
 
     experiment: Mapping[str, Any] = field(default_factory=dict)
     plans: dict[str, Plan] = field(default_factory=dict)
-    rows: dict[str, list[RunRow]] = field(default_factory=dict)
-    replaced: list[RunRow] = field(default_factory=list)
+    rows: dict[str, list[SweepRow]] = field(default_factory=dict)
+    replaced: list[SweepRow] = field(default_factory=list)
 
     def take(self, line: Mapping[str, Any]) -> None:
         """Adds one line. Raises ValueError, KeyError, TypeError, AnalysisError for what is none."""
@@ -85,7 +85,7 @@ class State:
         """Whether the next command runs no more of it either: it is finished, and did not fail."""
         return self.is_finished(key) and self.rows[key][-1].outcome != FAILED
 
-    def all_rows(self) -> list[RunRow]:
+    def all_rows(self) -> list[SweepRow]:
         """Every row, in order of sites, then of the plan; those that another row stands for are marked."""
         final = [
             row if place == len(rows) - 1 else replace(row, is_replaced=True)

@@ -11,7 +11,7 @@ from shlex import quote
 
 from squall.actors.sampling.gpu.source import temperatures_c
 from squall.analysis.experiments.result import Sweep
-from squall.analysis.experiments.rows import DONE, FAILED, INVALID, Figures, RunRow
+from squall.analysis.experiments.rows import DONE, FAILED, INVALID, Figures, SweepRow
 from squall.analysis.storage.intact import content_errors_of
 from squall.cluster.commands.decisions.cooldown import Cooldown
 from squall.cluster.commands.decisions.runnable_cells import refuse_unrunnable
@@ -246,7 +246,7 @@ class _Sweeper:
             self._n_unreached = self._n_unreached + 1 if is_unreached else 0
             ends = self._n_unreached >= _MOST_UNREACHED
             self._screen.step(f"failed: {reason}; the sweep {'stops' if ends else 'goes on'}", "red")
-        row = RunRow(
+        row = SweepRow(
             key=plan.key, position=plan.position, block=plan.block, role=plan.role, cell=plan.cell, label=cell.label,
             seed=plan.seed, attempt=attempt, outcome=outcome, status=status, reason=reason, run=run, site=plan.site,
             host=self._site.text, wall_s=self._around.monotonic_s() - begun_s, gpu_c=gpu_c, figures=figures,

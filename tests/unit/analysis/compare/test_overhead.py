@@ -12,8 +12,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from squall.analysis.compare.overhead import PairRun, evaluate, percent
-from squall.analysis.compare.overhead_file import OVERHEAD_FILE, Overhead, find_overhead, profiling_ratio
+from squall.analysis.compare.overhead import evaluate, percent
+from squall.analysis.compare.overhead_file import (
+    OVERHEAD_FILE,
+    Overhead,
+    PairRun,
+    find_overhead,
+    profiling_ratio,
+)
 from squall.analysis.compare.run_figures import METRICS
 from squall.analysis.render.overhead_screen import page, render
 from squall.analysis.verdict.validity import judge_run

@@ -11,7 +11,7 @@ from scipy import stats
 
 from squall.analysis.experiments.drift import drift_of
 from squall.analysis.experiments.rivals import apart, rank, values_of
-from squall.analysis.experiments.rows import DONE, INVALID, REFERENCE, RunRow
+from squall.analysis.experiments.rows import DONE, INVALID, REFERENCE, SweepRow
 from tests.sweep_runs import figures
 
 SEEDS = [1.0, 1.7, 0.8, 1.2, 2.0, 0.9]
@@ -103,13 +103,13 @@ def test_pairs_of_two_sites_are_not_compared() -> None:
     assert rank(by_site, 2, "p95").others[0].n_pairs == 0
 
 
-def row(position: int, p95_ns: float | None, **changes: Any) -> RunRow:
+def row(position: int, p95_ns: float | None, **changes: Any) -> SweepRow:
     known: dict[str, Any] = {
         "key": str(position), "position": position, "block": -1, "role": REFERENCE, "cell": 0, "label": "a", "seed": 1,
         "attempt": 1, "outcome": DONE, "status": "VALID", "reason": "", "run": "", "site": "here", "host": "one",
         "wall_s": 1.0, "figures": figures(p95_ns) if p95_ns is not None else figures(infinite=("p95_ns",)), **changes,
     }  # fmt: skip
-    return RunRow(**known)
+    return SweepRow(**known)
 
 
 def test_only_valid_runs_that_no_other_stands_for_count() -> None:

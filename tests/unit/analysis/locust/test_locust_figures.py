@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from squall.analysis.clocks.timeline import RunPhase
-from squall.analysis.compare.pairs.side_run import load_digest
+from squall.analysis.compare.run_row import load_digest
 from squall.analysis.locust.figures import LocustFigures
 from squall.analysis.locust.lines import locust_lines, locust_notes
 from squall.analysis.locust.named_rows import QUANTILES, rows_by_name

@@ -1,4 +1,4 @@
-"""Student's quantiles against scipy's, closed forms and the normal distribution."""
+"""Student's quantiles and tails against closed forms and the normal distribution; means with their intervals."""
 
 from __future__ import annotations
 
@@ -7,30 +7,21 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
-from scipy.special import stdtr, stdtrit
 
-from squall.analysis.statistics.student import student_quantile, student_tail
-
-DEGREES = (0.5, 1, 1.5, 2, 4.7, 10, 20.2, 59.9, 60, 60.1, 99.5, 1_000, 12_345.6)
-
-
-@pytest.mark.parametrize("probability", [0.6, 0.75, 0.9, 0.95, 0.975, 0.99, 0.9999])
-def test_it_is_scipys(probability: float) -> None:
-    found = [student_quantile(probability, degrees) for degrees in DEGREES]
-    assert found == pytest.approx(stdtrit(DEGREES, probability), rel=1e-12)
+from squall.analysis.statistics.student import Mean, mean_of, student_quantile, student_tail
 
 
 def test_it_is_that_of_the_closed_forms_of_one_and_two_degrees() -> None:
     for p in np.linspace(0.52, 0.999, 20):
-        assert student_quantile(p, 1) == pytest.approx(math.tan(math.pi * (p - 0.5)), rel=1e-12)
-        assert student_quantile(p, 2) == pytest.approx((2 * p - 1) / math.sqrt(2 * p * (1 - p)), rel=1e-12)
+        t_1, t_2 = math.tan(math.pi * (p - 0.5)), (2 * p - 1) / math.sqrt(2 * p * (1 - p))
+        assert [student_quantile(p, n) for n in (1, 2)] == pytest.approx([t_1, t_2], rel=1e-11)
+        assert [student_tail(t_1, 1), student_tail(t_2, 2)] == pytest.approx([1 - p, 1 - p], rel=1e-9)
 
 
-@pytest.mark.parametrize("degrees", [1e7, 1e12])
-def test_of_many_degrees_it_is_the_normal_one(degrees: float) -> None:
-    z = NormalDist().inv_cdf(0.975)
+def test_of_many_degrees_it_is_the_normal_one() -> None:
+    z, degrees = NormalDist().inv_cdf(0.975), 1e7
     expected = z + (z**3 + z) / (4 * degrees)  # Abramowitz and Stegun 26.7.5
-    assert student_quantile(0.975, degrees) == pytest.approx(expected, rel=1e-12)
+    assert student_quantile(0.975, degrees) == pytest.approx(expected, rel=1e-11)
 
 
 @pytest.mark.parametrize(("probability", "degrees"), [(0.5, 3), (1.0, 3), (0.2, 3), (0.9, 0), (math.nan, 3)])
@@ -39,9 +30,20 @@ def test_what_has_none_is_refused(probability: float, degrees: float) -> None:
         student_quantile(probability, degrees)
 
 
-def test_the_tail_of_students_distribution() -> None:
-    for t, degrees in ((0.1, 1), (1.0, 3), (2.5, 4), (9.0, 7), (40.0, 2)):
-        assert student_tail(t, degrees) == pytest.approx(float(stdtr(degrees, -t)), rel=1e-10)
+def test_the_tail_begins_at_a_half_and_ends_at_none() -> None:
     assert (student_tail(0.0, 3), student_tail(math.inf, 3)) == (0.5, 0.0)
     with pytest.raises(ValueError, match="no tail of -1"):
         student_tail(-1.0, 3)
+
+
+def test_a_mean_has_the_interval_and_the_p_value_of_the_t_test() -> None:
+    found = mean_of([1.0, 2.0, 3.0])
+    assert (found.n, found.mean, found.spread) == (3, 2.0, 1.0)
+    assert found.half(0.05) == pytest.approx(4.302653 / math.sqrt(3), rel=1e-6)
+    # t = 2 sqrt(3) with 2 degrees: p = 1 - t / sqrt(2 + t^2)
+    assert found.p_value == pytest.approx(1 - math.sqrt(12 / 14), rel=1e-9)
+
+
+@pytest.mark.parametrize(("mean", "p_value"), [(0.0, 1.0), (1e-17, 1.0), (0.1, 0.0)])
+def test_values_that_repeat_to_the_last_digit_have_a_certain_p_value(mean: float, p_value: float) -> None:
+    assert Mean(4, mean, 1e-17).p_value == p_value

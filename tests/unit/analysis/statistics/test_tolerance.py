@@ -1,4 +1,4 @@
-"""One-sided tolerance factors: those of the tables, of scipy's noncentral t, and kept by samples."""
+"""One-sided tolerance factors: those of the tables, and kept by samples."""
 
 from __future__ import annotations
 
@@ -13,15 +13,6 @@ from squall.analysis.statistics.tolerance import tolerance_factor
 @pytest.mark.parametrize(("n", "factor"), [(5, 3.41), (8, 2.58), (10, 2.35), (20, 1.93)])
 def test_factors_are_those_of_the_tables(n: int, factor: float) -> None:
     assert abs(tolerance_factor(n) - factor) <= 0.0051  # the tables' two digits: 2.355 stands as 2.35
-
-
-@pytest.mark.parametrize("n", [2, 3, 5, 8, 20, 100, 1_000])
-@pytest.mark.parametrize(("share", "confidence"), [(0.9, 0.95), (0.5, 0.9), (0.99, 0.99)])
-def test_factors_are_those_of_the_noncentral_t(n: int, share: float, confidence: float) -> None:
-    stats = pytest.importorskip("scipy.stats")
-    shift = stats.norm.ppf(share) * math.sqrt(n)
-    wanted = stats.nct.ppf(confidence, n - 1, shift) / math.sqrt(n)
-    assert tolerance_factor(n, share, confidence) == pytest.approx(wanted, rel=1e-6)
 
 
 def test_so_many_samples_keep_the_share_as_the_confidence_says() -> None:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from squall.analysis.compare.pairs.side_run import read_side_run
 from squall.analysis.compare.run_figures import run_figures
+from squall.analysis.compare.run_row import read_row
 from squall.analysis.render.report import render_html
 from squall.analysis.render.screen import render
 from squall.analysis.statistics.latency import INFINITE_NS
@@ -320,5 +320,5 @@ def test_a_model_without_batches_beside_one_with_them_is_told_by_its_statistics(
 def test_figures_of_the_requests_that_runs_are_compared_by_are_there(mixed_run: RunStore) -> None:
     whole = run_figures(mixed_run)
     assert {name for name, one in whole.pooled.items() if one.value is None} == set()
-    side = read_side_run(mixed_run.run_dir)
+    side = read_row(mixed_run.run_dir)
     assert (side.status, side.problem) == ("VALID", "")

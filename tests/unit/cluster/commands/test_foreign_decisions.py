@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from squall.analysis.capacity.rows import Row, read_rows, rows_bytes, schema
-from squall.analysis.experiments.rows import RunRow, row_from_json
+from squall.analysis.experiments.rows import SweepRow, row_from_json
 from squall.cluster.commands.decisions.capacity_search import resumed_rows
 from squall.cluster.commands.decisions.compared_folders import made_with, sides_of
 from squall.cluster.commands.decisions.reproduced_folder import FILE as REPRODUCTION
@@ -333,7 +333,7 @@ FIGURES = "own-0.figures.json"
     [DEEP, "[]", '{"figures": 3, "under": ""}', '{"figures": {"n": []}, "under": ""}', '{"figures": {}}'],
 )
 def test_kept_figures_of_other_types_are_a_run_that_is_lost(tmp_path: Path, content: str) -> None:
-    row = RunRow("k", 0, 0, "cell", 0, "one", 1, 1, "done", "VALID", "", "own-0", "s", "h", 1.0)
+    row = SweepRow("k", 0, 0, "cell", 0, "one", 1, 1, "done", "VALID", "", "own-0", "s", "h", 1.0)
     (tmp_path / FIGURES).write_text(content)
     found = _figures(tmp_path, "latency", row)
     assert (found.status, dict(found.figures)) == ("LOST", {})
@@ -341,7 +341,7 @@ def test_kept_figures_of_other_types_are_a_run_that_is_lost(tmp_path: Path, cont
 
 
 def test_kept_figures_are_read(tmp_path: Path) -> None:
-    row = RunRow("k", 0, 0, "cell", 0, "one", 1, 1, "done", "VALID", "", "own-0", "s", "h", 1.0)
+    row = SweepRow("k", 0, 0, "cell", 0, "one", 1, 1, "done", "VALID", "", "own-0", "s", "h", 1.0)
     (tmp_path / FIGURES).write_text(
         '{"figures": {"p95_ns": 5, "p99_ns": 7.5, "regime": "none"}, "under": "nsys"}'
     )

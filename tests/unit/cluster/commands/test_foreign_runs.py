@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from squall.analysis.compare.pairs.side_run import read_side_run
+from squall.analysis.compare.run_row import read_row
 from squall.analysis.storage.store import RunStore
 from squall.cluster.cli import app
 from squall.scenarios.errors import SquallError
@@ -83,7 +83,7 @@ def test_a_scenario_or_facts_of_odd_shapes_are_no_internal_error(
     stated(run, ODD[what])
     for said in (
         fault_of("analyze", run), fault_of("report", run), fault_of("trace", "from-run", run, tmp_path / "out.csv"),
-        read_side_run(run).problem,
+        read_row(run).problem,
     ):  # fmt: skip
         assert "\n" not in said
 
@@ -109,7 +109,7 @@ def test_a_pipe_in_a_run_is_not_waited_for(run: Path, tmp_path: Path, name: str)
     os.mkfifo(run / name)
     for words in (("analyze", run), ("report", run), ("trace", "from-run", run, tmp_path / "out.csv")):
         assert f"{name} is a pipe, which squall leaves in no folder: remove it" in fault_of(*words)
-    assert "is a pipe" in read_side_run(run).problem
+    assert "is a pipe" in read_row(run).problem
 
 
 def test_every_command_looks_at_the_parts_first(run: Path, tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_every_command_looks_at_the_parts_first(run: Path, tmp_path: Path) -> No
     part.write_bytes(part.read_bytes()[:-9])
     for words in (("analyze", run), ("report", run), ("trace", "from-run", run, tmp_path / "out.csv")):
         assert "requests/part-00000.parquet has changed since the seal" in fault_of(*words)
-    assert "has changed since the seal" in read_side_run(run).problem
+    assert "has changed since the seal" in read_row(run).problem
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_arrivals_without_end_or_bottom_are_one_line(tmp_path: Path) -> None:
 
 def test_a_run_that_is_whole_is_no_fault(run: Path, tmp_path: Path) -> None:
     assert fault_of("trace", "from-run", run, tmp_path / "out.csv") == ""
-    assert read_side_run(run).problem == ""
+    assert read_row(run).problem == ""
 
 
 @pytest.mark.parametrize("command", ["analyze", "report"])

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from squall.analysis.compare.pairs.side_run import load_digest
+from squall.analysis.compare.run_row import load_digest
 from squall.analysis.tables.locust import LocustFacts
 from squall.analysis.tables.manifest import Manifest, PlanFacts
 from squall.cluster.cli import app

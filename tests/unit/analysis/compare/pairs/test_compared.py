@@ -15,9 +15,9 @@ from squall.analysis.compare.pairs.compared import Comparison, evaluate
 from squall.analysis.compare.pairs.page import compare_page
 from squall.analysis.compare.pairs.pairing import pair_runs, refuse_incomparable
 from squall.analysis.compare.pairs.shift import shift
-from squall.analysis.compare.pairs.side_run import FAILURES, Answers, SideRun, load_digest, read_side_run
 from squall.analysis.compare.pairs.words import answer, lines, markdown
 from squall.analysis.compare.run_figures import Reading
+from squall.analysis.compare.run_row import FAILURES, Answers, RunRow, load_digest, read_row
 from squall.analysis.render.decision_page import page_html
 from squall.analysis.tables.manifest import DataFacts, Manifest
 from squall.analysis.tables.sealed import Verdict
@@ -26,7 +26,7 @@ from tests.compared_runs import Shape, pairs_of, side_run
 from tests.overhead_runs import LENGTH_NS, START_NS, table, write_run
 
 EASY = Shape(0.5)
-Runs = tuple[list[SideRun], list[SideRun]]
+Runs = tuple[list[RunRow], list[RunRow]]
 
 
 @pytest.fixture(scope="module")
@@ -45,11 +45,11 @@ def compared(runs: Runs, **options: Any) -> Comparison:
     return evaluate("A", "B", pair_runs(*runs), **options)
 
 
-def changed(runs: list[SideRun], **values: Any) -> list[SideRun]:
+def changed(runs: list[RunRow], **values: Any) -> list[RunRow]:
     return [replace(run, **values) for run in runs]
 
 
-def failing(run: SideRun, ratio: float) -> SideRun:
+def failing(run: RunRow, ratio: float) -> RunRow:
     return replace(run, figures={**run.figures, FAILURES: Reading(ratio)})
 
 
@@ -165,7 +165,7 @@ def test_one_server_and_two_make_pairs_by_their_load() -> None:
     assert [(one.a.seed, one.b.seed) for one in pair_runs(a, b).pairs] == [(run.seed, run.seed) for run in a]
 
 
-def refused(a: list[SideRun], b: list[SideRun]) -> str:
+def refused(a: list[RunRow], b: list[RunRow]) -> str:
     with pytest.raises(ScenarioError) as caught:
         refuse_incomparable(pair_runs(a, b), a, b)
     assert "\n" not in str(caught.value)
@@ -256,7 +256,7 @@ def test_other_data_of_a_model_is_another_load_wherever_its_file_lies() -> None:
 def test_a_server_that_had_run_for_long_against_a_fresh_one_is_marked(
     alike: Runs, a_s: float, b_s: float, is_marked: bool
 ) -> None:
-    def up(runs: list[SideRun], seconds: float) -> list[SideRun]:
+    def up(runs: list[RunRow], seconds: float) -> list[RunRow]:
         return [replace(run, states={"uptime_ns": 1e9 * (seconds + place)}) for place, run in enumerate(runs)]
 
     marks = compared((up(alike[0], a_s), up(alike[1], b_s))).marks
@@ -264,7 +264,7 @@ def test_a_server_that_had_run_for_long_against_a_fresh_one_is_marked(
 
 
 def test_gpus_that_change_sides_half_way_are_no_mark(alike: Runs) -> None:
-    def on(runs: list[SideRun], first: str, last: str) -> list[SideRun]:
+    def on(runs: list[RunRow], first: str, last: str) -> list[RunRow]:
         return [replace(run, gpus=(first if place < 4 else last,)) for place, run in enumerate(runs)]
 
     a, b = alike
@@ -319,7 +319,7 @@ def n_bands_that_hold(n_comparisons: int, n_pairs: int) -> int:
     n_held = 0
     for number in range(n_comparisons):
         rng = np.random.default_rng(number)
-        sides = tuple[list[SideRun], list[SideRun]](([], []))
+        sides = tuple[list[RunRow], list[RunRow]](([], []))
         for seed in range(n_pairs):
             arrivals = np.arange(400.0)
             for side, factor in zip(sides, (1.0, 1.1), strict=True):
@@ -345,14 +345,14 @@ def test_bands_of_few_pairs_hold_the_curve_nearly_as_often_as_they_say(n_pairs: 
 
 def test_a_run_is_read_with_its_figures_and_one_that_is_not_there_says_so(tmp_path: Path) -> None:
     store = write_run(tmp_path, n_failed=20, manifest={"seed": 3, "plan": {"load": "open", "sha256": "abc"}})
-    run = read_side_run(store.run_dir)
+    run = read_row(store.run_dir)
     assert (run.status, run.seed, run.schedule) == ("VALID", 3, "abc")
     assert run.figures["p50_ns"].value == pytest.approx(15e6, rel=0.01)
     assert run.figures[FAILURES].value == pytest.approx(0.02)
     assert (run.quantiles_ns[49], run.quantiles_ns[98]) == (run.figures["p50_ns"].value, None)
     assert run.answers.sha256 is None
-    assert read_side_run(tmp_path / "none").problem.startswith("cannot be read")
-    invalid = read_side_run(write_run(tmp_path, status="INVALID").run_dir)
+    assert read_row(tmp_path / "none").problem.startswith("cannot be read")
+    invalid = read_row(write_run(tmp_path, status="INVALID").run_dir)
     assert (invalid.is_valid, invalid.why_left_out) == (False, "INVALID; it was made so")
 
 
@@ -361,7 +361,7 @@ def test_a_run_whose_promises_ended_it_is_read_as_ended_early(tmp_path: Path) ->
         "verdict": "broken", "promise": "p(95)<50ms", "n": 1_000, "n_late": 51, "n_in_time": 100, "at_ns": 1,
         "phases": [],
     }  # fmt: skip
-    run = read_side_run(write_run(tmp_path, manifest={"decided": decided}).run_dir)
+    run = read_row(write_run(tmp_path, manifest={"decided": decided}).run_dir)
     assert (run.status, run.is_valid, run.has_verdict) == ("VALID", False, True)
     assert run.why_left_out == "ended early, once its promises were decided"
 
@@ -383,7 +383,7 @@ def warmed(parent: Path, is_answered: bool, response_bytes: int) -> Answers:
     store.append("requests", table("requests", rows))
     store.flush()
     store.seal(Verdict(status="VALID", reasons=()))
-    return read_side_run(store.run_dir).answers
+    return read_row(store.run_dir).answers
 
 
 def test_a_failed_warm_up_request_is_no_other_answer(tmp_path: Path) -> None:

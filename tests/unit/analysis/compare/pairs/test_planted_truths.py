@@ -11,9 +11,9 @@ from squall.analysis.compare.pairs.compared import Comparison, evaluate
 from squall.analysis.compare.pairs.corrections import looks_after, nominal_level
 from squall.analysis.compare.pairs.metric_changes import metric_changes
 from squall.analysis.compare.pairs.pairing import Pair, pair_runs
-from squall.analysis.compare.pairs.side_run import SideRun
 from squall.analysis.compare.pairs.why import parts_change
 from squall.analysis.compare.pairs.words import causes
+from squall.analysis.compare.run_row import RunRow
 from tests.compared_runs import SHAPES, Shape, batched, pairs_of, served
 
 MARGIN = 0.03
@@ -108,7 +108,7 @@ def test_of_the_same_batch_mix_none_is_named() -> None:
 def drifting(order: str, seed: int = 7) -> list[Pair]:
     """Runs of one server in `order`, each 0.5 % slower than the one before."""
     rng = np.random.default_rng([seed, len(order)])
-    sides: dict[str, list[SideRun]] = {"A": [], "B": []}
+    sides: dict[str, list[RunRow]] = {"A": [], "B": []}
     for at, side in enumerate(order):
         number = len(sides[side])
         slower = 1.005**at

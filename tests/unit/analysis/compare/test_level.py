@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from squall.analysis.capacity.level import is_short, level_of
 from squall.analysis.clocks.timeline import RunPhase
+from squall.analysis.compare.level import is_short, level_of
 from squall.analysis.requests.requests import Labels, Requests
 from tests.simulated_servers import fifo_response, gamma_arrivals
 from tests.unit.analysis.decisions.test_judged import MAIN, MS, S, evenly, requests

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from squall.analysis.arrays import Int64s
+from squall.analysis.arrays import Bools, Int64s
 from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.limits import LIMITS
 from squall.analysis.requests.burst_spans import find_bursts
@@ -96,16 +96,12 @@ def level_of(requests: Requests, spans: Sequence[RunPhase], late_from_ns: int | 
     )
 
 
-def _within(instants_ns: Int64s, span: RunPhase) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    found: np.ndarray[tuple[int], np.dtype[np.bool_]] = (instants_ns >= span.start_ns) & (
-        instants_ns < span.end_ns
-    )
+def _within(instants_ns: Int64s, span: RunPhase) -> Bools:
+    found: Bools = (instants_ns >= span.start_ns) & (instants_ns < span.end_ns)
     return found
 
 
-def _quantile(
-    response_ns: Int64s, is_ok: np.ndarray[tuple[int], np.dtype[np.bool_]], q: float
-) -> float | None:
+def _quantile(response_ns: Int64s, is_ok: Bools, q: float) -> float | None:
     """Nearest rank over all requests, those that failed being slower than any; None where it is of these."""
     if not len(response_ns):
         return None

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from squall.analysis.compare.pairs.change import SAME
 from squall.analysis.compare.pairs.compared import evaluate
 from squall.analysis.compare.pairs.pairing import Pair, pair_runs
-from squall.analysis.compare.pairs.run_account import PARTS, PartMeans, RunAccount, SizeSums, kernel_name
-from squall.analysis.compare.pairs.side_run import SideRun, read_side_run
 from squall.analysis.compare.pairs.why import batch_change, parts_change
 from squall.analysis.compare.pairs.words import causes
+from squall.analysis.compare.run_account import PARTS, PartMeans, RunAccount, SizeSums, kernel_name
+from squall.analysis.compare.run_row import RunRow, read_row
 from squall.analysis.join.batch_costs import write_batch_costs
 from squall.analysis.join.join import write_joined
 from squall.analysis.storage.store import RunStore
@@ -37,28 +37,29 @@ def regime(parent: Path, phase: Phase, seed: int, started_ns: int) -> RunStore:
     return store
 
 
-def sides(tmp_path: Path, of_a: Phase, of_b: Phase) -> tuple[list[SideRun], list[SideRun]]:
-    found: dict[str, list[SideRun]] = {"a": [], "b": []}
+def sides(tmp_path: Path, of_a: Phase, of_b: Phase) -> tuple[list[RunRow], list[RunRow]]:
+    found: dict[str, list[RunRow]] = {"a": [], "b": []}
     for seed in (1, 2, 3):
         for place, (side, phase) in enumerate((("a", of_a), ("b", of_b))):
             store = regime(
                 tmp_path / f"{side}{seed}", phase, seed, 2 * seed + (place if seed % 2 else -place)
             )
-            found[side].append(read_side_run(store.run_dir))
+            found[side].append(read_row(store.run_dir))
     return found["a"], found["b"]
 
 
 @pytest.fixture(scope="module")
-def launches(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[SideRun], list[SideRun]]:
+def launches(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[RunRow], list[RunRow]]:
     """20 kernels of 5 us, launched every 30 us and then every 6: nothing else differs."""
     ops = tuple(Op(5.0) for _ in range(20))
     slow, quick = (Phase("m", ops, issue_us=issue_us, period_us=1_500.0) for issue_us in (30.0, 6.0))
     return sides(tmp_path_factory.mktemp("launches"), slow, quick)
 
 
-def test_sums_of_a_run_are_those_of_its_tables(launches: tuple[list[SideRun], list[SideRun]]) -> None:
-    run = launches[0][0]
-    store = RunStore.open(run.path)
+def test_sums_of_a_run_are_those_of_its_tables(tmp_path: Path) -> None:
+    ops = tuple(Op(5.0) for _ in range(20))
+    store = regime(tmp_path, Phase("m", ops, issue_us=30.0, period_us=1_500.0), 1, 1)
+    run = read_row(store.run_dir)
     joined = store.read(
         "joined", ["outcome", "response_ns", "service_ns", "compute_ns", "batch_rows"]
     ).to_pylist()
@@ -78,7 +79,7 @@ def test_sums_of_a_run_are_those_of_its_tables(launches: tuple[list[SideRun], li
 
 
 def test_launches_that_came_quicker_are_named_and_kernels_are_the_same(
-    launches: tuple[list[SideRun], list[SideRun]],
+    launches: tuple[list[RunRow], list[RunRow]],
 ) -> None:
     found = evaluate("eager", "graphs", pair_runs(*launches))
     assert found.gpu is not None
@@ -119,8 +120,7 @@ MEANS = st.lists(NS, min_size=len(PARTS), max_size=len(PARTS)).map(
 @given(st.lists(st.tuples(MEANS, MEANS), min_size=1, max_size=5))
 def test_changes_of_parts_add_up_to_the_change_of_the_mean(both: list[tuple[PartMeans, PartMeans]]) -> None:
     pairs = [
-        Pair(*(SideRun("r", Path("r"), "VALID", account=RunAccount(means, means)) for means in pair))
-        for pair in both
+        Pair(*(RunRow("r", "VALID", account=RunAccount(means, means)) for means in pair)) for pair in both
     ]
     found = parts_change(pairs, False, 0.05)
     assert found is not None
@@ -138,10 +138,7 @@ SIZES = st.dictionaries(
 def test_equal_size_and_mix_add_up_to_the_change_of_compute(
     both: list[tuple[tuple[SizeSums, ...], tuple[SizeSums, ...]]],
 ) -> None:
-    pairs = [
-        Pair(*(SideRun("r", Path("r"), "VALID", account=RunAccount(sizes=one)) for one in pair))
-        for pair in both
-    ]
+    pairs = [Pair(*(RunRow("r", "VALID", account=RunAccount(sizes=one)) for one in pair)) for pair in both]
     found = batch_change(pairs, MARGIN, 0.05)
     assert found is not None
     parts = found.at_equal_size.change + found.by_mix.change
@@ -151,11 +148,11 @@ def test_equal_size_and_mix_add_up_to_the_change_of_compute(
 def test_slower_batches_of_one_mix_are_no_mix_and_another_mix_is_no_slower_batch() -> None:
     sizes = {1: (100, 1.0), 4: (300, 4.0)}
 
-    def run(scale: float, counts: dict[int, int]) -> SideRun:
+    def run(scale: float, counts: dict[int, int]) -> RunRow:
         own = tuple(
             SizeSums(rows, counts[rows], counts[rows] * ns * scale) for rows, (_, ns) in sizes.items()
         )
-        return SideRun("r", Path("r"), "VALID", account=RunAccount(sizes=own))
+        return RunRow("r", "VALID", account=RunAccount(sizes=own))
 
     few, many = {1: 300, 4: 100}, {1: 100, 4: 300}
     slower = batch_change([Pair(run(1.0, few), run(1.1, few))] * 2, MARGIN, 0.05)
@@ -171,6 +168,6 @@ def test_slower_batches_of_one_mix_are_no_mix_and_another_mix_is_no_slower_batch
 
 def test_states_of_gpu_and_cpu_are_those_of_the_measured_phase(tmp_path: Path) -> None:
     phase = Phase("m", (Op(5.0),), throttled_ratio=0.5, cpu={"others": 4.0})
-    states = read_side_run(regime(tmp_path, phase, 1, 1).run_dir).states
+    states = read_row(regime(tmp_path, phase, 1, 1).run_dir).states
     assert states["others_ratio"] == pytest.approx(4.0 / 16, rel=0.01)
     assert states["throttled_ratio"] == pytest.approx(0.5)

@@ -14,12 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from squall.analysis.clocks.timeline import measure_spans
 from squall.analysis.findings.rules.shares import BODY_PARTS, LATENCY
 from squall.analysis.findings.tail import TAIL_PARTS, part_columns, whole_parts
 from squall.analysis.storage.parquet import literal
-from squall.analysis.storage.query import connect
-from squall.analysis.storage.store import RunStore
 
 if TYPE_CHECKING:
     import duckdb
@@ -32,7 +29,16 @@ PARTS = (
     *("wait", "reply", "unjoined"),
 )
 """Of a latency; compute is its batch's, from start to end."""
-BATCH_PARTS = ("kernel busy", "copy exposed", "sync wait", "launch idle", "idle", "head", "tail")
+_KNOWN = {
+    "kernel busy": "kernel_busy_ns",
+    "copy exposed": "coalesce(copy_exposed_ns, 0)",
+    "sync wait": "coalesce(sync_wait_ns, 0)",
+    "launch idle": "coalesce(launch_idle_ns, 0)",
+    "head": "coalesce(head_ns, 0)",
+    "tail": "coalesce(tail_ns, 0)",
+}
+_BATCH = {**_KNOWN, "idle": f"end_ns - start_ns - ({' + '.join(_KNOWN.values())})"}
+BATCH_PARTS = tuple(_BATCH)
 """Of a batch whose operations on the GPU were recorded: they add up to its length. `idle`: sync wait and launch idle
 together, where calls were not recorded."""
 _SERIAL = re.compile(r"_\d+$")
@@ -69,7 +75,7 @@ class RecordedSums:
     rows: int
     n_batches: int
     ns: Mapping[str, float]
-    kernels: Mapping[str, tuple[int, float]]
+    kernels: Mapping[str, tuple[float, float]]
 
 
 @dataclass(frozen=True)
@@ -87,21 +93,20 @@ class RunAccount:
 NO_ACCOUNT = RunAccount()
 
 
-def run_account(store: RunStore) -> RunAccount:
-    """That of a sealed run; of one without `joined` an empty one."""
-    tables = [name for name in ("joined", "batch_costs", "kernels") if store.has(name)]
-    if "joined" not in tables:
+def run_account(
+    connection: duckdb.DuckDBPyConnection, tables: Sequence[str], phases: Sequence[str]
+) -> RunAccount:
+    """That of a run over the views `tables` of `connection`; of one without `joined` an empty one."""
+    if "joined" not in tables or not phases:
         return NO_ACCOUNT
-    phases = [span.name for span in measure_spans(store.manifest)]
-    with connect(store, tables) as connection:
-        every, tail = _part_means(connection, phases)
-        return RunAccount(
-            every,
-            tail,
-            _levels(connection, phases),
-            _sizes(connection, phases),
-            _recorded(connection, phases, "kernels" in tables) if "batch_costs" in tables else (),
-        )
+    every, tail = _part_means(connection, phases)
+    return RunAccount(
+        every,
+        tail,
+        _levels(connection, phases),
+        _sizes(connection, phases),
+        _recorded(connection, phases, "kernels" in tables) if "batch_costs" in tables else (),
+    )
 
 
 def _own(phases: Sequence[str]) -> str:
@@ -157,14 +162,11 @@ def _recorded(
     """Of batches with operations on the GPU. A batch is counted where its kernels are known, even where it has none."""
     named = ", ".join(map(literal, phases))
     own = f"phase IN ({named}) AND tie <> 'none' AND n_kernels IS NOT NULL AND n_kernels + coalesce(n_copies, 0) > 0"
+    parts = ", ".join(f"sum({part})::DOUBLE" for part in _BATCH.values())
     sums = connection.execute(
-        f"""SELECT model, rows, count(*), sum(end_ns - start_ns)::DOUBLE, sum(kernel_busy_ns)::DOUBLE,
-            sum(coalesce(copy_exposed_ns, 0))::DOUBLE, sum(coalesce(sync_wait_ns, 0))::DOUBLE,
-            sum(coalesce(launch_idle_ns, 0))::DOUBLE, sum(coalesce(head_ns, 0))::DOUBLE,
-            sum(coalesce(tail_ns, 0))::DOUBLE
-        FROM batch_costs WHERE {own} GROUP BY 1, 2 ORDER BY 1, 2"""
+        f"SELECT model, rows, count(*), {parts} FROM batch_costs WHERE {own} GROUP BY 1, 2 ORDER BY 1, 2"
     ).fetchall()
-    kernels: dict[tuple[str, int], dict[str, tuple[int, float]]] = {}
+    kernels: dict[tuple[str, int], dict[str, tuple[float, float]]] = {}
     if has_kernels and sums:
         for model, size, name, n, total in connection.execute(
             f"""SELECT b.model, b.rows, k.name, count(*), sum(k.end_ns - k.start_ns)::DOUBLE
@@ -172,20 +174,18 @@ def _recorded(
                 USING (server, instance, instance_device, batch_id) GROUP BY ALL ORDER BY ALL"""
         ).fetchall():
             own_kernels = kernels.setdefault((model, size), {})
-            before = own_kernels.get(kernel_name(name), (0, 0.0))
+            before = own_kernels.get(kernel_name(name), (0.0, 0.0))
             own_kernels[kernel_name(name)] = (before[0] + n, before[1] + total)
     return tuple(
-        RecordedSums(str(model), int(size), int(n), _batch_parts(*values), kernels.get((model, size), {}))
+        RecordedSums(
+            str(model),
+            int(size),
+            int(n),
+            dict(zip(_BATCH, values, strict=True)),
+            kernels.get((model, size), {}),
+        )
         for model, size, n, *values in sums
     )
-
-
-def _batch_parts(
-    length: float, busy: float, copies: float, sync: float, launch: float, head: float, tail: float
-) -> dict[str, float]:
-    """Sums by `BATCH_PARTS`; what they leave of the length is idle."""
-    rest = length - busy - copies - sync - launch - head - tail
-    return dict(zip(BATCH_PARTS, (busy, copies, sync, launch, rest, head, tail), strict=True))
 
 
 def kernel_name(name: str) -> str:
