@@ -11,10 +11,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from shlex import quote
 from tempfile import TemporaryDirectory, gettempdir
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import duckdb
+import pyarrow as pa
 
+from squall.analysis.schema import arrow_schema
 from squall.analysis.storage.held_folder import held_folder
 from squall.analysis.storage.parquet import read_parquet
 from squall.analysis.storage.store import RunStore
@@ -126,6 +128,28 @@ def connect(
         _set_up(connection, store, tables, memory_limit_bytes)
         connection.execute("SET preserve_insertion_order = false")  # every query here orders; saves memory
         yield connection
+
+
+@contextmanager
+def in_memory(**tables: pa.Table | None) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection in which each of `tables` of a run, held in memory, is a view with all columns that it can have:
+    null where the run lacks them, and empty where the table is absent."""
+    with database("") as connection:
+        connection.execute("SET enable_progress_bar = false")
+        for name, table in tables.items():
+            connection.register(f"{name}_columns", arrow_schema(name).empty_table())
+            told = ""
+            if table is not None:
+                connection.register(f"{name}_told", table)
+                told = f"UNION ALL BY NAME FROM {name}_told"
+            connection.execute(f"CREATE TEMP VIEW {name} AS FROM {name}_columns {told}")
+        yield connection
+
+
+def records(found: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
+    """The rows of a query that was executed, each by the names of its columns."""
+    names = [name for name, *_ in found.description or ()]
+    return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
 
 def open_connection(
