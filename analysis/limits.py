@@ -54,6 +54,11 @@ class Limits:
     """Closed loop: share of the users' time that may be neither service nor think, beyond 3 standard errors of the
     think time: more, and the client slowed its own users down."""
     user_gap_errors: float = 3.0
+    client_lag_ratio: float = 0.20
+    """Share of the mean latency before the send that makes the client the limit by itself."""
+    queue_delay_ratio: float = 0.10
+    """Share of the time in the server from which on the batcher's delay is told: no other tenth is had by one
+    setting."""
 
 
 LIMITS = Limits()

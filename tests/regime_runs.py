@@ -23,8 +23,8 @@ import pyarrow.parquet as pq
 
 from squall.analysis.findings.find import find
 from squall.analysis.findings.finding import Finding, Rows
-from squall.analysis.findings.self_checks.self_check import SelfCheck
-from squall.analysis.findings.self_checks.self_checks import self_checks, unmet
+from squall.analysis.findings.self_check import SelfCheck
+from squall.analysis.findings.self_checks import self_checks, unmet
 from squall.analysis.join.batch_costs import write_batch_costs
 from squall.analysis.join.join import write_joined
 from squall.analysis.metrics.run import run_metrics

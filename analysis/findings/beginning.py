@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from squall.analysis.findings.finding import Evidence, Finding, Rows, Scope
-from squall.analysis.findings.rows import link
-from squall.analysis.findings.rules.confidence import Confidence, RunState, weigh_run
-from squall.analysis.findings.rules.rule import RowLink
+from squall.analysis.findings.finding import Evidence, Finding, Rows, Scope, link, lowered
+from squall.analysis.findings.rules.confidence import Reason, RunState
 from squall.analysis.findings.rules.shares import LATENCY
 from squall.analysis.requests.cold import BATCHES, DRIFT, RESPONSES, ColdFigures
 from squall.analysis.requests.cold_words import advice_text, cold_text
@@ -38,36 +35,32 @@ def beginning_finding(
         else f"{advice[:1].upper()}{advice[1:]}, then measure again: what is late after it is slow."
     )
     text = cold_text(one).partition(": ")[2]
-    confidence = Confidence()
-    if one.source == RESPONSES:
-        confidence.lower("low", "only response times tell of it: no batch of the phase is recorded")
-    elif one.source != BATCHES:
-        confidence.lower("medium", "Triton's statistics tell of it: no batch of the phase is recorded")
-    weigh_run(confidence, state)
-    return Finding(
+    found = Finding(
         rule=one.kind,
         level=LEVEL,
         scope=Scope(one.phase, ""),
         claim=f"{text[:1].upper()}{text[1:]}.",
         next_step=step,
-        confidence=confidence.level,
-        confidence_reasons=tuple(confidence.reasons),
         evidence=_evidence(one),
         not_shown=_NOT_SHOWN[is_drift],
         rows=None if is_drift or connection is None else _rows(connection, one, start_ns),
     )
+    told: list[Reason] = []
+    if one.source == RESPONSES:
+        told = [("low", "only response times tell of it: no batch of the phase is recorded")]
+    elif one.source != BATCHES:
+        told = [("medium", "Triton's statistics tell of it: no batch of the phase is recorded")]
+    return lowered(found, [*told, *state.reasons])
 
 
 def weakened(finding: Finding, one: ColdFigures) -> Finding:
     """A finding of a phase that is stated to be cold: medium at most, for it is over the cold stretch too."""
-    confidence = Confidence(finding.confidence, list(finding.confidence_reasons))
     reason = (
         "the phase gets slower towards its end"
         if one.kind == DRIFT
         else f"{share_text(one.late_ratio)} of the late requests lie in what is {one.kind}"
     )
-    confidence.lower("medium", reason)
-    return replace(finding, confidence=confidence.level, confidence_reasons=tuple(confidence.reasons))
+    return lowered(finding, [("medium", reason)])
 
 
 def _evidence(one: ColdFigures) -> tuple[Evidence, ...]:
@@ -99,4 +92,4 @@ def _rows(connection: duckdb.DuckDBPyConnection, one: ColdFigures, start_ns: int
         for begin_ns, end_ns in one.stretches
     ]
     where = f"phase = {literal(one.phase)} AND ({' OR '.join(spans)})"
-    return link(connection, where, RowLink("joined", LATENCY, ("request_id", "batch_id")))
+    return link(connection, where, "joined", LATENCY, ("request_id", "batch_id"))

@@ -29,24 +29,47 @@ LEAST_FULL = 10
 
 @dataclass(frozen=True)
 class Ceiling:
-    """Of an instance in a phase: `exec_ns` is the length of all its batches, `request_rows` mean rows of a request; of
-    its full batches mean rows, length and gap between two in succession, None where too few were full."""
+    """Of an instance in a phase: `exec_ns` is the length of all its batches; of its full batches mean rows, length and
+    gap between two in succession, and `rate_hz`, requests/s that it carries at most: None where too few were full.
+    `n_alike` instances of the model at its server carry `all_hz`."""
 
     server: str
     model: str
     exec_ns: int
-    request_rows: float
     full_rows: float | None
     full_exec_ns: float | None
     full_gap_ns: float
     is_largest_known: bool
+    rate_hz: float | None
+    n_alike: int
+    all_hz: float | None
 
-    @property
-    def rate_hz(self) -> float | None:
-        """Requests/s that it carries at most."""
-        if not self.full_rows or not self.full_exec_ns:
-            return None
-        return self.full_rows / self.request_rows / (self.full_exec_ns + self.full_gap_ns) * 1e9
+
+_CEILINGS = f"""
+WITH own AS (
+    SELECT phase, server, instance, instance_device, model, rows, n_requests, start_ns, end_ns - start_ns AS exec_ns,
+        gap_before_ns, n_most, sum(rows) OVER w / nullif(sum(n_requests) OVER w, 0)::DOUBLE AS request_rows
+    FROM batch_costs LEFT JOIN (VALUES {{largest}}) largest(server, model, n_most) USING (server, model)
+    WHERE phase <> ''
+    WINDOW w AS (PARTITION BY phase, server, instance, instance_device, model)),
+told AS (SELECT *, rows + ceil(request_rows - 1e-9) > n_most AS is_full FROM own),
+follow AS (
+    SELECT *, lag(is_full) OVER (
+        PARTITION BY phase, server, instance, instance_device, model ORDER BY start_ns) AS is_behind_full
+    FROM told),
+instances AS (
+    SELECT phase, server, instance, instance_device, model, CAST(sum(exec_ns) AS BIGINT) AS exec_ns,
+        CASE WHEN count(*) FILTER (is_full) >= {LEAST_FULL} THEN avg(rows) FILTER (is_full) END AS full_rows,
+        avg(exec_ns) FILTER (is_full) AS full_exec_ns,
+        coalesce(quantile_cont(gap_before_ns, 0.25) FILTER (is_full AND is_behind_full), 0) AS full_gap_ns,
+        any_value(n_most) IS NOT NULL AS is_largest_known,
+        nullif(full_rows, 0) / coalesce(nullif(any_value(request_rows), 0), 1)
+            / (nullif(full_exec_ns, 0) + full_gap_ns) * 1e9 AS rate_hz
+    FROM follow GROUP BY phase, server, instance, instance_device, model)
+SELECT phase, instance, instance_device, server, model, exec_ns, full_rows, full_exec_ns, full_gap_ns,
+    is_largest_known, rate_hz, count(*) OVER alike, count(*) OVER alike * avg(rate_hz) OVER alike
+FROM instances WINDOW alike AS (PARTITION BY phase, server, model)
+"""
 
 
 def ceilings(connection: duckdb.DuckDBPyConnection, manifest: Manifest) -> dict[Key, Ceiling]:
@@ -57,36 +80,14 @@ def ceilings(connection: duckdb.DuckDBPyConnection, manifest: Manifest) -> dict[
         for model in sorted({one.model for one in facts.models if one.model} | set(facts.serving))
         if (most := _largest(manifest, server, model)) is not None
     ]
-    known = ", ".join(largest) or "(NULL, NULL, NULL::BIGINT)"
-    rows = connection.execute(f"""
-        WITH own AS (
-            SELECT phase, server, instance, instance_device, model, rows, n_requests, start_ns,
-                end_ns - start_ns AS exec_ns, gap_before_ns, n_most,
-                sum(rows) OVER w / nullif(sum(n_requests) OVER w, 0)::DOUBLE AS request_rows
-            FROM batch_costs
-            LEFT JOIN (VALUES {known}) largest(server, model, n_most) USING (server, model) WHERE phase <> ''
-            WINDOW w AS (PARTITION BY phase, server, instance, instance_device, model)),
-        told AS (SELECT *, rows + ceil(request_rows - 1e-9) > n_most AS is_full FROM own),
-        follow AS (
-            SELECT *, lag(is_full) OVER (
-                PARTITION BY phase, server, instance, instance_device, model ORDER BY start_ns) AS is_behind_full
-            FROM told)
-        SELECT phase, server, instance, instance_device, model, CAST(sum(exec_ns) AS BIGINT),
-            any_value(request_rows),
-            CASE WHEN count(*) FILTER (is_full) >= {LEAST_FULL} THEN avg(rows) FILTER (is_full) END,
-            avg(exec_ns) FILTER (is_full),
-            coalesce(quantile_cont(gap_before_ns, 0.25) FILTER (is_full AND is_behind_full), 0),
-            any_value(n_most) IS NOT NULL
-        FROM follow GROUP BY phase, server, instance, instance_device, model""").fetchall()
+    query = _CEILINGS.format(largest=", ".join(largest) or "(NULL, NULL, NULL::BIGINT)")
     return {
-        (phase, instance_key(server, instance, device, model)): Ceiling(
-            server, model, exec_ns, each or 1.0, *full
-        )
-        for phase, server, instance, device, model, exec_ns, each, *full in rows
+        (phase, instance_key(server, instance, device, model)): Ceiling(server, model, *figures)
+        for phase, instance, device, server, model, *figures in connection.execute(query).fetchall()
     }
 
 
-def ceiling_text(own: Ceiling, n_instances: int, load_ratio: float | None) -> str:
+def ceiling_text(own: Ceiling, load_ratio: float | None) -> str:
     """What one instance carries at most, and what that of all is to the load; empty where it is not known."""
     if own.rate_hz is None:
         return ""
@@ -97,7 +98,7 @@ def ceiling_text(own: Ceiling, n_instances: int, load_ratio: float | None) -> st
         f" rows takes {duration_text(own.full_exec_ns)}{gap}"
     )
     if load_ratio is not None:
-        count = f"these {n_instances} instances" if n_instances > 1 else "it"
+        count = f"these {own.n_alike} instances" if own.n_alike > 1 else "it"
         text += f"; the load was {load_ratio:.2f} times what {count} can carry" if load_ratio else ""
     return f"{text}."
 

@@ -6,20 +6,26 @@ Of models that executed beside those to which the requests belong there is none.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from squall.analysis.clocks.timeline import measure_spans
+from squall.analysis.clocks.timeline import RunPhase, measure_spans
 from squall.analysis.compare.overhead_file import profiling_ratio
 from squall.analysis.findings.beginning import beginning_finding, weakened
 from squall.analysis.findings.ceilings import Ceiling, ceiling_text, ceilings
-from squall.analysis.findings.finding import UNASSESSED, Finding, Rows, Scope, make_finding
-from squall.analysis.findings.rows import link, scope_filter
-from squall.analysis.findings.rules.body_rules import BODY_RULES
-from squall.analysis.findings.rules.classifier import Classification, classify
-from squall.analysis.findings.rules.confidence import Confidence, RunState
+from squall.analysis.findings.finding import (
+    UNASSESSED,
+    Finding,
+    Rows,
+    Scope,
+    link,
+    lowered,
+    make_finding,
+    scope_filter,
+)
+from squall.analysis.findings.rules.confidence import RunState
 from squall.analysis.findings.rules.facts import facts, wall_partition
-from squall.analysis.findings.rules.rule import Measures
+from squall.analysis.findings.rules.rule import Classification, Level, Measures, classify
 from squall.analysis.findings.rules.shares import (
     BODY_PARTS,
     Key,
@@ -32,19 +38,12 @@ from squall.analysis.findings.rules.shares import (
     response_shares,
 )
 from squall.analysis.findings.rules.tried import RULES, rules_of
-from squall.analysis.findings.rules.window_rules import (
-    CLIENT,
-    CLIENT_LAG_RATIO,
-    QUEUE,
-    REFUSED,
-    STARVED,
-    UNSERVED,
-)
 from squall.analysis.findings.sent import SentRequests
 from squall.analysis.findings.statistics import statistics_finding
 from squall.analysis.findings.tail import Tail, tail_finding, tails
 from squall.analysis.findings.tail_batches import tail_measures
-from squall.analysis.findings.unserved import absent_finding, unserved_filter
+from squall.analysis.findings.unserved import REFUSED, UNSERVED, absent_finding, unserved_filter
+from squall.analysis.limits import LIMITS
 from squall.analysis.metrics.measures import instance_key, instance_of, server_of
 from squall.analysis.metrics.model_statistics import ModelStatistics, model_statistics
 from squall.analysis.metrics.records import InstanceMetrics, RunMetrics
@@ -56,7 +55,7 @@ from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.deployed import ModelFacts, ServerFacts
 from squall.analysis.tables.manifest import Manifest
 from squall.analysis.tables.nsys import OPERATIONS
-from squall.analysis.tables.sealed import Verdict
+from squall.analysis.tables.sealed import Bottleneck, Verdict
 from squall.analysis.verdict.cpu_shares import CpuShares
 from squall.analysis.verdict.gpu_shares import GpuShares
 from squall.analysis.verdict.run_view import Samples, run_gpus, run_shares
@@ -70,6 +69,9 @@ _GPU_FULL_RATIO = 0.8
 _CPU_FULL_RATIO = 0.2
 """Share of the node's CPU that is idle below which another instance that computes on it has little to gain."""
 _TABLES = ("batch_costs", "joined", "requests", *OPERATIONS)
+_STARVED = ("starved by others", "starved by the client")
+_BY_OTHERS = frozenset(rule.name for rule in RULES.values() if rule.asked_where)
+"""What others took of the server's CPU or GPU, or a quota held back."""
 
 
 def find(
@@ -91,127 +93,72 @@ def find(
     is not assessed; nothing that is missing raises.
     """
     manifest = store.manifest
-    state = RunState(manifest.losses, tuple(unmet_checks), profiling_ratio(store.run_dir))
+    if (cpus is None or gpus is None) and store.has("requests"):
+        run = (Requests.read(store), Samples.read(store), manifest)
+        cpus = run_shares(*run) if cpus is None else cpus
+        gpus = run_gpus(*run) if gpus is None else gpus
+    spans = {span.name: span for span in measure_spans(manifest)}
+    instances: dict[str, Mapping[str, InstanceMetrics]] = {name: {} for name in spans}
+    if metrics is not None:
+        instances = {name: phase.instances for name, phase in metrics.phases.items()}
+    statistics = store.read("triton_samples") if store.has("triton_samples") else None
     tables = [name for name in _TABLES if store.has(name)]
     with connect(store, tables, memory_limit_bytes) as connection:
-        sums = batch_sums(connection) if "batch_costs" in tables else {}
-        shares = response_shares(connection) if "joined" in tables else {}
-        limits = ceilings(connection, manifest) if "batch_costs" in tables else {}
-        sent = SentRequests.read(connection) if "joined" in tables else SentRequests({})
-        client = _client(store, verdict or manifest.verdict)
-        phases = _instances(metrics, manifest)
-        if cpus is None:
-            is_known = store.has("cpu_samples") and store.has("requests")
-            cpus = run_shares(Requests.read(store), Samples.read(store), manifest) if is_known else []
-        if gpus is None:
-            is_known = store.has("gpu_samples") and store.has("requests")
-            gpus = run_gpus(Requests.read(store), Samples.read(store), manifest) if is_known else []
-        models = model_statistics(
-            store.read("triton_samples") if store.has("triton_samples") else None, list(phases)
-        )
-        in_windows = frozenset(library_windows(store))
         view = _View(
             store,
             connection,
             tables,
-            manifest,
-            client,
-            state,
-            sums,
-            shares,
-            sent,
-            cpus,
-            models,
-            limits,
-            in_windows,
-            gpus,
+            RunState(manifest.losses, tuple(unmet_checks), profiling_ratio(store.run_dir)),
+            verdict or manifest.verdict,
+            spans,
+            {(one.phase, one.node): one for one in cpus or ()},
+            gpus or (),
+            model_statistics(statistics, list(instances)),
+            frozenset(library_windows(store)),
         )
-        found: list[Finding] = []
-        ends = tails(connection, list(phases)) if "joined" in tables else {}
+        if "batch_costs" in tables:
+            view.sums, view.ceilings = batch_sums(connection), ceilings(connection, manifest)
+        ends: Mapping[tuple[str, str, str], Tail | int] = {}
+        if "joined" in tables:
+            view.shares, view.sent = response_shares(connection), SentRequests.read(connection)
+            ends = tails(connection, list(instances))
         slowest = tail_measures(connection, tables, ends) if "batch_costs" in tables else {}
-        for phase, instances in phases.items():
-            for key, instance in instances.items():
+        found: list[Finding] = []
+        for phase, own in instances.items():
+            for key, instance in own.items():
                 if view.is_asked(phase, key):
                     found += view.instance(phase, key, instance)
-            found += view.absent(phase, instances)
-            for (at, server, model), end in ends.items():
-                if at == phase:
-                    own = {key: of_tail for (other, key), of_tail in slowest.items() if other == phase}
-                    found.append(view.tail((phase, server, model), end, instances, own))
-        return _behind_their_beginnings(view, found, cold or {})
+            found += view.absent(phase, own)
+            found += [view.tail(of, end, own, slowest) for of, end in ends.items() if of[0] == phase]
+        return view.behind_their_beginnings(found, cold or {})
 
 
-_BY_OTHERS = frozenset(rule.name for rule in RULES if rule.asked_where)
-"""What others took of the server's CPU or GPU, or a quota held back."""
-
-
-def _behind_their_beginnings(
-    view: _View, found: Sequence[Finding], cold: Mapping[str, ColdFigures]
-) -> list[Finding]:
-    """`found`, the findings of a phase behind the one about how it began, where that is worth a line; but what others
-    took of the server's CPU or GPU comes before it, as that may be why its batches grew longer."""
-    stated = {name: one for name, one in cold.items() if one.is_stated}
-    if not stated:
-        return list(found)
-    starts = {span.name: span.start_ns for span in measure_spans(view.manifest)}
-    connection = view.connection if "joined" in view.tables else None
-    phases = list(dict.fromkeys([*(one.scope.phase for one in found), *stated]))
-    behind: list[Finding] = []
-    for phase in phases:
-        own = [one for one in found if one.scope.phase == phase]
-        if phase in stated:
-            rivals = [one for one in own if one.rule in _BY_OTHERS]
-            own = [weakened(one, stated[phase]) for one in own if one.rule not in _BY_OTHERS]
-            behind += rivals
-            behind.append(beginning_finding(connection, stated[phase], starts[phase], view.state))
-        behind += own
-    return behind
-
-
-def _instances(metrics: RunMetrics | None, manifest: Manifest) -> dict[str, Mapping[str, InstanceMetrics]]:
-    """The instances of each measure phase that began a batch in it, by key."""
-    if metrics is None:
-        return {span.name: {} for span in measure_spans(manifest)}
-    return {name: phase.instances for name, phase in metrics.phases.items()}
-
-
-@dataclass(frozen=True)
-class _Client:
-    """What the run's verdict says of the load generator: `is_bottleneck` None if it never looked at it."""
-
-    is_bottleneck: float | None
-    sentence: str
-    advice: str
-
-
-def _client(store: RunStore, verdict: Verdict | None) -> _Client:
-    """`verdict`: without checks it never looked at the load generator, as that of an aborted run."""
-    found = verdict.client_bottleneck if verdict is not None else None
-    if found is not None:
-        return _Client(1.0, found.sentence, found.advice)
-    looked = verdict is not None and bool(verdict.checks) and store.has("worker_samples")
-    return _Client(0.0 if looked else None, "", "")
-
-
-@dataclass(frozen=True)
+@dataclass
 class _View:
     """A run as the findings look at it."""
 
     store: RunStore
     connection: duckdb.DuckDBPyConnection
     tables: Sequence[str]
-    manifest: Manifest
-    client: _Client
     state: RunState
-    sums: Mapping[Key, Sums]
-    shares: Mapping[Key, Mapping[str, float | None]]
-    sent: SentRequests
-    cpus: Sequence[CpuShares]
+    verdict: Verdict | None
+    spans: Mapping[str, RunPhase]
+    """The measure phases."""
+    cpus: Mapping[tuple[str, str], CpuShares]
+    """By phase and node."""
+    gpus: Sequence[GpuShares]
     models: Sequence[ModelStatistics]
-    ceilings: Mapping[Key, Ceiling]
-    in_windows: frozenset[str] = frozenset()
+    in_windows: frozenset[str]
     """Servers that the kernel library recorded."""
-    gpus: Sequence[GpuShares] = ()
+    sums: Mapping[Key, Sums] = field(default_factory=dict)
+    ceilings: Mapping[Key, Ceiling] = field(default_factory=dict)
+    shares: Mapping[Key, Mapping[str, float | None]] = field(default_factory=dict)
+    sent: SentRequests = field(default_factory=lambda: SentRequests({}))
+
+    @property
+    def manifest(self) -> Manifest:
+        """That of the run."""
+        return self.store.manifest
 
     def is_asked(self, phase: str, key: str) -> bool:
         """Whether any request belongs to the instance's model, where some of the phase belong to one of its server.
@@ -231,23 +178,19 @@ class _View:
         """The findings of both levels."""
         known = self.facts(phase, key, instance)
         scope = _scope(phase, key)
-        levels = {
-            "window": classify(rules_of("window", known), known),
-            "body": classify(rules_of("body", known), known),
-        }
-        rows = {level: self._rows(scope, found) for level, found in levels.items()}
-        window = make_finding(
-            "window", scope, levels["window"], known, self.state, wall_partition(known), rows["window"]
-        )
-        parts = BODY_PARTS if known["body_sync_wait_ratio"] is not None else (*BODY_PARTS[:2], "idle")
-        body_shares = {part: known.get(f"body_{part}_ratio") for part in parts}
-        body = make_finding(
-            "body", scope, levels["body"], known, self.state, _whole(body_shares), rows["body"]
-        )
+        parts = BODY_PARTS if known.get("body_sync_wait_ratio") is not None else (*BODY_PARTS[:2], "idle")
+        of_body = {part: known.get(f"body_{part}_ratio") for part in parts}
+        body = self._finding("body", scope, known, {} if None in of_body.values() else of_body)
         if known["instance_is_cpu"]:
-            body = _no_body(scope)
-        window = self._saturated(self._of_client(window, known), body, known, phase, key)
+            claim = "The model computes on the CPU: its batches have no body on a GPU."
+            body = Finding("none", "body", scope, claim, "Go by the finding of the window level.")
+        window = self._of_client(self._finding("window", scope, known, wall_partition(known)), known)
+        window = self._saturated(window, body, known, phase, key)
         return [self._cached(window, phase, key), body]
+
+    def _finding(self, level: Level, scope: Scope, known: Measures, shares: Measures) -> Finding:
+        found = classify(rules_of(level, known), known)
+        return make_finding(level, scope, found, known, self.state, shares, self._rows(scope, found))
 
     def absent(self, phase: str, instances: Mapping[str, InstanceMetrics]) -> list[Finding]:
         """A finding for each instance, and each server without any, that had requests here and began no batch."""
@@ -274,51 +217,55 @@ class _View:
         scope = finding.scope
         if finding.rule != UNASSESSED:
             return finding
-        span = next((one for one in measure_spans(self.manifest) if one.name == scope.phase), None)
-        models = self._server(scope.server).models
-        under_load = next((one for one in models if scope.model in ("", one.model)), ModelFacts())
-        others = {name for one in models if one is not under_load for name in (one.model, *one.steps)}
+        server = self._server(scope.server)
+        under_load = next((one for one in server.models if scope.model in ("", one.model)), ModelFacts())
+        others = {name for one in server.models if one is not under_load for name in (one.model, *one.steps)}
         others -= {under_load.model, *under_load.steps}
-        own = [
-            one
-            for one in self.models
-            if (one.phase, one.server) == (scope.phase, scope.server) and one.model not in others
-        ]
-        is_cached = any(
-            one.n_cached for one in own
-        )  # what the cache answers has no batch, whoever records them
-        if self.sent.knows_batches(scope.server, scope.model) and not is_cached:
+        own = [one for one in self._statistics(scope.phase, scope.server) if one.model not in others]
+        # what the cache answers has no batch, whoever records them
+        if self.sent.knows_batches(scope.server, scope.model) and not any(one.n_cached for one in own):
             return finding
         found = statistics_finding(
             replace(scope, instance=under_load.model or "", model=""),
             own,
             under_load,
-            span.end_ns - span.start_ns if span is not None else 0,
+            self._length_ns(scope.phase),
             self.state,
-            cpu_measures(self.cpus, scope.phase, self._node_of(scope.server)),
-            self._server(scope.server).serving,
+            cpu_measures(self._cpu(scope.phase, scope.server)),
+            server.serving,
         )
         return found or finding
 
+    def _statistics(self, phase: str, server: str) -> list[ModelStatistics]:
+        return [one for one in self.models if (one.phase, one.server) == (phase, server)]
+
     def _server(self, server: str) -> ServerFacts:
         return self.manifest.servers.get(server) or ServerFacts(node="")
+
+    def _cpu(self, phase: str, server: str) -> CpuShares | None:
+        """Who had the CPU of the server's node."""
+        return self.cpus.get((phase, self._server(server).node))
+
+    def _length_ns(self, phase: str) -> int:
+        """0 of one that is not measured."""
+        span = self.spans.get(phase)
+        return span.end_ns - span.start_ns if span is not None else 0
 
     def tail(
         self,
         of_tail: tuple[str, str, str],
         end: Tail | int,
         instances: Mapping[str, InstanceMetrics],
-        slowest: Mapping[str, Measures],
+        slowest: Mapping[Key, Measures],
     ) -> Finding:
-        """The finding about the p99 requests of a phase, server and model. `slowest`: measures over their batches, by
-        instance."""
+        """The finding about the p99 requests of a phase, server and model. `slowest`: measures over the batches of such
+        requests, by phase and instance."""
         phase, server, model = of_tail
         bodies = {}
-        for key, own in slowest.items():
+        for (at, key), own in slowest.items():
             sums = self.sums.get((phase, key))
-            is_own = key.startswith(f"{server}/") and (
-                sums is None or self._is_behind(server, model, sums.model)
-            )
+            is_own = at == phase and key.startswith(f"{server}/")
+            is_own = is_own and (sums is None or self._is_behind(server, model, sums.model))
             if key in instances and is_own and isinstance(end, Tail):
                 everything = self.facts(phase, key, instances[key])
                 bodies[key] = _compared(key, everything, facts({**everything, **own}))
@@ -343,139 +290,118 @@ class _View:
         server, measures = server_of(key), instance.measures
         uuid = instance.gpu_uuid or self.manifest.gpu_of(server, instance.instance_device)
         sums = self.sums.get((phase, key))
+        model = sums.model if sums is not None else ""
+        serving = self._server(server).serving.get(model)
+        has_launches = measures.get("issue_interval_ns") is not None or (sums and sums.n_launches is not None)
+        looked = self.verdict is not None and bool(self.verdict.checks) and self.store.has("worker_samples")
         more = {
             **device_shares(measures, sums),
             **self.shares.get((phase, key), {}),
-            **self.sent.measures(phase, server, sums.model if sums is not None else ""),
-            **cpu_measures(self.cpus, phase, self._node_of(server)),
+            **self.sent.measures(phase, server, model),
+            **cpu_measures(self._cpu(phase, server)),
             **gpu_measures(self.gpus, phase, server, uuid),
             **self._load_measures(phase, key),
-            **self._cpu_time_measures(phase, self._node_of(server)),
-            "is_without_launches": self._is_without_launches(sums, measures),
+            **self._cpu_time_measures(phase, server),
+            # its operations were recorded without the calls that launched them
+            "is_without_launches": float(not has_launches) if sums and sums.n_operations else None,
             "n_profiled_in_windows": float(sums.n_tied) if sums and server in self.in_windows else None,
-            "queue_delay_ns": self._queue_delay_ns(server, sums.model if sums is not None else ""),
-            "client_is_bottleneck": self.client.is_bottleneck,
+            # the longest wait of the model's batcher for more rows; 0 where it has none
+            "queue_delay_ns": None if serving is None else float(serving.queue_delay_ns or 0),
+            # without checks the verdict never looked at the load generator, as that of an aborted run
+            "client_is_bottleneck": 1.0 if self._bottleneck is not None else 0.0 if looked else None,
             "load_is_closed": 0.0 if is_open_load(self.manifest) else 1.0,
             "instance_is_cpu": self._is_cpu(phase, key, sums),
         }
         return facts(measures, more)
 
-    @staticmethod
-    def _is_without_launches(sums: Sums | None, measures: Measures) -> float | None:
-        """Whether its operations were recorded without the calls that launched them."""
-        if sums is None or not sums.n_operations:
-            return None
-        is_known = sums.n_launches is not None or measures.get("issue_interval_ns") is not None
-        return 0.0 if is_known else 1.0
-
-    def _queue_delay_ns(self, server: str, model: str) -> float | None:
-        """The longest wait of the model's batcher for more rows; 0 where it has none, None where nothing says."""
-        serving = self._server(server).serving.get(model)
-        return None if serving is None else float(serving.queue_delay_ns or 0)
-
-    def _node_of(self, server: str) -> str:
-        return self._server(server).node
+    @property
+    def _bottleneck(self) -> Bottleneck | None:
+        return self.verdict.client_bottleneck if self.verdict is not None else None
 
     def _is_cpu(self, phase: str, key: str, sums: Sums | None) -> float | None:
         """Whether the instance computes on the CPU; None too where the phase lacks operations that it must have had:
         its batches launched some, or had some in another phase."""
         server = server_of(key)
-        at_phase = [
-            one for (at, other), one in self.sums.items() if at == phase and other.startswith(f"{server}/")
-        ]
-        found = is_cpu(sums, server, self.manifest, any(one.n_operations for one in at_phase))
-        has_launched = sums is not None and bool(sums.n_launches)
-        uses_gpu = has_launched or any(
-            one.n_operations for (_, other), one in self.sums.items() if other == key
+        has_cuda = any(
+            own.n_operations
+            for (at, other), own in self.sums.items()
+            if at == phase and other.startswith(f"{server}/")
+        )
+        found = is_cpu(sums, server, self.manifest, has_cuda)
+        uses_gpu = (sums is not None and sums.n_launches) or any(
+            own.n_operations for (_, other), own in self.sums.items() if other == key
         )
         return None if found and uses_gpu else found
 
     def _rows(self, scope: Scope, found: Classification) -> Rows | None:
         if found.named is None or found.named.rule.rows.table not in self.tables:
             return None
-        rows = found.named.rule.rows
-        sums = self.sums.get(
-            (scope.phase, instance_key(scope.server, scope.instance, scope.instance_device, ""))
-        )
-        if found.named.rule in (UNSERVED, REFUSED):
-            own = unserved_filter(scope, sums.model if sums else "", self.sent, found.named.rule)
-            return link(self.connection, own, rows)
-        model = sums.model if sums is not None and not sums.instance else None
-        return link(self.connection, scope_filter(rows.table, scope, model), rows)
+        rule = found.named.rule
+        key = instance_key(scope.server, scope.instance, scope.instance_device, "")
+        sums = self.sums.get((scope.phase, key))
+        if rule in (UNSERVED, REFUSED):
+            where = unserved_filter(scope, sums.model if sums else "", self.sent, rule)
+        else:
+            model = sums.model if sums is not None and not sums.instance else None
+            where = scope_filter(rule.rows.table, scope, model)
+        return link(self.connection, where, **dict(rule.rows))
 
     def _of_client(self, window: Finding, measures: Measures) -> Finding:
         """The verdict's own words, where it names the client's bottleneck; less sure where little time passed there,
         and of any other name."""
-        if not self.client.sentence or window.rule in {one.name for one in STARVED}:
+        client = self._bottleneck
+        if client is None or window.rule in _STARVED:
             return window
         lag = measures.get("client_lag_share_ratio")
-        if window.rule != CLIENT.name:
+        if window.rule != "client-bound":
             passed = "it is not known how much" if lag is None else f"{share_text(lag)} of the mean latency"
-            return _lowered(
-                window, f"the verdict names the client's bottleneck; {passed} passed before the send here"
-            )
-        claim = self.client.sentence
+            why = f"the verdict names the client's bottleneck; {passed} passed before the send here"
+            return lowered(window, [("medium", why)])
+        claim = client.sentence
         if lag is not None:
             claim += f" Of the mean latency {share_text(lag)} passed before it had sent."
-        step = f"{self.client.advice[:1].upper()}{self.client.advice[1:]}. Then run again: the server may do better."
+        step = f"{client.advice[:1].upper()}{client.advice[1:]}. Then run again: the server may do better."
         found = replace(window, claim=claim, next_step=step)
         if lag is None:
-            return _lowered(
-                found, "a closed loop has no lag that says how much of the latency is the client's"
-            )
-        if lag >= CLIENT_LAG_RATIO:
+            why = "a closed loop has no lag that says how much of the latency is the client's"
+        elif lag >= LIMITS.client_lag_ratio:
             return found
-        reason = "the client's lag is a small part of the mean latency: the runner-up is about the rest"
-        return _lowered(found, reason)
+        else:
+            why = "the client's lag is a small part of the mean latency: the runner-up is about the rest"
+        return lowered(found, [("medium", why)])
 
     def _cached(self, window: Finding, phase: str, key: str) -> Finding:
         """With the requests that the response cache answered, of which its measures say nothing."""
-        sums, server = self.sums.get((phase, key)), server_of(key)
-        own = [one for one in self.models if (one.phase, one.server) == (phase, server) and sums is not None]
-        n_cached = sum(one.n_cached for one in own if sums is not None and one.model == sums.model)
+        sums = self.sums.get((phase, key))
+        own = [one for one in self._statistics(phase, server_of(key)) if sums and one.model == sums.model]
+        n_cached, n = sum(one.n_cached for one in own), sum(one.n_requests for one in own)
         if not n_cached:
             return window
-        n = sum(one.n_requests for one in own if sums is not None and one.model == sums.model)
         hits = f"The response cache answered {count_text(n_cached)} of {count_text(n)} requests of its model"
         return replace(window, claim=f"{window.claim} {hits}, which have no batch and are not among these.")
 
-    def _alike(self, phase: str, key: str) -> list[Ceiling]:
-        """The instances of its model at its server in the phase."""
-        own = self.ceilings.get((phase, key))
-        if own is None:
-            return []
-        return [
-            one
-            for (at, _), one in self.ceilings.items()
-            if at == phase and (one.server, one.model) == (own.server, own.model)
-        ]
-
     def _load_measures(self, phase: str, key: str) -> dict[str, float | None]:
         """What all instances of its model carry at most, requests/s, and the load beside it."""
-        alike = self._alike(phase, key)
-        known = [one.rate_hz for one in alike if one.rate_hz is not None]
-        span = next((one for one in measure_spans(self.manifest) if one.name == phase), None)
-        if not alike or not alike[0].is_largest_known or span is None or span.end_ns <= span.start_ns:
+        own, length_ns = self.ceilings.get((phase, key)), self._length_ns(phase)
+        if own is None or not own.is_largest_known or length_ns <= 0:
             return {"ceiling_hz": None, "load_of_ceiling_ratio": None}
-        if not known:  # no batch was full: the load is far below
+        if own.all_hz is None:  # no batch was full: the load is far below
             return {"ceiling_hz": None, "load_of_ceiling_ratio": 0.0}
-        ceiling_hz = len(alike) * sum(known) / len(known)
-        offered_hz = (
-            self.sent.of(phase, alike[0].server, alike[0].model).n * 1e9 / (span.end_ns - span.start_ns)
-        )
-        return {"ceiling_hz": ceiling_hz, "load_of_ceiling_ratio": offered_hz / ceiling_hz}
+        offered_hz = self.sent.of(phase, own.server, own.model).n * 1e9 / length_ns
+        return {"ceiling_hz": own.all_hz, "load_of_ceiling_ratio": offered_hz / own.all_hz}
 
-    def _cpu_time_measures(self, phase: str, node: str) -> dict[str, float | None]:
-        """CPU that the servers of a node had, and that they had or waited for, over the length of all batches there."""
-        cpu = next((one for one in self.cpus if (one.phase, one.node) == (phase, node)), None)
-        span = next((one for one in measure_spans(self.manifest) if one.name == phase), None)
-        here = [
-            one for (at, _), one in self.ceilings.items() if at == phase and self._node_of(one.server) == node
-        ]
-        exec_ns = sum(one.exec_ns for one in here)
-        if cpu is None or "server" not in cpu.cores or span is None or not exec_ns:
+    def _cpu_time_measures(self, phase: str, server: str) -> dict[str, float | None]:
+        """CPU that the servers of its node had, and that they had or waited for, over the length of all batches
+        there."""
+        cpu, node = self._cpu(phase, server), self._server(server).node
+        exec_ns = sum(
+            one.exec_ns
+            for (at, _), one in self.ceilings.items()
+            if at == phase and self._server(one.server).node == node
+        )
+        if cpu is None or "server" not in cpu.cores or phase not in self.spans or not exec_ns:
             return {"cpu_of_exec_ratio": None, "cpu_or_wait_of_exec_ratio": None, "is_cpu_time_unknown": 1.0}
-        had_ratio = cpu.cores["server"] * (span.end_ns - span.start_ns) / exec_ns
+        had_ratio = cpu.cores["server"] * self._length_ns(phase) / exec_ns
         return {
             "cpu_of_exec_ratio": had_ratio,
             "cpu_or_wait_of_exec_ratio": had_ratio / max(1.0 - (cpu.server_wait_ratio or 0.0), 1e-3),
@@ -485,40 +411,50 @@ class _View:
     def _saturated(self, window: Finding, body: Finding, known: Measures, phase: str, key: str) -> Finding:
         """A queue-bound instance is named together with what saturates it, what it carries at most and what to try
         first."""
-        if window.rule != QUEUE.name:
+        if window.rule != "queue-bound":
             return window
         what = window.also[0] if window.also else "none of the other rules"
         if body.margin is not None:
             what += f", its batches {body.rule}"
-        alike = self._alike(phase, key)
-        ceiling = (
-            ceiling_text(self.ceilings[phase, key], len(alike), known.get("load_of_ceiling_ratio"))
-            if alike
-            else ""
-        )
+        own = self.ceilings.get((phase, key))
+        ceiling = ceiling_text(own, known.get("load_of_ceiling_ratio")) if own is not None else ""
         claim = " ".join(one for one in (window.claim, ceiling, f"What saturates it: {what}.") if one)
-        step = f"{self._first_step(phase, key, known, len(alike))} {window.next_step}"
-        return replace(window, claim=claim, next_step=step)
+        first = self._first_step(
+            self._cpu(phase, server_of(key)), known, own.n_alike if own is not None else 0
+        )
+        return replace(window, claim=claim, next_step=f"{first} {window.next_step}")
 
-    def _first_step(self, phase: str, key: str, known: Measures, n_instances: int) -> str:
+    @staticmethod
+    def _first_step(cpu: CpuShares | None, known: Measures, n_instances: int) -> str:
         """What to try first of an instance that is full."""
-        node = self._node_of(server_of(key))
-        cpu = next((one for one in self.cpus if (one.phase, one.node) == (phase, node)), None)
         idle = None if cpu is None or not cpu.n_cores else cpu.cores.get("idle", 0.0) / cpu.n_cores
-        if (known.get("gpu_activity_ratio") or 0.0) >= _GPU_FULL_RATIO:
-            busy = share_text(known["gpu_activity_ratio"])
-            return f"First: a GPU more, or shorter kernels; this one is busy for {busy}."
+        busy = known.get("gpu_activity_ratio") or 0.0
+        if busy >= _GPU_FULL_RATIO:
+            return f"First: a GPU more, or shorter kernels; this one is busy for {share_text(busy)}."
         if known.get("instance_is_cpu") and idle is not None and idle < _CPU_FULL_RATIO:
             return f"First: more cores or a cheaper model; {share_text(idle)} of the node's CPU is idle."
         room = f"; {share_text(idle)} of the node's CPU is idle" if idle is not None else ""
         return f"First: an instance more, {n_instances + 1} in place of {n_instances}{room}."
 
-
-def _lowered(found: Finding, reason: str) -> Finding:
-    """`found` with medium confidence at most."""
-    confidence = Confidence(found.confidence, list(found.confidence_reasons))
-    confidence.lower("medium", reason)
-    return replace(found, confidence=confidence.level, confidence_reasons=tuple(confidence.reasons))
+    def behind_their_beginnings(
+        self, found: Sequence[Finding], cold: Mapping[str, ColdFigures]
+    ) -> list[Finding]:
+        """`found`, the findings of a phase behind the one about how it began, where that is worth a line; but what
+        others took of the server's CPU or GPU comes before it, as that may be why its batches grew longer."""
+        stated = {name: one for name, one in cold.items() if one.is_stated}
+        if not stated:
+            return list(found)
+        connection = self.connection if "joined" in self.tables else None
+        behind: list[Finding] = []
+        for phase in dict.fromkeys([*(one.scope.phase for one in found), *stated]):
+            own = [one for one in found if one.scope.phase == phase]
+            if phase in stated:
+                behind += [one for one in own if one.rule in _BY_OTHERS]
+                own = [weakened(one, stated[phase]) for one in own if one.rule not in _BY_OTHERS]
+                start_ns = self.spans[phase].start_ns
+                behind.append(beginning_finding(connection, stated[phase], start_ns, self.state))
+            behind += own
+        return behind
 
 
 def _scope(phase: str, key: str) -> Scope:
@@ -529,31 +465,12 @@ def _scope(phase: str, key: str) -> Scope:
     return Scope(phase, server_of(key), instance, instance_device=device)
 
 
-def _whole(shares: Mapping[str, float | None]) -> dict[str, float | None]:
-    """`shares`, or nothing where one is not assessed."""
-    return {} if None in shares.values() else dict(shares)
-
-
-def _no_body(scope: Scope) -> Finding:
-    return Finding(
-        rule="none",
-        level="body",
-        scope=scope,
-        claim="The model computes on the CPU: its batches have no body on a GPU.",
-        next_step="Go by the finding of the window level.",
-        confidence="high",
-    )
-
-
 def _compared(key: str, everything: Measures, own: Measures) -> str:
     """What the batches of the tail are on the body level, against all batches."""
-    names = []
-    for measures in (own, everything):
-        found = classify(BODY_RULES, measures)
-        names.append(found.named.rule.name if found.named else found.status)
-    if "not assessed" in names:
+    tail, whole = (classify(rules_of("body", {}), measures).status for measures in (own, everything))
+    if UNASSESSED in (tail, whole):
         return ""
-    tail, whole = ("of no single regime" if name == "none" else name for name in names)
+    tail, whole = ("of no single regime" if name == "none" else name for name in (tail, whole))
     if tail == whole:
         return f"Their batches in {key} are {tail}, as all of its batches are."
     return f"Their batches in {key} are {tail}, all of its batches {whole}."

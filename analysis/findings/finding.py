@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from squall.analysis.findings.rules.classifier import Assessment, Classification, clauses_hold
-from squall.analysis.findings.rules.confidence import LEVELS, NO_RULE, RunState, confidence_of
+from squall.analysis.findings.rules.confidence import LEVELS, Reason, RunState, lowest, reasons_of
 from squall.analysis.findings.rules.facts import total
-from squall.analysis.findings.rules.rule import QUOTIENTS, Measures, Rule
+from squall.analysis.findings.rules.rule import (
+    QUOTIENTS,
+    Assessment,
+    Classification,
+    Measures,
+    Rule,
+    clauses_hold,
+)
 from squall.analysis.record import Number
+from squall.analysis.storage.parquet import literal
 from squall.analysis.tables.columns import NO_DEVICE
 from squall.analysis.wording import count_text, figure_text
 
+if TYPE_CHECKING:
+    import duckdb
+
 UNASSESSED = "not assessed"
+N_WORST = 5
+"""Rows that a finding lists itself."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +113,7 @@ class Finding:
     scope: Scope
     claim: str
     next_step: str
-    confidence: str
+    confidence: str = LEVELS[0]
     confidence_reasons: tuple[str, ...] = ()
     margin: float | None = None
     evidence: tuple[Evidence, ...] = ()
@@ -129,6 +141,16 @@ def measure_text(name: str, value: float | None) -> str:
     return count_text(value)
 
 
+def lowered(found: Finding, reasons: Iterable[Reason]) -> Finding:
+    """`found` with the confidence that these leave it at most."""
+    told = tuple(reasons)
+    return replace(
+        found,
+        confidence=lowest([found.confidence, *(level for level, _ in told)]),
+        confidence_reasons=(*found.confidence_reasons, *(reason for _, reason in told)),
+    )
+
+
 def make_finding(
     level: str,
     scope: Scope,
@@ -139,68 +161,54 @@ def make_finding(
     rows: Rows | None = None,
 ) -> Finding:
     """The finding that a classification amounts to."""
+    named = found.named
+    claim, step = _no_name(level, found, measures)
     unnamed = Finding(
         rule=found.status,
         level=level,
         scope=scope,
-        claim=_no_name(level, found, measures),
-        next_step=_no_step(found),
-        confidence=LEVELS[-1],
-        confidence_reasons=(NO_RULE,),
+        claim=claim,
+        next_step=step,
         evidence=evidence_of(found.runner_up.rule, measures) if found.runner_up is not None else (),
         shares=dict(shares),
         runner_up=_runner_up(found.runner_up, measures),
         not_assessed=tuple(Untried(one.rule.name, one.missing) for one in found.unassessed),
     )
-    return unnamed if found.named is None else _named(unnamed, found, found.named, measures, state, rows)
-
-
-def _named(
-    unnamed: Finding,
-    found: Classification,
-    named: Assessment,
-    measures: Measures,
-    state: RunState,
-    rows: Rows | None,
-) -> Finding:
+    reasons = reasons_of(found, measures, state)
+    if named is None:
+        return lowered(unnamed, reasons)
     rule = named.rule
-    confidence = confidence_of(found, measures, state)
-    held = [one for one in rule.details if clauses_hold(one.clauses, measures)]
-    closer = [_sentence(filled(one.claim, measures)) for one in held]
-    return replace(
+    closer = [one for one in rule.details if clauses_hold(one.clauses, measures)]
+    claims = [
+        filled(rule.claim, measures).rstrip("."),
+        *(_sentence(filled(one.claim, measures)) for one in closer),
+    ]
+    finding = replace(
         unnamed,
-        rule=rule.name,
-        claim=". ".join([filled(rule.claim, measures).rstrip("."), *closer]) + ".",
-        next_step=" ".join([rule.next_step, *(one.next_step for one in held)]),
-        confidence=confidence.level,
-        confidence_reasons=tuple(confidence.reasons),
+        claim=". ".join(claims) + ".",
+        next_step=" ".join([rule.next_step, *(one.next_step for one in closer)]),
         margin=named.margin,
         evidence=evidence_of(rule, measures),
-        details=tuple(one.name for one in held),
+        details=tuple(one.name for one in closer),
         give_back=give_back(rule, measures),
         also=tuple(one.rule.name for one in found.assessments if one.holds and one is not named),
         not_shown=rule.not_shown,
         rows=rows,
     )
+    return lowered(finding, reasons)
 
 
 def evidence_of(rule: Rule, measures: Measures) -> tuple[Evidence, ...]:
     """Every measure of the rule: its conditions with their thresholds, then what it states beside them."""
+
+    def stated(name: str) -> tuple[str, float | None, str]:
+        return name, measures.get(name), measure_text(name, measures.get(name))
+
     tried = [
-        replace(
-            _stated(one.measure, measures),
-            comparison=one.comparison,
-            threshold=one.threshold,
-            holds=one.holds(measures),
-        )
+        Evidence(*stated(one.measure), one.comparison, one.threshold, one.holds(measures))
         for one in rule.conditions
     ]
-    stated = rule.measures[len({one.measure for one in tried}) :]
-    return (*tried, *(_stated(name, measures) for name in stated))
-
-
-def _stated(name: str, measures: Measures) -> Evidence:
-    return Evidence(name, measures.get(name), measure_text(name, measures.get(name)))
+    return (*tried, *(Evidence(*stated(name)) for name in rule.stated))
 
 
 def give_back(rule: Rule, measures: Measures) -> Bound:
@@ -241,25 +249,47 @@ def _runner_up(one: Assessment | None, measures: Measures) -> RunnerUp | None:
     return RunnerUp(one.rule.name, bool(one.holds), one.margin, filled(one.rule.claim, measures), evidence)
 
 
-def _no_name(level: str, found: Classification, measures: Measures) -> str:
+def _no_name(level: str, found: Classification, measures: Measures) -> tuple[str, str]:
+    """Claim and next step where no rule is named."""
     near = found.runner_up
     nearest = ""
     if near is not None and near.margin is not None:
         nearest = f" Nearest: {near.rule.name}, which misses by a margin of {-near.margin:.3f}."
-    if found.status == UNASSESSED:
-        if level == "body" and measures.get("body_busy_ratio") is None:
-            return "Not assessed: there is no CUDA trace of this instance in the phase."
-        missing = "; ".join(
-            f"{one.rule.name} for want of {', '.join(one.missing)}" for one in found.unassessed
-        )
-        return f"Not assessed: {missing}.{nearest}"
-    return f"No rule of this level holds.{nearest}"
+    if found.status != UNASSESSED:
+        step = "See where the time goes in the shares, and what the nearest rule says."
+        return f"No rule of this level holds.{nearest}", step
+    missing = "; ".join(f"{one.rule.name} for want of {', '.join(one.missing)}" for one in found.unassessed)
+    claim = f"Not assessed: {missing}.{nearest}"
+    if level == "body" and measures.get("body_busy_ratio") is None:
+        claim = "Not assessed: there is no CUDA trace of this instance in the phase."
+    return claim, (
+        "Record what is missing: nsys with CUDA and NVTX, Triton's statistics, NVML; "
+        "`squall doctor` says what a node lacks."
+    )
 
 
-def _no_step(found: Classification) -> str:
-    if found.status == UNASSESSED:
-        return (
-            "Record what is missing: nsys with CUDA and NVTX, Triton's statistics, NVML; "
-            "`squall doctor` says what a node lacks."
-        )
-    return "See where the time goes in the shares, and what the nearest rule says."
+def scope_filter(table: str, scope: Scope, model: str | None = None) -> str:
+    """SQL condition for the rows of `scope` in `batch_costs` or `joined`.
+
+    `model`: where the instance is known by its model's name alone, as from Triton's trace.
+    """
+    parts = [f"phase = {literal(scope.phase)}", f"server = {literal(scope.server)}"]
+    if scope.instance and scope.instance == model:
+        column = "model" if table == "batch_costs" else "request_kind"
+        parts.append(f"instance = '' AND {column} = {literal(scope.instance)}")
+    elif scope.instance:
+        parts.append(f"instance = {literal(scope.instance)} AND instance_device = {scope.instance_device}")
+    return " AND ".join(parts)
+
+
+def link(
+    connection: duckdb.DuckDBPyConnection, where: str, table: str, order: str, shown: Sequence[str]
+) -> Rows:
+    """The rows of a view that `where` holds of; the worst come first by `order`, equal ones by their keys."""
+    names = ", ".join(shown)
+    found = connection.execute(
+        f"SELECT {names} FROM {table} WHERE {where} ORDER BY {order} DESC NULLS LAST, {names} LIMIT {N_WORST}"
+    )
+    return Rows(
+        table, where, f"{order} DESC", tuple(dict(zip(shown, row, strict=True)) for row in found.fetchall())
+    )

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from squall.analysis.findings.finding import Evidence, Finding, Scope
-from squall.analysis.findings.rules.confidence import Confidence, RunState, weigh_cpu, weigh_run
+from squall.analysis.findings.finding import Evidence, Finding, Scope, lowered
+from squall.analysis.findings.rules.confidence import Reason, RunState, cpu_reasons
 from squall.analysis.findings.rules.rule import Measures
-from squall.analysis.findings.rules.window_rules import QUEUE_DELAY_RATIO
+from squall.analysis.limits import LIMITS
 from squall.analysis.metrics.model_statistics import ModelStatistics
 from squall.analysis.tables.deployed import ModelFacts, ServingFacts
 from squall.analysis.wording import count_text, duration_text, share_text
@@ -61,14 +61,11 @@ def statistics_finding(
     cached_ratio = own.n_cached / own.n_requests if own.n_requests else 0.0
     if cached_ratio >= CACHED_RATIO:
         rule, share = CACHED, cached_ratio
-    confidence = Confidence()
-    confidence.lower("medium", "means of Triton's statistics: no batch is known")
+    told: list[Reason] = [("medium", "means of Triton's statistics: no batch is known")]
     if share < 0.5:
-        confidence.lower("low", "no part has half of the time in the server")
+        told.append(("low", "no part has half of the time in the server"))
     if named.n_requests < _LEAST_REQUESTS:
-        confidence.lower("low", f"{count_text(named.n_requests)} requests, fewer than {_LEAST_REQUESTS}")
-    weigh_cpu(confidence, cpu or {})
-    weigh_run(confidence, state)
+        told.append(("low", f"{count_text(named.n_requests)} requests, fewer than {_LEAST_REQUESTS}"))
     where = _where(model, named.model, steps)
     mean_ns = parts[model, kind] / named.n_requests
     verb = "queues" if rule == QUEUES else "computes"
@@ -91,14 +88,19 @@ def statistics_finding(
     if delay:
         claim, next_step = f"{claim} {delay}", f"Lower the max_queue_delay of {model}. {next_step}"
         details.append("queue delay")
-    return Finding(
-        rule, "window", scope, claim, next_step, confidence.level, tuple(confidence.reasons),
+    finding = Finding(
+        rule,
+        "window",
+        scope,
+        claim,
+        next_step,
         margin=share,
         evidence=tuple(_evidence(part, value, named.n_requests) for part, value in parts.items()),
         details=tuple(details),
         shares={f"{name} {what}": value / total_ns for (name, what), value in parts.items()},
         not_shown="Means over the phase tell nothing of bursts, and not which request waited for which.",
-    )  # fmt: skip
+    )
+    return lowered(finding, [*told, *cpu_reasons(cpu or {}), *state.reasons])
 
 
 def _delay(
@@ -107,7 +109,7 @@ def _delay(
     """What the batcher of the model that is named may hold a request back for; empty where that is little."""
     delay_ns = 0 if serving is None else serving.queue_delay_ns or 0
     held_ns = min(parts[own.model, "queue"], delay_ns * own.n_requests)
-    if held_ns < QUEUE_DELAY_RATIO * total_ns:
+    if held_ns < LIMITS.queue_delay_ratio * total_ns:
         return ""
     return (
         f"Its dynamic batcher holds a request back for up to {duration_text(delay_ns)} to fill its batch, which"

@@ -17,11 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from squall.analysis.findings.finding import Evidence, Finding, Rows, Scope
-from squall.analysis.findings.rows import N_WORST
-from squall.analysis.findings.rules.confidence import Confidence, RunState, weigh_run
+from squall.analysis.findings.finding import N_WORST, UNASSESSED, Evidence, Finding, Rows, Scope, lowered
+from squall.analysis.findings.rules.confidence import Reason, RunState
 from squall.analysis.findings.rules.shares import BODY_PARTS, LATENCY
 from squall.analysis.findings.sent import Sent
 from squall.analysis.statistics.latency import smallest_n
@@ -102,22 +101,63 @@ Key = tuple[str, str, str]
 """Phase, server and, of several models under load, the model; else that is empty."""
 
 
+def part_columns() -> dict[str, str]:
+    """SQL over a row of `joined` for each of `TAIL_PARTS` but the last: ns, 0 where it has no such part."""
+    split = "parts_level <> 'none'"
+    on_gpu = "coalesce(n_kernels + n_copies, 0) > 0"
+    plain = f"NOT ({split}) AND compute_ns IS NOT NULL"
+    parts = {
+        "lag": "coalesce(lag_ns, 0)",
+        **{part: f"CASE WHEN {split} THEN coalesce({part}_ns, 0) ELSE 0 END" for part in _SPLIT},
+        **{part: f"CASE WHEN {on_gpu} THEN coalesce({part}_ns, 0) ELSE 0 END" for part in _BATCH},
+        "body_idle": f"CASE WHEN {on_gpu} AND sync_wait_ns IS NULL THEN coalesce({_IDLE}, 0) ELSE 0 END",
+        "wait": f"CASE WHEN {plain} THEN wait_ns ELSE 0 END",
+        "compute": f"CASE WHEN {on_gpu} THEN 0 ELSE coalesce(compute_ns, 0) END",
+        "reply": f"CASE WHEN {plain} THEN reply_ns ELSE 0 END",
+    }
+    return {part: parts[part] for part in TAIL_PARTS[:-1]}
+
+
+def whole_parts(latency_ns: float, values: Sequence[float]) -> dict[str, float]:
+    """Means of `part_columns` by name, ns; what of the mean latency no part explains is `unjoined`."""
+    rest_ns = latency_ns - sum(values)
+    parts = dict(zip(TAIL_PARTS, values, strict=False))
+    return {**parts, "unjoined": rest_ns if abs(rest_ns) >= 1.0 else 0.0}  # below 1 ns it is rounding
+
+
+_MEANS = ", ".join(f"avg({part}) FILTER ({{rows}})" for part in ("latency_ns", *part_columns().values()))
+_TAILS = f"""
+-- Of each phase, server and model the means of latency and parts over its tail and over its base.
+WITH ok AS (
+    SELECT *, {LATENCY} AS latency_ns, CASE WHEN (
+        SELECT count(DISTINCT request_kind) FILTER (request_kind <> '') FROM joined) > 1
+        THEN request_kind ELSE '' END AS model
+    FROM joined WHERE outcome = 'ok' AND list_contains($phases, phase)),
+edges AS (
+    SELECT phase, target, model, count(*) AS n_ok, min(sent_ns) AS first_ns,
+        quantile_disc(latency_ns, {Q}) AS p99_ns, quantile_disc(latency_ns, 0.5) AS median_ns
+    FROM ok GROUP BY ALL)
+SELECT phase, target, model, any_value(n_ok), count(*) FILTER (latency_ns >= p99_ns),
+    count(*) FILTER (latency_ns < p99_ns), any_value(p99_ns), any_value(median_ns),
+    [{_MEANS.format(rows="latency_ns >= p99_ns")}], [{_MEANS.format(rows="latency_ns < p99_ns")}]
+FROM ok JOIN edges USING (phase, target, model) WHERE latency_ns >= p99_ns OR latency_ns <= median_ns
+GROUP BY phase, target, model ORDER BY min(first_ns), target, model
+"""
+
+
 def tails(connection: duckdb.DuckDBPyConnection, phases: Sequence[str]) -> dict[Key, Tail | int]:
     """By phase, of `phases`, server and model of view `joined`: the tail, or the number of ok requests where these
     carry no p99."""
-    ((n_models,),) = connection.execute(_N_MODELS).fetchall()
-    model = "request_kind" if n_models > 1 else "''"
-    edges = connection.execute(
-        f"""SELECT phase, target, {model} AS model, count(*), quantile_disc({LATENCY}, [{Q}, 0.5]) FROM joined
-        WHERE outcome = 'ok' AND list_contains($phases, phase) GROUP BY ALL ORDER BY min(sent_ns), target, model""",
-        {"phases": list(phases)},
-    ).fetchall()
-    ranks = {tuple(key): _Ranks(*quantiles) for *key, n, quantiles in edges if n >= smallest_n(Q)}
-    found: dict[Key, Tail | int] = {tuple(key): n for *key, n, _ in edges}
-    return {**found, **_tails(connection, ranks, model)}
-
-
-_N_MODELS = "SELECT count(DISTINCT request_kind) FILTER (request_kind <> '') FROM joined"
+    found: dict[Key, Tail | int] = {}
+    for phase, server, model, n_ok, n, n_base, *edges, of_tail, of_base in connection.execute(
+        _TAILS, {"phases": list(phases)}
+    ).fetchall():
+        # where all latencies are one value, tail and base are the same
+        parts, base = (whole_parts(own[0], own[1:]) for own in (of_tail, of_base if n_base else of_tail))
+        is_carried = n_ok >= smallest_n(Q)
+        tail = Tail(phase, server, model, n, n_base or n, *edges, parts, base) if is_carried else n_ok
+        found[phase, server, model] = tail
+    return found
 
 
 def tail_finding(
@@ -141,17 +181,13 @@ def tail_finding(
             claim=finding.claim.replace(": network grew most", f": {OUTSIDE} grew most"),
             next_step="See the steps of these requests (table steps), and which of them the response cache answered.",
         )
-    confidence = Confidence(finding.confidence, list(finding.confidence_reasons))
-    claim = finding.claim
+    told: list[Reason] = []
     if sent.n_failed > FAILED_RATIO * sent.n:
         failed = f"{count_text(sent.n_failed)} of {count_text(sent.n)} requests did not end ok"
+        told = [("medium", failed)]
         if isinstance(found, Tail):
-            claim = f"{failed} and are not among these. {claim}"
-        confidence.lower("medium", failed)
-    weigh_run(confidence, state)
-    return replace(
-        finding, claim=claim, confidence=confidence.level, confidence_reasons=tuple(confidence.reasons)
-    )
+            finding = replace(finding, claim=f"{failed} and are not among these. {finding.claim}")
+    return lowered(finding, [*told, *state.reasons])
 
 
 def _of_ok(
@@ -160,15 +196,17 @@ def _of_ok(
     if isinstance(found, int):
         claim = f"Not assessed: {count_text(found)} ok requests carry no p99, which takes {smallest_n(Q)}."
         step = "Measure longer, or at a higher rate."
-        return Finding("not assessed", "tail", scope, claim, step, "low", ("too few requests",))
+        return lowered(Finding(UNASSESSED, "tail", scope, claim, step), [("low", "too few requests")])
     growth, part = found.growth_ns, found.grew_most
     whole = sum(growth.values())
     if part == "unjoined":
         claim = "Not assessed: what the requests at or beyond the p99 waited for is unknown, for no batch of them is."
-        return Finding("not assessed", "tail", scope, claim, NEXT_STEPS[part], "low", ("no batch is known",))
+        return lowered(
+            Finding(UNASSESSED, "tail", scope, claim, NEXT_STEPS[part]), [("low", "no batch is known")]
+        )
     if whole < 1.0:
         claim = f"The p99 is the median, {duration_text(found.p99_ns)}: there is no tail."
-        return Finding("none", "tail", scope, claim, "Look at the other two levels.", "high")
+        return Finding("none", "tail", scope, claim, "Look at the other two levels.")
     share = growth[part] / whole
     base = duration_text(found.latency_ns - whole)
     claim = (
@@ -176,79 +214,22 @@ def _of_ok(
         f"{duration_text(found.latency_ns)} on average, those up to the median {base}: "
         f"{_name(part)} grew most, by {duration_text(growth[part])}, {share_text(share)} of the difference."
     )
-    confidence, reasons = (
-        ("high", ()) if share >= 0.5 else ("medium", ("no part has half of the difference",))
-    )
-    return Finding(
-        f"{_name(part)} grows", "tail", scope, " ".join([claim, *filter(None, bodies.values())]),
-        NEXT_STEPS.get(part, "It is a part of the batch: see the finding of the body level for these batches."),
-        confidence, reasons, margin=share, evidence=tuple(_evidence(found)),
+    told: list[Reason] = [] if share >= 0.5 else [("medium", "no part has half of the difference")]
+    finding = Finding(
+        f"{_name(part)} grows",
+        "tail",
+        scope,
+        " ".join([claim, *filter(None, bodies.values())]),
+        NEXT_STEPS.get(
+            part, "It is a part of the batch: see the finding of the body level for these batches."
+        ),
+        margin=share,
+        evidence=tuple(_evidence(found)),
         shares={name: value / found.latency_ns for name, value in found.parts_ns.items() if value},
         rows=_rows(connection, found),
         not_shown="A part that grew need not be the cause: the queue grows behind any long batch.",
-    )  # fmt: skip
-
-
-class _Ranks(NamedTuple):
-    """Order statistics of the latency of the ok requests of a phase, server and model, ns."""
-
-    p99_ns: int
-    median_ns: int
-
-
-def _tails(connection: duckdb.DuckDBPyConnection, ranks: Mapping[Key, _Ranks], model: str) -> dict[Key, Tail]:
-    """The tail of each phase, server and model of `ranks`: `joined` is read once for all of them. `model`: SQL of
-    it."""
-    if not ranks:
-        return {}
-    columns = ", ".join(f"avg({part})" for part in part_columns().values())
-    edges = ", ".join(
-        f"({', '.join(map(literal, key))}, {own.p99_ns}, {own.median_ns})" for key, own in ranks.items()
     )
-    rows = connection.execute(
-        f"""SELECT phase, target, model, {LATENCY} >= p99_ns AS is_tail, count(*), avg({LATENCY}), {columns}
-        FROM (SELECT *, {model} AS model FROM joined)
-        JOIN (VALUES {edges}) edges(phase, target, model, p99_ns, median_ns) USING (phase, target, model)
-        WHERE outcome = 'ok' AND ({LATENCY} >= p99_ns OR {LATENCY} <= median_ns) GROUP BY ALL"""
-    ).fetchall()
-    means = {
-        (phase, server, model, is_tail): (n, whole_parts(latency_ns, values))
-        for phase, server, model, is_tail, n, latency_ns, *values in rows
-    }
-    return {key: _tail(key, own, means) for key, own in ranks.items()}
-
-
-def part_columns() -> dict[str, str]:
-    """SQL over a row of `joined` for each of `TAIL_PARTS` but the last: ns, 0 where it has no such part."""
-    split = "parts_level <> 'none'"
-    on_gpu = "coalesce(n_kernels + n_copies, 0) > 0"
-    plain = f"NOT ({split}) AND compute_ns IS NOT NULL"
-    parts = {
-        "lag": "coalesce(lag_ns, 0)",
-        **{part: f"CASE WHEN {split} THEN coalesce({part}_ns, 0) ELSE 0 END" for part in _SPLIT},
-        **{part: f"CASE WHEN {on_gpu} THEN coalesce({part}_ns, 0) ELSE 0 END" for part in _BATCH},
-        "body_idle": f"CASE WHEN {on_gpu} AND sync_wait_ns IS NULL THEN coalesce({_IDLE}, 0) ELSE 0 END",
-        "wait": f"CASE WHEN {plain} THEN wait_ns ELSE 0 END",
-        "compute": f"CASE WHEN {on_gpu} THEN 0 ELSE coalesce(compute_ns, 0) END",
-        "reply": f"CASE WHEN {plain} THEN reply_ns ELSE 0 END",
-    }
-    return {part: parts[part] for part in TAIL_PARTS[:-1]}
-
-
-def _tail(
-    key: Key, own: _Ranks, means: Mapping[tuple[str, str, str, bool], tuple[int, dict[str, float]]]
-) -> Tail:
-    """`means`: number and parts of tail and base. Where all latencies are one value, these are the same."""
-    n, of_tail = means[*key, True]
-    n_base, of_base = means.get((*key, False), means[*key, True])
-    return Tail(*key, n, n_base, own.p99_ns, own.median_ns, of_tail, of_base)
-
-
-def whole_parts(latency_ns: float, values: list[float]) -> dict[str, float]:
-    """Means of `part_columns` by name, ns; what of the mean latency no part explains is `unjoined`."""
-    rest_ns = latency_ns - sum(values)
-    parts = dict(zip(TAIL_PARTS, values, strict=False))
-    return {**parts, "unjoined": rest_ns if abs(rest_ns) >= 1.0 else 0.0}  # below 1 ns it is rounding
+    return lowered(finding, told)
 
 
 def _evidence(found: Tail) -> list[Evidence]:

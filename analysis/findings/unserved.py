@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from squall.analysis.findings.finding import UNASSESSED, Finding, Scope, make_finding
-from squall.analysis.findings.rows import link
-from squall.analysis.findings.rules.classifier import classify
+from squall.analysis.findings.finding import UNASSESSED, Finding, Scope, link, lowered, make_finding
 from squall.analysis.findings.rules.confidence import RunState
-from squall.analysis.findings.rules.rule import Rule
-from squall.analysis.findings.rules.window_rules import REFUSED, UNSERVED
+from squall.analysis.findings.rules.rule import Rule, classify
+from squall.analysis.findings.rules.tried import RULES
 from squall.analysis.findings.sent import Sent, SentRequests, sent_measures
 from squall.analysis.metrics.figures.request_figures import IS_ANSWERED, IS_UNSERVED
 from squall.analysis.storage.parquet import literal
@@ -18,6 +16,8 @@ from squall.analysis.wording import count_text
 
 if TYPE_CHECKING:
     import duckdb
+
+REFUSED, UNSERVED = RULES["refused"], RULES["unserved"]
 
 
 def absent_finding(
@@ -41,13 +41,14 @@ def absent_finding(
     if found.named is not None:
         rule = found.named.rule
         own_rows = unserved_filter(scope, model, sent, rule)
-        rows = link(connection, own_rows, rule.rows)
+        rows = link(connection, own_rows, **dict(rule.rows))
         return replace(finding, claim=f"{claim}{_words(connection, own_rows, rule)}", rows=rows)
-    return Finding(
-        UNASSESSED, "window", scope, f"Not assessed: {claim[:1].lower()}{claim[1:]}",
-        "See whether the load was meant for it, and whether its batches are recorded: by the model, or Triton's trace.",
-        "low", ("no batch in this phase",),
-    )  # fmt: skip
+    step = (
+        "See whether the load was meant for it, and whether its batches are recorded: by the model, "
+        "or Triton's trace."
+    )
+    claim = f"Not assessed: {claim[:1].lower()}{claim[1:]}"
+    return lowered(Finding(UNASSESSED, "window", scope, claim, step), [("low", "no batch in this phase")])
 
 
 def unserved_filter(scope: Scope, model: str, sent: SentRequests, rule: Rule) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from squall.analysis.findings.beginning import LEVEL as BEGINNING
 from squall.analysis.findings.finding import UNASSESSED, Finding, Scope
-from squall.analysis.findings.self_checks.self_check import SelfCheck
+from squall.analysis.findings.self_check import SelfCheck
 from squall.analysis.tables.columns import NO_DEVICE
 from squall.analysis.wording import figure_text, share_text
 

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from squall.analysis.arrays import Bools, Floats
+from squall.analysis.arrays import Floats
 from squall.analysis.tables.deployed import WorkerFacts
 from squall.scenarios.units import NS_PER_S
-
-_WHOLE_NS = NS_PER_S // 2
-"""Samples shorter than this, at the run's edges, are left out of rates per second."""
 
 
 def column(samples: pa.Table, name: str) -> Floats:
@@ -33,50 +29,6 @@ def busy_ratios(samples: pa.Table) -> Floats:
 def peak_total(samples: pa.Table, name: str) -> int:
     """Largest sum over the workers of one second of column `name`; 0 of none."""
     return int(_per_second(samples, column(samples, name)).max(initial=0.0))
-
-
-@dataclass(frozen=True)
-class Saturation:
-    """Workers that had no room left: how many, at what CPU, in how many of their samples."""
-
-    n_saturated: int
-    n_workers: int
-    busy_ratio: float
-    n_samples: int
-    n_samples_of: int
-
-
-def saturation(samples: pa.Table, saturated_ratio: float, share_ratio: float) -> Saturation:
-    """The workers of which more than `share_ratio` of the samples are at `saturated_ratio` CPU or above."""
-    busy, worker = busy_ratios(samples), samples.column("worker").to_numpy()
-    is_full = busy >= saturated_ratio
-    full = [one for one in np.unique(worker) if is_full[worker == one].mean() > share_ratio]
-    of_full: Bools = np.isin(worker, full)
-    kept = of_full & is_full
-    return Saturation(
-        n_saturated=len(full),
-        n_workers=len(np.unique(worker)),
-        busy_ratio=float(busy[kept].mean()) if kept.any() else 0.0,
-        n_samples=int(kept.sum()),
-        n_samples_of=int(of_full.sum()),
-    )
-
-
-def needed_cpu(samples: pa.Table) -> float:
-    """Cores that the busiest second's arrivals cost: the most due in a second times the CPU time of a send.
-
-    At least what was used. The second counts as a whole: what a burst within it needs comes on top.
-    """
-    whole = samples.filter(pa.array(column(samples, "interval_ns") >= _WHOLE_NS))
-    if not whole.num_rows:
-        return 0.0
-    used = float(_per_second(whole, busy_ratios(whole)).max())
-    n_sent = column(whole, "n_sent").sum()
-    if not n_sent:
-        return used
-    cost_ns = float((busy_ratios(whole) * column(whole, "interval_ns")).sum() / n_sent)
-    due_hz = column(whole, "n_due") * NS_PER_S / column(whole, "interval_ns")
-    return max(used, float(_per_second(whole, due_hz).max()) * cost_ns / NS_PER_S)
 
 
 def seconds_of(samples: pa.Table) -> npt.NDArray[np.int64]:

@@ -152,12 +152,32 @@ def over(
         yield connection
 
 
+@contextmanager
+def in_memory(**tables: pa.Table | None) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection in which each of `tables` of a run, held in memory, is a view with all columns that it can have:
+    null where the run lacks them, and empty where the table is absent."""
+    with database("") as connection:
+        connection.execute("SET enable_progress_bar = false")
+        for name, table in tables.items():
+            connection.register(f"{name}_columns", arrow_schema(name).empty_table())
+            told = ""
+            if table is not None:
+                connection.register(f"{name}_told", table)
+                told = f"UNION ALL BY NAME FROM {name}_told"
+            connection.execute(f"CREATE TEMP VIEW {name} AS FROM {name}_columns {told}")
+        yield connection
+
+
 def rows(
     connection: duckdb.DuckDBPyConnection, sql: str, given: Mapping[str, object] | None = None
 ) -> list[dict[str, Any]]:
     """What a query with the parameters `given` returns: each row by the names of its columns."""
-    found = connection.execute(sql, given)
-    names = [name for name, *_ in found.description]
+    return records(connection.execute(sql, given))
+
+
+def records(found: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
+    """The rows of a query that was executed, each by the names of its columns."""
+    names = [name for name, *_ in found.description or ()]
     return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
 

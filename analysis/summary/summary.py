@@ -14,8 +14,7 @@ from squall.analysis.compare.overhead_file import find_overhead
 from squall.analysis.compare.repeats import repeat_figures
 from squall.analysis.decisions.of_run import diagnosed, hold_run, late_limits
 from squall.analysis.findings.find import find
-from squall.analysis.findings.self_checks.self_checks import self_checks, unmet
-from squall.analysis.findings.self_checks.unassessed import unassessed_groups
+from squall.analysis.findings.self_checks import self_checks, unassessed_groups, unmet
 from squall.analysis.join.counts import join_counts
 from squall.analysis.join.join import read_join_report
 from squall.analysis.locust.figures import LocustFigures, locust_figures

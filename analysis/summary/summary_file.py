@@ -11,7 +11,7 @@ from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.compare.repeats import RepeatFigures
 from squall.analysis.decisions.figures import PromiseFigures
 from squall.analysis.findings.finding import Finding
-from squall.analysis.findings.self_checks.self_check import SelfCheck
+from squall.analysis.findings.self_check import SelfCheck
 from squall.analysis.join.join import JoinReport
 from squall.analysis.locust.figures import LocustFigures
 from squall.analysis.metrics.records import RunMetrics

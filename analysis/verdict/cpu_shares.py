@@ -9,7 +9,7 @@ asked how much CPU the server lacked that others had, on its cores, in moments i
     full     share of the sample in which none of its cores was free, at most: what the idlest of them was not idle
     wait     time in which its threads could run and had no CPU, summed over them, less what waking up may cost by
              itself: 50 us for each time one got a CPU where all cores are taken, up to 500 us where they sleep,
-             which they do less deeply the less they are idle (50 us + (1 - full)^2 * 450 us)
+             which they do less deeply the less they are idle (50 us + (1 - filled)^2 * 450 us)
     foreign  CPU time of all that is not the server, on the cores that the server may run on
     allowed  CPU time that it could have had at most: its cores, or its quota if that is less, times the interval
     had      its own CPU time
@@ -46,16 +46,16 @@ A second in which a quota that the load workers use up too was at its end is sha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from squall.analysis.arrays import Floats, Int64s
-from squall.analysis.requests.requests import Requests, in_order
+from squall.analysis.requests.requests import Requests, in_order, numbers
 from squall.analysis.statistics.order_statistics import nearest_rank
+from squall.analysis.storage.query import in_memory, records
 from squall.analysis.tables.manifest import Manifest
 from squall.analysis.wording import count_text, duration_text, share_text
 
@@ -78,6 +78,104 @@ STEAL = "steal"
 OTHER_GUESTS = "other guests"
 LEAST_RATIO = 0.01
 """Share of the CPU that the server could have used below which nothing is said of who had it."""
+_SECONDS = "FROM cpu_samples ORDER BY node, t_ns"
+_SHARES = f"""
+WITH told AS (
+    SELECT *,
+        interval_ns::DOUBLE AS ns, ns * n_cores AS all_ns, coalesce(server_ns, 0)::DOUBLE AS had,
+        server_ns IS NOT NULL AND server_wait_ns IS NOT NULL AS is_known,
+        least(server_cores, n_cores) AS n_own,
+        1 - idle_ns / all_ns AS busy,
+        -- a quota was used up: one that the load workers use up too, or the server's alone
+        server_throttled_periods > 0 AND is_quota_shared IS TRUE AS is_shared_up,
+        server_throttled_periods > 0 AND is_quota_shared IS NOT TRUE AS is_own_up,
+        -- of other guests: as far as the node's cores were not idle meanwhile
+        least(steal_ns, greatest(0, all_ns - had - clients_ns - squall_ns - others_ns - idle_ns)) AS guests_ns,
+        -- what the idlest of its cores was not idle; of a run that did not record that, what they were not idle on
+        -- average, which is no less; where a shared quota is used up a free core is of no use
+        CASE WHEN is_shared_up THEN 1 ELSE greatest(0, least(1, coalesce(
+            1 - server_cores_free_ns / ns, server_cores_busy_ns / (n_own * ns), busy))) END AS filled
+    FROM seconds WHERE list_contains($phases, phase)),
+waited AS (
+    SELECT *,
+        {WAKE_NS} + (1 - filled) ** 2 * {SLEEPING_WAKE_NS - WAKE_NS} AS wake_ns,
+        greatest(0, server_wait_ns - wake_ns * coalesce(server_runs, 0)) AS awake_ns,
+        -- less what a quota of its own made its threads wait; with room beside it nothing else did
+        CASE WHEN is_own_up AND idle_ns > {ROOM_RATIO} * all_ns THEN 0
+            WHEN is_own_up THEN greatest(0, awake_ns - coalesce(server_throttled_ns, 0)) ELSE awake_ns END AS wait,
+        -- those outside of a shared quota do not use it up
+        CASE WHEN is_shared_up THEN 0 ELSE others_ns END AS rivals_ns,
+        rivals_ns + clients_ns + squall_ns AS foreign_ns,
+        least(n_own, server_quota_cores) * ns AS allowed,
+        -- the same of the load workers
+        {WAKE_NS} + (1 - busy) ** 2 * {SLEEPING_WAKE_NS - WAKE_NS} AS clients_wake_ns,
+        others_ns + had + squall_ns AS clients_foreign_ns,
+        CASE WHEN clients_wait_ns IS NOT NULL THEN least(
+            greatest(0, clients_wait_ns - clients_wake_ns * coalesce(clients_runs, 0)), clients_foreign_ns,
+            greatest(0, least(clients_quota_cores, n_cores) * ns - clients_ns)) END AS clients_lacked,
+        coalesce(clients_lacked / nullif(clients_foreign_ns, 0), 0) AS clients_share
+    FROM told),
+lack AS (
+    SELECT *,
+        least(wait, foreign_ns, greatest(0, coalesce(server_cores_busy_ns, 'inf'::DOUBLE) - had), filled * n_own * ns,
+            greatest(0, allowed - had)) AS lacked,
+        coalesce(lacked / nullif(foreign_ns, 0), 0) AS share,
+        -- of what other guests had, as much as of the time that they had not
+        coalesce(guests_ns * had / nullif(greatest(had, all_ns - guests_ns - idle_ns), 0), 0) AS stolen,
+        had + lacked + stolen AS wanted,
+        nullif(greatest(any_in_flight_ns, wanted), 0) AS span_ns
+    FROM waited),
+of_node AS (
+    SELECT phase, node, count(*) AS n_samples, max(n_cores) AS n_cores,
+        {{
+            'server': sum(server_ns) / greatest(1, sum(ns)), 'clients': sum(clients_ns) / greatest(1, sum(ns)),
+            'squall': sum(squall_ns) / greatest(1, sum(ns)), 'others': sum(others_ns) / greatest(1, sum(ns)),
+            'steal': sum(guests_ns) / greatest(1, sum(ns)), 'idle': sum(idle_ns) / greatest(1, sum(ns))
+        }} AS cores,
+        sum(server_wait_ns) FILTER (is_known) / nullif(sum(server_wait_ns + had) FILTER (is_known), 0)
+            AS server_wait_ratio,
+        sum(clients_wait_ns) / nullif(sum(clients_wait_ns + clients_ns), 0) AS clients_wait_ratio,
+        nullif(sum(clients_ns + clients_lacked), 0) AS clients_wanted,
+        CASE WHEN count(clients_wait_ns) > 0 THEN {{
+            'others': coalesce(sum(clients_share * others_ns) / clients_wanted, 0),
+            'server': coalesce(sum(clients_share * had) / clients_wanted, 0),
+            'squall': coalesce(sum(clients_share * squall_ns) / clients_wanted, 0)
+        }} END AS taken_from_clients,
+        sum(psi_cpu_some_ns) / sum(ns) FILTER (psi_cpu_some_ns IS NOT NULL) AS psi_some_ratio,
+        sum(server_psi_some_ns) / sum(ns) FILTER (server_psi_some_ns IS NOT NULL) AS server_psi_some_ratio,
+        CASE WHEN count(server_ns) = 0 THEN 'no process of the server is known here'
+            WHEN count(server_wait_ns) = 0
+            THEN 'the kernel does not tell how long threads wait for a CPU (schedstat)' ELSE '' END AS reason
+    FROM lack GROUP BY phase, node),
+of_server AS (
+    SELECT phase, node,
+        sum(ns) FILTER (is_known) AS known_ns,
+        nullif(sum(wanted) FILTER (is_known), 0) AS all_wanted,
+        {{
+            'others': coalesce(sum(share * rivals_ns) FILTER (is_known) / all_wanted, 0),
+            'clients': coalesce(sum(share * clients_ns) FILTER (is_known) / all_wanted, 0),
+            'squall': coalesce(sum(share * squall_ns) FILTER (is_known) / all_wanted, 0),
+            'steal': coalesce(sum(stolen) FILTER (is_known) / all_wanted, 0)
+        }} AS taken,
+        coalesce(max((wanted - had) / nullif(wanted, 0)) FILTER (is_known), 0) AS worst_second_ratio,
+        min(server_quota_cores) AS quota_cores,
+        sum(coalesce(server_throttled_periods, 0)) / nullif(sum(server_periods), 0) AS throttled_ratio,
+        CASE WHEN count(server_quota_cores) > 0 THEN bool_or(is_quota_shared IS TRUE) END AS is_quota_shared,
+        sum(filled * ns) FILTER (is_known) / known_ns AS full_ratio,
+        sum(wanted - had) FILTER (is_known) / known_ns AS lacked_cores,
+        sum(server_wait_ns) FILTER (is_known) / nullif(sum(server_runs) FILTER (is_known), 0) AS server_wake_ns,
+        -- the consequence, where each wait holds up all requests in flight, and where it holds up one
+        nullif(sum(in_flight_ns) FILTER (is_known), 0) AS all_in_flight_ns,
+        sum(in_flight_ns * (least(filled, coalesce(lacked / span_ns, 0)) + coalesce(stolen / span_ns, 0)))
+            FILTER (is_known) / all_in_flight_ns AS of_all_ratio,
+        sum(lacked + stolen) FILTER (is_known) / all_in_flight_ns AS of_each_ratio,
+        max(t_ns) FILTER (is_known) AS last_ns
+    FROM lack GROUP BY phase, node)
+SELECT of_node.* EXCLUDE (clients_wanted), of_server.* EXCLUDE (phase, node, known_ns, all_wanted, all_in_flight_ns)
+FROM of_node LEFT JOIN of_server
+    ON of_node.phase = of_server.phase AND of_node.node = of_server.node AND reason = ''
+ORDER BY list_position($phases, of_node.phase), of_node.node
+"""
 
 
 @dataclass(frozen=True)
@@ -150,22 +248,18 @@ class InFlight:
         is_last = np.append(is_first[1:], True)[: len(sent)]
         return cls(sent, in_order(done_ns), done - sent, sent[is_first], latest[is_last], is_open)
 
-    def any_ns(self, rows: pa.Table) -> Floats:
+    def any_ns(self, starts_ns: Int64s, ends_ns: Int64s) -> Floats:
         """Time of each sample in which there was at least one."""
-        starts, ends = _bounds(rows)
-        return _until(ends, self.begin_ns, self.end_ns) - _until(starts, self.begin_ns, self.end_ns)
+        return _until(ends_ns, self.begin_ns, self.end_ns) - _until(starts_ns, self.begin_ns, self.end_ns)
 
-    def sum_ns(self, rows: pa.Table) -> Floats:
+    def sum_ns(self, starts_ns: Int64s, ends_ns: Int64s) -> Floats:
         """The time of each sample times the mean number of them in it."""
-        starts, ends = _bounds(rows)
-        return _until(ends, self.sent_ns, self.done_ns) - _until(starts, self.sent_ns, self.done_ns)
+        return _until(ends_ns, self.sent_ns, self.done_ns) - _until(starts_ns, self.sent_ns, self.done_ns)
 
-    def spread(self, rows: pa.Table) -> float:
-        """1 - p5 / mean of the service times of those sent in the samples; 1 of a closed loop, whose queue may be
+    def spread(self, last_ns: int) -> float:
+        """1 - p5 / mean of the service times of those sent until `last_ns`; 1 of a closed loop, whose queue may be
         equally long for all, and of fewer than have a p5."""
-        starts, ends = _bounds(rows)
-        first, last = np.searchsorted(self.sent_ns, [starts.min(initial=0), ends.max(initial=0)])
-        own = self.service_ns[first:last]
+        own = self.service_ns[: np.searchsorted(self.sent_ns, last_ns)]
         if not self.is_open or len(own) < LEAST_REQUESTS:
             return 1.0
         return 1.0 - float(np.partition(own, k := nearest_rank(0.05, len(own)) - 1)[k]) / float(own.mean())
@@ -197,47 +291,64 @@ def cpu_shares(
     """
     if samples is None:
         return []
-    for group in ("server", "clients"):
-        samples = _with_waits_when_they_passed(samples, group)
-    names, nodes = (np.array(samples.column(name).to_pylist(), dtype=object) for name in ("phase", "node"))
-    return [
-        _shares(
-            samples.filter(pa.array((names == phase) & (nodes == node))),
-            str(node),
-            phase,
-            (in_flight or {}).get(str(node)),
-        )
-        for phase in phases
-        for node in sorted(set(nodes[names == phase]))
-    ]
+    requests = in_flight or {}
+    with in_memory(cpu_samples=samples) as connection:
+        seconds = connection.sql(_SECONDS).to_arrow_table()
+        for group in ("server", "clients"):
+            seconds = _with_waits_when_they_passed(
+                seconds, f"{group}_wait_ns", numbers(seconds, f"{group}_runs")
+            )
+        connection.register("seconds", _with_requests(seconds, requests))
+        found = records(connection.execute(_SHARES, {"phases": list(phases)}))
+    return [_shares(row, requests.get(row["node"])) for row in found]
 
 
-def _with_waits_when_they_passed(samples: pa.Table, group: str) -> pa.Table:
+def _shares(row: dict[str, Any], in_flight: InFlight | None) -> CpuShares:
+    """`row`: of `_SHARES`, with what no process of the node had as null."""
+    of_all, of_each, last_ns = (row.pop(name) for name in ("of_all_ratio", "of_each_ratio", "last_ns"))
+    cores = {name: each for name, each in row.pop("cores").items() if each is not None}
+    consequence = None
+    if in_flight is not None and of_all is not None:
+        consequence = min(of_all, max(of_each, in_flight.spread(last_ns)))
+    return CpuShares(**row, cores=cores, consequence_ratio=consequence)
+
+
+def _with_waits_when_they_passed(seconds: pa.Table, name: str, runs: Int64s) -> pa.Table:
     """The samples with what a group waited counted in those in which it did so.
 
     The kernel counts a wait when the thread gets its core: one that began before the sample (of waits longer than the
     sample on average at least one did) is told too late. What is beyond the sample's length a run of its threads moves
     back, at most the length of a sample to each.
     """
-    name, runs = f"{group}_wait_ns", _numbers(samples, f"{group}_runs")
-    interval, waits = _numbers(samples, "interval_ns"), _numbers(samples, name).copy()
-    too_long = np.where(runs > 0, np.maximum(0.0, waits - runs * interval), 0.0)
-    if not too_long.any():
-        return samples
-    nodes = np.array(samples.column("node").to_pylist(), dtype=object)
-    order = np.lexsort((_bounds(samples)[1], nodes))
-    before = dict(zip(order[1:], order, strict=False))
-    for at in order[too_long[order] > 0]:
-        left, back = too_long[at], before.get(at)
-        while left > 0 and back is not None and nodes[back] == nodes[at]:
-            moved = min(left, max(0.0, interval[back] - waits[back]))
+    interval, waits = numbers(seconds, "interval_ns"), numbers(seconds, name).copy()
+    nodes = seconds["node"].to_pylist()
+    for at in np.flatnonzero((runs > 0) & (waits > runs * interval)):
+        left, back = waits[at] - runs[at] * interval[at], at - 1
+        while left > 0 and back >= 0 and nodes[back] == nodes[at]:
+            moved = min(left, max(0, interval[back] - waits[back]))
             waits[back], waits[at], left = waits[back] + moved, waits[at] - moved, left - moved
-            back = before.get(back)
-    index = samples.schema.get_field_index(name)
-    moved_waits = pa.array(waits, mask=_is_null(samples, name)).cast(
-        samples.schema.field(index).type, safe=False
+            back -= 1
+    told = pa.array(waits, mask=np.asarray(seconds[name].is_null()))
+    return seconds.set_column(seconds.column_names.index(name), name, told)
+
+
+def _with_requests(seconds: pa.Table, in_flight: Mapping[str, InFlight]) -> pa.Table:
+    """The samples with the time in which requests were in flight at their node, and that times how many were; null
+    where that is not known."""
+    ends = numbers(seconds, "t_ns")
+    starts, nodes = (
+        ends - numbers(seconds, "interval_ns"),
+        np.array(seconds["node"].to_pylist(), dtype=object),
     )
-    return samples.set_column(index, samples.schema.field(index), moved_waits)
+    some, summed = np.full((2, len(ends)), np.nan)
+    for node, own in in_flight.items():
+        here = nodes == node
+        some[here] = own.any_ns(starts[here], ends[here])
+        summed[here] = own.sum_ns(starts[here], ends[here])
+    columns = {"any_in_flight_ns": some, "in_flight_ns": summed}
+    for name, values in columns.items():
+        seconds = seconds.append_column(name, pa.array(values, from_pandas=True))
+    return seconds
 
 
 def cpu_line(shares: CpuShares, has_server: bool = True) -> str:
@@ -297,183 +408,6 @@ def cpu_lines(found: Sequence[CpuShares], manifest: Manifest) -> list[str]:
     return [f"{f'{one.phase}: ' if has_phases else ''}{cpu_line(one, one.node in nodes)}" for one in found]
 
 
-def _shares(rows: pa.Table, node: str, phase: str, in_flight: InFlight | None) -> CpuShares:
-    wall_ns = _sum(rows, "interval_ns")
-    had = {
-        name: float(_steal(rows).sum()) if name == STEAL else _sum(rows, f"{name}_ns")
-        for name in (*GROUPS, STEAL, "idle")
-        if rows.column(f"{name}_ns").null_count < rows.num_rows
-    }
-    cores = {name: each_ns / wall_ns if wall_ns else 0.0 for name, each_ns in had.items()}
-    n_cores = int(_numbers(rows, "n_cores").max(initial=0))
-    found = CpuShares(
-        node, phase, rows.num_rows, n_cores, cores,
-        _wait_ratio(rows, "server"), _wait_ratio(rows, "clients"),
-        taken_from_clients=_taken_from_clients(rows),
-        psi_some_ratio=_of_wall(rows, "psi_cpu_some_ns"),
-        server_psi_some_ratio=_of_wall(rows, "server_psi_some_ns"),
-    )  # fmt: skip
-    reason = _why_not(rows)
-    if reason:
-        return replace(found, reason=reason)
-    known = rows.filter(pa.array(~_is_null(rows, "server_ns") & ~_is_null(rows, "server_wait_ns")))
-    lack = _lack(known)
-    total = float(lack.wanted.sum())
-    taken = {name: float(each.sum()) / total if total else 0.0 for name, each in lack.by_whom.items()}
-    lacked = lack.wanted - lack.had
-    of_wanted = np.divide(lacked, lack.wanted, out=np.zeros_like(lacked), where=lack.wanted > 0)
-    known_ns, runs = _sum(known, "interval_ns"), _sum(known, "server_runs")
-    periods = _sum(rows, "server_periods")
-    quotas = _known(rows, "server_quota_cores")
-    return replace(
-        found,
-        taken=taken,
-        worst_second_ratio=float(of_wanted.max(initial=0.0)),
-        quota_cores=float(quotas.min()) if len(quotas) else None,
-        throttled_ratio=_sum(rows, "server_throttled_periods") / periods if periods else None,
-        is_quota_shared=bool(_flags(rows, "is_quota_shared").any()) if len(quotas) else None,
-        full_ratio=float((lack.full * _numbers(known, "interval_ns")).sum()) / known_ns if known_ns else None,
-        lacked_cores=float(lacked.sum()) / known_ns if known_ns else None,
-        server_wake_ns=_sum(known, "server_wait_ns") / runs if runs else None,
-        consequence_ratio=_consequence(known, lack, in_flight) if in_flight is not None else None,
-    )
-
-
-def _why_not(rows: pa.Table) -> str:
-    """Why it is not known whether the server starved here; empty if it is."""
-    if not len(_known(rows, "server_ns")):
-        return "no process of the server is known here"
-    if not len(_known(rows, "server_wait_ns")):
-        return "the kernel does not tell how long threads wait for a CPU (schedstat)"
-    return ""
-
-
-@dataclass(frozen=True, eq=False)
-class _Lack:
-    """CPU time of each sample that the server `had`, `wanted`, and lacked `by_whom` (others, clients, squall, steal).
-
-    `full`: share of the sample in which none of its cores was free, at most.
-    """
-
-    had: Floats
-    wanted: Floats
-    by_whom: Mapping[str, Floats]
-    full: Floats
-
-
-def _lack(rows: pa.Table) -> _Lack:
-    interval, had = (_numbers(rows, name) for name in ("interval_ns", "server_ns"))
-    is_own_quota = (_numbers(rows, "server_throttled_periods") > 0) & _flags(rows, "is_quota_shared")
-    full = np.where(is_own_quota, 1.0, _full(rows))  # where it is used up a free core is of no use
-    wait = _waits_for_others(rows, full)
-    by_whom = {name: _numbers(rows, f"{name}_ns") for name in ("others", *OWN)}
-    by_whom["others"] = np.where(is_own_quota, 0.0, by_whom["others"])
-    foreign: Floats = np.sum(list(by_whom.values()), axis=0)
-    on_its_cores = np.maximum(0.0, _numbers(rows, "server_cores_busy_ns", float("inf")) - had)
-    cores = np.minimum(_numbers(rows, "server_cores", float("inf")), _numbers(rows, "n_cores"))
-    allowed = np.minimum(cores, _numbers(rows, "server_quota_cores", float("inf"))) * interval
-    lacked = np.minimum.reduce(
-        [wait, foreign, on_its_cores, full * cores * interval, np.maximum(0.0, allowed - had)]
-    )
-    stolen = _stolen(rows, had)
-    share = np.divide(lacked, foreign, out=np.zeros_like(lacked), where=foreign > 0)
-    shared = {name: share * cpu for name, cpu in by_whom.items()}
-    return _Lack(had, had + lacked + stolen, {**shared, STEAL: stolen}, full)
-
-
-def _consequence(rows: pa.Table, lack: _Lack, in_flight: InFlight) -> float | None:
-    """Of the time of requests in flight, what the lack explains; None where there were none."""
-    weights = in_flight.sum_ns(rows)
-    if weights.sum() <= 0:
-        return None
-    span = np.maximum(in_flight.any_ns(rows), lack.wanted)
-    stolen = lack.by_whom[STEAL]
-    lacked = lack.wanted - lack.had - stolen
-    parts = (np.divide(one, span, out=np.zeros_like(one), where=span > 0) for one in (lacked, stolen))
-    of_lacked, of_stolen = parts
-    of_all = float((weights * (np.minimum(lack.full, of_lacked) + of_stolen)).sum() / weights.sum())
-    of_each = float((lacked + stolen).sum() / weights.sum())
-    return min(of_all, max(of_each, in_flight.spread(rows)))
-
-
-def _full(rows: pa.Table) -> Floats:
-    """Share of each sample in which none of the server's cores was free, at most: what the idlest of them was not
-    idle. Of a run that did not record that, what they were not idle on average, which is no less."""
-    interval = _numbers(rows, "interval_ns")
-    cores = np.minimum(_numbers(rows, "server_cores", float("inf")), _numbers(rows, "n_cores"))
-    busy = 1.0 - _numbers(rows, "idle_ns") / (_numbers(rows, "n_cores") * interval)
-    own = _numbers(rows, "server_cores_busy_ns", float("nan")) / (cores * interval)
-    busy = np.where(np.isnan(own), busy, own)
-    idlest = 1.0 - _numbers(rows, "server_cores_free_ns", float("nan")) / interval
-    return np.clip(np.where(np.isnan(idlest), busy, idlest), 0.0, 1.0)
-
-
-def _steal(rows: pa.Table) -> Floats:
-    """CPU time that other guests had of the node: what was stolen, as far as its cores were not idle meanwhile."""
-    used: Floats = np.sum([_numbers(rows, f"{name}_ns") for name in (*GROUPS, "idle")], axis=0)
-    left = _numbers(rows, "interval_ns") * _numbers(rows, "n_cores") - used
-    return np.minimum(np.maximum(left, 0.0), _numbers(rows, "steal_ns"))
-
-
-def _stolen(rows: pa.Table, had: Floats) -> Floats:
-    """Of the CPU time stolen from the node what falls on the server: as much as of the time that was not."""
-    steal, idle = _steal(rows), _numbers(rows, "idle_ns")
-    busy = np.maximum(had, _numbers(rows, "interval_ns") * _numbers(rows, "n_cores") - steal - idle)
-    return np.divide(steal * had, busy, out=np.zeros_like(had), where=busy > 0)
-
-
-def _taken_from_clients(rows: pa.Table) -> dict[str, float] | None:
-    """As `taken`, of the load workers: by others, and by the server on a node that they share."""
-    rows = rows.filter(pa.array(~_is_null(rows, "clients_wait_ns")))
-    if not rows.num_rows:
-        return None
-    interval, had = (_numbers(rows, name) for name in ("interval_ns", "clients_ns"))
-    wait = _waits(rows, "clients", 1.0 - _numbers(rows, "idle_ns") / (_numbers(rows, "n_cores") * interval))
-    by_whom = {name: _numbers(rows, f"{name}_ns") for name in ("others", "server", "squall")}
-    foreign: Floats = np.sum(list(by_whom.values()), axis=0)
-    allowed = (
-        np.minimum(_numbers(rows, "clients_quota_cores", float("inf")), _numbers(rows, "n_cores")) * interval
-    )
-    lacked = np.minimum(np.minimum(wait, foreign), np.maximum(0.0, allowed - had))
-    total = float((had + lacked).sum())
-    share = np.divide(lacked, foreign, out=np.zeros_like(lacked), where=foreign > 0)
-    return {name: float((share * cpu).sum()) / total if total else 0.0 for name, cpu in by_whom.items()}
-
-
-def _waits(rows: pa.Table, group: str, full: Floats) -> Floats:
-    """What the threads of a group waited for a CPU in each sample, beyond what waking up costs."""
-    wake_ns = WAKE_NS + (1.0 - full) ** 2 * (SLEEPING_WAKE_NS - WAKE_NS)
-    return np.maximum(0.0, _numbers(rows, f"{group}_wait_ns") - wake_ns * _numbers(rows, f"{group}_runs"))
-
-
-def _waits_for_others(rows: pa.Table, full: Floats) -> Floats:
-    """What the server's threads waited in each sample, less what a quota of its own made them wait."""
-    waits = _waits(rows, "server", full)
-    is_used_up = (_numbers(rows, "server_throttled_periods") > 0) & ~_flags(rows, "is_quota_shared")
-    held_back = np.where(is_used_up, _numbers(rows, "server_throttled_ns"), 0.0)
-    room = ROOM_RATIO * _numbers(rows, "interval_ns") * _numbers(rows, "n_cores")
-    is_room = is_used_up & (_numbers(rows, "idle_ns") > room)
-    return np.where(is_room, 0.0, np.maximum(0.0, waits - held_back))
-
-
-def _wait_ratio(rows: pa.Table, group: str) -> float | None:
-    known = ~_is_null(rows, f"{group}_wait_ns") & ~_is_null(rows, f"{group}_ns")
-    rows = rows.filter(pa.array(known))
-    waited, had = _sum(rows, f"{group}_wait_ns"), _sum(rows, f"{group}_ns")
-    return waited / (waited + had) if waited + had else None
-
-
-def _of_wall(rows: pa.Table, name: str) -> float | None:
-    rows = rows.filter(pa.array(~_is_null(rows, name)))
-    return _sum(rows, name) / _sum(rows, "interval_ns") if rows.num_rows else None
-
-
-def _bounds(rows: pa.Table) -> tuple[Int64s, Int64s]:
-    """Start and end of each sample, ns on the run clock."""
-    ends = np.asarray(rows.column("t_ns").to_numpy(), dtype=np.int64)
-    return ends - _numbers(rows, "interval_ns").astype(np.int64), ends
-
-
 def _until(at_ns: Int64s, begin_ns: Int64s, end_ns: Int64s) -> Floats:
     """Sum over intervals of their time before each of `at_ns`; both bounds sorted, each by itself."""
     return _since(at_ns, begin_ns) - _since(at_ns, end_ns)
@@ -487,27 +421,3 @@ def _since(at_ns: Int64s, sorted_ns: Int64s) -> Floats:
     sums = np.concatenate([[0.0], np.cumsum((sorted_ns - first).astype(np.float64))])
     n_before = np.searchsorted(sorted_ns, at_ns)
     return np.asarray(n_before * (at_ns - first).astype(np.float64) - sums[n_before])
-
-
-def _is_null(rows: pa.Table, name: str) -> npt.NDArray[np.bool_]:
-    return np.asarray(rows.column(name).is_null().to_numpy(), dtype=np.bool_)
-
-
-def _known(rows: pa.Table, name: str) -> Floats:
-    return np.asarray(rows.column(name).drop_null().to_numpy(), dtype=np.float64)
-
-
-def _numbers(rows: pa.Table, name: str, null: float = 0.0) -> Floats:
-    """The column, with `null` for what is null, as all is of a column that a run of before does not have."""
-    if name not in rows.column_names:
-        return np.full(rows.num_rows, null)
-    found = rows.column(name).cast(pa.float64()).fill_null(null)
-    return np.asarray(found.to_numpy(), dtype=np.float64)
-
-
-def _flags(rows: pa.Table, name: str) -> npt.NDArray[np.bool_]:
-    return np.asarray(rows.column(name).fill_null(False).to_numpy(), dtype=np.bool_)
-
-
-def _sum(rows: pa.Table, name: str) -> float:
-    return float(_numbers(rows, name).sum())

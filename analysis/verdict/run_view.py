@@ -224,4 +224,4 @@ def run_shares(requests: Requests, samples: Samples, manifest: Manifest) -> list
 
 def run_gpus(requests: Requests, samples: Samples, manifest: Manifest) -> list[GpuShares]:
     """Who used the GPUs of the servers in each measure phase, and what that did to the requests."""
-    return gpu_shares(samples.gpus, requests, manifest, [span.name for span in measure_spans(manifest)])
+    return gpu_shares(samples.gpus, requests, manifest)

@@ -14,8 +14,8 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-from squall.analysis.findings.self_checks.self_check import SelfCheck
-from squall.analysis.findings.self_checks.self_checks import self_checks
+from squall.analysis.findings.self_check import SelfCheck
+from squall.analysis.findings.self_checks import self_checks
 from squall.analysis.join.batch_costs import write_batch_costs
 from squall.analysis.join.join import write_joined
 from squall.analysis.metrics.run import run_metrics

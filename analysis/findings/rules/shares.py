@@ -26,15 +26,15 @@ each of its requests, since all of them wait for it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from squall.analysis.findings.rules.rule import Measures
 from squall.analysis.metrics.figures.batch_figures import BODY_IDLE
-from squall.analysis.metrics.measures import instance_key, ratio
+from squall.analysis.metrics.measures import instance_key
 from squall.analysis.tables.manifest import Manifest
 from squall.analysis.verdict.cpu_shares import OWN, CpuShares
-from squall.analysis.verdict.gpu_shares import BOUND, GpuShares
+from squall.analysis.verdict.gpu_shares import BOUND, GpuShares, is_on_cpu
 
 if TYPE_CHECKING:
     import duckdb
@@ -68,34 +68,48 @@ Key = tuple[str, str]
 
 
 class Sums(NamedTuple):
-    """What the batches of an instance in a phase add up to, in ns and bytes. Null where none was profiled."""
+    """What the batches of an instance in a phase add up to; None where none was profiled.
+
+    `measures`: those that follow from their sums alone; `of_wall`: of the measure of the wall that it is a part of, the
+    share of each of BODY_PARTS.
+    """
 
     instance: str
     model: str
     n_tied: int
     n_operations: int | None
-    parts_ns: tuple[float | None, ...]
-    copied_ns: float | None
-    copied_bytes: float | None
-    n_launches: int | None = None
-    body_idle_ns: float | None = None
-    kernel_mean_ns: float | None = None
+    n_launches: int | None
+    measures: Measures
+    of_wall: Mapping[str, float | None]
+
+
+_OF_WALL = {
+    "kernel_busy": "gpu_busy", "copy_exposed": "gpu_busy", "sync_wait": "body_idle", "launch_idle": "body_idle",
+}  # fmt: skip
+_BODIES = f"""
+-- Without the calls that tell waits from launches `idle` is what both are together.
+WITH sums AS (
+    SELECT phase, server, instance, instance_device, model, count(*) FILTER (tie <> 'none') AS n_tied,
+        sum(n_kernels + n_copies) AS n_operations, sum(n_launches) AS n_launches,
+        {", ".join(f"sum({part}_ns)::DOUBLE AS {part}" for part in BODY_PARTS)},
+        sum({BODY_IDLE})::DOUBLE AS idle, nullif(kernel_busy + copy_exposed + idle, 0) AS body,
+        kernel_busy + copy_exposed AS gpu_busy, sync_wait + launch_idle AS body_idle,
+        sum(kernel_ns)::DOUBLE / nullif(sum(n_kernels), 0) AS kernel_mean_ns,
+        sum(h2d_bytes + d2h_bytes)::DOUBLE / nullif(sum(h2d_ns + d2h_ns), 0) * 1e9 AS copy_bytes_per_s
+    FROM batch_costs WHERE phase <> '' GROUP BY phase, server, instance, instance_device, model)
+SELECT phase, server, instance, instance_device, model, n_tied, n_operations, n_launches,
+    {{{", ".join(f"'body_{part}_ratio': {part} / body" for part in (*BODY_PARTS, "idle"))},
+        'kernel_mean_ns': kernel_mean_ns, 'copy_bytes_per_s': copy_bytes_per_s}},
+    {{{", ".join(f"'{part}': CASE WHEN {of} = 0 THEN 0 ELSE {part} / {of} END" for part, of in _OF_WALL.items())}}}
+FROM sums
+"""
 
 
 def batch_sums(connection: duckdb.DuckDBPyConnection) -> dict[Key, Sums]:
     """Sums over view `batch_costs`, by phase and instance."""
-    parts = ", ".join(f"sum({part}_ns)::DOUBLE" for part in BODY_PARTS)
-    rows = connection.execute(f"""
-        SELECT phase, server, instance, instance_device, model, count(*) FILTER (tie <> 'none'),
-            sum(n_kernels + n_copies), {parts},
-            sum(h2d_ns + d2h_ns)::DOUBLE, sum(h2d_bytes + d2h_bytes)::DOUBLE, sum(n_launches),
-            sum({BODY_IDLE})::DOUBLE, sum(kernel_ns)::DOUBLE / nullif(sum(n_kernels), 0)
-        FROM batch_costs WHERE phase <> '' GROUP BY phase, server, instance, instance_device, model""").fetchall()
     return {
-        (phase, instance_key(server, instance, device, model)): Sums(
-            instance, model, n_tied, n_operations, tuple(sums[:-5]), *sums[-5:]
-        )
-        for phase, server, instance, device, model, n_tied, n_operations, *sums in rows
+        (phase, instance_key(server, instance, device, model)): Sums(instance, model, *sums)
+        for phase, server, instance, device, model, *sums in connection.execute(_BODIES).fetchall()
     }
 
 
@@ -117,24 +131,12 @@ def response_shares(connection: duckdb.DuckDBPyConnection) -> dict[Key, dict[str
 
 
 def device_shares(measures: Measures, sums: Sums | None) -> dict[str, float | None]:
-    """The finer shares of the wall and of the body, from the measures and the sums of its batches.
-
-    Without the calls that tell waits from launches `body_idle_ratio` is what both are together.
-    """
-    by_part = dict(zip(BODY_PARTS, sums.parts_ns if sums else (None,) * 4, strict=True))
-    idle_ns = sums.body_idle_ns if sums is not None else None
-    body_ns = _added(*(by_part[part] for part in BODY_PARTS[:2]), idle_ns)
-    found = {f"body_{part}_ratio": ratio(value, body_ns) for part, value in by_part.items()}
-    for whole, parts in (("gpu_busy", BODY_PARTS[:2]), ("body_idle", BODY_PARTS[2:])):
-        wall = measures.get(f"wall_{whole}_ratio")
-        both_ns = _added(*(by_part[part] for part in parts))
-        for part in parts:
-            share = 0.0 if both_ns == 0 else ratio(by_part[part], both_ns)
-            found[f"wall_{part}_ratio"] = None if wall is None or share is None else wall * share
-    copied = None if sums is None else ratio(sums.copied_bytes, sums.copied_ns)
-    found["body_idle_ratio"] = ratio(idle_ns, body_ns)
-    found["kernel_mean_ns"] = sums.kernel_mean_ns if sums is not None else None
-    return {**found, "copy_bytes_per_s": None if copied is None else copied * 1e9}
+    """The finer shares of the wall and of the body, from the measures and the sums of its batches."""
+    found = dict(sums.measures) if sums is not None else {}
+    for part, of in _OF_WALL.items():
+        wall, share = measures.get(f"wall_{of}_ratio"), sums.of_wall[part] if sums is not None else None
+        found[f"wall_{part}_ratio"] = None if wall is None or share is None else wall * share
+    return found
 
 
 def is_cpu(sums: Sums | None, server: str, manifest: Manifest, has_cuda: bool | None) -> float | None:
@@ -150,16 +152,12 @@ def is_cpu(sums: Sums | None, server: str, manifest: Manifest, has_cuda: bool | 
         return 1.0
     model = manifest.stated_models.get(sums.model) if sums is not None else None
     if model is not None:
-        on_cpu = model.get("device") == "cpu" or (
-            not model.get("device") and model.get("framework") == "numpy"
-        )
-        return 1.0 if on_cpu else None
+        return 1.0 if is_on_cpu(model) else None
     return None
 
 
-def cpu_measures(found: Sequence[CpuShares], phase: str, node: str) -> dict[str, float | None]:
+def cpu_measures(own: CpuShares | None) -> dict[str, float | None]:
     """The measures of the server's node in a phase; none of them where it is not known who had the CPU."""
-    own = next((one for one in found if (one.phase, one.node) == (phase, node)), None)
     if own is None or own.taken is None or own.taken_ratio is None:
         return {}
     others = sum(share for name, share in own.taken.items() if name not in OWN)
@@ -187,7 +185,3 @@ def gpu_measures(found: Sequence[GpuShares], phase: str, server: str, uuid: str)
         "gpu_is_bound": float(most.compared == BOUND),
         "gpu_server_ratio": most.server_ratio,
     }
-
-
-def _added(*values: float | None) -> float | None:
-    return None if None in values else sum(value for value in values if value is not None)

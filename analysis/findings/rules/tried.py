@@ -5,26 +5,43 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
-from squall.analysis.findings.rules.body_rules import BODY_RULES
+import yaml
+from pydantic import TypeAdapter
+
 from squall.analysis.findings.rules.rule import Clause, Level, Measures, Rule
-from squall.analysis.findings.rules.window_rules import WINDOW_RULES
+from squall.analysis.limits import LIMITS
 
-RULES: tuple[Rule, ...] = (*WINDOW_RULES, *BODY_RULES)
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # whichever there is
+    """YAML in which `!limit NAME` is one of the limits of the verdict."""
+
+
+_Loader.add_constructor("!limit", lambda _, node: getattr(LIMITS, node.value))
+
+
+def _read(path: Path) -> dict[str, Rule]:
+    stated = yaml.load(path.read_text("utf-8"), _Loader)
+    return {rule.name: rule for rule in TypeAdapter(tuple[Rule, ...]).validate_python(stated)}
+
+
+RULES = _read(Path(__file__).with_name("rules.yaml"))
+"""By name, in the order in which they are tried."""
 
 
 def rules_of(level: Level, measures: Measures) -> tuple[Rule, ...]:
     """The rules of a level that are tried on `measures`, in order."""
     return tuple(
         rule
-        for rule in RULES
+        for rule in RULES.values()
         if rule.level == level and (not rule.asked_where or measures.get(rule.asked_where) is not None)
     )
 
 
 def markdown() -> str:
     """A section for each rule: what it claims, its conditions with their reasons, what to do, what it does not show."""
-    return "\n".join(line for rule in RULES for line in _section(rule))
+    return "\n".join(line for rule in RULES.values() for line in _section(rule))
 
 
 def _section(rule: Rule) -> Iterator[str]:

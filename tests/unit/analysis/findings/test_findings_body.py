@@ -12,11 +12,11 @@ import pytest
 
 from squall.analysis.findings.find import find
 from squall.analysis.findings.finding import Finding
-from squall.analysis.findings.rules.body_rules import BODY_RULES
-from squall.analysis.findings.rules.classifier import assess, classify
 from squall.analysis.findings.rules.facts import facts
-from squall.analysis.findings.self_checks.self_check import SelfCheck
-from squall.analysis.findings.self_checks.self_checks import self_checks, unmet
+from squall.analysis.findings.rules.rule import assess, classify
+from squall.analysis.findings.rules.tried import RULES, rules_of
+from squall.analysis.findings.self_check import SelfCheck
+from squall.analysis.findings.self_checks import self_checks, unmet
 from squall.analysis.join.batch_costs import write_batch_costs
 from squall.analysis.join.join import write_joined
 from squall.analysis.metrics.run import run_metrics
@@ -24,7 +24,6 @@ from tests import regime_runs
 from tests.regime_runs import Op, Phase, Row, write_regime_run
 
 US = 1_000
-RULES = {rule.name: rule for rule in BODY_RULES}
 WAITS_FOR_OTHERS: dict[str, float | None] = {
     "body_busy_ratio": 0.21, "blocked_of_exec_ratio": 0.8, "blocked_gpu_busy_ratio": 0.2, "mid_blocks_per_batch": 0.0,
     "host_wait_of_idle_ratio": 0.02, "launch_depth_nonempty_mean": 6.0, "issue_to_op_ratio": 0.6,
@@ -34,7 +33,7 @@ WAITS_FOR_OTHERS: dict[str, float | None] = {
 
 
 def named(measures: dict[str, float | None]) -> str:
-    found = classify(BODY_RULES, facts(measures))
+    found = classify(rules_of("body", {}), facts(measures))
     return found.named.rule.name if found.named else found.status
 
 

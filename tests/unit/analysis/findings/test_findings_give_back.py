@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from squall.analysis.findings.finding import give_back
 from squall.analysis.findings.rules.facts import facts
 from squall.analysis.findings.rules.shares import BODY_PARTS, PARTS, response_shares
-from squall.analysis.findings.rules.tried import rules_of
-from squall.analysis.findings.rules.window_rules import SCHEDULER
+from squall.analysis.findings.rules.tried import RULES, rules_of
 from tests.many_examples import examples
 
+SCHEDULER = RULES["scheduler/IPC-bound"]
 COLUMNS = [f"{part}_ns" for part in (*PARTS, "compute", "idle_wait", "response")]
 BATCH = (*BODY_PARTS, "head", "tail")
 KEY = ("p", "s/i")

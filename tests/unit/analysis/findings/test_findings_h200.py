@@ -9,8 +9,8 @@ import pytest
 
 from squall.analysis.findings.find import find
 from squall.analysis.findings.finding import Finding
-from squall.analysis.findings.self_checks.self_check import SelfCheck
-from squall.analysis.findings.self_checks.self_checks import self_checks, unmet
+from squall.analysis.findings.self_check import SelfCheck
+from squall.analysis.findings.self_checks import self_checks, unmet
 from squall.analysis.findings.tail_batches import batches_measures
 from squall.analysis.metrics.figures.batch_figures import pick_all
 from squall.analysis.metrics.records import RunMetrics

@@ -1,24 +1,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import duckdb
 import pyarrow as pa
 import pytest
 
-from squall.analysis.findings.self_checks import littles_law
-from squall.analysis.findings.self_checks.request_checks import request_checks
-from squall.analysis.findings.self_checks.self_check import at_least, at_most
-from squall.analysis.findings.self_checks.self_checks import (
+from squall.analysis.findings.self_check import SelfCheck
+from squall.analysis.findings.self_checks import (
+    CHECKS,
     TABLES,
+    SelfCheckView,
     checks_over,
-    clock_checks,
+    unassessed_groups,
     unmet,
-    wall_check,
+    wall_gap,
 )
-from squall.analysis.findings.self_checks.unassessed import unassessed_groups
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.collected import CollectorState
 from squall.analysis.tables.manifest import Manifest, read_manifest
@@ -79,10 +80,17 @@ def copied(
     copies[0].rollback()
 
 
+def checked(
+    copied: tuple[duckdb.DuckDBPyConnection, list[str]], store: RunStore, **manifest: Any
+) -> list[SelfCheck]:
+    seen = SimpleNamespace(manifest=replace(store.manifest, **manifest), has=store.has, read=store.read)
+    return checks_over(SelfCheckView(*copied, cast(RunStore, seen), None))
+
+
 def test_all_are_met_on_a_run_that_is_whole(
     store: RunStore, copied: tuple[duckdb.DuckDBPyConnection, list[str]]
 ) -> None:
-    checks = checks_over(*copied, store, None)
+    checks = checked(copied, store)
     assert unmet(checks) == []
     assert {one.name for one in checks if one.status == "not assessed"} == {"wall", "report clock"}
 
@@ -92,7 +100,7 @@ def test_a_fault_is_found_by_its_check(
     name: str, store: RunStore, copied: tuple[duckdb.DuckDBPyConnection, list[str]]
 ) -> None:
     copied[0].execute(SPOILED[name])
-    assert name.split(" of a ")[0] in unmet(checks_over(*copied, store, None))
+    assert name.split(" of a ")[0] in unmet(checked(copied, store))
 
 
 @pytest.mark.parametrize(("before_ns", "is_met"), [(1, True), (0, False)])
@@ -106,7 +114,7 @@ def test_of_a_batch_that_began_before_the_phase_the_report_has_the_rest_and_its_
     copied[0].execute(
         f"UPDATE batch_costs SET phase = 'warmup', {began}, {unknown} WHERE batch_id = 3 AND phase = 'burst'"
     )
-    assert ("kernel sums" not in unmet(checks_over(*copied, store, None))) == is_met
+    assert ("kernel sums" not in unmet(checked(copied, store))) == is_met
 
 
 @pytest.mark.parametrize(("process", "expected"), [("300", 1.0), ("NULL", 0.5)])
@@ -117,7 +125,7 @@ def test_operations_of_a_process_without_batches_need_no_tie(
         copied[0].execute(
             f"INSERT INTO {table} SELECT * REPLACE ({process} AS process, NULL AS batch_id) FROM {table}"
         )
-    values = {one.name: one.value for one in checks_over(*copied, store, None)}
+    values = {one.name: one.value for one in checked(copied, store)}
     assert values["operations tied"] == expected
 
 
@@ -139,56 +147,57 @@ def test_of_a_server_that_records_no_batches_nothing_is_unjoined(
 ) -> None:
     copied[0].execute("INSERT INTO joined SELECT * REPLACE ('here' AS target) FROM joined")
     copied[0].execute("UPDATE joined SET join_level = 'none' WHERE target <> $at", {"at": joined_at})
-    checks = request_checks(copied[0], is_recorded=state == "on")
+    told = {"batches": CollectorState(status=state, reason="started without SQUALL_BATCHES")}
+    checks = checked(copied, store, collectors=told)
     (one,) = [one for one in checks if one.name == "unjoined"]
     assert one.value == expected
-    told = {"batches": CollectorState(status=state, reason="started without SQUALL_BATCHES")}
     groups = unassessed_groups(checks, store.tables(), told, has_report=True)
     assert any("unjoined" in names for names in groups.values()) == (expected is None)
     if expected is None:
         assert "unjoined" in groups["no batches: started without SQUALL_BATCHES"]
 
 
-def test_requests_in_flight_are_counted_alike_in_one_reading_and_in_several(
-    copied: tuple[duckdb.DuckDBPyConnection, list[str]], monkeypatch: pytest.MonkeyPatch
+def test_requests_in_flight_are_counted_by_worker(
+    store: RunStore, copied: tuple[duckdb.DuckDBPyConnection, list[str]]
 ) -> None:
     connection, _ = copied
     connection.execute("UPDATE requests SET worker = request_id % 5")
     connection.execute(
         "INSERT INTO worker_samples SELECT w.* REPLACE (w.worker + i AS worker) FROM worker_samples w, range(1, 7) t(i)"
     )
-    whole = littles_law.in_flight(connection)
-    assert list(littles_law._groups(connection)) == [[0, 1, 2, 3, 4, 5, 6]]
-    monkeypatch.setattr(littles_law, "_MOST_ROWS", 1)
-    assert list(littles_law._groups(connection)) == [[0], [1], [2], [3], [4], [5, 6]]
-    assert littles_law.in_flight(connection) == whole
-    assert whole.value is not None
+    samples = "SELECT worker, t_ns, n_in_flight FROM worker_samples WHERE phase <> ''"
+    off = counted = 0
+    for worker, t_ns, n in connection.execute(samples).fetchall():
+        query = "SELECT count(*) FROM requests WHERE worker = ? AND sent_ns <= ? AND done_ns > ?"
+        ((by_rows,),) = connection.execute(query, [worker, t_ns, t_ns]).fetchall()
+        off, counted = off + abs(by_rows - n), counted + n
+    (found,) = [one.value for one in checked(copied, store) if one.name == "in flight"]
+    assert found == pytest.approx(off / counted)
 
 
 def test_every_check_has_been_seen_to_fail(
     store: RunStore, copied: tuple[duckdb.DuckDBPyConnection, list[str]]
 ) -> None:
-    names = {one.name for one in checks_over(*copied, store, None)}
+    names = {one.name for one in checked(copied, store)}
     assert names - {name.split(" of a ")[0] for name in SPOILED} == {"wall", "clock steps", "report clock"}
 
 
 def test_what_is_not_in_the_run_is_not_assessed(tmp_path: Path) -> None:
     empty = RunStore.create(tmp_path, "empty", 1, Manifest())
     with duckdb.connect() as connection:
-        assert {one.status for one in checks_over(connection, [], empty, None)} == {"not assessed"}
+        assert {one.status for one in checks_over(SelfCheckView(connection, [], empty, None))} == {
+            "not assessed"
+        }
 
 
-def test_a_wall_that_does_not_add_up_and_clocks_that_step_are_found() -> None:
+def test_a_wall_that_does_not_add_up_and_clocks_that_step_are_found(tmp_path: Path) -> None:
     whole: dict[str, Any] = {"wall_gpu_busy_ratio": 0.5, "wall_head_ratio": 0.1, "wall_body_idle_ratio": 0.1,
                              "wall_tail_ratio": 0.1, "wall_unprofiled_ratio": 0.0, "wall_between_waiting_ratio": 0.1,
                              "wall_between_empty_ratio": 0.05, "wall_edges_ratio": 0.05}  # fmt: skip
 
-    def of(measures: dict[str, Any]) -> Any:
-        return wall_check({("burst", "server-0/m"): measures})
-
-    assert of(whole).status == "met"
-    broken = of({**whole, "wall_head_ratio": 0.11})
-    assert (broken.status, broken.where) == ("unmet", "burst, server-0/m")
+    assert wall_gap({("burst", "server-0/m"): whole})[0] == pytest.approx(0.0, abs=1e-9)
+    gap, where = wall_gap({("burst", "server-0/m"): {**whole, "wall_head_ratio": 0.11}})
+    assert (gap, where) == (pytest.approx(0.01), "burst, server-0/m")
     manifest = {
         "nodes": {
             "node-1": {"clock_track": {"at_ns": [0], "offset_ns": [0], "error_ns": [0], "steps": [[1, 2]]}}
@@ -197,23 +206,17 @@ def test_a_wall_that_does_not_add_up_and_clocks_that_step_are_found() -> None:
             "reports": {"burst": {"clock": {"is_assumed": True}}, "calm": {"clock": {"is_assumed": False}}}
         },
     }
-    assert [(one.status, one.where) for one in clock_checks(read_manifest(manifest))] == [
-        ("unmet", "node-1"),
-        ("unmet", "burst"),
-    ]
+    empty = RunStore.create(tmp_path, "empty", 1, read_manifest(manifest))
+    with duckdb.connect() as connection:
+        *_, steps, report = checks_over(SelfCheckView(connection, [], empty, None))
+    assert [(one.status, one.where) for one in (steps, report)] == [("unmet", "node-1"), ("unmet", "burst")]
 
 
 def test_a_limit_is_inclusive_and_what_is_unknown_is_not_assessed() -> None:
-    assert [at_most("", value, 1, "", "").status for value in (1, 1.1, None)] == [
-        "met",
-        "unmet",
-        "not assessed",
-    ]
-    assert [at_least("", value, 1, "", "").status for value in (1, 0.9, None)] == [
-        "met",
-        "unmet",
-        "not assessed",
-    ]
+    most, least = (next(one for one in CHECKS if one.is_least == is_least) for is_least in (False, True))
+    for check, beyond in ((most, 1.1), (least, 0.9)):
+        values = (check.limit, check.limit * beyond, None)
+        assert [check.result(value).status for value in values] == ["met", "unmet", "not assessed"]
 
 
 def test_kernel_shares_of_a_server_of_two_models_are_assessed_by_its_trace_alone(

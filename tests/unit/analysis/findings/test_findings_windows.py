@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from squall.analysis.findings.finding import Finding
-from squall.analysis.findings.self_checks.self_check import SelfCheck
+from squall.analysis.findings.self_check import SelfCheck
 from tests.regime_runs import GPU_UUID, MS, Op, Phase, diagnose, write_regime_run
 from tests.unit.analysis.findings.test_findings_regimes import ANY, SMALL, WAITING, copies, grids
 from tests.window_runs import by_library, windows_of

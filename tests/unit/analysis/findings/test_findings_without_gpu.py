@@ -66,5 +66,5 @@ def test_what_says_that_a_model_computes_on_the_cpu(
 ) -> None:
     node = {} if gpus is None else {"gpus": gpus}
     manifest = {"nodes": {"n": node}, "servers": {"s": {"node": "n"}}, "scenario": {"model": model}}
-    sums = Sums("m_0", "m", 40, n_operations, (None,) * 4, None, None)
+    sums = Sums("m_0", "m", 40, n_operations, None, {}, {})
     assert is_cpu(sums, "s", read_manifest(manifest), has_cuda) == expected

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from squall.analysis.findings.finding import Bound, Finding, Scope
-from squall.analysis.findings.self_checks.self_check import SelfCheck
+from squall.analysis.findings.self_check import SelfCheck
 from squall.analysis.render.diagnosis_lines import check_lines, finding_lines, instance_text
 from squall.analysis.render.report import render_html
 from squall.analysis.render.screen import render

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from squall.analysis.requests.workers import busy_ratios, needed_cpu, peak_total
+from squall.analysis.requests.workers import busy_ratios, peak_total
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary import summarise
 from squall.analysis.tables.sealed import Bottleneck
@@ -88,6 +88,9 @@ def test_how_many_workers_is_the_cpu_of_the_busiest_second_over_what_leaves_room
     samples["n_due"] = [200 if p == "burst" else 1 for p in samples["phase"]]
     set_samples(synthetic, "host_samples", n_cores=16)
     assert "use about 7 workers (clients.workers_per_node: 7)" in found(synthetic).advice  # 3.88 / 0.6 = 6.5
+    samples["interval_ns"] = [S // 10 if n == 200 else S for n in samples["n_due"]]  # too short to be a rate
+    samples["cpu_ns"] = [int(0.097 * S) if n == 200 else int(0.97 * S) for n in samples["n_due"]]
+    assert "use about 4 workers" in found(synthetic).advice
 
 
 def test_full_workers_on_a_full_node_want_more_nodes(synthetic: SyntheticRun) -> None:
@@ -292,19 +295,6 @@ def test_peaks_are_sums_over_the_workers_of_one_second(synthetic: SyntheticRun) 
     samples["t_ns"] = [t + i % 2 * 3 * MS for i, t in enumerate(samples["t_ns"])]  # one loop is late
     assert peak_total(samples_of(synthetic), "n_backlog") == 57
     assert peak_total(samples_of(synthetic).slice(0, 0), "n_backlog") == 0
-
-
-def test_needed_cpu_is_the_busiest_seconds_arrivals_at_the_cost_of_a_send(synthetic: SyntheticRun) -> None:
-    samples = synthetic.tables["worker_samples"]
-    set_samples(synthetic, cpu_ns=S // 2, n_sent=100, n_due=100)
-    assert needed_cpu(samples_of(synthetic)) == pytest.approx(1.0)  # both workers at one half
-    samples["n_due"][6] = samples["n_due"][7] = 500
-    assert needed_cpu(samples_of(synthetic)) == pytest.approx(5.0)
-    samples["interval_ns"][6] = samples["interval_ns"][7] = S // 10  # too short to be a rate
-    assert needed_cpu(samples_of(synthetic)) == pytest.approx(1.0)
-    set_samples(synthetic, n_sent=0)
-    assert needed_cpu(samples_of(synthetic)) == pytest.approx(1.0)
-    assert needed_cpu(samples_of(synthetic).slice(0, 0)) == 0.0
 
 
 def samples_of(run: SyntheticRun) -> pa.Table:

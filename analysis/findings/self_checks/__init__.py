@@ -1,1 +1,0 @@
-"""The run held to itself: Little's law, sums of parts, shares, events."""
