@@ -14,24 +14,24 @@ import yaml
 from squall.scenarios.errors import ScenarioError
 
 MOST_VALUES = 1_000_000
-"""Of a document, each use of an alias counted: ten lines of aliases of aliases are billions."""
+"""Of a document, its keys among them, each use of an alias counted: ten lines of aliases of aliases are billions."""
 
 
 class _StrictLoader(yaml.SafeLoader):
     """SafeLoader with the scalars of YAML 1.2, unique keys, and parts of its own for each use of an alias, so that a
     change of one changes no other."""
 
-    n_values = 0
-
     # Emptied here, so that `add_implicit_resolver` below fills a dictionary of this class only.
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
+
+    def construct_document(self, node: Any) -> Any:
+        """The value of the whole document, once it is known how many values that has."""
+        _count_values(node, {})
+        return super().construct_document(node)
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         """The value of the node, whole and new."""
         del deep
-        self.n_values += 1
-        if self.n_values > MOST_VALUES:
-            raise _fault(node, f"more than {MOST_VALUES:,} values, aliases (*name) written out")
         if node in self.recursive_objects:
             raise _fault(node, "an alias (*name) refers to a part that holds it")
         self.constructed_objects.pop(node, None)
@@ -47,6 +47,24 @@ class _StrictLoader(yaml.SafeLoader):
                 raise _fault(key_node, f"the key {key_node.value!r} is given twice")
             seen.add(key_node.value)
         return {key.value: self.construct_object(value, deep=deep) for key, value in node.value}
+
+
+def _count_values(node: yaml.Node, known: dict[yaml.Node, int]) -> int:
+    """Returns how many values the node has written out, itself and keys among them; `known` has those of other nodes.
+
+    A part that holds itself ends the count there: `construct_object` refuses it. Raises above `MOST_VALUES`.
+    """
+    if node not in known:
+        known[node] = 0
+        parts: list[yaml.Node] = []
+        if isinstance(node, yaml.SequenceNode):
+            parts = node.value
+        elif isinstance(node, yaml.MappingNode):
+            parts = [part for pair in node.value for part in pair]
+        known[node] = 1 + sum(_count_values(part, known) for part in parts)
+        if known[node] > MOST_VALUES:
+            raise _fault(node, f"more than {MOST_VALUES:,} values, aliases (*name) written out")
+    return known[node]
 
 
 def _fault(node: yaml.Node, problem: str) -> yaml.MarkedYAMLError:

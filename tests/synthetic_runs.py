@@ -91,10 +91,10 @@ SLOWER_NS = 3 * MS
 """By how much the second of two servers answers later than the first."""
 
 
-def synthesise_two_servers(seed: int = 1) -> SyntheticRun:
+def synthesise_two_servers(seed: int = 1, rate_hz: float = 200.0) -> SyntheticRun:
     """The open run twice at once: each request has a twin of the same instants for `server-1`, which has all that
     `server-0` has, and answers `SLOWER_NS` later."""
-    run = synthesise(seed)
+    run = synthesise(seed, rate_hz)
     _multiply(run, [("server-0", MODEL), ("server-1", MODEL)])
     servers = run.manifest["servers"]
     servers["server-1"] = dict(servers["server-0"])

@@ -213,14 +213,19 @@ class RunStore:
     def _part_names(self, table: str) -> list[str]:
         """Of a sealed run in object storage those of the manifest: a derived table changes at once, when that does."""
         if self._place is None:
-            _, current, old = (self.run_dir / name for name in _folders(table))
-            return self._parts_in(current if current.is_dir() else old)
+            _, current, old = _folders(table)
+            return self._parts_in(current if (self.run_dir / current).is_dir() else old)
         if self.is_sealed:
             return [file.path for file in self._sealed(table).files]
         return fnmatch.filter(self._there, f"tables/{table}/part-*.parquet")
 
-    def _parts_in(self, folder: Path) -> list[str]:
-        return sorted(path.relative_to(self.run_dir).as_posix() for path in folder.glob("part-*.parquet"))
+    def _parts_in(self, folder: str) -> list[str]:
+        """The closed parts in a folder of the run, which is asked hundreds of times whether it has a table."""
+        try:
+            names = os.listdir(self.run_dir / folder)
+        except OSError:
+            return []
+        return [f"{folder}/{name}" for name in sorted(fnmatch.filter(names, "part-*.parquet"))]
 
     @cached_property
     def _there(self) -> Mapping[str, int]:
@@ -307,7 +312,7 @@ class RunStore:
                 _swap(new, current, old)
         finally:
             shutil.rmtree(new, ignore_errors=True)
-        made = self._parts_in(current)
+        made = self._parts_in(_folders(table)[1])
         for name in made:
             self._copy(name)
         if self.is_sealed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import tomllib
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from functools import cache
 from pathlib import Path
 
@@ -44,7 +44,15 @@ def modules() -> dict[str, ast.Module]:
     return {name: ast.parse(path.read_text("utf-8")) for name, path in zip(names, paths, strict=True)}
 
 
-def imports(nodes: Iterator[ast.AST] | list[ast.stmt]) -> Iterator[str]:
+def statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """The statements of `body` and those within them; no expression holds any."""
+    for one in body:
+        yield one
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            yield from statements(getattr(one, field, ()))
+
+
+def imports(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """What the statements among `nodes` import, and each name that they import from it."""
     for node in nodes:
         if isinstance(node, ast.Import):
@@ -60,7 +68,7 @@ def is_within(name: str, places: tuple[str, ...]) -> bool:
 def breaches(found: Modules) -> Iterator[str]:
     for module, tree in found.items():
         package = module.partition(".")[0]
-        for name in imports(ast.walk(tree)):
+        for name in imports(statements(tree.body)):
             top, _, below = name.partition(".")
             is_above = is_within(below, tuple(ALLOWED)) and not is_within(below, (package, *ALLOWED[package]))
             is_ray = top == "ray" and not is_within(module, ("cluster.remote",))
@@ -86,7 +94,7 @@ def cycles(found: Modules) -> Iterator[str]:
         ".".join(parts[:n]) for parts in (name.split(".") for name in folders) for n in range(1, len(parts))
     }
     for module, tree in found.items():
-        names = {name.removeprefix("squall.") for name in imports(ast.walk(tree))}
+        names = {name.removeprefix("squall.") for name in imports(statements(tree.body))}
         reached = {one for name in names for one in (name, name.rpartition(".")[0]) if one in found}
         folder = folder_of(module, parents)
         graph.setdefault(folder, set()).update({folder_of(name, parents) for name in reached} - {folder})

@@ -34,30 +34,35 @@ repeats: 1
 """
 
 
-@pytest.mark.parametrize(
-    "address", ["s3:/bucket/runs", "s3:bucket/runs", "S3:/bucket/runs", "s3a://bucket/runs"]
+ADDRESSES = ("s3:/bucket/runs", "s3:bucket/runs", "S3:/bucket/runs", "s3a://bucket/runs")
+TAKES_AN_ADDRESS = (
+    "run a.yaml --out",
+    "run a.yaml --measure-overhead --out",
+    "run a.yaml --dry-run --out",
+    "demo --out",
+    "check a.yaml --out",
+    "capacity a.yaml --out",
+    "compare a.yaml b.yaml --out",
+    "compare runs-a runs-b --out",
+    "sweep cells.yaml --out",
+    "sweep cells.yaml --dry-run --out",
+    "reproduce e2 --small --out",
+    "reproduce e5 --small --out",
+    "perf -m linear_head -u http://127.0.0.1:9 --out",
+    "init --server http://127.0.0.1:9 --out",
+    "models build linear_head --out",
+    "resume",
+    "analyze",
+    "report",
 )
+
+
 @pytest.mark.parametrize(
-    "words",
+    ("words", "address"),
     [
-        "run a.yaml --out",
-        "run a.yaml --measure-overhead --out",
-        "run a.yaml --dry-run --out",
-        "demo --out",
-        "check a.yaml --out",
-        "capacity a.yaml --out",
-        "compare a.yaml b.yaml --out",
-        "compare runs-a runs-b --out",
-        "sweep cells.yaml --out",
-        "sweep cells.yaml --dry-run --out",
-        "reproduce e2 --small --out",
-        "reproduce e5 --small --out",
-        "perf -m linear_head -u http://127.0.0.1:9 --out",
-        "init --server http://127.0.0.1:9 --out",
-        "models build linear_head --out",
-        "resume",
-        "analyze",
-        "report",
+        pytest.param(words, address, marks=[] if (number + place) % 4 == 0 else pytest.mark.slow)
+        for number, words in enumerate(TAKES_AN_ADDRESS)
+        for place, address in enumerate(ADDRESSES)
     ],
 )
 def test_an_address_with_a_slash_too_few_is_refused_before_anything_is_asked_or_written(

@@ -34,7 +34,14 @@ def ended(words: list[str], module: str = "", at_exit: bool = False) -> subproce
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("module", ["typer", "numpy", "pydantic", "squall.scenarios.config.loader", "duckdb"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        "typer",
+        "squall.scenarios.config.loader",
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("numpy", "pydantic", "duckdb")),
+    ],
+)
 def test_ctrl_c_while_modules_are_imported_is_one_line(module: str) -> None:
     done = ended(["run", "/nonexistent.yaml"] if module != "duckdb" else ["analyze", "/nonexistent"], module)
     assert (done.returncode, done.stderr, done.stdout) == (1, "squall: interrupted by SIGINT\n", "")

@@ -72,7 +72,7 @@ def test_of_two_that_the_id_names_the_one_with_fewer_is_chosen() -> None:
 
 
 def test_ids_name_each_pair_equally_often() -> None:
-    n, n_targets = 12_000, 4
+    n, n_targets = 6_000, 4
     pairs: Counter[tuple[int, int]] = Counter()
     for token in range(n):
         bench = Bench("two-choices", n_targets)
@@ -81,7 +81,7 @@ def test_ids_name_each_pair_equally_often() -> None:
         pairs[first, bench.send(token)] += 1
     assert len(pairs) == n_targets * (n_targets - 1)
     share = 1 / len(pairs)
-    for count in pairs.values():  # binomial: five standard errors
+    for count in pairs.values():  # binomial: five standard errors, 22 % of what is due
         assert abs(count - n * share) < 5 * np.sqrt(n * share * (1 - share))
 
 

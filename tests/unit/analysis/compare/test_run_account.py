@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -19,33 +21,40 @@ from squall.analysis.compare.run_account import PARTS, PartMeans, RunAccount, Si
 from squall.analysis.compare.run_row import RunRow, read_row
 from squall.analysis.join.batch_costs import write_batch_costs
 from squall.analysis.join.join import write_joined
-from squall.analysis.storage.store import RunStore
 from tests.regime_runs import Op, Phase, write_regime_run
 
 MARGIN = math.log(1.03)
 
 
-def regime(parent: Path, phase: Phase, seed: int, started_ns: int) -> RunStore:
-    """A run of that phase, derived, whose schedule is that of its seed."""
+def regime(parent: Path, phase: Phase) -> Path:
+    """A run of that phase, derived."""
     parent.mkdir(parents=True, exist_ok=True)
     store = write_regime_run(
-        parent, [phase], seed=seed, started_ns=started_ns, scenario={"name": "r", "seed": seed},
-        plan={"load": "open", "n_arrivals": phase.n_batches, "sha256": f"plan {seed}"},
-    )  # fmt: skip
+        parent, [phase], scenario={"name": "r"}, plan={"load": "open", "n_arrivals": phase.n_batches}
+    )
     write_batch_costs(store)
     write_joined(store)
-    return store
+    return store.run_dir
+
+
+def of_seed(run: Path, seed: int, started_ns: int) -> Path:
+    """A copy of the run beside it, whose schedule is said to be that of its seed."""
+    copy = Path(shutil.copytree(run, run.with_name(f"{run.name}-{seed}")))
+    manifest = json.loads((copy / "manifest.json").read_text())
+    manifest |= {"seed": seed, "started_ns": started_ns}
+    manifest["scenario"]["seed"] = seed
+    manifest["plan"]["sha256"] = f"plan {seed}"
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    return copy
 
 
 def sides(tmp_path: Path, of_a: Phase, of_b: Phase) -> tuple[list[RunRow], list[RunRow]]:
-    found: dict[str, list[RunRow]] = {"a": [], "b": []}
-    for seed in (1, 2, 3):
-        for place, (side, phase) in enumerate((("a", of_a), ("b", of_b))):
-            store = regime(
-                tmp_path / f"{side}{seed}", phase, seed, 2 * seed + (place if seed % 2 else -place)
-            )
-            found[side].append(read_row(store.run_dir))
-    return found["a"], found["b"]
+    found = list[list[RunRow]]()
+    for place, phase in enumerate((of_a, of_b)):
+        run = regime(tmp_path / "ab"[place], phase)
+        copies = [of_seed(run, seed, 2 * seed + (place if seed % 2 else -place)) for seed in (1, 2, 3)]
+        found.append([read_row(copy) for copy in copies])
+    return found[0], found[1]
 
 
 @pytest.fixture(scope="module")
@@ -168,6 +177,6 @@ def test_slower_batches_of_one_mix_are_no_mix_and_another_mix_is_no_slower_batch
 
 def test_states_of_gpu_and_cpu_are_those_of_the_measured_phase(tmp_path: Path) -> None:
     phase = Phase("m", (Op(5.0),), throttled_ratio=0.5, cpu={"others": 4.0})
-    states = read_row(regime(tmp_path, phase, 1, 1).run_dir).states
+    states = read_row(regime(tmp_path, phase)).states
     assert states["others_ratio"] == pytest.approx(4.0 / 16, rel=0.01)
     assert states["throttled_ratio"] == pytest.approx(0.5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -268,18 +269,27 @@ DELAYED = {
 }
 
 
+@pytest.fixture(scope="module")
+def delayed(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunStore, RunMetrics]:
+    """A run of `DELAYED`, whose server says nothing of its batcher, and its figures."""
+    servers = {"server-cpu": {"node": "node-1", "model": "m", "version": "1", "batch_record": True}}
+    phases = [replace(phase, server="server-cpu") for _, phase in DELAYED.values()]
+    store = write_regime_run(tmp_path_factory.mktemp("delayed"), phases, servers=servers)
+    write_joined(store)
+    return store, run_metrics(store)
+
+
 @pytest.mark.parametrize(("delay_us", "details"), [(2_000, ("queue delay",)), (5, ()), (0, ())])
 def test_a_batcher_that_waits_for_rows_is_told_of_with_its_delay(
-    tmp_path: Path, delay_us: int, details: tuple[str, ...]
+    delayed: tuple[RunStore, RunMetrics], delay_us: int, details: tuple[str, ...]
 ) -> None:
+    store, figures = delayed
+    file = store.run_dir / "manifest.json"
+    manifest = json.loads(file.read_text())
     serving = {"m": {"max_batch_size": 8, "queue_delay_ns": delay_us * 1_000}}
-    servers = {
-        "server-cpu": {
-            "node": "node-1", "model": "m", "version": "1", "batch_record": True, "serving": serving
-        }
-    }  # fmt: skip
-    phases = [replace(phase, server="server-cpu") for _, phase in DELAYED.values()]
-    found, _ = diagnose(write_regime_run(tmp_path, phases, servers=servers))
+    manifest["servers"]["server-cpu"]["serving"] = serving
+    file.write_text(json.dumps(manifest))
+    found = find(RunStore.open(store.run_dir), figures)
     windows = {one.scope.phase: one for one in found if one.level == "window" and one.scope.requests == "all"}
     told = {name: (one.rule, one.details) for name, one in windows.items()}
     assert told == {phase.name: (rule, details) for rule, phase in DELAYED.values()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -94,21 +93,29 @@ def test_a_phase_whose_batches_are_not_recorded_is_not_assessed(diagnosed: Diagn
     assert "40 requests were sent to its server, 40 of them ended ok" in found.claim
 
 
-def test_a_run_without_any_batch_says_so_of_its_server(tmp_path: Path) -> None:
-    findings, checks = diagnose(write_regime_run(tmp_path, [replace(SILENT, name="dead", n_batches=0)]))
+@pytest.fixture(scope="module")
+def without_batches(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Finding]:
+    """The findings of a run without any batch, by phase: one that leaves its requests, and one that answers them."""
+    dead = replace(SILENT, name="dead", n_batches=0)
+    phases = [dead, replace(dead, name="answered", unserved_end=NOT_SERVED)]
+    findings, checks = diagnose(write_regime_run(tmp_path_factory.mktemp("dead"), phases))
     assert {one.name for one in checks.values() if one.status == "unmet"} == set()
-    (found,) = findings
+    assert len(findings) == len(phases)
+    return {one.scope.phase: one for one in findings}
+
+
+def test_a_run_without_any_batch_says_so_of_its_server(without_batches: dict[str, Finding]) -> None:
+    found = without_batches["dead"]
     assert (found.level, found.rule, found.confidence) == ("window", "unserved", "high")
     assert (found.scope.server, found.scope.instance) == ("server-0", "")
     assert found.claim.startswith("No batch is known to have begun in this phase; 60 requests were sent")
 
 
 def test_a_server_that_answered_each_request_is_said_to_have_refused_them_in_its_own_words(
-    tmp_path: Path, diagnosed: Diagnosed
+    without_batches: dict[str, Finding], diagnosed: Diagnosed
 ) -> None:
     """Without any batch, and beside batches: what is answered is not unserved."""
-    dead = replace(SILENT, name="dead", n_batches=0, unserved_end=NOT_SERVED)
-    (found,) = diagnose(write_regime_run(tmp_path, [dead]))[0]
+    found = without_batches["answered"]
     assert (found.level, found.rule, found.confidence) == ("window", "refused", "high")
     assert found.claim == (
         "No batch is known to have begun in this phase; 60 requests were sent to its server, 0 of them ended ok, "

@@ -14,8 +14,8 @@ from tests.regime_runs import GPU_UUID, MS, Op, Phase, diagnose, write_regime_ru
 from tests.unit.analysis.findings.test_findings_regimes import ANY, SMALL, WAITING, copies, grids
 from tests.window_runs import by_library, windows_of
 
-N_BATCHES = 200
-"""Of each regime: a quarter of them lies in windows, and a finding asks for 30."""
+N_BATCHES = 100
+"""Of each regime: about half of them lie in windows, and a finding asks for 30."""
 MB = 1_000_000
 REGIMES = {
     "GPU-bound": ANY,
@@ -32,12 +32,12 @@ Found = Mapping[tuple[str, str], Finding]
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Found, Found, dict[str, SelfCheck]]:
-    """Findings of a run under nsys, and of it as the library recorded it on 5 ms of 20; checks of the latter."""
+    """Findings of a run under nsys, and of it as the library recorded it on 5 ms of 10; checks of the latter."""
     parent: Path = tmp_path_factory.mktemp("regimes")
     phases = [replace(one, name=name, n_batches=N_BATCHES) for name, one in REGIMES.items()]
     whole = write_regime_run(parent, phases)
     spans = whole.manifest.phases
-    windows = windows_of(spans[0].start_ns, spans[-1].end_ns, 5 * MS, 20 * MS, MS // 50)
+    windows = windows_of(spans[0].start_ns, spans[-1].end_ns, 5 * MS, 10 * MS, MS // 50)
     held = by_library(whole, parent, {"server-0": windows})
     (full, _), (found, checks) = diagnose(whole), diagnose(held)
     return _by_scope(full), _by_scope(found), checks
@@ -119,7 +119,7 @@ def test_without_a_report_of_nsys_small_grids_are_told_by_the_gpu_that_the_libra
             folder, [replace(one, n_batches=N_BATCHES) for one in phases], kernels={"gpus": gpus}
         )
         spans = whole.manifest.phases
-        windows = windows_of(spans[0].start_ns, spans[-1].end_ns, 5 * MS, 20 * MS, MS // 50)
+        windows = windows_of(spans[0].start_ns, spans[-1].end_ns, 5 * MS, 10 * MS, MS // 50)
         findings = _by_scope(diagnose(by_library(whole, folder, {"server-0": windows}))[0])
         assert findings["filled", "body"].rule == findings["hollow", "body"].rule == "GPU-bound"
         assert "under-filled" not in findings["filled", "body"].details

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -46,14 +47,33 @@ class Batches:
         return row
 
 
-def run_of(parent: Path, batches: Batches, sent: dict[int, int], **more: Any) -> RunStore:
-    requests = [
-        {
-            "request_id": i, "target": "server-0", "sent_ns": at, "scheduled_ns": at, "done_ns": at + 10**9,
-            "outcome": "ok", "rows": 1, "phase": "burst", **more,
-        } for i, at in sent.items()
-    ]  # fmt: skip
-    store = plain_run(parent, {"requests": requests, "batches": batches.rows})
+@dataclass
+class Case:
+    """Batches of a server, and when its requests were sent, by their ids; `more`: of the columns of the requests."""
+
+    batches: Batches
+    sent: dict[int, int]
+    more: Row = field(default_factory=dict)
+
+
+IDS = 10_000
+"""Request ids of a case: those of the next one begin behind."""
+
+
+def run_of(parent: Path, cases: dict[str, Case]) -> RunStore:
+    """A run of all `cases`, each on a server of its own, joined."""
+    requests, batches = list[Row](), list[Row]()
+    for number, (server, case) in enumerate(cases.items()):
+        first = number * IDS
+        requests += [
+            {
+                "request_id": first + i, "target": server, "sent_ns": at, "scheduled_ns": at, "done_ns": at + 10**9,
+                "outcome": "ok", "rows": 1, "phase": "burst", **case.more,
+            } for i, at in case.sent.items()
+        ]  # fmt: skip
+        for row in case.batches.rows:
+            batches.append({**row, "server": server, "request_ids": [first + i for i in row["request_ids"]]})
+    store = plain_run(parent, {"requests": requests, "batches": batches})
     write_joined(store)
     return store
 
@@ -84,7 +104,8 @@ def check_steps(store: RunStore) -> None:
     """What holds in every run: the batch of each row names the request or lies within one that does, and `joined` has
     exactly those that are said to be joined."""
     named = {
-        tuple(row[name] for name in KEY): row["request_ids"] for row in store.read("batches").to_pylist()
+        tuple(row[name] for name in KEY): row["request_ids"]
+        for row in store.read("batches", [*KEY, "request_ids"]).to_pylist()
     }
     sent_ns = {row["request_id"]: row["sent_ns"] for row in store.read("requests").to_pylist()}
     found = steps(store)
@@ -113,70 +134,14 @@ def check_steps(store: RunStore) -> None:
         assert all(row["is_on_path"] for row in own if row["is_joined"])
     joined = {
         (row["request_id"], *(row[name] for name in KEY))
-        for row in store.read("joined").to_pylist() if row["request_id"] in by_request
+        for row in store.read("joined", ["request_id", *KEY]).to_pylist() if row["request_id"] in by_request
     }  # fmt: skip
     assert joined == {(row["request_id"], *(row[name] for name in KEY)) for row in found if row["is_joined"]}
 
 
-def test_a_path_of_three_steps_with_a_fork(tmp_path: Path) -> None:
-    batches = Batches()
-    for number in range(3):
-        at = 1_000 * number
-        ids = (2 * number, 2 * number + 1)
-        batches.add("tokenize", (at + 10, at + 20), *ids)
-        batches.add("embed", (at + 25, at + 90), *ids)
-        batches.add("filter", (at + 22, at + 30), *ids)
-        batches.add("rank", (at + 95, at + 100), *ids)
-    store = run_of(tmp_path, batches, {i: 1_000 * (i // 2) + i % 2 for i in range(6)})
-    check_steps(store)
-    own = {row["model"]: row for row in steps(store) if row["request_id"] == 3}
-    assert {name: row["is_on_path"] for name, row in own.items()} == {
-        "tokenize": True, "embed": True, "filter": False, "rank": True
-    }  # fmt: skip
-    assert [name for name, row in own.items() if row["is_joined"]] == ["embed"]
-    assert {name: row["wait_ns"] for name, row in own.items()} == {
-        "tokenize": 9, "embed": 5, "filter": 2, "rank": 5
-    }  # fmt: skip
-    assert {row["phase"] for row in own.values()} == {"burst"}
-    assert {(row["n_requests"], row["rows"], row["tie"]) for row in own.values()} == {(2, 2, "id")}
-    assert [(row["request_id"], row["start_ns"]) for row in steps(store)] == sorted(
-        (row["request_id"], row["start_ns"]) for row in steps(store)
-    )
-    assert told(store) == []
-
-
-def test_a_run_of_one_model_has_no_steps(tmp_path: Path) -> None:
-    batches = Batches()
-    for number in range(30):
-        batches.add("alone", (100 * number, 100 * number + 50), number)
-    store = run_of(tmp_path, batches, {i: 100 * i for i in range(30)})
-    assert "steps" not in store.tables()
-
-
-def test_a_child_that_bears_the_id_is_a_step_beside_the_path(tmp_path: Path) -> None:
-    batches = Batches()
-    batches.add("child", (20, 80), 1)
-    batches.add("child", (82, 89), 1)
-    batches.add("parent", (10, 90), 1)
-    store = run_of(tmp_path, batches, {1: 0, 2: 0})
-    check_steps(store)
-    assert [(row["model"], row["is_on_path"], row["is_joined"], row["wait_ns"]) for row in steps(store)] == [
-        ("parent", True, True, 10),
-        ("child", False, False, 10),
-        ("child", False, False, 2),
-    ]
-
-
-def test_what_was_never_sent_waited_for_nothing_and_what_is_not_ours_has_no_steps(tmp_path: Path) -> None:
-    batches = Batches()
-    for model, span in {"a": (10, 20), "b": (30, 35)}.items():
-        batches.add(model, span, 1, 77)
-    store = run_of(tmp_path, batches, {1: 0}, sent_ns=None, done_ns=None, outcome="lost")
-    check_steps(store)
-    assert [(row["model"], row["wait_ns"]) for row in steps(store)] == [("a", None), ("b", 10)]
-
-
 N, EVERY = 200, 100 * MS
+PERIODS = {i: i * EVERY - MS for i in range(N)}
+"""When each request of `nested` was sent."""
 
 
 def nested(
@@ -193,50 +158,66 @@ def nested(
     return batches
 
 
-def nested_run(tmp_path: Path, batches: Batches) -> RunStore:
-    store = run_of(tmp_path, batches, {i: i * EVERY - MS for i in range(N)})
-    check_steps(store)
-    return store
+def nested_with(*spans: Span, n_foreign: int = 1) -> Batches:
+    """`nested` and more of the child."""
+    batches = nested()
+    for span in spans:
+        batches.add("child", span, n_foreign=n_foreign)
+    return batches
 
 
-def test_children_without_an_id_are_steps_of_the_request_whose_batch_holds_them(tmp_path: Path) -> None:
-    two = nested(child=lambda at: [(at + 5 * MS, at + 30 * MS), (at + 31 * MS, at + 59 * MS)])
-    store = nested_run(tmp_path, two)
-    assert told(store) == [ChildModel("server-0", "child", "parent", 2 * N, 2 * N, 0, 0)]
-    own = [row for row in steps(store) if row["request_id"] == 7]
-    assert [(row["model"], row["tie"], row["is_joined"], row["wait_ns"]) for row in own] == [
-        ("parent", "id", True, MS), ("child", "time", False, 5 * MS), ("child", "time", False, MS)
-    ]  # fmt: skip
-    assert len(steps(store)) == 3 * N
+def nested_beside(model: str, begin: int, end: int, *, is_named: bool = True) -> Batches:
+    """`nested` and a batch of another model in each period, of its request or of nobody's."""
+    batches = nested()
+    for number in range(N):
+        at = number * EVERY
+        ids = (number,) if is_named else ()
+        batches.add(model, (at + begin, at + end), *ids, n_foreign=int(not is_named))
+    return batches
 
 
-def test_each_request_of_the_parents_batch_has_the_child(tmp_path: Path) -> None:
+def forked() -> Batches:
+    batches = Batches()
+    for number in range(3):
+        at = 1_000 * number
+        ids = (2 * number, 2 * number + 1)
+        batches.add("tokenize", (at + 10, at + 20), *ids)
+        batches.add("embed", (at + 25, at + 90), *ids)
+        batches.add("filter", (at + 22, at + 30), *ids)
+        batches.add("rank", (at + 95, at + 100), *ids)
+    return batches
+
+
+def named_child() -> Batches:
+    batches = Batches()
+    batches.add("child", (20, 80), 1)
+    batches.add("child", (82, 89), 1)
+    batches.add("parent", (10, 90), 1)
+    return batches
+
+
+def never_sent() -> Batches:
+    batches = Batches()
+    for model, span in {"a": (10, 20), "b": (30, 35)}.items():
+        batches.add(model, span, 1, 77)
+    return batches
+
+
+def of_two_requests() -> Batches:
     batches = Batches()
     for number in range(N):
         at = number * EVERY
         batches.add("parent", (at, at + 60 * MS), 2 * number, 2 * number + 1)
         batches.add("child", (at + MS, at + 40 * MS), n_foreign=2)
-    store = run_of(tmp_path, batches, {i: i // 2 * EVERY - MS for i in range(2 * N)})
-    check_steps(store)
-    assert Counter(row["tie"] for row in steps(store)) == {"id": 2 * N, "time": 2 * N}
+    return batches
 
 
-def test_a_child_that_two_batches_of_the_parent_hold_is_ambiguous_and_tied_to_none(tmp_path: Path) -> None:
+def two_instances() -> Batches:
     batches = nested()
     for number in range(20):  # a second instance, at the same time
         at = number * EVERY
         batches.add("parent", (at + MS, at + 55 * MS), N + number, instance=1)
-    store = run_of(tmp_path, batches, {i: i % N * EVERY - MS for i in range(N + 20)})
-    check_steps(store)
-    assert told(store) == [ChildModel("server-0", "child", "parent", N, N - 20, 20, 0)]
-    assert {row["request_id"] for row in steps(store)} == set(range(20, N))
-
-
-def test_a_child_beside_its_parents_is_not_held(tmp_path: Path) -> None:
-    batches = nested()
-    batches.add("child", (70 * MS, 90 * MS), n_foreign=1)
-    store = nested_run(tmp_path, batches)
-    assert told(store) == [ChildModel("server-0", "child", "parent", N + 1, N, 0, 1)]
+    return batches
 
 
 def foreign(length: int, n: int = 400, burst: bool = False) -> list[Span]:
@@ -246,80 +227,197 @@ def foreign(length: int, n: int = 400, burst: bool = False) -> list[Span]:
     return [(start, start + length) for start in starts.tolist()]
 
 
-@pytest.mark.parametrize(
-    "length",
-    [
-        pytest.param(60 * MS, id="idle at times", marks=pytest.mark.slow),
-        pytest.param(95 * MS, id="busy"),
-        pytest.param(100 * MS, id="always busy"),
-    ],
-)
-@pytest.mark.parametrize("child_length", [MS // 10, pytest.param(5 * MS, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("burst", [False, True])
-def test_requests_of_somebody_else_without_an_id_are_nobodys_children(
-    tmp_path: Path, length: int, child_length: int, burst: bool
-) -> None:
-    """However busy the model beside them is, which then holds them as often by chance."""
+def alone_with_foreign(length: int, child_length: int, burst: bool) -> Batches:
     batches = nested(child=lambda _: [], length=length)
     for span in foreign(child_length, burst=burst):
         batches.add("child", span, n_foreign=1)
-    store = nested_run(tmp_path, batches)
-    assert [(one.parent, one.n_tied) for one in told(store)] == [(None, 0)]
-    assert not steps(store)
+    return batches
 
 
-def test_where_somebody_else_asks_the_child_too_nothing_is_tied(tmp_path: Path) -> None:
-    batches = nested()
-    for span in foreign(5 * MS, n=40):
-        batches.add("child", span, n_foreign=1)
-    store = nested_run(tmp_path, batches)
-    assert [(one.parent, one.n_batches, one.n_tied) for one in told(store)] == [(None, N + 40, 0)]
-    assert not steps(store)
+N_BUSY = 2_000
 
 
-def test_of_a_busy_parent_a_child_that_misses_nothing_is_told(tmp_path: Path) -> None:
+def busy_parent() -> Batches:
     """Back to back: chance holds a short child nearly always, but not always."""
-    n = 2_000
-    rng = np.random.default_rng(3)
-    begins = iter(rng.uniform(MS, 96 * MS, n).astype(int).tolist())
-    batches = nested(n, child=lambda at: [(at + (begin := next(begins)), at + begin + MS)], length=99 * MS)
-    store = run_of(tmp_path, batches, {i: i * EVERY - MS for i in range(n)})
-    assert told(store) == [ChildModel("server-0", "child", "parent", n, n, 0, 0)]
+    begins = iter(np.random.default_rng(3).uniform(MS, 96 * MS, N_BUSY).astype(int).tolist())
+    return nested(N_BUSY, child=lambda at: [(at + (begin := next(begins)), at + begin + MS)], length=99 * MS)
 
 
-def test_of_two_models_that_hold_all_neither_is_the_parent(tmp_path: Path) -> None:
-    batches = nested()
-    for number in range(N):
-        at = number * EVERY
-        batches.add("other", (at, at + 58 * MS), number)
-    store = nested_run(tmp_path, batches)
-    assert [one.parent for one in told(store)] == [None]
-    assert {row["model"] for row in steps(store)} == {"parent", "other"}
+NOBODYS = {
+    f"foreign {how}, {child_length} ns, {'burst' if burst else 'even'}": (length, child_length, burst)
+    for how, length in {"idle at times": 60 * MS, "busy": 95 * MS, "always busy": 100 * MS}.items()
+    for child_length in (MS // 10, 5 * MS)
+    for burst in (False, True)
+}
 
 
-def test_few_children_tell_nothing(tmp_path: Path) -> None:
-    batches = nested(n=19)
-    store = run_of(tmp_path, batches, {i: i * EVERY - MS for i in range(19)})
-    assert [one.parent for one in told(store)] == [None]
+def cases() -> dict[str, Case]:
+    """Each with the name of its server."""
+    return {
+        "fork": Case(forked(), {i: 1_000 * (i // 2) + i % 2 for i in range(6)}),
+        "named child": Case(named_child(), {1: 0, 2: 0}),
+        "never sent": Case(never_sent(), {1: 0}, {"sent_ns": None, "done_ns": None, "outcome": "lost"}),
+        "two children": Case(
+            nested(child=lambda at: [(at + 5 * MS, at + 30 * MS), (at + 31 * MS, at + 59 * MS)]), PERIODS
+        ),
+        "two requests": Case(of_two_requests(), {i: i // 2 * EVERY - MS for i in range(2 * N)}),
+        "two instances": Case(two_instances(), {i: i % N * EVERY - MS for i in range(N + 20)}),
+        "beside": Case(nested_with((70 * MS, 90 * MS)), PERIODS),
+        "asked by others": Case(nested_with(*foreign(5 * MS, n=40)), PERIODS),
+        "busy parent": Case(busy_parent(), {i: i * EVERY - MS for i in range(N_BUSY)}),
+        "two holders": Case(nested_beside("other", 0, 58 * MS), PERIODS),
+        "few": Case(nested(n=19), {i: i * EVERY - MS for i in range(19)}),
+        "warm-ups": Case(
+            nested_with(*((-(n + 2) * 10 * MS, -(n + 1) * 10 * MS) for n in range(50)), n_foreign=2), PERIODS
+        ),
+        "ensemble": Case(nested_beside("rank", 62 * MS, 92 * MS), PERIODS),
+        "chain": Case(nested_beside("grandchild", 6 * MS, 29 * MS, is_named=False), PERIODS),
+        **{name: Case(alone_with_foreign(*how), PERIODS) for name, how in NOBODYS.items()},
+    }
 
 
-def test_warm_ups_are_nobodys_children_and_are_not_counted(tmp_path: Path) -> None:
-    batches = nested()
-    for number in range(50):
-        batches.add("child", (-(number + 2) * 10 * MS, -(number + 1) * 10 * MS), n_foreign=2)
-    assert told(nested_run(tmp_path, batches)) == [ChildModel("server-0", "child", "parent", N, N, 0, 0)]
+@dataclass
+class Seen:
+    """Of a case: its rows of `steps`, in their order, with its own request ids, and its children."""
+
+    steps: list[Row] = field(default_factory=list)
+    told: list[ChildModel] = field(default_factory=list)
 
 
-def test_a_child_of_a_step_of_an_ensemble_belongs_to_that_step(tmp_path: Path) -> None:
-    batches = nested()
-    for number in range(N):
-        at = number * EVERY + 62 * MS
-        batches.add("rank", (at, at + 30 * MS), number)
-    store = nested_run(tmp_path, batches)
-    own = [row for row in steps(store) if row["request_id"] == 3]
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
+    """All cases in one run: what the one says is not told of another."""
+    every = cases()
+    store = run_of(tmp_path_factory.mktemp("cases"), every)
+    check_steps(store)
+    names = list(every)
+    found = {name: Seen() for name in names}
+    for row in steps(store):
+        assert names[row["request_id"] // IDS] == row["server"]
+        found[row["server"]].steps.append({**row, "request_id": row["request_id"] % IDS})
+    for one in told(store):
+        found[one.server].told.append(one)
+    return found
+
+
+def test_a_path_of_three_steps_with_a_fork(seen: dict[str, Seen]) -> None:
+    rows = seen["fork"].steps
+    own = {row["model"]: row for row in rows if row["request_id"] == 3}
+    assert {name: row["is_on_path"] for name, row in own.items()} == {
+        "tokenize": True, "embed": True, "filter": False, "rank": True
+    }  # fmt: skip
+    assert [name for name, row in own.items() if row["is_joined"]] == ["embed"]
+    assert {name: row["wait_ns"] for name, row in own.items()} == {
+        "tokenize": 9, "embed": 5, "filter": 2, "rank": 5
+    }  # fmt: skip
+    assert {row["phase"] for row in own.values()} == {"burst"}
+    assert {(row["n_requests"], row["rows"], row["tie"]) for row in own.values()} == {(2, 2, "id")}
+    order = [(row["request_id"], row["start_ns"]) for row in rows]
+    assert order == sorted(order)
+    assert seen["fork"].told == []
+
+
+def test_a_run_of_one_model_has_no_steps(tmp_path: Path) -> None:
+    batches = Batches()
+    for number in range(30):
+        batches.add("alone", (100 * number, 100 * number + 50), number)
+    store = run_of(tmp_path, {"server-0": Case(batches, {i: 100 * i for i in range(30)})})
+    assert "steps" not in store.tables()
+
+
+def test_a_child_that_bears_the_id_is_a_step_beside_the_path(seen: dict[str, Seen]) -> None:
+    found = [
+        (row["model"], row["is_on_path"], row["is_joined"], row["wait_ns"])
+        for row in seen["named child"].steps
+    ]
+    assert found == [
+        ("parent", True, True, 10),
+        ("child", False, False, 10),
+        ("child", False, False, 2),
+    ]
+
+
+def test_what_was_never_sent_waited_for_nothing_and_what_is_not_ours_has_no_steps(
+    seen: dict[str, Seen],
+) -> None:
+    assert [(row["model"], row["wait_ns"]) for row in seen["never sent"].steps] == [("a", None), ("b", 10)]
+
+
+def test_children_without_an_id_are_steps_of_the_request_whose_batch_holds_them(
+    seen: dict[str, Seen],
+) -> None:
+    found = seen["two children"]
+    assert found.told == [ChildModel("two children", "child", "parent", 2 * N, 2 * N, 0, 0)]
+    own = [row for row in found.steps if row["request_id"] == 7]
+    assert [(row["model"], row["tie"], row["is_joined"], row["wait_ns"]) for row in own] == [
+        ("parent", "id", True, MS), ("child", "time", False, 5 * MS), ("child", "time", False, MS)
+    ]  # fmt: skip
+    assert len(found.steps) == 3 * N
+
+
+def test_each_request_of_the_parents_batch_has_the_child(seen: dict[str, Seen]) -> None:
+    assert Counter(row["tie"] for row in seen["two requests"].steps) == {"id": 2 * N, "time": 2 * N}
+
+
+def test_a_child_that_two_batches_of_the_parent_hold_is_ambiguous_and_tied_to_none(
+    seen: dict[str, Seen],
+) -> None:
+    found = seen["two instances"]
+    assert found.told == [ChildModel("two instances", "child", "parent", N, N - 20, 20, 0)]
+    assert {row["request_id"] for row in found.steps} == set(range(20, N))
+
+
+def test_a_child_beside_its_parents_is_not_held(seen: dict[str, Seen]) -> None:
+    assert seen["beside"].told == [ChildModel("beside", "child", "parent", N + 1, N, 0, 1)]
+
+
+@pytest.mark.parametrize("name", NOBODYS)
+def test_requests_of_somebody_else_without_an_id_are_nobodys_children(
+    seen: dict[str, Seen], name: str
+) -> None:
+    """However busy the model beside them is, which then holds them as often by chance."""
+    assert [(one.parent, one.n_tied) for one in seen[name].told] == [(None, 0)]
+    assert not seen[name].steps
+
+
+def test_where_somebody_else_asks_the_child_too_nothing_is_tied(seen: dict[str, Seen]) -> None:
+    found = seen["asked by others"]
+    assert [(one.parent, one.n_batches, one.n_tied) for one in found.told] == [(None, N + 40, 0)]
+    assert not found.steps
+
+
+def test_of_a_busy_parent_a_child_that_misses_nothing_is_told(seen: dict[str, Seen]) -> None:
+    assert seen["busy parent"].told == [ChildModel("busy parent", "child", "parent", N_BUSY, N_BUSY, 0, 0)]
+
+
+def test_of_two_models_that_hold_all_neither_is_the_parent(seen: dict[str, Seen]) -> None:
+    assert [one.parent for one in seen["two holders"].told] == [None]
+    assert {row["model"] for row in seen["two holders"].steps} == {"parent", "other"}
+
+
+def test_few_children_tell_nothing(seen: dict[str, Seen]) -> None:
+    assert [one.parent for one in seen["few"].told] == [None]
+
+
+def test_warm_ups_are_nobodys_children_and_are_not_counted(seen: dict[str, Seen]) -> None:
+    assert seen["warm-ups"].told == [ChildModel("warm-ups", "child", "parent", N, N, 0, 0)]
+
+
+def test_a_child_of_a_step_of_an_ensemble_belongs_to_that_step(seen: dict[str, Seen]) -> None:
+    own = [row for row in seen["ensemble"].steps if row["request_id"] == 3]
     assert [(row["model"], row["is_on_path"], row["tie"]) for row in own] == [
         ("parent", True, "id"), ("child", False, "time"), ("rank", True, "id")
     ]  # fmt: skip
+
+
+def test_of_a_chain_without_ids_all_children_belong_to_the_requests_of_the_first(
+    seen: dict[str, Seen],
+) -> None:
+    found = seen["chain"]
+    assert [(one.model, one.parent, one.n_tied) for one in found.told] == [
+        ("child", "parent", N), ("grandchild", "parent", N)
+    ]  # fmt: skip
+    assert Counter(row["model"] for row in found.steps) == {"parent": N, "child": N, "grandchild": N}
 
 
 DRAWN = st.lists(
@@ -338,7 +436,7 @@ def test_whatever_the_batches_the_table_says_nothing_that_they_do_not(
     batches = Batches()
     for model, start, length, ids in drawn:
         batches.add(model, (start, start + length), *ids, n_foreign=int(not ids))
-    store = run_of(tmp_path_factory.mktemp("steps"), batches, dict.fromkeys(range(5), 0))
+    store = run_of(tmp_path_factory.mktemp("steps"), {"server-0": Case(batches, dict.fromkeys(range(5), 0))})
     check_steps(store)
     n_models: dict[int, set[str]] = {}
     n_named: Counter[int] = Counter()
@@ -352,22 +450,14 @@ def test_whatever_the_batches_the_table_says_nothing_that_they_do_not(
 
 
 def test_slices_make_the_same_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = steps(nested_run(tmp_path / "whole", nested()))
+    n = 120
+    case = {"server-0": Case(nested(n), {i: i * EVERY - MS for i in range(n)})}
+    whole = steps(run_of(tmp_path / "whole", case))
+    assert Counter(row["tie"] for row in whole) == {"id": n, "time": n}
     monkeypatch.setattr(join, "_LEAST_ROWS", 17)
     monkeypatch.setattr(join, "_MOST_ROWS", 17)
     monkeypatch.setattr("squall.analysis.join.executions._PAIRS_AT_A_TIME", 13)
-    store = nested_run(tmp_path / "parts", nested())
+    store = run_of(tmp_path / "parts", case)
+    check_steps(store)
     assert len(store.parts("steps")) > 5
     assert steps(store) == [{**row, "run": store.run} for row in whole]
-
-
-def test_of_a_chain_without_ids_all_children_belong_to_the_requests_of_the_first(tmp_path: Path) -> None:
-    batches = nested()
-    for number in range(N):
-        at = number * EVERY
-        batches.add("grandchild", (at + 6 * MS, at + 29 * MS), n_foreign=1)
-    store = nested_run(tmp_path, batches)
-    assert [(one.model, one.parent, one.n_tied) for one in told(store)] == [
-        ("child", "parent", N), ("grandchild", "parent", N)
-    ]  # fmt: skip
-    assert Counter(row["model"] for row in steps(store)) == {"parent": N, "child": N, "grandchild": N}

@@ -300,20 +300,20 @@ def test_the_most_in_flight_in_a_bin_is_that_of_a_brute_force(
 
 
 def test_streams_have_their_figures_and_plots_and_other_runs_have_none(
-    synthetic: SyntheticRun, make_run: MakeRun, whole_run: RunStore, whole_summary: Summary
+    plain: SyntheticRun, make_run: MakeRun, whole_run: RunStore, whole_summary: Summary
 ) -> None:
     """Each request that ended has three responses, 0.5 and 0.6 ms apart, the last at its end."""
     assert not [one for one in report_plots(whole_run, whole_summary) if one.section == "streams"]
-    requests = synthetic.tables["requests"]
+    requests = plain.tables["requests"]
     rows = [i for i, done in enumerate(requests["done_ns"]) if done is not None for _ in range(3)]
     index = [place % 3 for place in range(len(rows))]
     before_ns = (11 * MS // 10, 6 * MS // 10, 0)
-    synthetic.tables["responses"] = {
+    plain.tables["responses"] = {
         **{name: [requests[name][i] for i in rows] for name in ("phase", "node", "worker", "request_id", "target")},
         "index": index, "t_ns": [requests["done_ns"][i] - before_ns[at] for i, at in zip(rows, index, strict=True)],
         "response_bytes": [8] * len(rows), "tokens": [None] * len(rows), "is_final": [at == 2 for at in index],
     }  # fmt: skip
-    store = make_run(synthetic)
+    store = make_run(plain)
     summary = summarise(store)
     slower, flying = (one for one in report_plots(store, summary) if one.section == "streams")
     first, gap = slower.series
@@ -321,7 +321,7 @@ def test_streams_have_their_figures_and_plots_and_other_runs_have_none(
     assert len(first.x) > 100
     assert summary.measure.streams is not None
     assert max(y for y in flying.series[0].y if y is not None) >= summary.measure.streams.streams_most_count
-    assert "<h2>Streams</h2>" in words_of(store)
+    assert "<h2>Streams</h2>" in render_html(summary, store.manifest, [])
 
 
 def test_rows_of_a_finding_have_instants_as_times_of_day(whole_run: RunStore, whole_summary: Summary) -> None:

@@ -159,17 +159,17 @@ def test_a_record_that_is_gone_is_neither_a_failure_nor_unsent_nor_late(syntheti
 
 
 def test_of_a_load_that_ended_early_failures_are_of_those_sent_and_its_length_is_told(
-    make_run: MakeRun, synthetic: SyntheticRun
+    make_run: MakeRun, plain: SyntheticRun
 ) -> None:
-    fail(synthetic, 1.0, "rejected", "503 full")
-    requests = synthetic.tables["requests"]
+    fail(plain, 1.0, "rejected", "503 full")
+    requests = plain.tables["requests"]
     is_over = [
         at_ns >= START_NS + 6 * S for at_ns in requests["scheduled_ns"]
     ]  # 4 s after the warm-up of 2 s
     for i in [i for i, over in enumerate(is_over) if over]:
         requests["outcome"][i], requests["detail"][i] = "unsent", ""
         requests["sent_ns"][i] = requests["first_byte_ns"][i] = requests["done_ns"][i] = None
-    summary = summarise(make_run(synthetic))
+    summary = summarise(make_run(plain))
     n_sent, n = (
         sum(
             phase == "burst" and not (over and is_sent)

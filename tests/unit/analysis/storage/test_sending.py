@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from squall.analysis import derive as derive_module
 from squall.analysis.derive import derive
 from squall.analysis.schema import TABLES
 from squall.analysis.storage.home import bring_home, home_of, send_away, sending_command
@@ -244,7 +245,12 @@ def test_a_mirror_that_failed_states_nothing_that_it_has_not(
     assert there.files("mine/run") == files(run.run_dir)
 
 
-def test_a_run_there_is_analysed_as_one_here(run: RunStore, there: Bucket) -> None:
+def test_a_run_there_is_analysed_as_one_here(
+    run: RunStore, there: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for the drawing of its page: where that goes is what counts here."""
+    drawn = lambda store, _: store.write_text("report.html", "drawn")  # noqa: E731
+    monkeypatch.setattr(derive_module, "write_report", drawn)
     there.put(run.run_dir, "theirs/run")
     address = "s3://theirs/run"
     ours, theirs = derive(run).to_json(), derive(RunStore.open(address)).to_json()

@@ -37,7 +37,7 @@ def summary(run: RunStore, tmp_path_factory: pytest.TempPathFactory) -> Summary:
 @pytest.fixture
 def two() -> SyntheticRun:
     """To be broken."""
-    return synthesise_two_servers()
+    return synthesise_two_servers(rate_hz=60.0)
 
 
 def unmet(store: RunStore) -> set[str]:

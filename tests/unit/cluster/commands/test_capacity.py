@@ -314,7 +314,9 @@ def test_the_curve_of_one_promised_time_is_in_ms(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunStore, Summary]:
-    store = synthesise().write(tmp_path_factory.mktemp("made"))
+    run = synthesise()
+    run.derived = False
+    store = run.write(tmp_path_factory.mktemp("made"))
     return store, summarise(store)
 
 

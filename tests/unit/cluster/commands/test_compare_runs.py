@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from typer.testing import CliRunner
 
 from squall.analysis.compare.pairs.compared import Comparison
 from squall.analysis.compare.pairs.settings import gpus_are_swapped
+from squall.analysis.compare.pairs.side_run import read_side_run
+from squall.cluster.commands.decisions import compared_folders
 from squall.cluster.commands.decisions.compare import compare, parse_margin
 from squall.cluster.commands.decisions.compared_folders import compare_folders
 from squall.cluster.commands.decisions.compared_runs import PairPlan, refuse_other_load, run_pairs
@@ -231,18 +234,25 @@ def folder_of(parent: Path, slower: float, spread: float = 0.002, status: str = 
     return str(parent)
 
 
+@pytest.fixture
+def _read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that stays as it is need not be reduced again by each command of a test."""
+    monkeypatch.setattr(compared_folders, "read_side_run", cache(read_side_run))
+
+
+@pytest.mark.usefixtures("_read_once")
 def test_the_command_ends_by_its_verdict(tmp_path: Path) -> None:
     a = folder_of(tmp_path / "a", 1.0)
     others = {
         0: folder_of(tmp_path / "same", 1.0), 99: folder_of(tmp_path / "worse", 1.2),
         3: folder_of(tmp_path / "invalid", 1.0, status="INVALID"), 4: folder_of(tmp_path / "open", 1.0, spread=0.1),
     }  # fmt: skip
-    for code, b in others.items():
-        assert ended(a, b)[0] == code, b
+    told = {code: ended(a, b) for code, b in others.items()}
+    assert {code: one[0] for code, one in told.items()} == {code: code for code in others}
     assert ended(others[99], a)[0] == 0
     found = json.loads(ended(a, others[99], "--json")[1])
     assert (found["verdict"], found["schema_version"]) == ("worse", 1)
-    first = ended(a, others[99])[1].splitlines()[0]
+    first = told[99][1].splitlines()[0]
     assert first.startswith("B is worse than A: p50 of the response time +20")
     assert ended(a, others[99], "--margin", "50%", "--out", str(tmp_path / "out"))[0] == 0
     assert {one.name for one in (tmp_path / "out").iterdir()} == {
@@ -252,6 +262,7 @@ def test_the_command_ends_by_its_verdict(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.usefixtures("_read_once")
 def test_a_folder_is_read_again_with_its_own_margin_and_looks(tmp_path: Path) -> None:
     plan = PairPlan(A, B, "a.yaml", "b.yaml", 4, 7, 0.5, n_looks=2)
     folder, found = run(tmp_path, Runs(slower=1.2), plan)
@@ -269,6 +280,7 @@ def test_a_folder_is_read_again_with_its_own_margin_and_looks(tmp_path: Path) ->
     assert json.loads(ended(str(folder), "--json")[1])["margin_ratio"] == 0.03
 
 
+@pytest.mark.usefixtures("_read_once")
 def test_bad_input_is_one_line_and_exit_code_two(tmp_path: Path) -> None:
     a, single = folder_of(tmp_path / "a", 1.0), str(write_run(tmp_path / "one").run_dir)
     (tmp_path / "empty").mkdir()

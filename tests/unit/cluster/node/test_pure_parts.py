@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import squall.cluster.node.batches
 import squall.cluster.node.server
 import squall.cluster.node.triton_home
 from squall.cluster.driver.ingest import RECORD_GONE, Ledger
@@ -121,9 +122,12 @@ def test_records_that_the_model_could_not_write_are_told(tmp_path: Path) -> None
     assert losses == ["batches: instance m_0: 7 records were not written, 0 lines are cut off"]
 
 
-def test_more_records_than_a_table_holds_are_all_there(tmp_path: Path) -> None:
-    rows, _ = batches(tmp_path, *(record(i, []) for i in range(20_001)))
-    assert [row["batch_id"] for row in rows] == list(range(20_001))
+def test_more_records_than_a_table_holds_are_all_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(squall.cluster.node.batches, "_ROWS_A_TABLE", 20)
+    rows, _ = batches(tmp_path, *(record(i, []) for i in range(41)))
+    assert [row["batch_id"] for row in rows] == list(range(41))
 
 
 def plan_of(n: int) -> Plan:

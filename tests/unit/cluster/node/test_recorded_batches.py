@@ -76,8 +76,9 @@ def test_a_batch_without_instants_is_told_and_what_is_no_record_is_a_loss(
 
 
 def test_more_batches_than_a_table_holds_are_all_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows, _, _ = read(monkeypatch, *[batch()] * 20_001)
-    assert [row["batch_id"] for row in rows] == list(range(20_001))
+    monkeypatch.setattr(squall.cluster.node.batches, "_ROWS_A_TABLE", 20)
+    rows, _, _ = read(monkeypatch, *[batch()] * 41)
+    assert [row["batch_id"] for row in rows] == list(range(41))
 
 
 def test_of_what_a_hook_saw_the_instants_that_it_cannot_know_are_null(

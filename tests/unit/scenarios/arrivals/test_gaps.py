@@ -29,7 +29,8 @@ from tests.point_checks import (
 N = 60_000
 N_FIRST = 4_000
 """First gaps are drawn one by one."""
-FEW_FIRST = 1_200
+FEW_FIRST = 400
+"""Their critical D is 0.11; ordinary first gaps are off by 0.19 (Pareto of index 2.5) and more."""
 
 
 def law(text: str) -> Any:

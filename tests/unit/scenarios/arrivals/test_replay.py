@@ -260,19 +260,20 @@ def test_an_envelope_drawn_anew_takes_requests_of_the_same_bin(trace: Path) -> N
 
 
 class _Reader:
-    """Rows in parts of any size, as a reader gives them."""
+    """Rows in parts of any size, as a reader gives them; every third names no user, unless `names_all`."""
 
     size_names = ("tokens", "replies")
     reading = None
     unit = "ms"
 
-    def __init__(self, part_rows: int) -> None:
-        self._part_rows = part_rows
+    def __init__(self, part_rows: int, names_all: bool = False) -> None:
+        self._part_rows, self._names_all = part_rows, names_all
 
     def __iter__(self) -> Iterator[TracePart]:
         since = np.array(SINCE_MS)
         users = np.arange(N_ROWS, dtype=np.int64) % N_USERS
-        users[::3] = -1  # names none
+        if not self._names_all:
+            users[::3] = -1
         yield from TracePart(STAMPS_MS * MS, {"tokens": since, "replies": since + 1}, users).pieces(
             self._part_rows
         )
@@ -311,11 +312,12 @@ def test_the_parts_of_a_file_do_not_show(
 )
 @pytest.mark.parametrize("is_looped", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_expected_counts_are_the_mean_of_what_is_drawn(
-    trace: Path, config: dict[str, Any], is_looped: bool, n_draws: int
+    config: dict[str, Any], is_looped: bool, n_draws: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Over draws of n the mean is within 4 standard errors, taken from the draws, of what is expected."""
+    monkeypatch.setattr(replay_module, "open_trace", lambda *_: _Reader(N_ROWS, names_all=True))
     edges = np.array([0, 2_500 * MS, 4 * S, 7_777 * MS, 14 * S, 25 * S])
-    one = arrivals(trace, loop=is_looped, **config)
+    one = arrivals(Path("none"), loop=is_looped, **config)
     draws = [one.draw(np.random.default_rng(seed), 25 * S) for seed in range(n_draws)]
     counts = np.array([np.searchsorted(offsets, edges) for offsets in draws])
     expected = np.array([one.expected_count(int(edge), 25 * S) for edge in edges])
