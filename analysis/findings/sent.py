@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from squall.analysis.metrics.figures.request_figures import IS_ANSWERED, IS_UNSERVED
 from squall.analysis.metrics.measures import ratio
+from squall.analysis.metrics.requests import IS_ANSWERED, IS_UNSERVED
 
 if TYPE_CHECKING:
     import duckdb

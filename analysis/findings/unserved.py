@@ -10,7 +10,7 @@ from squall.analysis.findings.rules.confidence import RunState
 from squall.analysis.findings.rules.rule import Rule, classify
 from squall.analysis.findings.rules.tried import RULES
 from squall.analysis.findings.sent import Sent, SentRequests, sent_measures
-from squall.analysis.metrics.figures.request_figures import IS_ANSWERED, IS_UNSERVED
+from squall.analysis.metrics.requests import IS_ANSWERED, IS_UNSERVED
 from squall.analysis.storage.parquet import literal
 from squall.analysis.wording import count_text
 

@@ -89,11 +89,6 @@ NO_CLOCK_LIMIT = 0x1 | 0x2 | 0x10 | 0x100
 """NVML's reasons that are no throttling: idle, clocks set by the user, sync boost, display clocks (nvml.h)."""
 
 
-def empty_measures() -> Measures:
-    """Every measure, not assessed."""
-    return dict.fromkeys(NAMES)
-
-
 def ratio(part: float | None, whole: float | None) -> float | None:
     """`part` over `whole`; None where either is unknown or the whole is 0."""
     return None if part is None or not whole else float(part) / float(whole)

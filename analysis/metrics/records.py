@@ -1,18 +1,217 @@
-"""Figures of a run by phase as typed objects: what stands under `metrics` in summary.json. What each means:
-docs/metrics.md."""
+"""Figures of a run by phase as typed records: what stands under `metrics` in summary.json. What each means:
+docs/metrics.md. The queries of this room make rows of their fields."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from squall.analysis.metrics.figures.copy_figures import CopyFigures
-from squall.analysis.metrics.figures.gap_figures import GapFigures
-from squall.analysis.metrics.figures.issue_figures import LaunchFigures
-from squall.analysis.metrics.figures.os_waits import OsWait
-from squall.analysis.metrics.figures.request_figures import ServerMetrics
-from squall.analysis.metrics.sweeps.call_sweep import CallFigures
-from squall.analysis.metrics.sweeps.kernel_sweep import KernelFigures
+
+@dataclass(frozen=True)
+class BatchRows:
+    """Batches of `rows` rows: how many, and their mean length."""
+
+    rows: int
+    n: int
+    exec_mean_ns: float
+
+
+@dataclass(frozen=True)
+class PartFigures:
+    """One part of the latency, over the ok requests that have it."""
+
+    n: int
+    mean_ns: float
+    p50_ns: int
+    p95_ns: int
+    p99_ns: int
+
+
+@dataclass(frozen=True)
+class QueueFigures:
+    """`depth_mean`: requests in the queue, by Little's law; `queue_to_compute_ratio`: their time in it over their time
+    in batches."""
+
+    depth_mean: float | None
+    queue_to_compute_ratio: float | None
+
+
+@dataclass(frozen=True)
+class PendingFigures:
+    """Triton's own count of waiting requests, over `n` samples."""
+
+    mean: float
+    max: int
+    n: int
+
+
+@dataclass(frozen=True)
+class ServerMetrics:
+    """A server in a phase: batch sizes, the parts of its requests by name, queue depth. `queue`: None where no request
+    tells of it; `pending`: where no sample of Triton does."""
+
+    batch_rows: tuple[BatchRows, ...]
+    parts: Mapping[str, PartFigures]
+    queue: QueueFigures | None
+    pending: PendingFigures | None
+
+
+@dataclass(frozen=True)
+class TopKernel:
+    """Kernels of one full name and grid. `block` and all from `occupancy_ratio` on: of their largest configuration."""
+
+    name: str
+    full_name: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    n: int
+    total_ns: int
+    share_ratio: float | None
+    median_ns: float | None
+    min_ns: int | None
+    max_ns: int | None
+    is_tensor: bool
+    occupancy_ratio: float | None
+    limiter: str | None
+    waves_count: float | None
+    sm_cover_ratio: float | None
+
+
+@dataclass(frozen=True)
+class KernelFigures:
+    """Durations and sizes of the kernels of an instance. `top`: those of most time."""
+
+    n: int
+    total_ns: int
+    mean_ns: float | None
+    median_ns: float | None
+    p95_ns: int | None
+    max_ns: int | None
+    below_10us_ratio: float | None
+    tensor_time_ratio: float | None
+    occupancy_ratio: float | None
+    grid_occupancy_ratio: float | None
+    sub_wave_time_ratio: float | None
+    sm_cover_ratio: float | None
+    sizes_known_time_ratio: float | None
+    n_configurations: int
+    top: tuple[TopKernel, ...]
+
+
+@dataclass(frozen=True)
+class GapShare:
+    """Gaps of one class of length, or of one cause: how many, how long together, and their share of all gaps' time."""
+
+    n: int
+    ns: int
+    time_ratio: float | None
+
+
+@dataclass(frozen=True)
+class GapFigures:
+    """Gaps and how their time falls on classes of length."""
+
+    n: int
+    total_ns: int
+    p50_ns: int | None
+    max_ns: int | None
+    classes: Mapping[str, GapShare]
+
+
+@dataclass(frozen=True)
+class LaunchToStart:
+    """From launch to start of kernels. `queued_ratio`: those that start after their call ended."""
+
+    n: int
+    p50_ns: int | None
+    p95_ns: int | None
+    p99_ns: int | None
+    max_ns: int | None
+    queued_ratio: float | None
+    n_before_launch: int
+
+
+@dataclass(frozen=True)
+class LaunchDepth:
+    """Launches of kernels not begun, over the time from the first launch to the last start."""
+
+    max: int
+    mean: float | None
+    nonempty_ratio: float | None
+    nonempty_mean: float | None
+
+
+@dataclass(frozen=True)
+class LaunchFigures:
+    """How the operations of an instance's batches follow one another. `body_idle_by_cause`: a key for each of
+    `squall.analysis.metrics.launches.CAUSES`."""
+
+    issue_interval_p50_ns: float | None
+    host_gap_p50_ns: float | None
+    call_p50_ns: float | None
+    op_p50_ns: float | None
+    launch_to_start: LaunchToStart
+    launch_depth: LaunchDepth
+    body_idle_by_cause: Mapping[str, GapShare]
+
+
+@dataclass(frozen=True)
+class CallClass:
+    """Calls of one class within the batches of an instance; `…outside…`: of its processes, outside any batch."""
+
+    call_class: str
+    n: int
+    ns: int
+    n_outside: int
+    outside_ns: int
+    per_batch_count: float | None
+    of_api_ratio: float | None
+    of_exec_ratio: float | None
+    of_wall_ratio: float | None
+
+
+@dataclass(frozen=True)
+class CallFigures:
+    """Calls of an instance by class, most time first, and its blocking split: waits by name against copies of pageable
+    memory. `api_ns`: time of all calls."""
+
+    api_ns: int
+    classes: tuple[CallClass, ...]
+    explicit_wait_of_exec_ratio: float | None
+    pageable_copy_of_exec_ratio: float | None
+
+
+@dataclass(frozen=True)
+class CopyFigures:
+    """Copies of one kind between two kinds of memory. `bytes_per_s`: over device time; `call_ns`: the calls' own."""
+
+    copy_kind: str
+    source_kind: str
+    destination_kind: str
+    n: int
+    bytes: int
+    mean_bytes: float
+    device_ns: int
+    device_mean_ns: float
+    bytes_per_s: float | None
+    call_ns: int | None
+    call_mean_ns: float | None
+    is_pageable: bool
+
+
+@dataclass(frozen=True)
+class OsWait:
+    """Calls of one name by one thread, cut to the measured part; `…inside…`: what lies within its ranges of batches."""
+
+    process: int
+    thread: int
+    name: str
+    n: int
+    n_inside: int
+    ns: int
+    inside_ns: int
+    of_wall_ratio: float | None
+    inside_of_wall_ratio: float | None
 
 
 @dataclass(frozen=True)

@@ -2,161 +2,156 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields, replace
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING
 
-from squall.analysis.metrics.assessment import Assessment, assess, opened, read_calls
-from squall.analysis.metrics.figures.batch_figures import GroupKey, batch_means
-from squall.analysis.metrics.figures.gap_figures import gap_figures
-from squall.analysis.metrics.figures.issue_figures import issue_figures
-from squall.analysis.metrics.figures.os_waits import OsWait, os_wait_figures
-from squall.analysis.metrics.figures.request_figures import server_figures
-from squall.analysis.metrics.figures.sample_figures import SampleFigures
-from squall.analysis.metrics.measures import ratio
-from squall.analysis.metrics.records import GpuMetrics, InstanceMetrics, PhaseMetrics, RunMetrics
-from squall.analysis.metrics.spans import PhaseSpan, measured_phases
-from squall.analysis.metrics.sweeps.call_sweep import CallFigures, CallSums, call_figures
-from squall.analysis.metrics.sweeps.tally import Distribution
-from squall.analysis.storage.query import MEMORY_LIMIT_BYTES
+from squall.analysis.metrics.batches import batch_sums, pick, walls
+from squall.analysis.metrics.calls import call_figures, copy_figures, copy_measures, os_waits
+from squall.analysis.metrics.device_limits import read_device_limits
+from squall.analysis.metrics.gpus import (
+    attribution,
+    foreign_ns,
+    gpu_activity,
+    gpu_samples,
+    sample_measures,
+    used_gpus,
+)
+from squall.analysis.metrics.kernels import kernel_figures, kernel_measures
+from squall.analysis.metrics.launches import launch_figures, launch_measures
+from squall.analysis.metrics.measures import NAMES, Measures, ratio
+from squall.analysis.metrics.operations import Row, add_operations, tie_operations
+from squall.analysis.metrics.records import GpuMetrics, RunMetrics
+from squall.analysis.metrics.requests import add_requests, request_measures, server_figures
+from squall.analysis.metrics.spans import PhaseSpan, add_spans, measured_phases
+from squall.analysis.record import from_json
+from squall.analysis.recorded import library_windows
+from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
 from squall.analysis.storage.store import RunStore
+from squall.analysis.tables.nsys import EVENT_TABLES
 
-BURST_GAP_NS = 10_000
-"""A compute burst ends where no kernel runs for this long."""
+if TYPE_CHECKING:
+    import duckdb
 
-
-UNKNOWN_GPU = GpuMetrics(**dict.fromkeys((one.name for one in fields(GpuMetrics)), None))
+_USED = ("joined", "triton_samples", "gpu_samples", *EVENT_TABLES)
+_UNKNOWN_GPU: Row = dict.fromkeys(one.name for one in fields(GpuMetrics))
 """A GPU without a report or a sample."""
 
 
 def run_metrics(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> RunMetrics:
     """Figures of the measure phases. What the run has no data for is None.
 
-    Reads events once, in slices within `memory_limit_bytes`; needs `batch_costs` (raises `MissingTable`), uses `joined`
-    where it is.
+    Needs `batch_costs` (raises `MissingTable`), uses `joined` where it is.
     """
-    with opened(store, memory_limit_bytes) as connection:
+    tables = ["batch_costs", *(name for name in _USED if store.has(name))]
+    with connect(store, tables, memory_limit_bytes) as connection:
         phases = measured_phases(store, connection)
-        found = assess(store, connection, phases, memory_limit_bytes)
-        calls = read_calls(store, found)
-        has_waits = "osrt" in found.tables and "nvtx" in found.tables
-        waits = os_wait_figures(connection, phases) if has_waits else None
-        servers = server_figures(connection, phases, store.tables())
-        instances = _instances(found, calls, waits)
-    return RunMetrics(
-        {
-            phase.name: PhaseMetrics(
-                start_ns=phase.start_ns,
-                end_ns=phase.end_ns,
-                covered_ns=phase.covered_ns,
-                servers=servers[phase.name],
-                instances=instances[phase.name],
-                gpus=_gpus(found, place, phase),
-            )
-            for place, phase in enumerate(phases)
+        windows = library_windows(store)
+        add_spans(connection, phases, windows)
+        pick(connection)
+        add_requests(connection, "joined" in tables)
+        servers = server_figures(connection, tables)
+        found = _Figures(store, connection, tables, phases, bool(windows))
+        rows = {
+            phase.name: {
+                "start_ns": phase.start_ns,
+                "end_ns": phase.end_ns,
+                "covered_ns": phase.covered_ns,
+                "servers": {name: row for (of, name), row in servers.items() if of == phase.name},
+                "instances": found.instances(phase.name),
+                "gpus": found.gpus(phase.name),
+            }
+            for phase in phases
         }
-    )
+    return from_json(RunMetrics, {"phases": rows})
 
 
-_Waits = Mapping[GroupKey, list[OsWait]]
+class _Figures:
+    """What the queries find, by group (an instance in a phase) or by phase and GPU."""
 
+    def __init__(
+        self,
+        store: RunStore,
+        connection: duckdb.DuckDBPyConnection,
+        tables: Sequence[str],
+        phases: Sequence[PhaseSpan],
+        has_windows: bool,
+    ) -> None:
+        self._gpu_of = store.manifest.gpu_of
+        has_operations = add_operations(connection, tables)
+        self._gpus = used_gpus(connection) if has_operations else []
+        self._sums = batch_sums(connection)
+        self._walls = walls(connection, has_windows)
+        self._requests = request_measures(connection) if "joined" in tables else {}
+        samples = gpu_samples(connection) if "gpu_samples" in tables else []
+        self._samples = {(row["phase"], row["gpu"]): row for row in samples}
+        self._foreign = foreign_ns(connection) if has_operations else {}
+        self._attribution = attribution(connection) if has_operations else {}
+        is_recorded = has_operations and any(phase.covered_ns for phase in phases)
+        activity = gpu_activity(connection) if is_recorded else []
+        self._activity = {(row["phase"], row["gpu"]): row for row in activity}
+        if has_operations:
+            tie_operations(connection)
+        self._launches = launch_figures(connection) if has_operations else {}
+        self._kernels = kernel_figures(connection, read_device_limits(store)) if "kernels" in tables else None
+        self._calls = call_figures(connection) if "cuda_api" in tables else None
+        self._copies = copy_figures(connection) if "memcpys" in tables else None
+        self._os_waits = os_waits(connection) if {"osrt", "nvtx"} <= set(tables) else None
 
-def _instances(
-    found: Assessment, calls: CallSums | None, waits: _Waits | None
-) -> dict[str, dict[str, InstanceMetrics]]:
-    figures: dict[str, dict[str, InstanceMetrics]] = {phase.name: {} for phase in found.phases}
-    for key in found.sums:
-        phase, name = key
-        group = found.group_of(key)
-        if group is not None:
-            figures[phase][name] = _instance(found, key, group, calls, waits)
-    return figures
+    def instances(self, phase: str) -> dict[str, Row]:
+        """By key."""
+        return {row["key"]: self._instance(grp) for grp, row in self._sums.items() if row["phase"] == phase}
 
+    def _instance(self, grp: int) -> Row:
+        sums = self._sums[grp]
+        row = {
+            **sums,
+            "gpu_uuid": sums["gpu_uuid"] or self._gpu_of(sums["server"], sums["instance_device"]),
+            "wall_ns": self._walls.get(grp, {}).get("wall_ns"),
+            **dict.fromkeys(("kernels", "launches", "calls", "copies")),
+            "os_waits": None if self._os_waits is None else self._os_waits.get(grp, ()),
+        }
+        if sums["n_ranged"]:  # what a window ties has no batch id on its row
+            if self._kernels is not None:
+                row |= {"kernels": self._kernels[grp], "launches": self._launches[grp]}
+            if self._calls is not None:
+                row["calls"] = self._calls[grp]
+            if self._copies is not None:
+                row["copies"] = self._copies.get(grp, [])
+        return {**row, "measures": self._measures(grp, row)}
 
-def _instance(
-    found: Assessment, key: GroupKey, group: int, calls: CallSums | None, waits: _Waits | None
-) -> InstanceMetrics:
-    sums, wall = found.sums[key], found.walls.get(key)
-    is_profiled = bool(sums["n_ranged"])  # what a window ties has no batch id on its row
-    has_kernels = is_profiled and "kernels" in found.tables
-    has_copies = is_profiled and "memcpys" in found.tables
-    return InstanceMetrics(
-        server=sums["server"],
-        instance=sums["instance"],
-        instance_device=sums["instance_device"],
-        model=sums["model"],
-        node=sums["node"],
-        gpu_uuid=sums["gpu_uuid"],
-        measures=found.measures(key),
-        wall_ns=wall["wall_ns"] if wall else None,
-        n_profiled=sums["n_tied"],
-        mean_ns=batch_means(sums),
-        blocked_ns=sums["blocked_ns"],
-        n_blocks=sums["n_blocks"],
-        n_mid_blocks=sums["n_mid_blocks"],
-        overrun_ns=sums["overrun_ns"],
-        os_wait_of_exec_ratio=ratio(sums["os_wait_ns"], sums["tied_exec_ns"]),
-        kernels=found.kernels[group] if has_kernels else None,
-        launches=issue_figures(found.issues[group]) if has_kernels else None,
-        calls=_calls(found, calls, key, group) if is_profiled and calls is not None else None,
-        copies=tuple(found.copies.get(key, ())) if has_copies else None,
-        os_waits=None if waits is None else tuple(waits.get(key, ())),
-    )
+    def _measures(self, grp: int, row: Row) -> Measures:
+        """Every name of `MEASURES`."""
+        place = row["phase"], row["gpu_uuid"]
+        found = {
+            **row["measures"],
+            **(self._walls.get(grp, {}).get("measures") or {}),
+            **self._requests.get(grp, {}),
+            **sample_measures(self._samples.get(place)),
+        }
+        if row["n_tied"]:
+            found["gpu_activity_ratio"] = self._activity.get(place, {}).get("kernel_ratio")
+            found["attribution_ratio"] = self._attribution.get(grp, {}).get("ratio")
+            if row["kernel_busy_ns"] is not None:
+                found["foreign_busy_ratio"] = ratio(
+                    self._foreign.get(grp, {}).get("ns", 0), row["tied_exec_ns"]
+                )
+        if row["n_ranged"] and self._launches:
+            found |= launch_measures(self._launches[grp])
+        if row["copies"] is not None:
+            found |= copy_measures(row["copies"], row["kernel_ns"])
+        if row["kernels"] is not None:
+            found |= kernel_measures(row["kernels"])
+        return {name: found.get(name) for name in NAMES}
 
-
-def _calls(found: Assessment, calls: CallSums, key: GroupKey, group: int) -> CallFigures:
-    wall = found.walls.get(key)
-    place = [phase.name for phase in found.phases].index(key[0])
-    outside = calls.outside(found.processes(group), place)
-    return call_figures(calls.within(group), outside, found.sums[key], wall["wall_ns"] if wall else None)
-
-
-def _gpus(found: Assessment, place: int, phase: PhaseSpan) -> dict[str, GpuMetrics]:
-    samples = found.samples.get(phase.name, {})
-    names = [*found.gpu_names, *(uuid for uuid in samples if uuid not in found.gpu_names)]
-    return {name: _sampled(_activity(found, place, phase, name), samples.get(name)) for name in names}
-
-
-def _sampled(gpu: GpuMetrics, samples: SampleFigures | None) -> GpuMetrics:
-    """`gpu` with what its samples say."""
-    if samples is None:
-        return gpu
-    return replace(
-        gpu,
-        n_samples=samples.n_samples,
-        util=samples.util,
-        memory_util=samples.memory_util,
-        sm_util=samples.sm_util,
-        sm_occupancy=samples.sm_occupancy,
-        tensor_util=samples.tensor_util,
-        dram_util=samples.dram_util,
-        fp16_util=samples.fp16_util,
-        fp32_util=samples.fp32_util,
-        sm_clock_hz=samples.sm_clock_hz,
-        power_instant_w=samples.power_instant_w,
-        throttled_ratio=samples.throttled_ratio,
-        throttle_reasons=samples.throttle_reasons,
-    )
-
-
-def _activity(found: Assessment, place: int, phase: PhaseSpan, name: str) -> GpuMetrics:
-    """What ran on the GPU in the recorded stretches of the phase; nothing where there are none, or none names it."""
-    if not phase.covered_ns or name not in found.gpu_names:
-        return UNKNOWN_GPU
-    times = found.gpu_times[found.gpu_names.index(name)]
-    wall_ns = phase.profiled_ns
-    kernel_ns, copy_ns, any_ns = (int(ns[place]) for ns in (times.kernel_ns, times.copy_ns, times.any_ns))
-    between = Distribution.of(times.between_kernels[place])
-    n_pauses = between.n - between.n_below(BURST_GAP_NS)
-    return replace(
-        UNKNOWN_GPU,
-        profiled_ns=wall_ns,
-        kernel_ratio=ratio(kernel_ns, wall_ns),
-        busy_ratio=ratio(any_ns, wall_ns),
-        copy_ratio=ratio(copy_ns, wall_ns),
-        copy_ns=copy_ns,
-        copy_overlap_ratio=ratio(int(times.overlap_ns[place]), copy_ns),
-        streams_mean=ratio(int(times.stream_ns[place]), any_ns),
-        idle_gaps=gap_figures(Distribution.of(times.idle[place])),
-        compute_gaps=gap_figures(between),
-        n_compute_bursts=n_pauses + int(times.n_with_kernels[place]),
-    )
+    def gpus(self, phase: str) -> dict[str, Row]:
+        """By UUID, or as its server knows it; those of the phase's samples too."""
+        sampled = [gpu for of, gpu in self._samples if of == phase]
+        return {
+            name: {
+                **_UNKNOWN_GPU,
+                **self._activity.get((phase, name), {}),
+                **self._samples.get((phase, name), {}),
+            }
+            for name in dict.fromkeys([*self._gpus, *sampled])
+        }

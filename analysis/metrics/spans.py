@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+import pyarrow as pa
+
 from squall.analysis.clocks.timeline import RunPhase, measure_spans, phase_spans
+from squall.analysis.metrics.operations import add_table
 from squall.analysis.recorded import (
     Stretch,
     Windows,
@@ -34,11 +38,6 @@ class PhaseSpan(NamedTuple):
     in_windows: bool = False
 
     @property
-    def profiled_ns(self) -> int:
-        """Length of what was recorded."""
-        return sum(end_ns - start_ns for start_ns, end_ns in self.covered_ns)
-
-    @property
     def wall_ns(self) -> Stretch:
         """The part of the phase that figures are of which need no kernels: what a report covers, else all of it."""
         if self.covered_ns and not self.in_windows:
@@ -55,6 +54,35 @@ class PhaseSpan(NamedTuple):
 def measured_phases(store: RunStore, connection: duckdb.DuckDBPyConnection) -> list[PhaseSpan]:
     """The measure phases of the run, in order of time. `connection` has a view of each event table of the run."""
     return _spans(store, connection, only_measure=True)
+
+
+def add_spans(
+    connection: duckdb.DuckDBPyConnection, phases: Sequence[PhaseSpan], windows: Mapping[str, Windows]
+) -> None:
+    """Makes of the phases tables `spans` (what figures are of which need no kernels), `stretches`
+    (`PhaseSpan.stretches`), `cells` (what was recorded), and `held`: the windows of each server in each phase."""
+    of_phases = [(one.name, *one.wall_ns, one.end_ns - one.start_ns, bool(one.covered_ns)) for one in phases]
+    stretches = [(phase.name, *one) for phase in phases for one in phase.stretches]
+    cells = [(phase.name, *one) for phase in phases for one in phase.covered_ns]
+    held = [
+        (server, phase.name, *one)
+        for server, own in windows.items()
+        for phase in phases
+        for one in own.within(phase.start_ns, phase.end_ns)
+    ]
+    name, number = pa.string(), pa.int64()
+    stretch = {"phase": name, "start_ns": number, "end_ns": number}
+    columns = {
+        "phase": name,
+        "first_ns": number,
+        "last_ns": number,
+        "length_ns": number,
+        "is_recorded": pa.bool_(),
+    }
+    add_table(connection, "spans", columns, of_phases)
+    add_table(connection, "stretches", stretch, stretches)
+    add_table(connection, "cells", {"cell": number, **stretch}, [(at, *one) for at, one in enumerate(cells)])
+    add_table(connection, "held", {"server": name, **stretch}, held)
 
 
 def covered_spans(store: RunStore, connection: duckdb.DuckDBPyConnection) -> list[Stretch]:
@@ -91,5 +119,6 @@ def _span(store: RunStore, phase: RunPhase, windows: list[Windows], has_events: 
 
 
 def _phases_with_events(store: RunStore, connection: duckdb.DuckDBPyConnection) -> set[str]:
-    queries = [f"SELECT DISTINCT phase FROM {table}" for table in EVENT_TABLES if store.has(table)]
-    return {phase for query in queries for (phase,) in connection.execute(query).fetchall()}
+    queries = [f"SELECT phase FROM {table}" for table in EVENT_TABLES if store.has(table)]
+    rows = connection.execute(" UNION ".join(queries)).fetchall() if queries else []
+    return {phase for (phase,) in rows}

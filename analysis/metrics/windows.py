@@ -8,7 +8,7 @@ cut at the edges of windows; it is known only of windows that a recording covers
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import duckdb
@@ -16,8 +16,11 @@ import numpy as np
 import pyarrow as pa
 
 from squall.analysis.clocks.timeline import RunPhase, assign_phase, phase_spans
+from squall.analysis.intervals import joined_up
+from squall.analysis.metrics.gpus import CELL_SUMS, add_activity, used_gpus
+from squall.analysis.metrics.operations import add_operations, add_table
 from squall.analysis.metrics.spans import covered_spans
-from squall.analysis.metrics.sweeps.window_activity import window_activity
+from squall.analysis.recorded import Stretch
 from squall.analysis.requests.requests import is_open_load
 from squall.analysis.schema import TABLES, arrow_schema
 from squall.analysis.statistics.latency import INFINITE_NS
@@ -96,6 +99,36 @@ SELECT (t_ns - $origin_ns) // $window_ns AS w,
     {", ".join(f"avg({name}) FILTER (isfinite({name})) AS gpu_{name}" for name in _UTILS)}
 FROM gpu_samples WHERE t_ns >= $origin_ns AND t_ns < $end_ns AND mig_instance = '' {{of_gpus}} GROUP BY 1
 """
+# Windows that a recording covers from edge to edge, as cells numbered from the first window of the run on.
+_CELLS = """
+CREATE TEMP TABLE cells AS
+SELECT cell, {origin_ns} + cell * {window_ns} AS start_ns, start_ns + {window_ns} AS end_ns
+FROM (
+    SELECT unnest(range(
+        greatest(start_ns - {origin_ns} + {window_ns} - 1, 0) // {window_ns},
+        least((end_ns - {origin_ns}) // {window_ns}, {n_windows}))) AS cell
+    FROM recorded)
+"""
+_IN_WINDOWS = """(
+    SELECT *, unnest(range(
+        greatest(start_ns - {origin_ns}, 0) // {window_ns},
+        least((end_ns - {origin_ns} + {window_ns} - 1) // {window_ns}, {n_windows}))) AS cell
+    FROM operations WHERE end_ns > {origin_ns}) o JOIN cells c USING (cell)"""
+# Means over the GPUs that operations of the run ran on, each as long as the window. A ratio of overlap is null without
+# a copy, streams without an operation.
+_ACTIVITY = f"""
+CREATE TEMP TABLE window_activity AS
+WITH sums AS (
+    SELECT cell, sum(kernel_ns) AS kernel_ns, sum(any_ns) AS any_ns, sum(copy_ns) AS copy_ns,
+        sum(overlap_ns) AS overlap_ns, sum(stream_ns) AS stream_ns
+    FROM ({CELL_SUMS}) GROUP BY cell)
+SELECT start_ns, coalesce(kernel_ns, 0) / {{wall_ns}} AS gpu_kernel_ratio,
+    coalesce(any_ns, 0) / {{wall_ns}} AS gpu_busy_ratio,
+    coalesce(copy_ns, 0) / {{wall_ns}} AS gpu_copy_ratio, overlap_ns / nullif(copy_ns, 0) AS copy_overlap_ratio,
+    stream_ns / nullif(any_ns, 0) AS gpu_streams_mean
+FROM cells LEFT JOIN sums USING (cell)
+"""
+_ACTIVE = ("gpu_kernel_ratio", "gpu_busy_ratio", "gpu_copy_ratio", "copy_overlap_ratio", "gpu_streams_mean")
 _OF_GPUS = "AND gpu_uuid IN ({uuids})"
 _UUIDS = "SELECT DISTINCT gpu_uuid FROM {table} WHERE gpu_uuid <> ''"
 _USED = ("joined", "batch_costs", "batches", "gpu_samples", *EVENT_TABLES)
@@ -126,25 +159,23 @@ def write_windows(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES)
 
     Columns whose source the run has not are null, as are those of the GPU outside what a report covers. A run without
     requests has no windows. An hour of windows is made at a time, so that a long run needs no more memory than a short
-    one, but for 50 bytes a window that a report covers. Raises `MissingTable` without `joined`.
+    one, but for what ran on the GPUs. Raises `MissingTable` without `joined`.
     """
     tables = ["joined", *(name for name in _USED[1:] if store.has(name))]
     with connect(store, tables, memory_limit_bytes) as connection:
         grid = _grid(connection, store)
-        starts_ns = grid.origin_ns + WINDOW_NS * np.arange(grid.n)
-        covered = covered_spans(store, connection)
-        activity = window_activity(store, starts_ns, WINDOW_NS, covered, memory_limit_bytes)
+        has_activity = _add_activity(connection, tables, grid, covered_spans(store, connection))
         settings = {
             "window_ns": WINDOW_NS,
             "infinite_ns": INFINITE_NS,
             "is_open": is_open_load(store.manifest),
         }
-        query, spans = _query(connection, tables), phase_spans(store.manifest)
+        query, spans = _query(connection, tables, has_activity), phase_spans(store.manifest)
 
         def pieces() -> Iterator[pa.RecordBatch]:
             for first in range(0, grid.n, _MOST_WINDOWS):
                 found = connection.sql(query, params={**settings, **grid.piece(first)}).to_arrow_table()
-                yield from _complete(found, activity.columns(first, found.num_rows), store.run, spans)
+                yield from _complete(found, store.run, spans)
 
         reader = pa.RecordBatchReader.from_batches(arrow_schema("windows"), pieces())
         return store.replace_derived("windows", reader)
@@ -188,7 +219,28 @@ def _grid(connection: duckdb.DuckDBPyConnection, store: RunStore) -> _Grid:
     return _Grid(origin_ns, max(0, (last_ns - origin_ns) // WINDOW_NS + 1))
 
 
-def _query(connection: duckdb.DuckDBPyConnection, tables: Sequence[str]) -> str:
+def _add_activity(
+    connection: duckdb.DuckDBPyConnection, tables: Sequence[str], grid: _Grid, recorded: Sequence[Stretch]
+) -> bool:
+    """Makes `window_activity` of the windows that lie in one of the stretches that were `recorded`, those that touch
+    taken as one; False where the run has no operations or no stretch."""
+    if not recorded or not add_operations(connection, tables):
+        return False
+    gpus = used_gpus(connection)
+    if not gpus:
+        return False
+    whole = joined_up(*np.array(recorded, np.int64).T)
+    add_table(
+        connection, "recorded", {"start_ns": pa.int64(), "end_ns": pa.int64()}, np.stack(whole, 1).tolist()
+    )
+    places = {"origin_ns": grid.origin_ns, "window_ns": WINDOW_NS, "n_windows": grid.n}
+    connection.execute(_CELLS.format(**places))
+    add_activity(connection, _IN_WINDOWS.format(**places), with_gaps=False)
+    connection.execute(_ACTIVITY.format(wall_ns=len(gpus) * WINDOW_NS))
+    return True
+
+
+def _query(connection: duckdb.DuckDBPyConnection, tables: Sequence[str], has_activity: bool) -> str:
     """The windows in order of time, with what the run's `tables` tell of each."""
     batches, sources, columns = _batch_table(connection, tables), "", ""
     if batches is not None:
@@ -197,6 +249,9 @@ def _query(connection: duckdb.DuckDBPyConnection, tables: Sequence[str]) -> str:
     if "gpu_samples" in tables:
         sources += f"LEFT JOIN ({_SAMPLES.format(of_gpus=_of_gpus(connection, tables))}) USING (w) "
         columns += "".join(f"gpu_{name}, " for name in _UTILS)
+    if has_activity:
+        sources += "LEFT JOIN window_activity a ON a.start_ns = $origin_ns + w * $window_ns "
+        columns += "".join(f"{name}, " for name in _ACTIVE)
     return _WINDOWS.format(
         queue_depth="NULL::BIGINT" if batches is None else _QUEUE_DEPTH,
         n_batches="NULL::BIGINT" if batches is None else "coalesce(batch_count, 0)",
@@ -221,13 +276,11 @@ def _batch_table(connection: duckdb.DuckDBPyConnection, tables: Sequence[str]) -
     return None
 
 
-def _complete(
-    found: pa.Table, activity: Mapping[str, pa.Array], run: str, spans: Sequence[RunPhase]
-) -> list[pa.RecordBatch]:
-    """`found` with run, phase and activity, in the order of the schema; what is not there is null."""
+def _complete(found: pa.Table, run: str, spans: Sequence[RunPhase]) -> list[pa.RecordBatch]:
+    """`found` with run and phase, in the order of the schema; what is not there is null."""
     wanted = TABLES["windows"].columns
     columns = {name: found.column(name) for name in found.column_names}
-    columns |= {"run": pa.array([run] * found.num_rows, pa.string()), **activity}
+    columns["run"] = pa.array([run] * found.num_rows, pa.string())
     for column in wanted:
         columns.setdefault(column.name, pa.nulls(found.num_rows, column.type))
     data = assign_phase("windows", pa.table(columns), spans).select([column.name for column in wanted])

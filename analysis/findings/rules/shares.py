@@ -30,7 +30,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from squall.analysis.findings.rules.rule import Measures
-from squall.analysis.metrics.figures.batch_figures import BODY_IDLE
+from squall.analysis.metrics.batches import BODY_IDLE
 from squall.analysis.metrics.measures import instance_key
 from squall.analysis.tables.manifest import Manifest
 from squall.analysis.verdict.cpu_shares import OWN, CpuShares

@@ -12,7 +12,7 @@ from squall.analysis.findings.finding import Finding
 from squall.analysis.findings.self_check import SelfCheck
 from squall.analysis.findings.self_checks import self_checks, unmet
 from squall.analysis.findings.tail_batches import batches_measures
-from squall.analysis.metrics.figures.batch_figures import pick_all
+from squall.analysis.metrics.batches import pick
 from squall.analysis.metrics.records import RunMetrics
 from squall.analysis.nsys.report import NsysReport
 from squall.analysis.storage.query import connect
@@ -124,7 +124,7 @@ def test_measures_over_some_batches_are_defined_as_those_over_all(diagnosed: Dia
     findings, _, store = diagnosed
     tables = ["batch_costs", *OPERATIONS]
     with connect(store, tables) as connection:
-        pick_all(connection)
+        pick(connection)
         found = batches_measures(connection, tables)
     for model, instance in (("linear_head", "m_575"), ("seqlen_head", "m_576")):
         own = found[model, f"server-0/{instance}"]

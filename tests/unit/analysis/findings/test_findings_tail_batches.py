@@ -6,7 +6,7 @@ from pathlib import Path
 
 from squall.analysis.findings.tail_batches import batches_measures
 from squall.analysis.join.batch_costs import write_batch_costs
-from squall.analysis.metrics.figures.batch_figures import pick, pick_all
+from squall.analysis.metrics.batches import pick
 from squall.analysis.metrics.run import run_metrics
 from squall.analysis.storage.query import connect
 from squall.analysis.tables.nsys import OPERATIONS
@@ -38,8 +38,10 @@ def test_over_all_batches_they_are_those_of_the_instance(tmp_path: Path) -> None
     tables = ["batch_costs", *(name for name in OPERATIONS if store.has(name))]
     key = "server, instance, instance_device, batch_id"
     with connect(store, tables) as connection:
-        pick_all(connection)
+        pick(connection)
         found = batches_measures(connection, tables)
+    with connect(store, ["batch_costs"]) as connection:
+        pick(connection)
         without = batches_measures(connection, ["batch_costs"])
     with connect(store, tables) as connection:
         pick(connection, f"SELECT {key} FROM batch_costs WHERE batch_id < 20")

@@ -172,17 +172,14 @@ def test_kernels_are_listed_by_name_and_grid_with_exact_medians(
         assert [row[name] for name in ("n", "total_ns", "median_ns", "min_ns", "max_ns")] == wanted
 
 
-def test_slices_do_not_matter(
-    two_heads: RunStore, two_heads_metrics: RunMetrics, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("squall.analysis.metrics.assessment.slice_rows", lambda _limit: 7_000)
-    assert run_metrics(two_heads, 256 * 1024**2) == two_heads_metrics
+def test_memory_does_not_matter(two_heads: RunStore, two_heads_metrics: RunMetrics) -> None:
+    assert run_metrics(two_heads, 128 * 1024**2) == two_heads_metrics
 
 
 def test_without_a_report_what_an_sm_holds_is_not_assessed(
     two_heads: RunStore, two_heads_metrics: RunMetrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("squall.analysis.metrics.assessment.read_device_limits", lambda _store: {})
+    monkeypatch.setattr("squall.analysis.metrics.run.read_device_limits", lambda _store: {})
     measures = figure(run_metrics(two_heads), "seqlen_head", "@/measures")
     assert measures["sub_wave_time_ratio"] is None
     assert measures["sm_cover_ratio"] is None

@@ -1,9 +1,8 @@
-"""Where the wall of an instance goes, its requests, its server and its GPU's samples, on runs without a profile."""
+"""A server and its GPU's samples on runs without a profile, and what is not assessed there."""
 
 from __future__ import annotations
 
 import json
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from squall.analysis.record import from_json, to_json
 from squall.analysis.schema import TABLES
 from squall.analysis.storage.store import RunStore
 from squall.scenarios.errors import MissingTable
-from tests.reference_join import cut, length
 from tests.synthetic_runs import MS, START_NS, S, synthesise
 
 KEY = "server-0/seqlen_head_0_0"
@@ -29,76 +27,12 @@ def figures(whole_run: RunStore) -> dict[str, Any]:
     return found
 
 
-def served(store: RunStore) -> list[dict[str, Any]]:
-    """Requests of batches that began in the measured phase, with the row of their batch."""
-    batches = {
-        row["batch_id"]: row for row in store.read("batch_costs").to_pylist() if row["phase"] == "burst"
-    }
-    rows = [row for row in store.read("joined").to_pylist() if row["batch_id"] in batches]
-    return [{**row, "batch": batches[row["batch_id"]]} for row in rows]
-
-
 def test_only_measured_phases_have_figures(figures: dict[str, Any]) -> None:
     assert list(figures) == ["burst"]
     burst = figures["burst"]
     assert (burst["start_ns"], burst["end_ns"], burst["covered_ns"]) == (FIRST_NS, LAST_NS, [])
     assert list(burst["instances"]) == [KEY]
     assert burst["gpus"] == {}
-
-
-def test_the_wall_is_split_by_whether_a_request_waited(whole_run: RunStore, figures: dict[str, Any]) -> None:
-    every = sorted(whole_run.read("batch_costs").to_pylist(), key=lambda row: row["start_ns"])
-    own = [row for row in every if row["phase"] == "burst"]
-    waits: dict[int, int] = {}
-    for row in whole_run.read("joined").to_pylist():
-        if row["idle_wait_ns"] is not None:
-            waits[row["batch_id"]] = max(waits.get(row["batch_id"], 0), row["idle_wait_ns"])
-    before = max(row["end_ns"] for row in every if row["start_ns"] < FIRST_NS)
-    start, end = max(FIRST_NS, before), max(LAST_NS, own[-1]["end_ns"])
-    never = [
-        (row["sent_ns"], row["done_ns"])
-        for row in whole_run.read("joined").to_pylist()
-        if row["batch_id"] is None and row["outcome"] != "ok" and row["sent_ns"] is not None
-    ]
-
-    def waited(idle_ns: int, row: dict[str, Any]) -> int:
-        """Of the idle time before a batch: a request of it waited, or one that was never served."""
-        own_ns = min(idle_ns, waits.get(row["batch_id"], 0))
-        return own_ns + length(cut(never, row["start_ns"] - idle_ns, row["start_ns"] - own_ns))
-
-    gaps = [(two["start_ns"] - one["end_ns"], two) for one, two in pairwise(own)]
-    first_ns, last_ns = own[0]["start_ns"] - start, end - own[-1]["end_ns"]
-    edges_waiting = waited(first_ns, own[0]) + length(cut(never, own[-1]["end_ns"], end))
-    waiting = sum(waited(gap, row) for gap, row in gaps) + edges_waiting
-    between = sum(gap for gap, _ in gaps) + edges_waiting
-    edges = first_ns + last_ns - edges_waiting
-    measures = figures["burst"]["instances"][KEY]["measures"]
-    wall = figures["burst"]["instances"][KEY]["wall_ns"]
-    assert wall == end - start
-    assert measures["wall_between_waiting_ratio"] == pytest.approx(waiting / wall, rel=1e-12)
-    assert measures["wall_between_ratio"] == pytest.approx(between / wall, rel=1e-12)
-    assert measures["wall_edges_ratio"] == pytest.approx(edges / wall, rel=1e-9, abs=1e-12)
-    parts = ("unprofiled", "between_waiting", "between_empty", "edges")
-    assert sum(measures[f"wall_{part}_ratio"] for part in parts) == pytest.approx(1.0, abs=1e-12)
-    assert 0 < measures["wall_between_waiting_ratio"] < measures["wall_between_ratio"]
-
-
-def test_measures_of_requests_are_of_the_ok_ones_that_batches_of_the_phase_served(
-    whole_run: RunStore, figures: dict[str, Any]
-) -> None:
-    own = [row for row in served(whole_run) if row["outcome"] == "ok"]
-    queue = sorted(row["queue_ns"] for row in own if row["queue_ns"] is not None)
-    names = ("queue_ns", "input_ns", "handover_ns", "compute_ns", "output_ns")
-    whole = sorted(sum(row[name] for name in names) for row in own if row["queue_ns"] is not None)
-    measures = figures["burst"]["instances"][KEY]["measures"]
-    assert measures["queue_p50_ns"] == queue[-(-len(queue) // 2) - 1]
-    assert measures["queue_share_ratio"] == measures["queue_p50_ns"] / whole[-(-len(whole) // 2) - 1]
-    assert measures["queue_mean_ns"] == pytest.approx(sum(queue) / len(queue), rel=1e-12)
-    assert measures["compute_mean_ns"] == pytest.approx(
-        sum(row["compute_ns"] for row in own) / len(own), rel=1e-12
-    )
-    lag = sum(row["lag_ns"] for row in own) / sum(row["response_ns"] for row in own)
-    assert measures["client_lag_share_ratio"] == pytest.approx(lag, rel=1e-12)
 
 
 def test_without_a_profile_what_it_would_tell_is_not_assessed(figures: dict[str, Any]) -> None:

@@ -1,1 +1,0 @@
-"""Figures from what the sweeps counted."""

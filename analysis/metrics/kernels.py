@@ -1,0 +1,122 @@
+"""Kernels by configuration: durations, tensor cores, how launches fill the GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from squall.analysis.metrics.measures import Measures
+from squall.analysis.metrics.operations import IS_WHOLE, KEY, Row, add_table, distributions, read_rows
+from squall.analysis.occupancy import DeviceLimits, Launch, filling
+
+if TYPE_CHECKING:
+    import duckdb
+
+TENSOR_CORES = (
+    r"[shicb](884|1688|8816|16816|161616|168128|16832)|[hi]mma|wmma|gmma|tcgen05|tensorop|nvjet|xmma|flash_fwd|fmha"
+    r"|conv1x1|dgrad_1x1_stride_2x2|first_layer_wgrad_kernel|conv2d_c1_k1|direct_group"
+)
+"""Names of kernels that use tensor cores, in any case, as far as names say: see docs/metrics.md for the source of each
+part."""
+
+TOP = 20
+
+_CONFIG = """name, full_name, grid_x, grid_y, grid_z, block_x, block_y, block_z, registers_per_thread,
+    static_shared_bytes + dynamic_shared_bytes AS shared_bytes, theoretical_occupancy, gpu_uuid"""
+# Durations by launch configuration.
+_TIMES = f"""
+CREATE TEMP TABLE kernel_times AS
+SELECT grp, {_CONFIG}, k.end_ns - k.start_ns AS value, count(*) AS times
+FROM kernels k JOIN numbered USING ({KEY}) WHERE k.end_ns >= k.start_ns AND {IS_WHOLE} GROUP BY ALL
+"""
+_MOST = 1 << 62
+_SIZE = f"""least(grid_x::HUGEINT * grid_y * grid_z, {_MOST})::BIGINT AS n_blocks,
+    least(block_x::HUGEINT * block_y * block_z, {_MOST})::BIGINT AS n_threads"""
+_SIZES = f"""
+SELECT DISTINCT gpu_uuid, {_SIZE}, registers_per_thread, shared_bytes FROM kernel_times
+WHERE registers_per_thread IS NOT NULL AND shared_bytes IS NOT NULL
+"""
+_FILLINGS = {
+    "gpu_uuid": pa.string(), "n_blocks": pa.int64(), "n_threads": pa.int64(), "registers_per_thread": pa.int64(),
+    "shared_bytes": pa.int64(), "limiter": pa.string(), "waves_count": pa.float64(), "sm_cover_ratio": pa.float64(),
+    "grid_occupancy_ratio": pa.float64(),
+}  # fmt: skip
+
+_FIGURES = f"""
+WITH configs AS (
+    SELECT *, regexp_matches(full_name, $tensor_cores, 'i') AS is_tensor,
+        CASE WHEN isfinite(theoretical_occupancy) THEN theoretical_occupancy END AS occupancy_ratio
+    FROM (
+        SELECT * EXCLUDE (value, times), {_SIZE}, sum(value * times) AS ns
+        FROM kernel_times GROUP BY ALL)
+    LEFT JOIN fillings USING (gpu_uuid, n_blocks, n_threads, registers_per_thread, shared_bytes)),
+-- means over kernel time; null where no kernel has the value
+weighted AS (
+    SELECT grp, sum(ns) AS all_ns, sum(ns) FILTER (waves_count IS NOT NULL) AS filled_ns,
+        coalesce(sum(ns) FILTER (is_tensor), 0) / nullif(all_ns, 0) AS tensor_time_ratio,
+        sum(occupancy_ratio * ns ORDER BY full_name, ns) / nullif(sum(ns) FILTER (occupancy_ratio IS NOT NULL), 0)
+            AS occupancy_ratio,
+        sum(grid_occupancy_ratio * ns ORDER BY full_name, ns) / nullif(filled_ns, 0) AS grid_occupancy_ratio,
+        coalesce(sum(ns) FILTER (waves_count < 1), 0) / nullif(filled_ns, 0) AS sub_wave_time_ratio,
+        sum(sm_cover_ratio * ns ORDER BY full_name, ns) / nullif(filled_ns, 0) AS sm_cover_ratio,
+        coalesce(filled_ns, 0) / nullif(all_ns, 0) AS sizes_known_time_ratio,
+        count(DISTINCT (full_name, grid_x, grid_y, grid_z)) AS n_configurations
+    FROM configs GROUP BY grp),
+-- by full name and grid; sizes are those of the largest configuration
+largest AS (
+    SELECT * FROM configs
+    QUALIFY row_number() OVER (PARTITION BY grp, full_name, grid_x, grid_y, grid_z
+        ORDER BY ns DESC, block_x, block_y, block_z, registers_per_thread, shared_bytes, gpu_uuid) = 1),
+named AS ({
+    distributions(
+        "SELECT grp, full_name, grid_x, grid_y, grid_z, value, times FROM kernel_times",
+        "grp, full_name, grid_x, grid_y, grid_z",
+    )
+}),
+ranked AS (
+    SELECT *, row_number() OVER (PARTITION BY grp ORDER BY total_ns DESC, full_name, grid_x, grid_y, grid_z) AS place
+    FROM named QUALIFY place <= {TOP}),
+tops AS (
+    SELECT grp, list({{
+        'name': c.name, 'full_name': full_name, 'grid': [grid_x, grid_y, grid_z],
+        'block': [c.block_x, c.block_y, c.block_z], 'n': n, 'total_ns': total_ns,
+        'share_ratio': total_ns / nullif(all_ns, 0), 'median_ns': median_ns, 'min_ns': min_ns, 'max_ns': max_ns,
+        'is_tensor': c.is_tensor, 'occupancy_ratio': c.occupancy_ratio, 'limiter': c.limiter,
+        'waves_count': c.waves_count, 'sm_cover_ratio': c.sm_cover_ratio}} ORDER BY place) AS top
+    FROM ranked JOIN largest c USING (grp, full_name, grid_x, grid_y, grid_z) JOIN weighted USING (grp) GROUP BY grp),
+whole AS ({
+    distributions(
+        "SELECT grp, value, times FROM kernel_times UNION ALL SELECT grp, NULL, 0 FROM instances", "grp"
+    )
+})
+SELECT grp, n, total_ns, mean_ns, median_ns, p95_ns, max_ns, classes.below_10us.n / nullif(n, 0) AS below_10us_ratio,
+    w.* EXCLUDE (grp, all_ns, filled_ns, n_configurations), coalesce(n_configurations, 0) AS n_configurations,
+    top
+FROM whole LEFT JOIN weighted w USING (grp) LEFT JOIN tops USING (grp)
+"""
+
+
+def kernel_figures(
+    connection: duckdb.DuckDBPyConnection, limits: Mapping[str, DeviceLimits]
+) -> dict[int, Row]:
+    """Figures of the kernels of each group, see docs/metrics.md. `limits` by GPU; a single one's hold for all."""
+    connection.execute(_TIMES)
+    alone = next(iter(limits.values())) if len(limits) == 1 else None
+    rows = []
+    for uuid, *sizes in connection.execute(_SIZES).fetchall():
+        limit = limits.get(uuid, alone)
+        found = filling(Launch(*sizes), limit) if limit is not None else None
+        if found is not None:
+            shares = found.waves_count, found.sm_cover_ratio, found.grid_occupancy_ratio
+            rows.append((uuid, *sizes, found.limiter, *shares))
+    add_table(connection, "fillings", _FILLINGS, rows)
+    figures = read_rows(connection, _FIGURES, {"tensor_cores": TENSOR_CORES})
+    return {row["grp"]: {**row, "top": row["top"] or ()} for row in figures}
+
+
+def kernel_measures(kernels: Row) -> Measures:
+    """The measures of the kernels of an instance."""
+    names = ("sub_wave_time_ratio", "sm_cover_ratio", "occupancy_ratio", "tensor_time_ratio")
+    return {name: kernels[name] for name in names}
