@@ -82,7 +82,7 @@ FROM (SELECT DISTINCT phase FROM cells) CROSS JOIN gpus CROSS JOIN (VALUES ('idl
 _FIGURES = f"""
 WITH gpus AS (SELECT DISTINCT gpu FROM uses),
 sums AS ({CELL_SUMS}),
-gaps AS ({distributions(_GAPS, "phase, gpu, what")}),
+gaps AS ({distributions(_GAPS, "phase, gpu, what", with_classes=True)}),
 of_phase AS (
     SELECT phase, gpu, sum(end_ns - start_ns) AS profiled_ns, sum(any_ns) AS any_ns, sum(stream_ns) AS stream_ns,
         coalesce(sum(kernel_ns), 0) AS kernel_ns, coalesce(sum(copy_ns), 0) AS copy_ns, sum(overlap_ns) AS overlap_ns,
@@ -95,7 +95,7 @@ SELECT phase, gpu, profiled_ns, s.kernel_ns / profiled_ns AS kernel_ratio,
     {{'n': i.n, 'total_ns': i.total_ns, 'p50_ns': i.p50_ns, 'max_ns': i.max_ns, 'classes': i.classes}} AS idle_gaps,
     {{'n': k.n, 'total_ns': k.total_ns, 'p50_ns': k.p50_ns, 'max_ns': k.max_ns, 'classes': k.classes}} AS compute_gaps,
     -- a burst of compute ends where no kernel runs for 10 us or longer, or with the cell
-    k.n - k.classes.below_10us.n + n_with_kernels AS n_compute_bursts
+    k.n - k.n_below_10us + n_with_kernels AS n_compute_bursts
 FROM of_phase s JOIN gaps i USING (phase, gpu) JOIN gaps k USING (phase, gpu)
 WHERE i.what = 'idle' AND k.what = 'between'
 ORDER BY phase, gpu

@@ -69,15 +69,16 @@ largest AS (
     SELECT * FROM configs
     QUALIFY row_number() OVER (PARTITION BY grp, full_name, grid_x, grid_y, grid_z
         ORDER BY ns DESC, block_x, block_y, block_z, registers_per_thread, shared_bytes, gpu_uuid) = 1),
+ranked AS (
+    SELECT grp, full_name, grid_x, grid_y, grid_z,
+        row_number() OVER (PARTITION BY grp ORDER BY sum(ns) DESC, full_name, grid_x, grid_y, grid_z) AS place
+    FROM configs GROUP BY grp, full_name, grid_x, grid_y, grid_z QUALIFY place <= {TOP}),
 named AS ({
     distributions(
-        "SELECT grp, full_name, grid_x, grid_y, grid_z, value, times FROM kernel_times",
-        "grp, full_name, grid_x, grid_y, grid_z",
+        "SELECT grp, place, value, times FROM kernel_times JOIN ranked USING (grp, full_name, grid_x, grid_y, grid_z)",
+        "grp, place",
     )
 }),
-ranked AS (
-    SELECT *, row_number() OVER (PARTITION BY grp ORDER BY total_ns DESC, full_name, grid_x, grid_y, grid_z) AS place
-    FROM named QUALIFY place <= {TOP}),
 tops AS (
     SELECT grp, list({{
         'name': c.name, 'full_name': full_name, 'grid': [grid_x, grid_y, grid_z],
@@ -85,13 +86,14 @@ tops AS (
         'share_ratio': total_ns / nullif(all_ns, 0), 'median_ns': median_ns, 'min_ns': min_ns, 'max_ns': max_ns,
         'is_tensor': c.is_tensor, 'occupancy_ratio': c.occupancy_ratio, 'limiter': c.limiter,
         'waves_count': c.waves_count, 'sm_cover_ratio': c.sm_cover_ratio}} ORDER BY place) AS top
-    FROM ranked JOIN largest c USING (grp, full_name, grid_x, grid_y, grid_z) JOIN weighted USING (grp) GROUP BY grp),
+    FROM named JOIN ranked USING (grp, place) JOIN largest c USING (grp, full_name, grid_x, grid_y, grid_z)
+    JOIN weighted USING (grp) GROUP BY grp),
 whole AS ({
     distributions(
         "SELECT grp, value, times FROM kernel_times UNION ALL SELECT grp, NULL, 0 FROM instances", "grp"
     )
 })
-SELECT grp, n, total_ns, mean_ns, median_ns, p95_ns, max_ns, classes.below_10us.n / nullif(n, 0) AS below_10us_ratio,
+SELECT grp, n, total_ns, mean_ns, median_ns, p95_ns, max_ns, n_below_10us / nullif(n, 0) AS below_10us_ratio,
     w.* EXCLUDE (grp, all_ns, filled_ns, n_configurations), coalesce(n_configurations, 0) AS n_configurations,
     top
 FROM whole LEFT JOIN weighted w USING (grp) LEFT JOIN tops USING (grp)

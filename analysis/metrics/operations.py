@@ -139,23 +139,25 @@ _CLASS = """'{name}': {{
     'time_ratio': coalesce(sum(value * times) FILTER ({condition}), 0) / nullif(sum(value * times), 0)}}"""
 
 
-def distributions(counted: str, keys: str) -> str:
+def distributions(counted: str, keys: str, with_classes: bool = False) -> str:
     """Query: figures of each of `keys` over the values that `counted` (keys, value, times) has, each so many times.
 
     Exact, in memory that grows with the different values, and spilled. A quantile is the value of rank ceil(q n), the
     median the mean of the middle two. Rows of no times make a key without values known: n is 0, quantiles are null.
     """
-    classes = ", ".join(_CLASS.format(name=name, condition=one) for name, one in _CLASSES_NS.items())
+    each = ", ".join(_CLASS.format(name=name, condition=one) for name, one in _CLASSES_NS.items())
+    classes = f", {{{each}}} AS classes" if with_classes else ""
     return f"""
 SELECT {keys}, sum(times) AS n, coalesce(sum(value * times), 0) AS total_ns, total_ns / nullif(n, 0) AS mean_ns,
     (min(value) FILTER (upto >= (whole + 1) // 2) + min(value) FILTER (upto >= whole // 2 + 1)) / 2 AS median_ns,
     min(value) FILTER (upto >= (500 * whole + 999) // 1000) AS p50_ns,
     min(value) FILTER (upto >= (950 * whole + 999) // 1000) AS p95_ns,
     min(value) FILTER (upto >= (990 * whole + 999) // 1000) AS p99_ns,
-    min(value) AS min_ns, max(value) AS max_ns, {{{classes}}} AS classes
+    min(value) AS min_ns, max(value) AS max_ns,
+    coalesce(sum(times) FILTER (value < 10_000), 0) AS n_below_10us{classes}
 FROM (
     SELECT *, sum(times) OVER (PARTITION BY {keys}) AS whole,
-        sum(times) OVER (PARTITION BY {keys} ORDER BY value NULLS FIRST) AS upto
+        sum(times) OVER (PARTITION BY {keys} ORDER BY value NULLS FIRST ROWS UNBOUNDED PRECEDING) AS upto
     FROM ({counted}))
 GROUP BY {keys}
 """

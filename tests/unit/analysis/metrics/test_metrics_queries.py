@@ -289,7 +289,7 @@ def test_distributions_are_those_of_the_values(values: list[int]) -> None:
     connection = duckdb.connect()
     add_table(connection, "counted", {"key": pa.int64(), "value": pa.int64(), "times": pa.int64()},
               [(1, None, 0), *((1, value, 1) for value in values)])  # fmt: skip
-    (row,) = read_rows(connection, distributions("FROM counted", "key"))
+    (row,) = read_rows(connection, distributions("FROM counted", "key", with_classes=True))
     assert (row["n"], row["total_ns"]) == (len(values), sum(values))
     assert row["median_ns"] == (median(values) if values else None)
     ordered = sorted(values)
