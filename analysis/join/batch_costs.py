@@ -266,7 +266,8 @@ def _write_slice(task: Slice) -> int:
 
 
 def _columns(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, Any]:
-    return connection.sql(query).fetchnumpy()
+    found: dict[str, Any] = connection.sql(query).fetchnumpy()
+    return found
 
 
 def unions(spans: dict[str, Any], ops: dict[str, Any], calls: dict[str, Any]) -> dict[str, Int64s]:

@@ -91,7 +91,8 @@ def find_children(
 
     def read(server: str, model: str, only: str = "true") -> Batches:
         query = _BATCHES.format(**_PLACED if is_placed else _UNPLACED, only=only)
-        return connection.execute(query, {"server": server, "model": model}).fetchnumpy()
+        found: Batches = connection.execute(query, {"server": server, "model": model}).fetchnumpy()
+        return found
 
     for server, model in connection.execute(_NAMELESS).fetchall():
         naming = connection.execute(_NAMING, {"server": server}).fetchall()

@@ -235,7 +235,7 @@ def write_joined(
                 slices = [
                     Slice(
                         store.run_dir, store.where, memory_limit_bytes, files, number,
-                        {"run": store.run, "first": first, "last": last, "is_repeated": sources.is_repeated}, new,
+                        {"first": first, "last": last, "is_repeated": sources.is_repeated}, new,
                     )
                     for number, (first, last) in enumerate(spans)
                 ]  # fmt: skip
