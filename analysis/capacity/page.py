@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from squall.analysis.capacity.answer import Answer, Settings
 from squall.analysis.capacity.rows import Row
 from squall.analysis.capacity.words import efficiency_lines, fact_lines, sentence
-from squall.analysis.render.decision_page import DecisionPage, DecisionTable
+from squall.analysis.render.decision_page import DecisionPage
 from squall.analysis.render.plots_data import Plot, Points, Series
 from squall.analysis.render.trace_plots import Band, Styled
-from squall.analysis.wording import count_text, duration_text, rate_text, share_text
+from squall.analysis.wording import count_text
 from squall.scenarios.promises import TIMES
 from squall.scenarios.units import NS_PER_MS
 
@@ -35,8 +35,10 @@ def page_of(
         facts=(*map(_capital, [*others, *fact_lines(first, settings), *efficiency_lines(answers)]),),
         notes=tuple(_capital(note) for one in answers for note in one.notes),
         plots=(*plots, *_servers_plots(answers)),
-        tables=(_seed_table(answers), _run_table(rows, len(answers) > 1)),
+        tables=(),
         commands=tuple(commands),
+        template="capacity.html.j2",
+        values={"answers": answers, "runs": rows, "exp": math.exp},
     )
 
 
@@ -117,50 +119,3 @@ def _servers_plots(answers: Sequence[Answer]) -> list[Plot]:
         single = known[0].capacity_hz or 0.0
         series.append(Styled("so many times one", x, [n * single for n in x], "reference"))
     return [Plot("Capacity against servers", "servers", "requests per s", "scatter", tuple(series))]
-
-
-def _seed_table(answers: Sequence[Answer]) -> DecisionTable:
-    several = len(answers) > 1
-    rows = [
-        (
-            f"{answer.variant}, {one.seed}" if several else str(one.seed),
-            one.kind,
-            rate_text(one.capacity_hz),
-            rate_text(one.kept_hz),
-            rate_text(one.broken_hz),
-            str(one.n_probes),
-        )
-        for answer in answers
-        for one in answer.per_seed
-    ]
-    heads = ("seed", "found", "capacity", "kept at", "broken at", "runs")
-    return DecisionTable("Seeds", heads, tuple(rows))
-
-
-def _run_table(rows: Sequence[Row], several: bool) -> DecisionTable:
-    told = [
-        (
-            f"{one.variant}, {one.run}" if several else one.run,
-            str(one.seed),
-            one.purpose,
-            rate_text(one.rate_hz),
-            "run again" if one.is_replaced else one.verdict,
-            "-" if one.margin is None else share_text(math.exp(one.margin)),
-            duration_text(one.response_p95_ns),
-            rate_text(one.throughput_hz),
-            count_text(one.in_flight_mean_count),
-        )
-        for one in rows
-    ]
-    heads = (
-        "run",
-        "seed",
-        "for",
-        "rate",
-        "verdict",
-        "of the limit",
-        "p95 response",
-        "throughput",
-        "in flight",
-    )
-    return DecisionTable("Runs", heads, tuple(told))

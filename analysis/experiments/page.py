@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 from squall.analysis.experiments.cell_figures import CellFigures
 from squall.analysis.experiments.result import FRONT, Sweep
-from squall.analysis.experiments.rows import CELL, LATENCIES, REFERENCE, SweepRow
+from squall.analysis.experiments.rows import CELL, LATENCIES, REFERENCE
 from squall.analysis.experiments.words import answer, facts, mean_text, reason_text, rival_text, value_text
-from squall.analysis.render.decision_page import DecisionPage, DecisionTable
+from squall.analysis.render.decision_page import DecisionPage
 from squall.analysis.render.plots_data import Plot, Points, Series
 from squall.analysis.render.trace_plots import Styled
-from squall.analysis.wording import count_text, share_text
 
 _NS_PER_MS = 1e6
 _MOST_TICKS = 40
@@ -27,8 +26,17 @@ def page_of(sweep: Sweep, command: str) -> DecisionPage:
         facts=tuple(facts(sweep)),
         notes=_notes(sweep),
         plots=(_plane(sweep), _by_cell(sweep), _drift(sweep)),
-        tables=(_cells(sweep), _runs(sweep)),
+        tables=(),
         commands=(command,),
+        template="sweep.html.j2",
+        values={
+            "sweep": sweep,
+            "rivals": {one.cell: one for one in sweep.ranking.others},
+            "mean_text": mean_text,
+            "reason_text": reason_text,
+            "rival_text": rival_text,
+            "value_text": value_text,
+        },
     )
 
 
@@ -149,55 +157,3 @@ def _drift(sweep: Sweep) -> Plot:
         at, values = [float(row.position) for row in own], [row.figures.value(objective) for row in own]
         series.append(Points(host, at, [_shown(value, objective) for value in values], [], []))
     return Plot(*head, tuple(series), "One scenario, one seed: what differs is the machine.")
-
-
-def _cells(sweep: Sweep) -> DecisionTable:
-    objectives = sweep.design.objectives
-    rivals = {one.cell: one for one in sweep.ranking.others}
-    promised = any(one.promises_kept for one in sweep.cells)
-    heads = ("cell", "runs", *objectives, f"{objectives[0]} over the best", "front", "failed",
-             *(["promises kept"] if promised else []))  # fmt: skip
-    rows = []
-    for number in sweep.ranking.order:
-        one = sweep.cells[number]
-        against = "not ranked" if number in sweep.ranking.unranked else rival_text(rivals.get(number))
-        kept = "; ".join(f"{name}: {n} of {one.n_valid}" for name, n in one.promises_kept.items())
-        rows.append((
-            one.label, _counts(one), *(mean_text(one.objectives[name], name) for name in objectives), against,
-            one.front or "-", share_text(one.failed_ratio.mean), *([kept or "-"] if promised else []),
-        ))  # fmt: skip
-    note = "Means over seeds with 95 % intervals. Over the best: by pairs of the same seed, each interval by itself."
-    return DecisionTable("Cells", heads, tuple(rows), note)
-
-
-def _counts(one: CellFigures) -> str:
-    bad = [f"{n} {word}" for n, word in ((one.n_invalid, "INVALID"), (one.n_failed, "failed")) if n]
-    return ", ".join([f"{one.n_valid} of {one.n_planned}", *bad])
-
-
-def _runs(sweep: Sweep) -> DecisionTable:
-    heads = (
-        "cell",
-        "for",
-        "position",
-        "block",
-        "seed",
-        "attempt",
-        "ended",
-        *sweep.design.objectives,
-        "failed",
-        "s",
-        "run",
-    )
-    rows = tuple(_run_row(sweep, row) for row in sweep.runs)
-    return DecisionTable("Runs", heads, rows, "In the order of their plan.")
-
-
-def _run_row(sweep: Sweep, row: SweepRow) -> tuple[str, ...]:
-    ended = reason_text(row) + ("; run once more" if row.is_replaced else "")
-    figures = [value_text(row.figures.value(name), name) for name in sweep.design.objectives]
-    return (
-        row.label, row.role, count_text(row.position), "-" if row.block < 0 else count_text(row.block),
-        str(row.seed), str(row.attempt), ended, *figures, share_text(row.figures.failed_ratio), f"{row.wall_s:.1f}",
-        row.run or "-",
-    )  # fmt: skip

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from squall.analysis.render.plots_data import Plot
 
@@ -28,7 +29,7 @@ class DecisionPage:
     """`answer`: one sentence that answers the question. `is_good`: how it is coloured; None: neither good nor bad.
 
     `facts`: lines below it. `first_tables` stand before the plots, `tables` behind them.
-    `commands`: what makes the decision again, one a line.
+    `commands`: what makes the decision again, one a line. `template`: that of the page, which shows `values` as tables.
     """
 
     title: str
@@ -40,6 +41,8 @@ class DecisionPage:
     tables: tuple[DecisionTable, ...]
     commands: tuple[str, ...]
     first_tables: tuple[DecisionTable, ...] = ()
+    template: str = "decision_page.html.j2"
+    values: Mapping[str, Any] = field(default_factory=dict)
 
 
 def page_html(page: DecisionPage) -> str:
@@ -48,7 +51,7 @@ def page_html(page: DecisionPage) -> str:
 
     for table in (*page.first_tables, *page.tables):
         _check_width(table.heads, table.rows)
-    return render_page("decision_page.html.j2", page.plots, page=page)
+    return render_page(page.template, page.plots, page=page, **page.values)
 
 
 def _check_width(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -14,12 +14,12 @@ from squall.analysis.compare.pairs.words import (
     answers_text,
     aside,
     causes,
-    kernel_rows,
     margin_text,
     metric_row,
-    part_rows,
+    part_row,
+    span_text,
 )
-from squall.analysis.render.decision_page import DecisionPage, DecisionTable
+from squall.analysis.render.decision_page import DecisionPage
 from squall.analysis.render.plots_data import Plot, Points, Series
 from squall.analysis.render.trace_plots import Band, Styled
 from squall.analysis.wording import share_text
@@ -43,8 +43,10 @@ def compare_page(found: Comparison, commands: Sequence[str]) -> DecisionPage:
         ),
         notes=(*causes(found), answers_text(found), *found.marks, *aside(found)),
         plots=tuple(_plots(found)),
-        tables=tuple(_tables(found)),
+        tables=(),
         commands=tuple(commands),
+        template="compare.html.j2",
+        values={"found": found, "metric_row": metric_row, "part_row": part_row, "span_text": span_text},
     )
 
 
@@ -128,43 +130,3 @@ def _ends(
         None if one is None or other is None else end(one, other)
         for one, other in zip(before, after, strict=True)
     ]
-
-
-def _tables(found: Comparison) -> list[DecisionTable]:
-    heads = ("figure", "A", "B", "B over A", "")
-    tables = [DecisionTable("Figures", heads, tuple(metric_row(one) for one in found.changes))]
-    for part in (found.every, found.tail):
-        if part is not None:
-            rows = tuple(part_rows(part.parts, part.latency))
-            tables.append(
-                DecisionTable(
-                    f"Parts of the mean {found.latency_name} time: {part.requests}",
-                    ("part", "A", "B", "change", "share of it"),
-                    rows,
-                    f"Of requests that ended ok, means over {part.n_pairs} pairs; the parts add up to the last row.",
-                )
-            )
-    if found.gpu is not None:
-        n_a, n_b = found.gpu.n_batches_a, found.gpu.n_batches_b
-        note = f"At equal batch size, {n_a:,} recorded batches of A and {n_b:,} of B."
-        tables.append(
-            DecisionTable(
-                "A batch on the GPU",
-                ("part", "A", "B", "change", "share of it"),
-                tuple(part_rows(found.gpu.parts, found.gpu.length)),
-                note,
-            )
-        )
-        tables.append(
-            DecisionTable(
-                "Kernels of a batch",
-                ("kernel", "", "calls, A", "calls, B", "a call, A", "a call, B", "time a batch"),
-                tuple(kernel_rows(found.gpu.kernels)),
-                note,
-            )
-        )
-    rows = tuple(
-        (str(one.seed), one.run_a, one.run_b, one.first, one.left_out or "counts") for one in found.pairs
-    )
-    tables.append(DecisionTable("Pairs", ("seed", "A", "B", "first", ""), rows))
-    return tables

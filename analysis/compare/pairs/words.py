@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from squall.analysis.compare.pairs.change import DIFFERENT, SAME, UNDECIDED
 from squall.analysis.compare.pairs.compared import INVALID, UNFINISHED, Comparison
 from squall.analysis.compare.pairs.intervals import MeanChange
-from squall.analysis.compare.pairs.kernels_change import ADDED, GONE, KernelChange
+from squall.analysis.compare.pairs.kernels_change import ADDED, GONE
 from squall.analysis.compare.pairs.metric_changes import BETTER, WORSE, MetricChange
 from squall.analysis.compare.pairs.why import EqualSizes
 from squall.analysis.compare.run_figures import CLIENT_CPU, SERVER_CPU, THROUGHPUT
@@ -19,7 +19,6 @@ LABELS = {
     "p50_ns": "p50", "p95_ns": "p95", "p99_ns": "p99", FAILURES: "failures", THROUGHPUT: "throughput",
     CLIENT_CPU: "client CPU per request", SERVER_CPU: "server CPU per request",
 }  # fmt: skip
-_MOST_KERNELS = 12
 _WIDE = 0.1
 _LEAST_SHARE = 0.05
 """Of the change of a whole: smaller parts are not named."""
@@ -101,10 +100,10 @@ def _of_parts(found: Comparison) -> str:
         return ""
     whole = change.latency
     if not whole.is_shown:
-        return f"The mean {found.latency_name} time changed by {_span(whole)}: none is shown."
+        return f"The mean {found.latency_name} time changed by {span_text(whole)}: none is shown."
     parts = _named(change.parts, whole.change)
     return (
-        f"The mean {found.latency_name} time of requests that ended ok changed by {_span(whole)}: {parts};"
+        f"The mean {found.latency_name} time of requests that ended ok changed by {span_text(whole)}: {parts};"
         f" unexplained {_ns(change.residual_ns)}."
     )
 
@@ -139,7 +138,7 @@ def _of_gpu(found: Comparison) -> list[str]:
     told = []
     if gpu.length.is_shown:
         told.append(
-            f"On the GPU, at equal batch size, a batch changed by {_span(gpu.length)}:"
+            f"On the GPU, at equal batch size, a batch changed by {span_text(gpu.length)}:"
             f" {_named(gpu.parts, gpu.length.change)}."
         )
     if gpu.kernel_time is not None:
@@ -164,7 +163,8 @@ def _ns(value: float) -> str:
     return f"{'+' if value >= 0 else '-'}{duration_text(abs(value))}"
 
 
-def _span(one: MeanChange) -> str:
+def span_text(one: MeanChange) -> str:
+    """The change with its half width."""
     if one.low is None or one.high is None:
         return _ns(one.change)
     return f"{_ns(one.change)} ± {duration_text((one.high - one.low) / 2.0)}"
@@ -255,23 +255,7 @@ def markdown(found: Comparison) -> str:
     )  # fmt: skip
 
 
-def kernel_rows(kernels: Sequence[KernelChange]) -> list[tuple[str, ...]]:
-    """Name, state, calls a batch of A and B, time of a call of A and B, change of time a batch; the largest changes."""
-    return [
-        (
-            one.name, one.state, f"{one.calls.a:.2f}", f"{one.calls.b:.2f}", duration_text(one.call_a_ns),
-            duration_text(one.call_b_ns), _span(one.time_ns),
-        )
-        for one in kernels[:_MOST_KERNELS]
-    ]  # fmt: skip
-
-
-def part_rows(parts: Sequence[MeanChange], whole: MeanChange) -> list[tuple[str, ...]]:
-    """Part, mean in A and B, change with interval, share of the whole change."""
-    return [
-        (
-            one.what, duration_text(one.a), duration_text(one.b), _span(one),
-            share_text(one.change / whole.change) if whole.change else "-",
-        )
-        for one in (*parts, whole)
-    ]  # fmt: skip
+def part_row(one: MeanChange, whole: MeanChange) -> tuple[str, ...]:
+    """Part, mean in A and B, change with interval, share of the change of the whole."""
+    share = share_text(one.change / whole.change) if whole.change else "-"
+    return one.what, duration_text(one.a), duration_text(one.b), span_text(one), share
