@@ -55,6 +55,7 @@ _STATES = {
     "cpu_samples": {"others_ratio": "sum(others_ns + steal_ns) / nullif(sum(interval_ns * n_cores), 0)"},
 }
 """Figures of `RunRow.states` over the measured phases, by the table of their samples."""
+_BYTES_PER_ROW = "SELECT median(request_bytes / rows) FROM requests WHERE request_bytes > 0 AND rows > 0"
 _MOST_BYTES, _MOST_VALUES = 32 * 1024**2, 1_000_000
 """Of a row, and of one of its columns: a run has some thousand kernels."""
 
@@ -236,7 +237,7 @@ def make_row(
             **_head(store.run_dir.name, manifest),
             n=n,
             n_failed=n_failed,
-            request_bytes_per_row=_bytes_per_row(connection),
+            request_bytes_per_row=_first(connection, _BYTES_PER_ROW)[0],
             gpus=_gpus(connection, "joined" in tables, manifest),
             states={**_states(connection, tables, phases), **_uptime(manifest)},
             figures={**run_figures(store, requests).pooled, FAILURES: failures},
@@ -317,20 +318,19 @@ def _setting(manifest: Manifest) -> dict[str, str]:
     return found
 
 
-def _bytes_per_row(connection: duckdb.DuckDBPyConnection) -> float | None:
-    rows = connection.execute(
-        "SELECT median(request_bytes / rows) FROM requests WHERE request_bytes > 0 AND rows > 0"
-    ).fetchall()
-    value: float | None = rows[0][0]
-    return value
+def _first(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[Any, ...]:
+    """The only row of the answer to a query."""
+    (row,) = connection.execute(query).fetchall()
+    return row
 
 
 def _gpus(connection: duckdb.DuckDBPyConnection, has_joined: bool, manifest: Manifest) -> tuple[str, ...]:
     """Those that served requests, else those that the servers were given."""
-    found = set[str]()
+    found: list[str] | None = None
     if has_joined:
-        rows = connection.execute("SELECT DISTINCT gpu_uuid::VARCHAR FROM joined").fetchall()
-        found = {uuid for (uuid,) in rows if uuid}
+        (found,) = _first(
+            connection, "SELECT list(DISTINCT gpu_uuid::VARCHAR) FROM joined WHERE gpu_uuid <> ''"
+        )
     return tuple(sorted(found or {gpu for server in manifest.servers.values() for gpu in server.gpus}))
 
 
@@ -347,12 +347,10 @@ def _states(
     for table, states in _STATES.items():
         if table in tables and phases:
             named = ", ".join(map(literal, phases))
-            rows = connection.execute(
-                f"SELECT {', '.join(states.values())} FROM {table} WHERE phase IN ({named})"
-            ).fetchall()
-            found |= {
-                name: float(value) for name, value in zip(states, rows[0], strict=True) if value is not None
-            }
+            row = _first(
+                connection, f"SELECT {', '.join(states.values())} FROM {table} WHERE phase IN ({named})"
+            )
+            found |= {name: float(one) for name, one in zip(states, row, strict=True) if one is not None}
     return found
 
 

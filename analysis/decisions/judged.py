@@ -334,9 +334,8 @@ def _certain_of(parts: Sequence[_Part], verdict: str, own: Sequence[RunPhase]) -
         if is_kept and len(in_time):
             place = max(0, part.n - part.n_allowed - 1)
             found.append(_certainty(rows, in_time, rows.requests.done_ns, place, own))
-    if not found:
-        return None
-    return (min if verdict == BROKEN else max)(found, key=lambda pair: pair[0])[1]
+    found.sort(key=lambda pair: pair[0], reverse=is_kept)
+    return found[0][1] if found else None
 
 
 def _certainty(

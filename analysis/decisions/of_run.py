@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from squall.analysis.arrays import Bools, Int64s
 from squall.analysis.clocks.timeline import RunPhase, measure_spans, planned_measure_spans
@@ -175,12 +177,9 @@ def _gpus(store: RunStore, requests: Requests) -> Labels:
     if not store.has("joined"):
         return Labels(np.zeros(len(requests), dtype=np.uint8), ("",))
     table = store.read("joined", ["request_id", "gpu_uuid"])
-    ids = np.asarray(table.column("request_id").to_numpy(), dtype=np.int64)
     told = Labels.from_column(table.column("gpu_uuid"))
-    order = np.argsort(ids, kind="stable")
-    places = np.searchsorted(ids[order], requests.request_id)
-    is_there = places < len(ids)
-    is_there[is_there] = ids[order][places[is_there]] == requests.request_id[is_there]
-    codes = np.full(len(requests), len(told.words), dtype=np.int64)
-    codes[is_there] = told.codes[order][places[is_there]]
-    return Labels(codes, (*told.words, ""))
+    places = pc.index_in(pa.array(requests.request_id), table.column("request_id").combine_chunks())
+    codes = np.append(
+        told.codes.astype(np.int64), len(told.words)
+    )  # the last of a request that was not joined
+    return Labels(codes[pc.fill_null(places, len(table)).to_numpy()], (*told.words, ""))

@@ -127,33 +127,23 @@ def _with_front(
     names = [ranking.objective for ranking in rankings]
     known = [one.cell for one in cells if all(one.objectives[name].mean is not None for name in names)]
     differ = {name: apart(values[name], known) for name in names}
-    costs = {cell: [_cost(cells[cell], name) for name in names] for cell in known}
-    found = []
-    for one in cells:
-        if one.cell not in costs:
-            found.append(one)
-            continue
-        own = costs[one.cell]
+    costs = {cell: {name: _cost(cells[cell], name) for name in names} for cell in known}
+
+    def front(cell: int) -> str:
+        own = costs[cell]
         ahead = [
             other
             for other in known
-            if all(a <= b for a, b in zip(costs[other], own, strict=True)) and costs[other] != own
+            if costs[other] != own and all(costs[other][name] <= own[name] for name in names)
         ]
-        is_behind = any(_differ(differ, one.cell, other, own, costs[other], names) for other in ahead)
-        found.append(replace(one, front="" if is_behind else PERHAPS if ahead else FRONT))
-    return tuple(found)
+        is_behind = any(
+            costs[other][name] < own[name] and (min(cell, other), max(cell, other)) in differ[name]
+            for other in ahead
+            for name in names
+        )
+        return "" if is_behind else PERHAPS if ahead else FRONT
 
-
-def _differ(
-    differ: Mapping[str, set[tuple[int, int]]],
-    one: int,
-    other: int,
-    own: Sequence[float],
-    its: Sequence[float],
-    names: Sequence[str],
-) -> bool:
-    pair = (min(one, other), max(one, other))
-    return any(pair in differ[name] and b < a for name, a, b in zip(names, own, its, strict=True))
+    return tuple(replace(one, front=front(one.cell)) if one.cell in costs else one for one in cells)
 
 
 def _cost(cell: CellFigures, objective: str) -> float:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from squall.analysis.experiments.rows import LATENCIES, SweepRow
@@ -96,17 +96,14 @@ def rank(values: Values, n_cells: int, objective: str) -> Ranking:
     effects = _effects(ranked)
     order = sorted(ranked, key=lambda cell: (sign * effects[cell], cell))
     best = order[0]
-    pairs = {pair: _ratio(values, *pair) for pair in itertools.combinations(sorted(ranked), 2)}
-    adjusted = _adjusted(pairs)
+    adjusted = _adjusted(values, ranked)
     others = tuple(_rival(cell, best, values, adjusted) for cell in order[1:])
     return Ranking(objective, best, others, unranked)
 
 
 def apart(values: Values, cells: Sequence[int]) -> set[tuple[int, int]]:
     """Pairs of `cells` (the smaller number first) that differ, Holm over all of them."""
-    pairs = {pair: _ratio(values, *pair) for pair in itertools.combinations(sorted(cells), 2)}
-    adjusted = _adjusted(pairs)
-    return {pair for pair, p in adjusted.items() if p <= LEVEL}
+    return {pair for pair, p in _adjusted(values, cells).items() if p <= LEVEL}
 
 
 def _rival(cell: int, best: int, values: Values, adjusted: Mapping[tuple[int, int], float]) -> Rival:
@@ -129,8 +126,9 @@ def _ratio(values: Values, one: int, other: int) -> PairedRatio | None:
     return paired_ratio([values[other][block] for block in blocks], [values[one][block] for block in blocks])
 
 
-def _adjusted(pairs: Mapping[tuple[int, int], PairedRatio | None]) -> dict[tuple[int, int], float]:
-    """Holm's p-values of the pairs that have one."""
+def _adjusted(values: Values, cells: Iterable[int]) -> dict[tuple[int, int], float]:
+    """Holm's p-values of all pairs of cells that have one."""
+    pairs = {pair: _ratio(values, *pair) for pair in itertools.combinations(sorted(cells), 2)}
     p_of = {pair: found.p_value for pair, found in pairs.items() if found is not None}
     return dict(zip(p_of, holm(list(p_of.values())), strict=True))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from squall.analysis.compare.pairs.intervals import MeanChange, mean_change
 from squall.analysis.compare.pairs.pairing import Pair
@@ -51,8 +52,7 @@ _Side = Mapping[_Key, RecordedSums]
 _Total = Callable[[RecordedSums], float]
 
 
-@dataclass(frozen=True)
-class _Weighed:
+class _Weighed(NamedTuple):
     """The recorded batches of a pair, and the weight of each size that both have; they add up to 1."""
 
     a: _Side
@@ -105,15 +105,17 @@ def _kernel(name: str, place: int) -> _Total:
 def _change(what: str, own: Sequence[_Weighed], total: _Total, level: float) -> MeanChange:
     """Of what a batch has of `total`, at equal size."""
 
-    def mean(side: _Side, weights: Mapping[_Key, float]) -> float:
-        return math.fsum(weight * total(side[key]) / side[key].n_batches for key, weight in weights.items())
-
-    a, b = ([mean(side, one.weights) for side, one in sides] for sides in _sides(own))
+    a, b = (
+        [
+            math.fsum(
+                weight * total(sides[place][key]) / sides[place][key].n_batches
+                for key, weight in weights.items()
+            )
+            for *sides, weights in own
+        ]
+        for place in (0, 1)
+    )
     return mean_change(what, a, b, level)
-
-
-def _sides(own: Sequence[_Weighed]) -> tuple[list[tuple[_Side, _Weighed]], list[tuple[_Side, _Weighed]]]:
-    return [(one.a, one) for one in own], [(one.b, one) for one in own]
 
 
 def _kernels(own: Sequence[_Weighed], level: float) -> tuple[KernelChange, ...]:

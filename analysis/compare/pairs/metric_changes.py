@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from squall.analysis.compare.pairs.change import (
     DIFFERENT,
@@ -51,17 +51,17 @@ class MetricChange:
     n_infinite_b: int
     mean_a: float | None
     mean_b: float | None
-    change: float | None
-    low: float | None
-    high: float | None
-    p_value: float | None
-    p_holm: float | None
-    wilcoxon_p: float | None
-    verdict: str
-    direction: str
-    outcome: str
-    n_more: int | None
-    reason: str
+    change: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p_value: float | None = None
+    p_holm: float | None = None
+    wilcoxon_p: float | None = None
+    verdict: str = ""
+    direction: str = ""
+    outcome: str = ""
+    n_more: int | None = None
+    reason: str = ""
 
 
 def metric_changes(pairs: Sequence[Pair], margin_ratio: float, level: float) -> tuple[MetricChange, ...]:
@@ -128,37 +128,45 @@ def _change(
 ) -> MetricChange:
     is_share, is_primary = metric == FAILURES, metric in PRIMARY
     a, b = _values(rows) if rows else ([], [])
-    reason, verdict, n_more, margin = lacking, UNDECIDED, None, _margin(metric, margin_ratio)
-    ends: list[float | None] = [None] * 3
-    if shown is not None:
-        verdict, reason = _metric_verdict(metric, rows, shown, p_holm, level)
-        ends = [_told(one, is_share) for one in (shown.centre, shown.low, shown.high)]
-        if verdict == UNDECIDED and is_primary:
-            n_more = n_more_pairs(shown, margin, level, len(PRIMARY))
-    is_worse = shown is not None and (shown.centre < 0) == (metric == THROUGHPUT)
-    direction = "" if verdict != DIFFERENT else WORSE if is_worse else BETTER
-    return MetricChange(
-        metric=metric,
-        is_primary=is_primary,
-        is_share=is_share,
-        n_pairs=len(rows),
-        a=tuple(map(_finite, a)),
-        b=tuple(map(_finite, b)),
-        n_infinite_a=sum(one.is_infinite for one, _ in rows),
-        n_infinite_b=sum(one.is_infinite for _, one in rows),
-        mean_a=_mean(a, is_share),
-        mean_b=_mean(b, is_share),
-        change=ends[0],
-        low=ends[1],
-        high=ends[2],
-        p_value=shown.p_value if shown else None,
-        p_holm=p_holm,
-        wilcoxon_p=shown.wilcoxon_p if shown else None,
-        verdict=verdict if is_primary else "",
-        direction=direction if is_primary else "",
-        outcome=_outcome(verdict, direction, shown, margin) if is_primary else "",
-        n_more=n_more,
+    found = MetricChange(
+        metric,
+        is_primary,
+        is_share,
+        len(rows),
+        tuple(map(_finite, a)),
+        tuple(map(_finite, b)),
+        sum(one.is_infinite for one, _ in rows),
+        sum(one.is_infinite for _, one in rows),
+        _mean(a, is_share),
+        _mean(b, is_share),
+        verdict=UNDECIDED if is_primary else "",
+        outcome=UNDECIDED if is_primary else "",
+        reason=lacking,
+    )
+    if shown is None:
+        return found
+    verdict, reason = _metric_verdict(metric, rows, shown, p_holm, level)
+    found = replace(
+        found,
+        change=_told(shown.centre, is_share),
+        low=_told(shown.low, is_share),
+        high=_told(shown.high, is_share),
+        p_value=shown.p_value,
+        wilcoxon_p=shown.wilcoxon_p,
         reason=reason,
+    )
+    if not is_primary:
+        return found
+    margin = _margin(metric, margin_ratio)
+    is_worse = (shown.centre < 0) == (metric == THROUGHPUT)
+    direction = "" if verdict != DIFFERENT else WORSE if is_worse else BETTER
+    return replace(
+        found,
+        p_holm=p_holm,
+        verdict=verdict,
+        direction=direction,
+        outcome=_outcome(verdict, direction, shown, margin),
+        n_more=n_more_pairs(shown, margin, level, len(PRIMARY)) if verdict == UNDECIDED else None,
     )
 
 
@@ -176,9 +184,9 @@ def _metric_verdict(
     return UNDECIDED, ""
 
 
-def _outcome(verdict: str, direction: str, shown: Shown | None, margin: float) -> str:
+def _outcome(verdict: str, direction: str, shown: Shown, margin: float) -> str:
     """A difference counts where it is larger than the margin; one that is shown to be smaller is as none."""
-    if verdict != DIFFERENT or shown is None:
+    if verdict != DIFFERENT:
         return verdict
     if shown.is_within:
         return SAME

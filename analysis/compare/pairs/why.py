@@ -26,7 +26,7 @@ import numpy as np
 from squall.analysis.compare.pairs.change import DIFFERENT, SAME, UNDECIDED, shown_by
 from squall.analysis.compare.pairs.intervals import MeanChange, mean_change
 from squall.analysis.compare.pairs.pairing import Pair
-from squall.analysis.compare.run_account import PARTS, PartMeans, RunAccount, SizeSums
+from squall.analysis.compare.run_account import PARTS, PartMeans, SizeSums
 
 _LEAST_SHARE = 0.5
 """Of the requests: with fewer in sizes that both sides have, nothing is said at equal size."""
@@ -73,13 +73,9 @@ class BatchChange:
 
 def parts_change(pairs: Sequence[Pair], is_tail: bool, level: float) -> PartsChange | None:
     """Of all requests, or of those at or beyond each run's own p90; None where no pair has parts."""
-    own = [
-        (one, other)
-        for one, other in (
-            (_means(pair.a.account, is_tail), _means(pair.b.account, is_tail)) for pair in pairs
-        )
-        if one is not None and other is not None
-    ]
+    accounts = [(pair.a.account, pair.b.account) for pair in pairs]
+    both = [(a.tail, b.tail) if is_tail else (a.every, b.every) for a, b in accounts]
+    own = [(one, other) for one, other in both if one is not None and other is not None]
     if not own:
         return None
 
@@ -97,10 +93,6 @@ def parts_change(pairs: Sequence[Pair], is_tail: bool, level: float) -> PartsCha
     )
 
 
-def _means(account: RunAccount, is_tail: bool) -> PartMeans | None:
-    return account.tail if is_tail else account.every
-
-
 def batch_change(pairs: Sequence[Pair], margin: float, level: float) -> BatchChange | None:
     """Of the pairs whose runs both know the batches of their requests; None where there is none. `margin` of lengths,
     as a logarithm."""
@@ -110,16 +102,17 @@ def batch_change(pairs: Sequence[Pair], margin: float, level: float) -> BatchCha
         return None
     split = [_split(one, other) for one, other in own]
     zero = [0.0] * len(own)
+
+    def change(what: str, total: Callable[[SizeSums], float]) -> MeanChange:
+        a, b = ([_mean(sizes, total) for sizes in side] for side in zip(*own, strict=True))
+        return mean_change(what, a, b, level)
+
     return BatchChange(
         len(own),
-        mean_change(
-            "compute", [_compute(one) for one, _ in own], [_compute(other) for _, other in own], level
-        ),
+        change("compute", lambda one: one.compute_ns),
         mean_change("at equal batch size", zero, [equal for equal, _ in split], level),
         mean_change("by the mix of batch sizes", zero, [mix for _, mix in split], level),
-        mean_change(
-            "rows of the batch", [_rows(one) for one, _ in own], [_rows(other) for _, other in own], level
-        ),
+        change("rows of the batch", lambda one: one.rows * one.n_requests),
         equal_sizes("batches", [(_sized(one), _sized(other)) for one, other in own], margin, level),
     )
 
@@ -128,12 +121,9 @@ def _sized(sizes: Sequence[SizeSums]) -> dict[int, tuple[float, float]]:
     return {one.rows: (one.n_requests, one.compute_ns) for one in sizes}
 
 
-def _compute(sizes: Sequence[SizeSums]) -> float:
-    return math.fsum(one.compute_ns for one in sizes) / sum(one.n_requests for one in sizes)
-
-
-def _rows(sizes: Sequence[SizeSums]) -> float:
-    return sum(one.rows * one.n_requests for one in sizes) / sum(one.n_requests for one in sizes)
+def _mean(sizes: Sequence[SizeSums], total: Callable[[SizeSums], float]) -> float:
+    """Over requests."""
+    return math.fsum(map(total, sizes)) / sum(one.n_requests for one in sizes)
 
 
 def _split(a: Sequence[SizeSums], b: Sequence[SizeSums]) -> tuple[float, float]:
