@@ -104,14 +104,14 @@ def judged(
 
 
 def test_the_slow_gpu_is_named_by_its_promise_and_by_the_run(tmp_path: Path) -> None:
-    runs, verdicts = judged(tmp_path, "round-robin", 3)
+    runs, verdicts = judged(tmp_path, "round-robin", 4)
     assert verdicts == [KEPT, KEPT, KEPT, BROKEN]
     for run in runs:
         slow = known(run.promises)[3]
         assert (slow.promise, slow.verdict) == ("response{gpu:GPU-3} p(95)<250ms", BROKEN)
         assert slow.n == N // 4
         assert [one.server for one in run.stragglers] in (["server-3"], []), "by chance it may not stand out"
-    assert sum(bool(run.stragglers) for run in runs) >= 2
+    assert sum(bool(run.stragglers) for run in runs) >= 3
 
 
 def named(seed: int, service: tuple[float, ...], policy: str) -> set[str]:
