@@ -320,7 +320,7 @@ def _setting(manifest: Manifest) -> dict[str, str]:
 
 def _first(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[Any, ...]:
     """The only row of the answer to a query."""
-    (row,) = connection.execute(query).fetchall()
+    row: tuple[Any, ...] = connection.execute(query).fetchall()[0]
     return row
 
 

@@ -149,13 +149,15 @@ def tails(connection: duckdb.DuckDBPyConnection, phases: Sequence[str]) -> dict[
     """By phase, of `phases`, server and model of view `joined`: the tail, or the number of ok requests where these
     carry no p99."""
     found: dict[Key, Tail | int] = {}
-    for phase, server, model, n_ok, n, n_base, *edges, of_tail, of_base in connection.execute(
+    for phase, server, model, n_ok, n, n_base, p99_ns, median_ns, of_tail, of_base in connection.execute(
         _TAILS, {"phases": list(phases)}
     ).fetchall():
         # where all latencies are one value, tail and base are the same
         parts, base = (whole_parts(own[0], own[1:]) for own in (of_tail, of_base if n_base else of_tail))
         is_carried = n_ok >= smallest_n(Q)
-        tail = Tail(phase, server, model, n, n_base or n, *edges, parts, base) if is_carried else n_ok
+        tail = (
+            Tail(phase, server, model, n, n_base or n, p99_ns, median_ns, parts, base) if is_carried else n_ok
+        )
         found[phase, server, model] = tail
     return found
 

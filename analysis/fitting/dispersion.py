@@ -132,10 +132,10 @@ def fit_mmpp_curve(times_ns: Times, end_ns: int, seed: int = 1) -> Fitted | None
     """Peak, base and tau (s) of a two-state MMPP whose IDC, and c2 of gaps, are those of the series."""
 
     def problem(curve: DispersionCurve) -> Problem:
-        def misses(*shape: float) -> Floats:
+        def misses(peak: float, base: float, tau: float) -> Floats:
             rate_hz = curve.rate_hz
-            gaps = math.log(mmpp_c2(rate_hz, *shape) / curve.c2) * _C2_WEIGHT
-            idc = curve.with_whole(lambda windows: mmpp_idc(rate_hz, *shape, windows))
+            gaps = math.log(mmpp_c2(rate_hz, peak, base, tau) / curve.c2) * _C2_WEIGHT
+            idc = curve.with_whole(lambda windows: mmpp_idc(rate_hz, peak, base, tau, windows))
             return np.append(curve.misses(*idc), gaps)
 
         return (*levels(), Coordinate("tau", LOG, 0.1 / curve.rate_hz, curve.span_s / 4, "s")), misses

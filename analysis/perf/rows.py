@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -89,8 +90,10 @@ class EndedRequests:
         return self._taken(chosen)
 
     def _taken(self, which: slice | Int64s) -> EndedRequests:
-        columns = (getattr(self, one.name) for one in fields(self))
-        return EndedRequests(*(None if column is None else column[which] for column in columns))
+        columns: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
+        return replace(
+            self, **{name: values[which] for name, values in columns.items() if values is not None}
+        )
 
 
 def _responses(requests: pa.Table, responses: pa.Table) -> npt.NDArray[np.object_]:

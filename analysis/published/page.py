@@ -202,10 +202,10 @@ def reasons(found: Reproduction) -> list[str]:
     said = {row: one.text for row in found.rows if (one := found.value(row, figure)) and one.text}
     lines += [say.limits(said)] if said else []
     for figure in ("sync_share_ratio", "launch_share_ratio"):
-        stated = [one for row in found.rows if (one := found.stated(row, figure)) is not None]
+        stated = [claim for row in found.rows if (claim := found.stated(row, figure)) is not None]
         published = [float(end) for one in stated for end in (one if isinstance(one, tuple) else (one,))]
-        values = [found.value(row, figure) for row in found.rows]
-        means = [one.mean for one in values if one and one.mean is not None]
+        ours = [found.value(row, figure) for row in found.rows]
+        means = [one.mean for one in ours if one and one.mean is not None]
         lines += [say.share(FIGURES[figure].title, published, means)] if published and means else []
     return [line for line in lines if line]
 

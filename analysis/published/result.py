@@ -417,10 +417,10 @@ class Reproduction:
         """
         names = ("users_count", "throughput_hz", "mean_ns", "outside_ratio")
         values = [self.value(row, name) for name in names]
-        *figures, outside = (None if one is None else one.number for one in values)
+        users, throughput_hz, mean_ns, outside = (None if one is None else one.number for one in values)
         if outside is None:
             return None
-        cycle = _cycle(row, OURS, *figures, outside=outside)
+        cycle = _cycle(row, OURS, users, throughput_hz, mean_ns, outside=outside)
         limits = [one.text for name in ("regime", "bound_by") if (one := self.value(row, name)) and one.text]
         if cycle is None or not limits:
             return cycle

@@ -331,7 +331,7 @@ class _Slow:
         return part(begin_ns, slope) - part(end_ns, slope)
 
 
-_NOTHING_SLOW = _Slow(*np.zeros((4, 0)), np.zeros(0, np.bool_))
+_NOTHING_SLOW = _Slow(np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0, np.bool_))
 
 
 @dataclass(frozen=True, eq=False)

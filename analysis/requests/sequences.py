@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -41,7 +42,7 @@ class SequenceFigures:
     at_once_most_count: int
 
 
-RunSequences = pa.Table
+RunSequences: TypeAlias = pa.Table
 """A row for each sequence of a run, as `_SEQUENCES` says."""
 
 _SEQUENCES = """

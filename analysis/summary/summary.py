@@ -91,8 +91,11 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
         store, metrics, verdict, unmet(checks), memory_limit_bytes, cpus, shares, of_requests["cold"]
     )
     of_requests["identities"] += cost_identities(store, memory_limit_bytes)
+    made: dict[str, Any] = {
+        name: tuple(one) if isinstance(one, list) else one for name, one in of_requests.items()
+    }
     return Summary(
-        **{name: tuple(one) if isinstance(one, list) else one for name, one in of_requests.items()},
+        **made,
         run=store.run,
         scenario=(manifest.scenario or {}).get("name"),
         scenario_digest=manifest.scenario_digest,

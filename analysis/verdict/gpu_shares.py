@@ -311,7 +311,8 @@ class _Run:
 
     def rows(self, query: str, **settings: Any) -> list[tuple[Any, ...]]:
         """The answer to a query."""
-        return self.connection.execute(query, settings).fetchall()
+        found: list[tuple[Any, ...]] = self.connection.execute(query, settings).fetchall()
+        return found
 
     def _all_gpus(self) -> dict[str, list[str]]:
         """UUIDs of the GPUs of each node, in NVML's order where the manifest has it."""

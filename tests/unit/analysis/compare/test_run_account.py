@@ -21,6 +21,7 @@ from squall.analysis.compare.run_account import PARTS, PartMeans, RunAccount, Si
 from squall.analysis.compare.run_row import RunRow, read_row
 from squall.analysis.join.batch_costs import write_batch_costs
 from squall.analysis.join.join import write_joined
+from squall.analysis.storage.store import RunStore
 from tests.regime_runs import Op, Phase, write_regime_run
 
 MARGIN = math.log(1.03)
@@ -67,8 +68,8 @@ def launches(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[RunRow], li
 
 def test_sums_of_a_run_are_those_of_its_tables(tmp_path: Path) -> None:
     ops = tuple(Op(5.0) for _ in range(20))
-    store = regime(tmp_path, Phase("m", ops, issue_us=30.0, period_us=1_500.0), 1, 1)
-    run = read_row(store.run_dir)
+    run_dir = regime(tmp_path, Phase("m", ops, issue_us=30.0, period_us=1_500.0))
+    run, store = read_row(run_dir), RunStore.open(run_dir)
     joined = store.read(
         "joined", ["outcome", "response_ns", "service_ns", "compute_ns", "batch_rows"]
     ).to_pylist()

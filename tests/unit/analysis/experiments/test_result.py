@@ -148,11 +148,11 @@ def test_the_page_answers_first_and_holds_every_run() -> None:
     ]  # fmt: skip
     assert page.plots[2].absent == "the experiment names no reference cell"
     html = page_html(page)
-    rows = [
+    shown = [
         [" ".join(cell.split()) for cell in re.findall("<td>(.*?)</td>", row, re.DOTALL)]
         for row in re.findall("<tr>(.*?)</tr>", html, re.DOTALL)
     ]
-    cells, runs = ([row for row in rows if len(row) == n] for n in (8, 12))
+    cells, runs = ([row for row in shown if len(row) == n] for n in (8, 12))
     assert cells[0][:2] == ["c0", "4 of 4"]
     assert cells[1][1] == "3 of 4, 1 INVALID"
     assert cells[0][-1] == "p(95)&lt;9ms: 4 of 4"

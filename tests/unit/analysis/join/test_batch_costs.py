@@ -88,7 +88,9 @@ def test_times_are_those_of_looking_at_every_ns(
         tables["batches"].append(batch(batch_id, start, start + length))
         tables["nvtx"].append(event(batch_id, start, start + length))
         for span, launch_ns, is_kernel in ops:
-            tables["kernels" if is_kernel else "memcpys"].append(kernel(batch_id, *span, launch_ns))
+            tables["kernels" if is_kernel else "memcpys"].append(
+                kernel(batch_id, span[0], span[1], launch_ns)
+            )
         tables["cuda_api"] += [event(batch_id, *span, call_class=kind) for span, kind in calls]
     found = costs(plain_run(tmp_path_factory.mktemp("times"), tables))
     for batch_id, (start, length, ops, calls) in enumerate(executions):

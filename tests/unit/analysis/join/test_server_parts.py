@@ -121,8 +121,8 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, ...]
             tables.setdefault(table, []).extend(rows)
     store = plain_run(tmp_path_factory.mktemp("parts"), tables)
     write_joined(store)
-    rows = {row["request_id"]: row for row in store.read("joined").to_pylist()}
-    return {name: tuple(rows[i][column] for column in FOUND) for i, name in enumerate(CASES)}
+    joined = {row["request_id"]: row for row in store.read("joined").to_pylist()}
+    return {name: tuple(joined[i][column] for column in FOUND) for i, name in enumerate(CASES)}
 
 
 @pytest.mark.parametrize("name", CASES)

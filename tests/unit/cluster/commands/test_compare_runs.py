@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from squall.analysis.compare.pairs.compared import Comparison
 from squall.analysis.compare.pairs.settings import gpus_are_swapped
-from squall.analysis.compare.pairs.side_run import read_side_run
+from squall.analysis.compare.run_row import read_row
 from squall.cluster.commands.decisions import compared_folders
 from squall.cluster.commands.decisions.compare import compare, parse_margin
 from squall.cluster.commands.decisions.compared_folders import compare_folders
@@ -237,7 +237,7 @@ def folder_of(parent: Path, slower: float, spread: float = 0.002, status: str = 
 @pytest.fixture
 def _read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that stays as it is need not be reduced again by each command of a test."""
-    monkeypatch.setattr(compared_folders, "read_side_run", cache(read_side_run))
+    monkeypatch.setattr(compared_folders, "read_row", cache(read_row))
 
 
 @pytest.mark.usefixtures("_read_once")
