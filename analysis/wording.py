@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from squall.scenarios.units import digits_text
+
 LATENCY_LABELS = {
     "open": {"response": "response", "service": "service", "lag": "send lag"},
     "closed": {"service": "service time"},
@@ -81,9 +83,10 @@ def change_text(ratio: float | None) -> str:
 
 
 def _digits(value: float) -> str:
-    """`value` with three significant digits, never in powers of ten, and thousands separated."""
+    """`value` with three significant digits, or four from a thousand on, never in powers of ten, and thousands
+    separated; below 1 with two decimals."""
     if value == 0:
         return "0"
     if abs(value) >= 100:
-        return f"{value:,.0f}"
+        return digits_text(value, 3 if abs(value) < 1_000 else 4)
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"

@@ -9,8 +9,7 @@ from squall.analysis.published.evaluated import Evaluated
 from squall.analysis.published.little import OURS, PUBLISHED
 from squall.analysis.published.orderings import ORDERED, middle
 from squall.analysis.published.values import Value
-from squall.analysis.render.plots_data import Plot, Points, Series
-from squall.analysis.render.trace_plots import Styled
+from squall.analysis.render.plots import Plot, Trace, bars, curve, points
 from squall.scenarios.published.figures import FIGURES
 
 _SCALES = {"ns": (1e-6, ", ms"), "ratio": (100.0, ", %"), "hz": (1.0, "")}
@@ -70,15 +69,15 @@ def beside_plot(found: Evaluated, figure: str) -> Plot | None:
         return None
     counted = [(at, one) for at, one in ours if one.mean is not None]
     marked = [(at, one) for at, one in ours if one.mean is None]
-    series: list[Series] = [
-        Points("published", [one[0] for one in published], [one[1] for one in published],
+    series: list[Trace] = [
+        points("published", [one[0] for one in published], [one[1] for one in published],
                [one[2] for one in published], [one[3] for one in published]),
-        Points("here", [at for at, _ in counted], [_scaled(one.mean, scale) for _, one in counted],
+        points("here", [at for at, _ in counted], [_scaled(one.mean, scale) for _, one in counted],
                [_scaled(one.low, scale) for _, one in counted], [_scaled(one.high, scale) for _, one in counted]),
     ]  # fmt: skip
     if marked:
         x = [at for at, _ in marked]
-        series.append(Points("here, INVALID", x, [_scaled(one.marked, scale) for _, one in marked], [], []))
+        series.append(points("here, INVALID", x, [_scaled(one.marked, scale) for _, one in marked]))
     note = "Published as it stands, of a range its middle and ends; ours with a 95 % interval over seeds."
     return Plot(
         _title(kind.title),
@@ -110,13 +109,13 @@ def calls_plot(found: Evaluated) -> Plot | None:
         for name, figure in SHARES.items()
     }
     rest = [max(0.0, 100.0 - sum(values[at] for values in of_kind.values())) for at in range(len(rows))]
-    series = tuple(Series(name, x, [*values]) for name, values in {**of_kind, "other calls": rest}.items())
+    series = tuple(bars(name, x, [*values]) for name, values in {**of_kind, "other calls": rest}.items())
     note = "Ours, under nsys. A copy that blocks, as one of pageable memory does, counts as a copy."
     return Plot(
         "Time in CUDA's API",
         _axis(found),
         "share of it, %",
-        "stack",
+        "bar",
         series,
         note,
         x_ticks=_ticks(found, rows),
@@ -131,11 +130,11 @@ def cycles_plot(found: Evaluated, whose: str) -> Plot | None:
     x = [float(at) for at in range(len(cycles))]
     inside = [min(one.response_ns, one.cycle_ns) / _NS_PER_MS for one in cycles]
     outside = [max(0.0, one.cycle_ns - one.response_ns) / _NS_PER_MS for one in cycles]
-    series = (Series("in a request", x, [*inside]), Series("outside any request", x, [*outside]))
+    series = (bars("in a request", x, [*inside]), bars("outside any request", x, [*outside]))
     note = "Little's law: users over requests/s is a cycle; what the mean response leaves of it lies outside."
     title = f"A user's cycle, {'here' if whose == OURS else 'published'}"
     return Plot(
-        title, _axis(found), "ms", "stack", series, note, x_ticks=_ticks(found, [one.row for one in cycles])
+        title, _axis(found), "ms", "bar", series, note, x_ticks=_ticks(found, [one.row for one in cycles])
     )
 
 
@@ -147,7 +146,7 @@ def operator_plot(found: Evaluated) -> Plot | None:
         points = [(size, value) for size, row in sizes if (value := _number(found, row, figure))]
         if points:
             x, y = [float(size) for size, _ in points], [value / _NS_PER_US for _, value in points]
-            curves.append(Styled(name, x, [*y], "points"))
+            curves.append(curve(name, x, [*y], "points"))
     if not curves:
         return None
     crossing = next(
@@ -172,13 +171,13 @@ def stages_plot(found: Evaluated) -> Plot | None:
         values = [_number(found, row, name) for row in rows]
         if any(value is not None for value in values):
             title = FIGURES[name].title.removesuffix(", median")
-            series.append(Series(title, x, [_scaled(value, 1.0 / _NS_PER_MS) for value in values]))
+            series.append(bars(title, x, [_scaled(value, 1.0 / _NS_PER_MS) for value in values]))
     note = "Medians of each stage: between CUDA events those of the device, by the clock those of the host."
     return Plot(
         "Stages of the pipeline",
         _axis(found),
         "ms",
-        "stack",
+        "bar",
         tuple(series),
         note,
         x_ticks=_ticks(found, rows),
