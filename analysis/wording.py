@@ -46,7 +46,7 @@ def count_text(count: float | None) -> str:
     """`count` as `1,234`, or with up to three digits if it is not whole; `-` for None."""
     if count is None:
         return "-"
-    return f"{int(count):,}" if count == int(count) else _digits(count)
+    return f"{int(count):,}" if float(count).is_integer() else _digits(count)
 
 
 def counted_text(n: int, one: str, many: str = "") -> str:

@@ -35,7 +35,9 @@ def render(evaluation: Overhead, folder: str) -> RenderableType:
                 label = f"{label} {evaluation.latency_name} time"
             rows.append((label, change, interval, Text(verdict, _VERDICTS[one.is_distinguishable][1])))
         table = figure_table((scope, *_HEADS), rows, WIDTH)
-        table.columns[-1].justify, table.columns[-1].no_wrap = "left", False
+        verdicts = table.columns[-1]
+        verdicts.justify = "left"
+        verdicts.no_wrap = False
         parts += [table, Text()]
     lines = [Text(f"left out: {line}", style="red") for line in evaluation.left_out]
     lines += [Text(f"note: {line}", style="dim") for line in evaluation.notes]

@@ -28,6 +28,7 @@ from squall.analysis.statistics.stretches import run_lengths
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.accounting import BANDS
 from squall.analysis.summary.summary_file import Summary
+from squall.analysis.tables.locust import LocustFacts
 from squall.analysis.wording import LATENCY_LABELS
 from squall.scenarios.units import NS_PER_MS, NS_PER_S
 
@@ -183,8 +184,8 @@ class _Drawn:
             yield self._dispersion()
         yield self._latency()
         yield self._slower()
-        if self.store.manifest.locust is not None:
-            yield self._users()
+        if (locust := self.store.manifest.locust) is not None:
+            yield self._users(locust)
         if self.summary.measure.streams is not None:
             yield from self._streams()
         yield self._parts()
@@ -315,7 +316,7 @@ class _Drawn:
         x_ns, share = ccdf(values_ns, n)
         return curve(name, (x_ns / NS_PER_MS).tolist(), share.tolist())
 
-    def _users(self) -> Plot:
+    def _users(self, locust: LocustFacts) -> Plot:
         """Users of Locust over time."""
         plot = Plot("Users of Locust", TIME, "users", "line", section="locust")
         if not self.store.has("locust_samples"):
@@ -324,7 +325,7 @@ class _Drawn:
         t_ns, present = per_second(samples, "n_users")
         thinned = slice(None, None, max(1, len(t_ns) // MOST_POINTS))
         counts = {
-            "asked for": asked_users(self.store.manifest.locust, t_ns),
+            "asked for": asked_users(locust, t_ns),
             "present": present,
             "thinking": per_second(samples, "n_thinking")[1],
         }

@@ -85,7 +85,7 @@ def tables(summary: Figures) -> list[DecisionTable]:
         series = {"as logged": summary["as_is"], "spread in ticks": summary["spread"]}
     at_windows = zip(*(one["dispersion"] for one in series.values()), strict=True)
     dispersion = tuple(tuple(sentences("trace_dispersion", one)) for one in at_windows)
-    heads = (DISPERSION, *(series if len(series) > 1 else ["IDC"]), "90 % band", "windows")
+    heads = (DISPERSION, *([*series] if len(series) > 1 else ["IDC"]), "90 % band", "windows")
     found = [
         _side_by_side("Bursts", series, "trace_bursts"),
         DecisionTable(DISPERSION, heads, dispersion, NOTES[DISPERSION]),
@@ -93,12 +93,15 @@ def tables(summary: Figures) -> list[DecisionTable]:
         _side_by_side("Queue of constant service", series, "trace_queue"),
     ]
     if summary["sizes"]:
-        sizes = {
-            name if len(name) <= MOST_LABEL else f"{name[: MOST_LABEL - 1]}…": sentences("trace_size", one)
+        rows = tuple(
+            (
+                name if len(name) <= MOST_LABEL else f"{name[: MOST_LABEL - 1]}…",
+                *sentences("trace_size", one),
+            )
             for name, one in summary["sizes"].items()
-        }
-        heads = ("Sizes", "mean", "c²", "p99", "max", "Hill 5 %", "Hill 1 %")
-        found.append(DecisionTable("Sizes", heads, tuple((name, *cells) for name, cells in sizes.items())))
+        )
+        columns = ("Sizes", "mean", "c²", "p99", "max", "Hill 5 %", "Hill 1 %")
+        found.append(DecisionTable("Sizes", columns, rows))
     return found
 
 
