@@ -62,11 +62,11 @@ def test_every_kind_of_plot_and_style_is_drawn(kind: str, tmp_path: Path) -> Non
         curve("solid", x, [0.6, 0.2, 0.1], "solid"), curve("reference", x, [0.5, 0.2, 0.1], "reference"),
     )  # fmt: skip
     plot = Plot("A plot", "x, s", "share", kind, traces, note="A note. " * 30)
-    absent = Plot("A plot", "x", "y", kind, absent="not recorded")
-    texts = [write_png(tmp_path / name, [plot, absent]).read_text() for name in ("a.svg", "b.svg")]
-    assert texts[0] == texts[1]
-    for words in (*(one["name"] for one in traces), "x, s", "not recorded"):
-        assert words in texts[0]
+    whole = write_png(tmp_path / "a.svg", [plot]).read_text(encoding="utf-8")
+    for one in traces:
+        assert one["name"] in whole
+    nothing = Plot("A plot", "x", "y", kind, absent="not recorded")
+    assert "not recorded" in write_png(tmp_path / "b.svg", [nothing]).read_text()
 
 
 def test_another_suffix_and_no_plot_are_refused(tmp_path: Path) -> None:
