@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+from squall.scenarios.units import digits_text
+
 LATENCY_LABELS = {
     "open": {"response": "response", "service": "service", "lag": "send lag"},
     "closed": {"service": "service time"},
@@ -48,7 +50,7 @@ def count_text(count: float | None) -> str:
     """`count` as `1,234`, or with up to three digits if it is not whole; `-` for None."""
     if count is None:
         return "-"
-    return f"{int(count):,}" if count == int(count) else _digits(count)
+    return f"{int(count):,}" if float(count).is_integer() else _digits(count)
 
 
 def counted_text(n: int, one: str, many: str = "") -> str:
@@ -85,11 +87,12 @@ def change_text(ratio: float | None) -> str:
 
 
 def _digits(value: float) -> str:
-    """`value` with three significant digits, never in powers of ten, and thousands separated."""
+    """`value` with three significant digits, or four from a thousand on, never in powers of ten, and thousands
+    separated; below 1 with two decimals."""
     if value == 0:
         return "0"
     if abs(value) >= 100:
-        return f"{value:,.0f}"
+        return digits_text(value, 3 if abs(value) < 1_000 else 4)
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 

@@ -10,6 +10,7 @@ each was made.
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import re
@@ -22,10 +23,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.dataset as ds
+from rich.console import Console
 from typer.testing import CliRunner
 
 from squall import scenarios
 from squall.analysis.capacity.rows import read_rows
+from squall.analysis.render.screen import render
 from squall.analysis.schema import TABLES
 from squall.analysis.summary.summary_file import Summary
 from squall.cluster.cli import app
@@ -35,6 +38,7 @@ from squall.cluster.commands.decisions.capacity_search import PROBES, CapacitySe
 from squall.cluster.commands.decisions.seeds import run_seeds
 from squall.cluster.commands.decisions.sweep_journal import read_state
 from squall.cluster.commands.decisions.sweep_results import found_by, sweep_json
+from squall.cluster.commands.printed import screen_text
 from squall.cluster.driver.run import RunResult
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.measured import Measurer
@@ -73,7 +77,7 @@ def derive_again(name: str, folder: Path) -> Path:
         for made in ("summary.json", SCREEN):
             (run / made).unlink(missing_ok=True)
         shown = r"\s*".join(map(re.escape, str(run)))  # it may be wrapped anywhere
-        (run / SCREEN).write_text(re.sub(shown, "RUN", _call("analyze", str(run))))
+        (run / SCREEN).write_text(re.sub(shown, "RUN", _call("analyze", str(run)) + _long_screen(run)))
         (run / "report.html").unlink(missing_ok=True)
     return copy
 
@@ -141,6 +145,15 @@ def _without_places(result: Any) -> Any:
     if isinstance(result, dict):
         return {key: _without_places(value) for key, value in result.items() if key not in _PLACES}
     return [_without_places(value) for value in result] if isinstance(result, list) else result
+
+
+def _long_screen(run: Path) -> str:
+    """What `--verbose` prints of the summary that was just made."""
+    summary = Summary.from_json(_read(run / "summary.json"))
+    return screen_text(
+        Console(width=100, file=io.StringIO()),
+        lambda width: render(summary, str(run), width, is_verbose=True),
+    )
 
 
 def _call(*arguments: str) -> str:

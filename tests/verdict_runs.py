@@ -151,6 +151,6 @@ def _append(store: RunStore, path: Path, spans: list[RunPhase]) -> None:
 
 def _screen(summary: Summary) -> list[str]:
     console = Console(width=80, file=io.StringIO(), color_system=None)
-    console.print(render(summary, "runs/x"))
+    console.print(render(summary, "runs/x", is_verbose=True))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().splitlines()

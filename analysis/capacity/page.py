@@ -10,8 +10,7 @@ from squall.analysis.capacity.answer import Answer, Settings
 from squall.analysis.capacity.rows import Row
 from squall.analysis.capacity.words import efficiency_lines, fact_lines, sentence
 from squall.analysis.render.decision_page import DecisionPage
-from squall.analysis.render.plots_data import Plot, Points, Series
-from squall.analysis.render.trace_plots import Band, Styled
+from squall.analysis.render.plots import Plot, Trace, band, curve, points
 from squall.analysis.wording import count_text
 from squall.scenarios.promises import TIMES
 from squall.scenarios.units import NS_PER_MS
@@ -68,15 +67,15 @@ def _margin_plot(answer: Answer, rows: Sequence[Row], of: str) -> Plot:
     if not values:
         return Plot(title, RATE, label, "loglog", absent="no run gave a finite figure")
     low, high = 0.8 * min(*values.values(), scale), 1.25 * max(*values.values(), scale)
-    series: list[Series] = []
+    series: list[Trace] = []
     if answer.interval is not None:
         ends = [answer.interval.low_hz, answer.interval.high_hz]
-        series.append(Band(f"capacity, {answer.level:.0%}", ends, [high, high], [low, low]))
+        series.append(band(f"capacity, {answer.level:.0%}", ends, [high, high], [low, low]))
     for seed in sorted({one.seed for one in rows}):
         own = [one for one in rows if one.seed == seed and id(one) in values]
         if own:
             series.append(
-                Styled(
+                curve(
                     f"seed {seed}",
                     [one.rate_hz for one in own],
                     [values[id(one)] for one in own],
@@ -84,7 +83,7 @@ def _margin_plot(answer: Answer, rows: Sequence[Row], of: str) -> Plot:
                 )
             )
     ends = [rows[0].rate_hz, rows[-1].rate_hz]
-    series.append(Styled("limit", ends, [scale, scale], "reference"))
+    series.append(curve("limit", ends, [scale, scale], "reference"))
     n_without = len(rows) - len(values)
     without = f" {count_text(n_without)} runs have no finite figure and no dot." if n_without else ""
     return Plot(title, RATE, label, "loglog", tuple(series), f"A dot is a run, a line a seed.{without}")
@@ -94,16 +93,15 @@ def _goodput_plot(rows: Sequence[Row], of: str) -> Plot:
     known = [one for one in rows if one.good_hz is not None]
     title = f"Goodput against offered rate{of}"
     if not known:
-        return Plot(title, RATE, "requests per s", "scatter", absent="no run has requests")
+        return Plot(title, RATE, "requests per s", "points", absent="no run has requests")
     x = [one.rate_hz for one in known]
-    empty: list[float | None] = []
     ends = [min(x), max(x)]
     series = (
-        Points("ok and in time", x, [one.good_hz for one in known], empty, empty),
-        Points("ok within the phases", x, [one.throughput_hz for one in known], empty, empty),
-        Styled("offered", ends, [*ends], "reference"),
+        points("ok and in time", x, [one.good_hz for one in known]),
+        points("ok within the phases", x, [one.throughput_hz for one in known]),
+        curve("offered", ends, [*ends], "reference"),
     )
-    return Plot(title, RATE, "requests per s", "scatter", series, "A dot is a run.")
+    return Plot(title, RATE, "requests per s", "points", series, "A dot is a run.")
 
 
 def _servers_plots(answers: Sequence[Answer]) -> list[Plot]:
@@ -114,8 +112,8 @@ def _servers_plots(answers: Sequence[Answer]) -> list[Plot]:
     x = [float(one.n_servers) for one in known]
     lows = [one.interval.low_hz if one.interval else one.capacity_hz for one in known]
     highs = [one.interval.high_hz if one.interval else one.capacity_hz for one in known]
-    series: list[Series] = [Points("measured", x, [one.capacity_hz for one in known], lows, highs)]
+    series: list[Trace] = [points("measured", x, [one.capacity_hz for one in known], lows, highs)]
     if known[0].n_servers == 1:
         single = known[0].capacity_hz or 0.0
-        series.append(Styled("so many times one", x, [n * single for n in x], "reference"))
-    return [Plot("Capacity against servers", "servers", "requests per s", "scatter", tuple(series))]
+        series.append(curve("so many times one", x, [n * single for n in x], "reference"))
+    return [Plot("Capacity against servers", "servers", "requests per s", "points", tuple(series))]

@@ -9,8 +9,7 @@ from squall.analysis.experiments.result import FRONT, Sweep
 from squall.analysis.experiments.rows import CELL, LATENCIES, REFERENCE
 from squall.analysis.experiments.words import answer, facts, mean_text, reason_text, rival_text, value_text
 from squall.analysis.render.decision_page import DecisionPage
-from squall.analysis.render.plots_data import Plot, Points, Series
-from squall.analysis.render.trace_plots import Styled
+from squall.analysis.render.plots import Plot, Trace, curve, points
 
 _NS_PER_MS = 1e6
 _MOST_TICKS = 40
@@ -75,7 +74,7 @@ def _plane(sweep: Sweep) -> Plot:
         return Plot(title, *axes, "points", absent="no cell has both figures")
     front = sorted((one for one in known if one.front == FRONT), key=lambda one: _mean(one, second) or 0.0)
     rest = [one for one in known if one.front != FRONT]
-    line = Styled(
+    line = curve(
         "Pareto front", [_x(one, second) for one in front], [_mean(one, first) for one in front], "reference"
     )
     runs = [row for row in sweep.runs if row.role == CELL and row.is_counted]
@@ -86,11 +85,11 @@ def _plane(sweep: Sweep) -> Plot:
         and (y := _shown(row.figures.value(first), first)) is not None
         and y != float("inf")
     ]
-    series: tuple[Series, ...] = (
+    series: tuple[Trace, ...] = (
         line,
-        Points("runs", [x for x, _ in dots], [y for _, y in dots], [], []),
-        _points("on the front", front, second, first),
-        *([_points("behind it", rest, second, first)] if rest else []),
+        points("runs", [x for x, _ in dots], [y for _, y in dots]),
+        _marks("on the front", front, second, first),
+        *([_marks("behind it", rest, second, first)] if rest else []),
     )
     note = "Whiskers: 95 % intervals over seeds. The front is of the means; the table has which others may lie on it."
     return Plot(title, *axes, "points", series, note)
@@ -104,8 +103,8 @@ def _x(one: CellFigures, objective: str) -> float:
     return _mean(one, objective) or 0.0
 
 
-def _points(name: str, cells: Sequence[CellFigures], x: str, y: str) -> Points:
-    return Points(
+def _marks(name: str, cells: Sequence[CellFigures], x: str, y: str) -> Trace:
+    return points(
         name,
         [_x(one, x) for one in cells],
         [_mean(one, y) for one in cells],
@@ -131,9 +130,9 @@ def _by_cell(sweep: Sweep) -> Plot:
     low = [_shown(one.objectives[objective].low, objective) for one in cells]
     high = [_shown(one.objectives[objective].high, objective) for one in cells]
     series = (
-        Points("runs", [place[row.cell] - 0.15 for row in finite],
-               [_shown(row.figures.value(objective), objective) for row in finite], [], []),
-        Points("mean, 95 % interval", [place[one.cell] for one in cells], means, low, high),
+        points("runs", [place[row.cell] - 0.15 for row in finite],
+               [_shown(row.figures.value(objective), objective) for row in finite]),
+        points("mean, 95 % interval", [place[one.cell] for one in cells], means, low, high),
     )  # fmt: skip
     ticks = tuple(one.label for one in cells) if len(cells) <= _MOST_TICKS else ()
     note = (
@@ -155,5 +154,5 @@ def _drift(sweep: Sweep) -> Plot:
     for site, host in sweep.sites.items():
         own = [row for row in rows if row.site == site and row.figures.value(objective) != float("inf")]
         at, values = [float(row.position) for row in own], [row.figures.value(objective) for row in own]
-        series.append(Points(host, at, [_shown(value, objective) for value in values], [], []))
+        series.append(points(host, at, [_shown(value, objective) for value in values]))
     return Plot(*head, tuple(series), "One scenario, one seed: what differs is the machine.")

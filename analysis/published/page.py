@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -36,8 +35,7 @@ from squall.analysis.published.words import (
     stated_text,
 )
 from squall.analysis.render.decision_page import DecisionPage, DecisionTable, page_html
-from squall.analysis.render.plots_data import Plot, Points, Series
-from squall.analysis.render.trace_plots import Styled
+from squall.analysis.render.plots import Plot, Trace, bars, curve, points
 from squall.analysis.shown import markdown_text
 from squall.analysis.wording import share_text, templates
 from squall.scenarios.published.figures import FIGURES
@@ -511,18 +509,18 @@ def _beside_plot(found: Reproduction, figure: str) -> list[Plot]:
             (marked if value.mean is None else counted).append((at + _APART, *scaled))
     if not published and not values:
         return []
-    series = [_points("published", published), _points("here", counted)]
+    series = [_marks("published", published), _marks("here", counted)]
     if marked:
-        series.append(replace(_points("here, INVALID", marked), low=[], high=[]))
+        series.append(points("here, INVALID", [one[0] for one in marked], [one[1] for one in marked]))
     is_name = kind.title.startswith("nvidia") or kind.title[1:2].isdigit()
     title = kind.title if is_name else kind.title[0].upper() + kind.title[1:]
     note = "Published as it stands, of a range its middle and ends; ours with a 95 % interval over seeds."
     return [_plot(found, title, f"{kind.title}{unit}", "points", series, rows, note)]
 
 
-def _points(name: str, marks: Sequence[Sequence[Any]]) -> Points:
+def _marks(name: str, marks: Sequence[Sequence[Any]]) -> Trace:
     x, y, low, high = ([one[place] for one in marks] for place in range(4))
-    return Points(name, x, y, low, high)
+    return points(name, x, y, low, high)
 
 
 def _plot(
@@ -530,7 +528,7 @@ def _plot(
     title: str,
     y_label: str,
     kind: str,
-    series: Sequence[Series],
+    series: Sequence[Trace],
     rows: Sequence[str],
     note: str,
 ) -> Plot:
@@ -557,8 +555,8 @@ def _stack(
 ) -> list[Plot]:  # fmt: skip
     """Curves over rows, one on another; none without rows."""
     x = [float(at) for at in range(len(rows))]
-    series = [Series(name, x, [*values]) for name, values in curves.items()]
-    return [_plot(found, title, unit, "stack", series, rows, note)] if rows else []
+    series = [bars(name, x, [*values]) for name, values in curves.items()]
+    return [_plot(found, title, unit, "bar", series, rows, note)] if rows else []
 
 
 def _calls_plot(found: Reproduction) -> list[Plot]:
@@ -602,10 +600,10 @@ def _operator_plot(found: Reproduction) -> list[Plot]:
     """Times of an operator over its size, both axes logarithmic; none for another experiment."""
     curves = []
     for name, figure in OPERATOR.items():
-        points = [(float(row), _number(found.value(row, figure))) for row in found.rows if row.isdigit()]
-        known = [(size, value / _NS_PER_US) for size, value in points if value]
+        sizes = [(float(row), _number(found.value(row, figure))) for row in found.rows if row.isdigit()]
+        known = [(size, value / _NS_PER_US) for size, value in sizes if value]
         if known:
-            curves.append(Styled(name, [size for size, _ in known], [value for _, value in known], "points"))
+            curves.append(curve(name, [size for size, _ in known], [value for _, value in known], "points"))
     if not curves:
         return []
     crossing = next((one.mean for one in found.values if one.figure == CROSSOVER and one.mean), None)

@@ -1,15 +1,16 @@
 """The page of a decision: its answer in words, plots, tables, and how to make it again. Rendering only.
 
-`squall check`, `sweep`, `capacity` and `compare` each fill in a `DecisionPage`.
+`squall check`, `sweep`, `capacity`, `compare` and `trace info` each fill in a `DecisionPage`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from squall.analysis.render.plots_data import Plot
+from squall.analysis.render.plots import Plot
+from squall.analysis.render.templates import render_page
 
 
 @dataclass(frozen=True)
@@ -47,12 +48,5 @@ class DecisionPage:
 
 def page_html(page: DecisionPage) -> str:
     """The whole page in one file that needs no network."""
-    from squall.analysis.render.report import render_page
-
-    for table in (*page.first_tables, *page.tables):
-        _check_width(table.heads, table.rows)
+    assert all(len(row) == len(one.heads) for one in (*page.first_tables, *page.tables) for row in one.rows)
     return render_page(page.template, page.plots, page=page, **page.values)
-
-
-def _check_width(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    assert all(len(row) == len(heads) for row in rows), heads

@@ -1,4 +1,8 @@
-"""Plots to a PNG or SVG file. Rendering only; the one user of matplotlib."""
+"""Plots to a PNG or SVG file. Rendering only.
+
+Plotly writes pictures with a browser alone, which a machine may not have: matplotlib, of which this is the one user,
+draws its traces here.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from squall.analysis.render.plots_data import Plot, Series
-from squall.analysis.render.report import COLOURS, REFERENCE_COLOUR
-from squall.analysis.render.trace_plots import Band, Styled
+from squall.analysis.render.plots import GRID_COLOUR, INK, REFERENCE_COLOUR, Plot, Trace
 from squall.analysis.shown import escaped_lines
 from squall.analysis.storage.beneath import read_plain
 from squall.analysis.storage.part import error_reason
@@ -21,9 +23,8 @@ WIDTH_PX = 1400
 ROW_PX = 460
 DPI = 100
 NOTE_CHARS = 88
-GRID_COLOUR = "#e6e8eb"
 FEW_DECADES = 1_000  # below it an axis of powers of ten alone has too few numbers
-DASHES = ("-", ":", "--", "-.")
+LINE_STYLES = {"solid": "-", "dot": ":", "dash": "--", "dashdot": "-."}
 _MOST_SETTINGS_BYTES = 1024**2
 
 
@@ -48,7 +49,7 @@ def write_png(path: Path, plots: Sequence[Plot], title: str = "") -> Path:
     style = {
         "font.size": 10,
         "axes.edgecolor": "#8a9099",
-        "axes.labelcolor": "#1f2328",
+        "axes.labelcolor": INK,
         "svg.hashsalt": "squall",
         "svg.fonttype": "none",
         "text.parse_math": False,  # a dollar in a name is a dollar
@@ -62,7 +63,7 @@ def write_png(path: Path, plots: Sequence[Plot], title: str = "") -> Path:
         if title:
             figure.suptitle(escaped_lines(title), x=0.012, ha="left", fontsize=14, fontweight="bold")
         for place, plot in enumerate(plots):
-            _draw(figure.add_subplot(n_rows, n_columns, place + 1), plot.with_texts(escaped_lines))
+            _draw(figure.add_subplot(n_rows, n_columns, place + 1), plot)
         figure.savefig(path, metadata={"Date": None} if path.suffix.lower() == ".svg" else None)
     return path
 
@@ -84,72 +85,64 @@ def _refuse_settings_that_are_no_text() -> None:
 
 
 def _draw(axes: Any, plot: Plot) -> None:
-    note = textwrap.wrap(plot.note, NOTE_CHARS)
-    axes.set_title(plot.title, loc="left", fontsize=11.5, fontweight="bold", pad=8 + 13 * len(note))
-    axes.text(
-        0, 1.025, "\n".join(note), transform=axes.transAxes, fontsize=8.5, color=REFERENCE_COLOUR, va="bottom"
-    )
+    note = textwrap.wrap(escaped_lines(plot.note), NOTE_CHARS)
+    title = escaped_lines(plot.title)
+    axes.set_title(title, loc="left", fontsize=11.5, fontweight="bold", pad=8 + 13 * len(note))
+    grey = {"color": REFERENCE_COLOUR, "transform": axes.transAxes}
+    axes.text(0, 1.025, "\n".join(note), fontsize=8.5, va="bottom", **grey)
     if plot.absent:
         axes.set_axis_off()
-        axes.text(0.5, 0.5, plot.absent, transform=axes.transAxes, ha="center", color=REFERENCE_COLOUR)
+        axes.text(0.5, 0.5, escaped_lines(plot.absent), ha="center", **grey)
         return
-    for number, series in enumerate(plot.series):
-        _draw_series(axes, plot, series, COLOURS[number % len(COLOURS)], number)
-    axes.set_xlabel(plot.x_label)
-    axes.set_ylabel(plot.y_label)
-    axes.grid(visible=True, color=GRID_COLOUR, linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    _scale(axes, plot)
-    if len(plot.series) > 1:
-        axes.legend(frameon=False, fontsize=9)
-
-
-def _scale(axes: Any, plot: Plot) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
+    for trace in plot.figure(escaped_lines)["data"]:
+        _draw_trace(axes, trace)
+    axes.set(xlabel=escaped_lines(plot.x_label), ylabel=escaped_lines(plot.y_label))
     if plot.kind in ("ccdf", "loglog"):
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        percent = plot.kind == "ccdf"
-        axes.yaxis.set_major_formatter(
-            FuncFormatter(lambda value, _: f"{100 * value:g} %" if percent else f"{value:g}")
-        )
-        low, high = axes.get_ylim()
-        if plot.kind == "loglog" and high / low < FEW_DECADES:
-            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.yaxis.set_minor_formatter(NullFormatter())
+        _scale_log(axes, is_share=plot.kind == "ccdf")
     else:
         axes.set_ylim(bottom=0)
         axes.margins(x=0.01)
     if plot.x_ticks:
-        axes.set_xticks(range(len(plot.x_ticks)), plot.x_ticks)
+        axes.set_xticks(range(len(plot.x_ticks)), [*map(escaped_lines, plot.x_ticks)])
+    axes.grid(visible=True, color=GRID_COLOUR, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    if len(plot.traces) > 1:
+        axes.legend(frameon=False, fontsize=9)
 
 
-def _draw_series(axes: Any, plot: Plot, series: Series, colour: str, number: int) -> None:
-    y = [math.nan if value is None else value for value in series.y]
-    if isinstance(series, Band):
-        low = [math.nan if value is None else value for value in series.low]
-        next_colour = COLOURS[(number + 1) % len(COLOURS)]
-        axes.fill_between(series.x, low, y, color=next_colour, alpha=0.18, linewidth=0, label=series.name)
+def _scale_log(axes: Any, is_share: bool) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.set(xscale="log", yscale="log")
+    for axis, is_percent in ((axes.xaxis, False), (axes.yaxis, is_share)):
+        scale, unit = (100, " %") if is_percent else (1, "")
+        form = f"{{:g}}{unit}"
+        axis.set_major_formatter(
+            FuncFormatter(lambda value, _, form=form, scale=scale: form.format(scale * value))
+        )
+        axis.set_minor_formatter(NullFormatter())
+    low, high = axes.get_ylim()
+    if not is_share and high / low < FEW_DECADES:
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+
+
+def _draw_trace(axes: Any, trace: Trace) -> None:
+    """A curve or an area of Plotly's: what of these a trace's plots have."""
+    y = [math.nan if value is None else value for value in trace["y"]]
+    if "fill" in trace:
+        axes.fill(trace["x"], y, color=trace["fillcolor"], linewidth=0, label=trace["name"])
         return
-    if plot.kind in ("bar", "stack"):
-        axes.bar(series.x, y, color=colour, label=series.name)
-        return
-    look: dict[str, Any] = {"color": colour, "linewidth": 1.8, "linestyle": DASHES[number % len(DASHES)]}
-    style = series.style if isinstance(series, Styled) else ""
-    if style == "faint":
-        look |= {"linewidth": 0.9, "alpha": 0.5, "linestyle": "-"}
-    elif style == "reference":
-        look |= {"color": REFERENCE_COLOUR, "linewidth": 1.4, "linestyle": "--"}
-    elif style == "solid":
-        look |= {"linestyle": "-"}
-    elif style == "points":
-        look |= {"marker": "o", "markersize": 5, "linestyle": "-"}
-    elif plot.kind == "step":
-        look |= {"linestyle": "-"}
-    if plot.kind == "step":
-        look["drawstyle"] = "steps-post"
-    axes.plot(series.x, y, label=series.name, **look)
+    line = trace["line"]
+    axes.plot(
+        trace["x"],
+        y,
+        label=trace["name"],
+        color=line["color"],
+        linewidth=0.9 * line["width"],
+        linestyle=LINE_STYLES[line["dash"]],
+        alpha=trace.get("opacity"),
+        marker="o" if "markers" in trace["mode"] else "",
+        markersize=5,
+        drawstyle="steps-post" if line.get("shape") == "hv" else "default",
+    )

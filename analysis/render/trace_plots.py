@@ -2,42 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from squall.analysis.arrays import Int64s
-from squall.analysis.render.plots_data import Plot, Series, bin_ns_for
+from squall.analysis.arrays import Floats, Int64s
+from squall.analysis.render.plots import Plot, Trace, band, curve
+from squall.analysis.render.run_plots import bin_ns_for, ccdf
 from squall.analysis.wording import duration_text
-from squall.scenarios.series.burstiness import largest, window_counts
+from squall.scenarios.series.burstiness import window_counts
 from squall.scenarios.series.logging_tick import spread_in_ticks
 from squall.scenarios.units import NS_PER_S
 
 ENVELOPE_S = (1, 10, 60, 600, 3_600, 6 * 3_600, 86_400)
 BINS_PER_ENVELOPE = 6
-N_THRESHOLDS = 300
-N_TAIL_ROWS = 200
+N_POINTS = 500
 BODY_RATIO = 0.995
-_PIECE = 2**20
-
-Pieces = Callable[[], Iterator[NDArray[np.float64]]]
-
-
-@dataclass(frozen=True)
-class Styled(Series):
-    """A curve that is not drawn as the rest: `style` is faint, solid, points or reference (dashed, grey)."""
-
-    style: str
-
-
-@dataclass(frozen=True)
-class Band(Series):
-    """The area between `low` and `y`, pale, in the colour of the series after it."""
-
-    low: list[float | None]
 
 
 def trace_plots(
@@ -64,100 +46,87 @@ def rate_plot(times_ns: Int64s, note: str = "") -> Plot:
         next((s for s in ENVELOPE_S if s * NS_PER_S >= BINS_PER_ENVELOPE * bin_ns), 86_400) * NS_PER_S
     )
     unit, unit_ns = _time_unit(span_ns)
-    series = (
-        Styled(f"mean of {_width_text(bin_ns)}", *_rates(times_ns, bin_ns, unit_ns), style="faint"),
-        Styled(
-            f"envelope: mean of {_width_text(envelope_ns)}",
-            *_rates(times_ns, envelope_ns, unit_ns),
-            style="solid",
+    traces = [
+        curve(f"mean of {_width_text(bin_ns)}", *_rates(times_ns, bin_ns, unit_ns), "faint"),
+        curve(
+            f"envelope: mean of {_width_text(envelope_ns)}", *_rates(times_ns, envelope_ns, unit_ns), "solid"
         ),
+    ]
+    is_short = any(not one["x"] for one in traces)
+    return Plot(
+        "Arrivals over time",
+        f"time from the first arrival, {unit}",
+        "arrivals per second",
+        "step",
+        () if is_short else traces,
+        f"{note}Whole bins only.",
+        f"the trace is shorter than {_width_text(envelope_ns)}" if is_short else "",
     )
-    head = ("Arrivals over time", f"time from the first arrival, {unit}", "arrivals per second", "step")
-    if any(not one.x for one in series):
-        return Plot(*head, absent=f"the trace is shorter than {_width_text(envelope_ns)}")
-    return Plot(*head, series, f"{note}Whole bins only.")
 
 
 def gap_plot(times_ns: Int64s, note: str = "") -> Plot:
     """Share of gaps longer than x, and the exponential law of the same mean."""
-    head = ("Gaps between arrivals", "gap, s", "share of gaps longer than that", "ccdf")
+    plot = Plot("Gaps between arrivals", "gap, s", "share of gaps longer than that", "ccdf")
     mean_ns = int(times_ns[-1] - times_ns[0]) / (times_ns.size - 1)
-    x_ns, share = exceedance(lambda: _float_pieces(np.diff(times_ns)), times_ns.size - 1)
+    x_ns, share = exceedance(np.diff(times_ns))
     if not x_ns.size:
-        return Plot(*head, absent="all gaps are equal or 0")
-    law = np.geomspace(x_ns[0], max(x_ns[-1], mean_ns), N_THRESHOLDS)
+        return replace(plot, absent="all gaps are equal or 0")
+    law = np.geomspace(x_ns[0], max(x_ns[-1], mean_ns), N_POINTS)
     law = law[law < mean_ns * np.log(2.0 * times_ns.size)]  # as far as half a gap is expected
-    series = (
-        Series("trace", (x_ns / NS_PER_S).tolist(), share.tolist()),
-        Styled(
-            "exponential, same mean", (law / NS_PER_S).tolist(), np.exp(-law / mean_ns).tolist(), "reference"
-        ),
-    )
-    return Plot(*head, series, f"{note}Above the dashed line: more long gaps than Poisson has.")
+    expected = np.exp(-law / mean_ns).tolist()
+    traces = [
+        curve("trace", (x_ns / NS_PER_S).tolist(), share.tolist()),
+        curve("exponential, same mean", (law / NS_PER_S).tolist(), expected, "reference"),
+    ]
+    note += "Above the dashed line: more long gaps than Poisson has."
+    return replace(plot, traces=traces, note=note)
 
 
 def size_plot(name: str, values: Int64s) -> Plot:
     """Share of rows whose size is above x; empty ones left out."""
-    kept = values[values >= 0] if values.size and values.min() < 0 else values
-    head = (f"Sizes: {name}", name, "share of rows larger than that", "ccdf")
-    x, share = exceedance(lambda: _float_pieces(kept), kept.size)
+    plot = Plot(f"Sizes: {name}", name, "share of rows larger than that", "ccdf")
+    known = values[values >= 0] if values.size and values.min() < 0 else values
+    x, share = exceedance(known)
     if not x.size:
-        return Plot(*head, absent="all sizes are equal or 0" if kept.size else "no row has this size")
+        return replace(plot, absent="all sizes are equal or 0" if known.size else "no row has this size")
     note = "A straight line on these axes is a power law: a heavy tail."
-    return Plot(*head, (Series(name, x.tolist(), share.tolist()),), note)
+    return replace(plot, traces=[curve(name, x.tolist(), share.tolist())], note=note)
 
 
 def dispersion_plot(summary: Mapping[str, Any]) -> Plot:
     """Index of dispersion against the window, with its bootstrap band and Poisson's 1."""
-    head = ("Dispersion of counts", "window, s", "variance over mean of counts", "loglog")
-    main = summary["spread"] or summary["as_is"]
-    curve = [one for one in main["dispersion"] if one["idc_ratio"]]
-    if not curve:
-        return Plot(*head, absent="the trace is too short: no window fits ten times")
-    series: list[Series] = []
-    banded = [one for one in curve if one["low_ratio"]]
-    if banded:
-        low, high = ([one[end] for one in banded] for end in ("low_ratio", "high_ratio"))
-        series.append(Band("90 % block bootstrap", _windows_s(banded), high, low))
-    name = "trace" if summary["spread"] is None else "spread inside ticks"
-    series.append(Styled(name, _windows_s(curve), [one["idc_ratio"] for one in curve], "points"))
+    plot = Plot("Dispersion of counts", "window, s", "variance over mean of counts", "loglog")
+    series = {"trace": summary["as_is"]}
     if summary["spread"] is not None:
-        logged = [one for one in summary["as_is"]["dispersion"] if one["idc_ratio"]]
-        series.append(
-            Styled("stamps as logged", _windows_s(logged), [one["idc_ratio"] for one in logged], "points")
-        )
-    ends = [curve[0]["window_ns"] / NS_PER_S, curve[-1]["window_ns"] / NS_PER_S]
-    series.append(Styled("Poisson: 1", ends, [1.0, 1.0], "reference"))
-    rough = [duration_text(one["window_ns"]) for one in curve if one["is_rough"]]
+        series = {"spread inside ticks": summary["spread"], "stamps as logged": summary["as_is"]}
+    curves = {
+        name: [one for one in of_name["dispersion"] if one["idc_ratio"]] for name, of_name in series.items()
+    }
+    main = next(iter(curves.values()))
+    if not main:
+        return replace(plot, absent="the trace is too short: no window fits ten times")
+    traces: list[Trace] = []
+    banded = [one for one in main if one["low_ratio"]]
+    if banded:
+        high, low = ([one[end] for one in banded] for end in ("high_ratio", "low_ratio"))
+        traces.append(band("90 % block bootstrap", _windows_s(banded), high, low))
+    for name, rows in curves.items():
+        traces.append(curve(name, _windows_s(rows), [one["idc_ratio"] for one in rows], "points"))
+    ends = _windows_s([main[0], main[-1]])
+    traces.append(curve("Poisson: 1", ends, [1.0, 1.0], "reference"))
+    rough = ", ".join(duration_text(one["window_ns"]) for one in main if one["is_rough"])
     note = "A curve that climbs is a rate that drifts or bursts that last."
-    return Plot(
-        *head, tuple(series), note + (f" Rough at {', '.join(rough)}: under ten windows." if rough else "")
+    return replace(
+        plot, traces=traces, note=note + (f" Rough at {rough}: under ten windows." if rough else "")
     )
 
 
-def exceedance(pieces: Pieces, n: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(x, share of values above x), exact, at log-spaced x and at the largest values; x and share above 0.
-
-    `pieces` gives the n values twice over, a piece at a time. The curve begins where the share is 99.5 %:
-    below it a logarithmic axis would show decades of nothing. Empty where fewer than two values differ.
-    """
-    least, most, tail = np.inf, 0.0, np.zeros(0)
-    for piece in pieces():
-        above = piece[piece > 0]
-        if above.size:
-            least, most = min(least, float(above.min())), max(most, float(above.max()))
-            tail = np.concatenate((tail, largest(above, min(N_TAIL_ROWS, above.size))))
-            tail = largest(tail, min(N_TAIL_ROWS, tail.size))
-    if most <= 0:
-        return np.zeros(0), np.zeros(0)
-    x = np.unique(np.concatenate((np.geomspace(least, most, N_THRESHOLDS), tail)))
-    hits = np.zeros(x.size + 1, dtype=np.int64)
-    for piece in pieces():
-        hits += np.bincount(np.searchsorted(x, piece), minlength=x.size + 1)
-    share = (n - np.cumsum(hits[:-1])) / n
+def exceedance(values: Int64s) -> tuple[Floats, Floats]:
+    """(x, share of `values` above x), as `ccdf` draws it, from where the share is 99.5 %: below it a logarithmic axis
+    would show decades of nothing."""
+    x, share = ccdf(values, values.size, N_POINTS)
     begin = max(0, int(np.count_nonzero(share > BODY_RATIO)) - 1)
-    kept = (share > 0) & (np.arange(x.size) >= begin)
-    return x[kept], share[kept]
+    return x[begin:], share[begin:]
 
 
 def _rates(stamp_ns: Int64s, bin_ns: int, unit_ns: int) -> tuple[list[float], list[float | None]]:
@@ -172,11 +141,6 @@ def _rates(stamp_ns: Int64s, bin_ns: int, unit_ns: int) -> tuple[list[float], li
 
 def _windows_s(rows: list[Mapping[str, Any]]) -> list[float]:
     return [one["window_ns"] / NS_PER_S for one in rows]
-
-
-def _float_pieces(values: Int64s) -> Iterator[NDArray[np.float64]]:
-    for begin in range(0, values.size, _PIECE):
-        yield values[begin : begin + _PIECE].astype(np.float64)
 
 
 def _time_unit(span_ns: int) -> tuple[str, int]:

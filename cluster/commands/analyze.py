@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from squall.cluster.commands.ending import interruptible
-from squall.cluster.commands.options import JsonOption, RunArgument, absolute
+from squall.cluster.commands.options import JsonOption, RunArgument, VerboseOption, absolute
 from squall.cluster.commands.printed import print_summary
 from squall.cluster.interrupts import Interrupts
 from squall.scenarios.errors import ScenarioError
@@ -42,6 +42,7 @@ def analyze(
         ),
     ] = None,
     as_json: JsonOption = False,
+    is_verbose: VerboseOption = False,
 ) -> None:
     """Join, windows, summary and report again, from the run directory alone."""
     from squall.analysis.derive import derive
@@ -60,7 +61,7 @@ def analyze(
             summary = derive(
                 store, memory_bytes, spread
             )  # a signal leaves of each table the old or the new one
-    print_summary(summary, store.where, as_json)
+    print_summary(summary, store.where, as_json, is_verbose)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import sys
 from importlib import resources
 from pathlib import Path
 
-from squall.cluster.commands.options import JsonOption, OutOption, SeedOption, SetOption
+from squall.cluster.commands.options import JsonOption, OutOption, SeedOption, SetOption, VerboseOption
 from squall.cluster.commands.run import changes_of, run_once
 
 _LOAD_RATIO = 0.5
@@ -18,6 +18,7 @@ def demo(
     seed: SeedOption = None,
     overrides: SetOption = None,
     as_json: JsonOption = False,
+    is_verbose: VerboseOption = False,
 ) -> None:
     """The bundled scenario on this machine alone: local Ray, embedded Triton, bursty trace. No GPU needed."""
     from squall.scenarios.config.loader import load_scenario
@@ -25,7 +26,7 @@ def demo(
     with resources.as_file(resources.files("squall.scenarios.config").joinpath("demo.yaml")) as path:
         changes = [*_rate(path), *changes_of(overrides, seed, None)]
         scenario = load_scenario(path, changes)
-    run_once(scenario, out, None, as_json, ends_by_promises=False)
+    run_once(scenario, out, None, as_json, is_verbose, ends_by_promises=False)
 
 
 def _rate(path: Path) -> list[str]:

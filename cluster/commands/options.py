@@ -49,6 +49,9 @@ RunsOption = Annotated[
     Path, typer.Option("--out", help="Folder that takes a folder with all runs.", callback=on_disk)
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the summary as JSON on stdout.")]
+VerboseOption = Annotated[
+    bool, typer.Option("--verbose", help="Print all of the summary, not what decides alone.")
+]
 RayOption = Annotated[
     str | None, typer.Option("--ray", help="Address of a Ray cluster to join; none: a local one.")
 ]

@@ -73,15 +73,16 @@ def say(text: str, on_stderr: bool = False) -> None:
     typer.echo(escaped_lines(text), err=on_stderr)
 
 
-def print_summary(summary: Summary | None, where: str, as_json: bool) -> None:
-    """Prints the summary of a run; nothing of a run without requests, which has none."""
+def print_summary(summary: Summary | None, where: str, as_json: bool, is_verbose: bool = False) -> None:
+    """Prints the summary of a run; nothing of a run without requests, which has none. `is_verbose`: all of it, not what
+    decides alone."""
     if summary is None:
         return
 
     def screen(width: int) -> RenderableType:
         from squall.analysis.render.screen import render
 
-        return render(summary, where, width)
+        return render(summary, where, width, is_verbose)
 
     print_result(summary.to_json(), screen, as_json)
 

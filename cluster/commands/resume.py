@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from squall.cluster.commands.ending import EXIT_ERROR, EXIT_INVALID, interruptible
-from squall.cluster.commands.options import JsonOption, RunArgument
+from squall.cluster.commands.options import JsonOption, RunArgument, VerboseOption
 from squall.cluster.commands.printed import print_summary
 from squall.scenarios.errors import ClusterError, ScenarioError
 
@@ -19,6 +19,7 @@ def resume(
         typer.Option("--out", metavar="s3://BUCKET/PREFIX", help="Object storage that takes the run then."),
     ] = None,
     as_json: JsonOption = False,
+    is_verbose: VerboseOption = False,
 ) -> None:
     """Gathers what a broken run left on this machine's disk, and seals the run with it. Needs no Ray.
 
@@ -62,6 +63,6 @@ def resume(
             except KeyboardInterrupt:
                 Screen().step(unsent_text(store))
                 raise
-    print_summary(result.summary, where, as_json)
+    print_summary(result.summary, where, as_json, is_verbose)
     if result.status != "VALID":
         raise typer.Exit(EXIT_INVALID if result.status == "INVALID" else EXIT_ERROR)

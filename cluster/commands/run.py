@@ -18,6 +18,7 @@ from squall.cluster.commands.options import (
     ServerOption,
     SetOption,
     StopWhenDecidedOption,
+    VerboseOption,
 )
 from squall.cluster.commands.printed import print_result, print_summary
 from squall.scenarios.errors import ScenarioError
@@ -58,6 +59,7 @@ def run(
     ] = False,
     stop_when_decided: StopWhenDecidedOption = False,
     as_json: JsonOption = False,
+    is_verbose: VerboseOption = False,
 ) -> None:
     """One run of a scenario, or pairs of them with --measure-overhead."""
     from squall.scenarios.config.loader import load_scenario
@@ -73,11 +75,16 @@ def run(
     elif measure_overhead:
         _measure_overhead(loaded, out, ray, repeat or _DEFAULT_PAIRS, as_json)
     else:
-        run_once(loaded, out, ray, as_json)
+        run_once(loaded, out, ray, as_json, is_verbose)
 
 
 def run_once(
-    scenario: Scenario, out: str, ray: str | None, as_json: bool, ends_by_promises: bool = True
+    scenario: Scenario,
+    out: str,
+    ray: str | None,
+    as_json: bool,
+    is_verbose: bool = False,
+    ends_by_promises: bool = True,
 ) -> None:
     """One run of the scenario; exit code 3 if it is not VALID, and with `ends_by_promises` 99 if a promise is
     broken or more requests failed than `expect.failures` allows, 4 if a promise is undecided."""
@@ -87,7 +94,7 @@ def run_once(
 
     with interruptible() as interrupts:
         result = run_scenario(scenario, out, ray, interrupts)
-    print_summary(result.summary, result.where, as_json)
+    print_summary(result.summary, result.where, as_json, is_verbose)
     if result.status != "VALID":
         raise typer.Exit(EXIT_INVALID)
     summary = result.summary

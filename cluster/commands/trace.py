@@ -377,15 +377,16 @@ def _write(out: Path, to: str | None, parts: Any) -> None:
 
 def _draw(plot: Path, part: TracePart, summary: dict[str, Any], title: str) -> None:
     """One picture, or a page that loads nothing, by the ending of the name."""
+    from squall.analysis.render.decision_page import page_html
     from squall.analysis.render.png import write_png
-    from squall.analysis.render.trace_page import write_trace_page
     from squall.analysis.render.trace_plots import trace_plots
+    from squall.analysis.render.trace_screen import trace_page
     from squall.scenarios.traces.writing import whole_or_not
 
     plots = trace_plots(part.stamp_ns, summary, part.sizes)
     with whole_or_not(plot) as new:
         if plot.suffix in _PAGES:
-            write_trace_page(new, summary, plots, title)
+            new.write_text(page_html(trace_page(summary, plots, title or plot.stem)), encoding="utf-8")
         else:
             write_png(new, plots, title)
     _note(f"{plot}: drawn")

@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 import numpy as np
 
 from squall.analysis.record import from_json, to_json
-from squall.analysis.render.figure_lines import intended_lines
+from squall.analysis.render.templates import sentences
 from squall.analysis.tables.manifest import PlanFacts
 from squall.analysis.verdict.figures import series_figures
 from squall.analysis.verdict.phase_figures import SeriesFigures
@@ -128,7 +128,7 @@ def announce(plan: PlanFacts, load: LoadConfig | None = None) -> list[str]:
     lines = [
         line
         for phase, figures in plan.stimulus.items()
-        for line in intended_lines(phase, from_json(SeriesFigures, figures))
+        for line in sentences("intended", phase, from_json(SeriesFigures, figures))
     ]
     return [*lines, f"schedule of {count_text(plan.n_arrivals)} arrivals, {digest}"]
 

@@ -15,9 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from squall.analysis.arrays import Int64s
-from squall.analysis.render.plots_data import Plot, Series
+from squall.analysis.render.plots import Plot, Trace, curve
 from squall.analysis.render.png import write_png
-from squall.analysis.render.trace_plots import Styled
 from squall.scenarios.arrivals.kinds import OpenArrivals
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.exact.draws import lognormal
@@ -76,8 +75,8 @@ def minute_plot(name: str, process: OpenArrivals, horizon_ns: int) -> Plot:
     expected = np.diff([process.expected_count(edge_ns, horizon_ns) for edge_ns in edges_ns.tolist()])
     edges = (edges_ns / NS_PER_S).tolist()
     series = (
-        Series("arrivals", edges, [*counts.tolist(), float(counts[-1])]),
-        Styled("expected", edges, [*expected.tolist(), float(expected[-1])], "reference"),
+        curve("arrivals", edges, [*counts.tolist(), float(counts[-1])]),
+        curve("expected", edges, [*expected.tolist(), float(expected[-1])], "reference"),
         _open_axes(0.0, MOST_PER_BIN),
     )
     return Plot(
@@ -95,17 +94,17 @@ def dispersion_plot(name: str, process: OpenArrivals) -> Plot:
     windows_s = [window_ns / NS_PER_S for window_ns in WINDOWS_NS]
     ends = [windows_s[0], windows_s[-1]]
     series = (
-        Styled(name, windows_s, [max(one, IDC_AXIS[0]) for one in idc], "points"),
-        Styled("Poisson: 1", ends, [1.0, 1.0], "reference"),
+        curve(name, windows_s, [max(one, IDC_AXIS[0]) for one in idc], "points"),
+        curve("Poisson: 1", ends, [1.0, 1.0], "reference"),
         *(_open_axes(windows_s[0], end) for end in IDC_AXIS),
     )
     note = f"Below {IDC_AXIS[0]:g} drawn at the bottom." if min(idc) < IDC_AXIS[0] else ""
     return Plot("Dispersion of counts", "window, s", "variance over mean of counts", "loglog", series, note)
 
 
-def _open_axes(x: float, y: float) -> Series:
+def _open_axes(x: float, y: float) -> Trace:
     """A curve of one point: it draws nothing, but the axes reach it. The name keeps it out of the legend."""
-    return Series("_axes", [x], [y])
+    return curve("_axes", [x], [y])
 
 
 def draw_pictures(images: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from squall.analysis.clocks.timeline import measure_spans
 from squall.analysis.decisions.over_seeds import SeedPromise, decide
-from squall.analysis.render.promise_lines import outcome_text
+from squall.analysis.render.templates import sentences
 from squall.analysis.requests.cold import ColdFigures, cold_figures
 from squall.analysis.requests.cold_words import cold_text
 from squall.analysis.requests.requests import Requests
@@ -145,8 +145,8 @@ def test_a_first_execution_that_outlasts_the_warm_up(tmp_path: Path, tables: tup
     assert (promise.verdict, promise.cold is not None) == ("broken", True)
     assert promise.cold is not None
     assert promise.cold.verdict == "kept"
-    assert outcome_text([promise]).startswith("PROMISE BROKEN: response p(95)<50ms; ")
-    assert "kept without them" in outcome_text([promise])
+    assert sentences("outcome", [promise])[0].startswith("PROMISE BROKEN: response p(95)<50ms; ")
+    assert "kept without them" in sentences("outcome", [promise])[0]
 
 
 @BATCHES_FIRST

@@ -20,8 +20,7 @@ from squall.analysis.compare.pairs.words import (
     span_text,
 )
 from squall.analysis.render.decision_page import DecisionPage
-from squall.analysis.render.plots_data import Plot, Points, Series
-from squall.analysis.render.trace_plots import Band, Styled
+from squall.analysis.render.plots import Plot, Trace, band, curve, points
 from squall.analysis.wording import share_text
 from squall.scenarios.units import NS_PER_MS
 
@@ -69,7 +68,7 @@ def _dots(found: Comparison, change: MetricChange) -> Plot:
     if not seeds:
         return Plot(label, "seed", "ms", "line", absent="no pair is whole")
     sides = [
-        Points(
+        points(
             name,
             [place + shift for place in range(len(values))],
             [None if value is None else value / NS_PER_MS for value in values],
@@ -88,11 +87,11 @@ def _shift(found: Comparison) -> Plot:
     if not any(one is not None for one in shift.change):
         return Plot(title, x_label, y_label, "line", absent="no quantile is known of every run")
     x = [float(percent) for percent in shift.percents]
-    series: list[Series] = []
+    series: list[Trace] = []
     if any(one is not None for one in shift.low):
-        series.append(Band("band", x, _percent(shift.high), _percent(shift.low)))
-    series.append(Styled("mean of the pairs", x, _percent(shift.change), "solid"))
-    series.append(Styled("no change", [x[0], x[-1]], [0.0, 0.0], "reference"))
+        series.append(band("band", x, _percent(shift.high), _percent(shift.low)))
+    series.append(curve("mean of the pairs", x, _percent(shift.change), "solid"))
+    series.append(curve("no change", [x[0], x[-1]], [0.0, 0.0], "reference"))
     note = "The band holds the whole curve at once; pairs were drawn anew, never requests."
     return Plot(title, x_label, y_label, "line", tuple(series), note)
 
@@ -114,9 +113,9 @@ def _waterfall(title: str, whole: MeanChange, parts: Sequence[MeanChange]) -> Pl
         path.append(level)
     x = [float(place) for place in range(len(names))]
     heights = [None, *(value / NS_PER_MS for value in path[1:]), None]
-    ends = Points("mean", [x[0], x[-1]], [whole.a / NS_PER_MS, whole.b / NS_PER_MS], [], [])
+    ends = points("mean", [x[0], x[-1]], [whole.a / NS_PER_MS, whole.b / NS_PER_MS])
     before = [None, *(value / NS_PER_MS for value in path[:-1]), None]
-    change_points = Points(
+    change_points = points(
         "after the part", x, heights, _ends(before, heights, min), _ends(before, heights, max)
     )
     note = "From the mean of A to that of B, part by part: each whisker is the change of one part."

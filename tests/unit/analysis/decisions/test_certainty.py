@@ -311,9 +311,9 @@ def test_a_phase_that_never_came_is_of_the_schedule() -> None:
 
 @pytest.mark.parametrize(("metric", "text"), [("failures", "at least"), ("goodput{within:50ms}", "at most")])
 def test_what_is_promised_is_a_bound_where_the_rest_was_not_sent(metric: str, text: str) -> None:
-    from squall.analysis.render.promise_lines import value_text
+    from squall.analysis.render.templates import sentences
 
     condition = "rate<0.05" if metric == "failures" else "rate>0.95"
     found = held(metric, condition, cut(evenly(200, outcome=dict.fromkeys(range(12), 1)), 60))
     assert found.verdict == BROKEN
-    assert value_text(found).startswith(text)
+    assert sentences("promised", found)[0].startswith(text)

@@ -97,19 +97,19 @@ def test_the_page_answers_in_its_first_line_and_shows_each_seed() -> None:
     assert page.is_good is False
     html = page_html(page)
     for text in (
-        "response{phase:a&amp;b} p(95)&lt;50ms", "3.00 s into a, request 41", "9 of 50 late", "queue grows most",
+        "response{phase:a&amp;b} p(95)&lt;50ms", "3.00 s into a, at request 41", "9 of 50 late", "queue grows most",
         "2 x HTTP 503 &lt;full&gt;", "squall check s.yaml", "squall report &#39;my runs/check/run-2&#39;", "9.00 %",
     ):  # fmt: skip
         assert text in html, text
     (plot,) = page.plots
-    assert [one.name for one in plot.series] == [
+    assert [one["name"] for one in plot.traces] == [
         "a seed's run",
         "allowed",
         "mean",
         "lower bound",
         "upper bound",
     ]
-    assert plot.series[0].y == [9.0] * 3
+    assert plot.traces[0]["y"] == [9.0] * 3
 
 
 @pytest.mark.parametrize(

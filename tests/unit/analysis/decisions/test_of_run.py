@@ -27,7 +27,7 @@ def promised(run: SyntheticRun, promises: dict[str, Any]) -> SyntheticRun:
 
 def screen_of(summary: Summary) -> list[str]:
     out = io.StringIO()
-    Console(file=out, width=140).print(render(summary, "runs/x", 140))
+    Console(file=out, width=140).print(render(summary, "runs/x", 140, is_verbose=True))
     return [line.rstrip() for line in out.getvalue().splitlines()]
 
 

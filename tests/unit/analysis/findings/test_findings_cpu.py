@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from squall.analysis.findings.finding import Finding
-from squall.analysis.render.diagnosis_lines import finding_lines
+from squall.analysis.render.templates import sentences
 from tests.regime_runs import Op, Phase, diagnose, write_regime_run
 
 REPORT = ("kernels", "memcpys", "cuda_api", "nvtx", "syncs", "osrt")
@@ -73,7 +73,7 @@ def test_a_starved_instance_is_named_so_and_what_it_seems_to_do_comes_after(
     assert one.runner_up is not None
     assert (one.runner_up.rule, one.runner_up.holds) == ("computes on the CPU", True)
     assert "75.0 %" in one.claim  # had 2 cores, waited for 6
-    (line,) = finding_lines([one])
+    (line,) = sentences("findings", [one])
     assert line == f"{phase}, m_0: {rule} (high), then computes on the CPU"
 
 
@@ -90,7 +90,7 @@ def test_a_model_on_the_cpu_has_one_name_with_nsys_and_without(found: dict[str, 
     assert (bare.shares["between_waiting"] or 0.0) > 0.2 > (slowed.shares["between_waiting"] or 0.0)
     assert bare.rule == slowed.rule == "computes on the CPU"
     assert bare.also == ("scheduler/IPC-bound",)
-    assert finding_lines([bare])[0].endswith("then scheduler/IPC-bound")
+    assert sentences("findings", [bare])[0].endswith("then scheduler/IPC-bound")
 
 
 def test_without_the_tables_of_the_report_no_other_cause_is_named(

@@ -15,9 +15,9 @@ from squall.analysis.locust.lines import locust_lines, locust_notes
 from squall.analysis.locust.named_rows import QUANTILES, rows_by_name
 from squall.analysis.locust.user_watch import locust_time, per_second
 from squall.analysis.locust.users import locust_user_time
-from squall.analysis.render.figure_lines import users_text
-from squall.analysis.render.plots_data import report_plots
 from squall.analysis.render.report import render_html
+from squall.analysis.render.run_plots import run_plots
+from squall.analysis.render.templates import sentences
 from squall.analysis.requests.requests import Requests
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary import summarise
@@ -198,9 +198,9 @@ def test_the_screen_shows_locusts_figures_beside_the_rows(locust_summary: Summar
 
 
 def test_the_report_has_a_section_with_users_over_time(locust_run: RunStore, locust_summary: Summary) -> None:
-    plots = [one for one in report_plots(locust_run, locust_summary) if one.section == "locust"]
+    plots = [one for one in run_plots(locust_run, locust_summary) if one.section == "locust"]
     (plot,) = plots
-    series = {one.name: one.y for one in plot.series}
+    series = {one["name"]: one["y"] for one in plot.traces}
     assert series["asked for"][:13] == series["present"][:13] == [N_USERS] * 13
     assert all(0 < known(n) < N_USERS for n in series["thinking"][:13])
     page = render_html(locust_summary, locust_run.manifest, plots)
@@ -252,8 +252,8 @@ def test_users_beyond_their_number_are_said_to_have_requests_side_by_side(tmp_pa
     summary = summarise(run.write(tmp_path))
     users = known(summary.measure.users)
     assert users.gap_ratio < -0.1
-    assert users_text(users)[1].startswith("- 5.")
-    assert "side by side" in users_text(users)[1]
+    assert sentences("users", users)[1].startswith("- 5.")
+    assert "side by side" in sentences("users", users)[1]
     assert "users have requests side by side" in " ".join(locust_notes(known(summary.locust)))
     law = next(one for one in summary.self_checks if one.name == "Little's law")
     assert law.status == "not assessed"

@@ -94,9 +94,9 @@ def test_an_operator_is_drawn_over_its_size_with_the_crossover() -> None:
     )
     found = judged(probed("operators"), runs)
     (plot,) = (one for one in plots_of(found) if one.kind == "loglog")
-    assert [series.name for series in plot.series] == ["host: a warmed-up call", "GPU: kernels of a call"]
-    assert plot.series[0].x == [64.0, 512.0, 4096.0]
-    assert plot.series[0].y == pytest.approx([20.0, 20.0, 20.0])
+    assert [series["name"] for series in plot.traces] == ["host: a warmed-up call", "GPU: kernels of a call"]
+    assert plot.traces[0]["x"] == [64.0, 512.0, 4096.0]
+    assert plot.traces[0]["y"] == pytest.approx([20.0, 20.0, 20.0])
     assert "from 1,280 on" in plot.note
     assert page_of(found).facts[1].endswith(" 1 run: 1 VALID.")  # of four rows
     (table,) = (one for one in page_of(found).tables if one.title == "Runs")
@@ -110,11 +110,11 @@ def test_stages_of_a_pipeline_are_stacked_by_variant() -> None:
     runs = [RunFigures("probe", name, 1, 1, "VALID", "", "", "r", figures) for name in names]
     rows = [{"name": names[1], "published": {"gain_ratio": 0.31}}]
     found = judged(probed("stages", "pipeline", rows), runs)
-    (plot,) = (one for one in plots_of(found) if one.kind == "stack")
-    assert [series.name for series in plot.series] == ["CPU preparation", "copy to the device"]
+    (plot,) = (one for one in plots_of(found) if one.kind == "bar")
+    assert [series["name"] for series in plot.traces] == ["CPU preparation", "copy to the device"]
     assert found.rows == names[::-1]  # the article's rows first
     assert len(plot.x_ticks) == len(names)
-    assert plot.series[0].y == pytest.approx([2.0, 2.0])
+    assert plot.traces[0]["y"] == pytest.approx([2.0, 2.0])
 
 
 def test_many_rows_have_numbers_below_their_axes() -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 
 from squall.analysis.render.decision_page import DecisionPage, DecisionTable, page_html
-from squall.analysis.render.plots_data import Plot, Points
-from squall.analysis.render.trace_plots import Styled
+from squall.analysis.render.plots import Plot, curve, points
 
 PAGE = DecisionPage(
     title="capacity of <my> & model",
@@ -18,8 +17,8 @@ PAGE = DecisionPage(
         Plot(
             "p95 by rate", "rate, 1/s", "p95, ms", "line",
             (
-                Points("seed 1", [1.0, 2.0], [3.0, None], [2.5, None], [3.5, None]),
-                Styled("limit", [1.0, 2.0], [4.0, 4.0], "reference"),
+                points("seed 1", [1.0, 2.0], [3.0, None], [2.5, None], [3.5, None]),
+                curve("limit", [1.0, 2.0], [4.0, 4.0], "reference"),
             ),
         ),
         Plot("nothing", "x", "y", "line", absent="no run has it"),

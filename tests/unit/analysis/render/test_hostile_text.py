@@ -25,13 +25,12 @@ from squall.analysis.decisions.figures import UNDECIDED
 from squall.analysis.published.page import experiments_document, reproduction_page
 from squall.analysis.render.check_page import check_page
 from squall.analysis.render.decision_page import DecisionPage, DecisionTable, page_html
-from squall.analysis.render.plots_data import Plot, Points, Series, report_plots
+from squall.analysis.render.plots import Plot, curve, points
 from squall.analysis.render.png import write_png
-from squall.analysis.render.report import plot_html, render_html
+from squall.analysis.render.report import render_html
 from squall.analysis.render.screen import render
-from squall.analysis.render.trace_page import write_trace_page
 from squall.analysis.render.trace_plots import trace_plots
-from squall.analysis.render.trace_screen import render_trace
+from squall.analysis.render.trace_screen import render_trace, trace_page
 from squall.analysis.run import Run
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary_file import Summary
@@ -39,7 +38,7 @@ from squall.analysis.traces.info import trace_summary
 from squall.cluster.commands import diagnosis
 from squall.cluster.commands.printed import screen_text
 from tests.compared_runs import Shape, pairs_of
-from tests.hostile_text import HOSTILE, changed, control_characters, elements, renamed, without_plotly
+from tests.hostile_text import HOSTILE, control_characters, elements, renamed, without_plotly
 from tests.planted_experiment import judged, noisy_runs, published
 from tests.unit.analysis.decisions.test_over_seeds import run_of
 
@@ -90,10 +89,11 @@ def test_the_report_and_the_screen_of_a_run_show_its_names_as_text(
     for name in (HOSTILE, "name"):
         told, manifest = renamed(summary, NAMES, name), renamed(store.manifest, NAMES, name)
         pages[name] = render_html(told, manifest, [])
-        shown = screen(render(told, name, 140))
-        assert control_characters(shown) == set()
-        if name == HOSTILE:
-            assert "\\x1b[31m\\x9b2J</script>" in shown
+        for is_verbose in (False, True):
+            shown = screen(render(told, name, 140, is_verbose))
+            assert control_characters(shown) == set()
+            if name == HOSTILE:
+                assert "\\x1b[31m\\x9b2J</script>" in shown
     assert "\\x1b]0;x\\x07\\x1b[31m\\x9b2J&lt;/script&gt;" in pages[HOSTILE]
     assert_plain_page(pages[HOSTILE], pages["name"])
 
@@ -107,8 +107,8 @@ def test_a_notebook_shows_names_as_text(whole_run: RunStore, monkeypatch: pytest
 
 def page_with(change: Any) -> DecisionPage:
     text = change("")
-    points = Points(text, [1.0], [2.0], [1.0], [3.0], labels=(text,))
-    plot = Plot(text, text, text, "line", (points, Series(text, [0.0], [1.0])), text, x_ticks=(text, text))
+    traces = (points(text, [1.0], [2.0], [1.0], [3.0], labels=(text,)), curve(text, [0.0], [1.0]))
+    plot = Plot(text, text, text, "line", traces, text, x_ticks=(text, text))
     table = DecisionTable(text, (text,), ((text,),), text)
     plots = (replace(plot, measured=((text, 0.0, 1.0),)), replace(plot, absent=text))
     return DecisionPage(text, text, True, (text,), (text,), plots, (table,), (text,), (table,))
@@ -119,17 +119,17 @@ def test_a_page_of_a_decision_has_no_element_of_what_it_was_given() -> None:
 
 
 def test_plotly_is_given_text_without_tags_and_breaks_its_lines() -> None:
-    html = plot_html(page_with(hostile).plots[0], 0)
-    assert "\\u003ca href" not in html
-    assert "\\u003cscript" not in html
-    assert html.count("&lt;a href") == 8  # both names, the label, two axes, two ticks and the phase
-    assert "\\u003cbr\\u003e# c" in html
-    assert control_characters(html.encode().decode("unicode_escape")) == set()
+    (script,) = re.findall(r"Plotly\.newPlot\(.*", page_html(page_with(hostile)))
+    assert "\\u003ca href" not in script
+    assert "\\u003cscript" not in script
+    assert script.count("\\u0026lt;a href") == 8  # both names, the label, two axes, two ticks and the phase
+    assert "\\u003cbr\\u003e# c" in script
+    assert control_characters(script.encode().decode("unicode_escape")) == set()
 
 
 def test_pictures_take_dollars_and_control_characters_as_text(tmp_path: Path) -> None:
     name = "\x1b[31m</text><script>\x00$\\frac{$"
-    plot = page_with(lambda _: name).plots[0]
+    plot = Plot(name, name, name, "line", [curve(name, [0.0], [1.0])] * 2, name, x_ticks=(name, name))
     write_png(tmp_path / "a.png", [plot], name)
     text = write_png(tmp_path / "a.svg", [plot, replace(plot, absent=name)], name).read_text()
     assert control_characters(text) == set()
@@ -178,14 +178,13 @@ def test_what_a_reproduction_writes_has_no_markup_of_its_names() -> None:
     assert control_characters(screen("\n".join(bad.lines()))) == set()
 
 
-def test_the_page_and_the_screen_of_a_trace_show_its_names_as_text(tmp_path: Path) -> None:
+def test_the_page_and_the_screen_of_a_trace_show_its_names_as_text() -> None:
     times = np.sort(np.random.default_rng(1).integers(0, 900 * S, 2_000))
     pages = []
     for change in (hostile, plain):
         sizes = {change("size"): np.arange(1, 2_001)}
         summary = {**trace_summary(times), "notes": [change("note")]}
-        path = write_trace_page(tmp_path / "a.html", summary, trace_plots(times, summary, sizes), change("t"))
-        pages.append(path.read_text(encoding="utf-8"))
+        pages.append(page_html(trace_page(summary, trace_plots(times, summary, sizes), change("t"))))
         assert control_characters(screen(render_trace(summary, change("t")))) == set()
     assert_plain_page(*pages)
 
@@ -196,12 +195,3 @@ def test_the_screen_of_doctor_shows_what_nodes_say_as_text() -> None:
     shown = screen(diagnosis.render(found, 140))
     assert control_characters(shown) == set()
     assert "[red]b[/][/x]:smile:" in " ".join(shown.split())
-
-
-def test_the_plots_of_a_run_keep_their_lines_under_any_name(
-    whole_run: RunStore, whole_summary: Summary
-) -> None:
-    for number, plot in enumerate(report_plots(whole_run, whole_summary)[:3]):
-        bad = plot_html(replace(changed(plot, hostile), kind=plot.kind), number)
-        assert "\\u003cscript" not in bad
-        assert elements(bad) == elements(plot_html(plot, number))

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from squall.analysis.clocks.timeline import measure_spans
-from squall.analysis.render.plots_data import report_plots
 from squall.analysis.render.report import write_report
+from squall.analysis.render.run_plots import run_plots
 from squall.analysis.requests.closed_loop import UserTime, user_time
 from squall.analysis.requests.requests import Requests
 from squall.analysis.storage.store import RunStore
@@ -286,10 +286,10 @@ def test_the_report_says_closed_loop_and_has_no_response_time(
     prose = re.sub(r"<code>.*?</code>|\w+_(?:ratio|ns)\b", "", ours)  # queries and measures name columns
     for words in re.findall(r"[^.>]*(?:response|send lag)[^.<]*", prose):
         assert "there is no response time" in words
-    plots = report_plots(closed_run, closed_summary)
+    plots = run_plots(closed_run, closed_summary)
     assert not [plot.title for plot in plots if plot.absent]
     assert {"Service time", "Requests sent by the users", "Where the service time goes"} <= {
         p.title for p in plots
     }
-    assert [series.name for series in plots[0].series] == ["sent"]
-    assert [series.name for series in plots[3].series] == ["service time"]
+    assert [series["name"] for series in plots[0].traces] == ["sent"]
+    assert [series["name"] for series in plots[3].traces] == ["service time"]

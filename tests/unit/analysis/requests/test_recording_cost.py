@@ -13,7 +13,7 @@ import pytest
 
 from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.recorded import Windows
-from squall.analysis.render.observing_lines import recording_lines
+from squall.analysis.render.templates import sentences
 from squall.analysis.requests.recording_cost import (
     LEAST_PAIRS,
     RecordingCosts,
@@ -212,11 +212,11 @@ def test_the_summary_and_the_screen_say_what_recording_cost(tmp_path: Path) -> N
     spread = made.measure.latency.spreads["response"]
     assert spread.n == int(place(found, recorded(n_periods)).is_outside.sum()) < len(found)
     assert spread.quantiles[0].value_ns == pytest.approx(p50[0].outside_ns, rel=0.01)
-    (line,) = recording_lines(made.recording)
+    (line,) = sentences("recording", made.recording)
     change = r"[+-]?\d+ % \([+-]?\d+ to [+-]?\d+\)"
     of_which = "inside; headline latencies are those outside"
     whole = rf"kernels recorded in 10\.1 % of the time: p50 {change}, p95 {change} {of_which}"
     assert re.fullmatch(whole, line), line
     few = replace(made.recording, headline="all")
-    assert recording_lines(few)[0].endswith("headline latencies are of all requests")
-    assert recording_lines(None) == []
+    assert sentences("recording", few)[0].endswith("headline latencies are of all requests")
+    assert sentences("recording", None) == []

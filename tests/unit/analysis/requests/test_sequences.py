@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from squall.analysis.clocks.timeline import RunPhase
-from squall.analysis.render.figure_lines import sequence_lines
+from squall.analysis.render.templates import sentences
 from squall.analysis.requests.at_once import at_once
 from squall.analysis.requests.sequences import SequenceFigures, run_sequences, sequence_figures
 from squall.analysis.tables.manifest import Manifest
@@ -61,8 +61,8 @@ def test_every_figure_by_hand() -> None:
     assert [(one.n, one.n_failed) for one in found.durations] == [(2, 1)]
     assert found.at_once_mean_count == pytest.approx((4.999 + 2 + 4 + 1) / 10)
     assert found.at_once_most_count == 2
-    lines = sequence_lines(found)
-    assert lines[0] == "3 begun, 1 ended, 1 cut (1 by timeout), 1 left when the load ended"
+    lines = sentences("sequences", found)
+    assert lines[1] == "3 begun, 1 ended, 1 cut (1 by timeout), 1 left when the load ended"
     assert "3 requests a sequence asked for, 1.67 got" in lines[2]
 
 

@@ -20,7 +20,7 @@ from squall.analysis.arrays import Int64s
 from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.limits import LIMITS
 from squall.analysis.record import from_json, to_json
-from squall.analysis.render.figure_lines import intended_lines, stimulus_lines
+from squall.analysis.render.templates import sentences
 from squall.analysis.requests.bursts import Burst, compare_bursts
 from squall.analysis.requests.requests import Requests
 from squall.analysis.requests.stimulus import (
@@ -530,7 +530,7 @@ def test_what_a_run_is_about_to_send_takes_two_lines() -> None:
     counts = np.full(600, 10)
     counts[300:360] = 40  # 40/s in one minute of ten: mean 13, peak to mean 40/13, safe load 13/40
     planned = ORIGIN_NS + np.concatenate([i * S + np.arange(n) * (S // n) for i, n in enumerate(counts)])
-    lines = intended_lines("burst", series_figures(planned, ORIGIN_NS, ORIGIN_NS + 600 * S))
+    lines = sentences("intended", "burst", series_figures(planned, ORIGIN_NS, ORIGIN_NS + 600 * S))
     assert len(lines) == 2
     assert lines[0].startswith("burst: 7,800 arrivals, 13.0/s; gap c² 0.20")
     assert "local 0; dispersion 6." in lines[0]
@@ -540,7 +540,7 @@ def test_what_a_run_is_about_to_send_takes_two_lines() -> None:
 
 def test_a_short_phase_prints_what_it_carries() -> None:
     planned = poisson_plan(np.random.default_rng(5), 2, 50.0)
-    lines = intended_lines("try", series_figures(planned, ORIGIN_NS, ORIGIN_NS + 2 * S))
+    lines = sentences("intended", "try", series_figures(planned, ORIGIN_NS, ORIGIN_NS + 2 * S))
     assert len(lines) == 1
     assert "dispersion" not in lines[0]
     assert "-" not in lines[0].replace("local -", "")
@@ -549,7 +549,7 @@ def test_a_short_phase_prints_what_it_carries() -> None:
 def test_a_phase_takes_two_lines_on_the_screen() -> None:
     rng = np.random.default_rng(5)
     planned = bursty(rng, SECONDS)
-    first, second = stimulus_lines(verify(honest(rng, planned), LIMITS))
+    first, second = sentences("stimulus", verify(honest(rng, planned), LIMITS))
     n = f"{len(planned):,}"
     assert first == f"{n} of {n} sent within it; worst second 0 % off, bursts 0 %"
     assert second.startswith("dispersion ")
@@ -568,4 +568,4 @@ def test_a_phase_that_was_never_reached_has_figures_without_values() -> None:
     assert (stimulus.n_planned, stimulus.n_within, stimulus.second_ratio) == (0, 0, None)
     assert (stimulus.bursts, stimulus.dispersion, stimulus.lag, stimulus.workers) == (None, (), None, ())
     assert (stimulus.end_drift_ns, stimulus.gap_ks_ratio, stimulus.worst_worker) == (None, None, None)
-    assert stimulus_lines(stimulus)[0] == "0 of 0 sent within it"
+    assert sentences("stimulus", stimulus)[0] == "0 of 0 sent within it"

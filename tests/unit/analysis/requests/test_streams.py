@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from squall.analysis.clocks.timeline import RunPhase
-from squall.analysis.render.figure_lines import stream_lines
+from squall.analysis.render.templates import sentences
 from squall.analysis.requests.requests import Requests
 from squall.analysis.requests.streams import StreamFigures, of_requests, stream_figures, times_of
 from squall.analysis.schema import HUNG_UP
@@ -80,7 +80,10 @@ def test_every_figure_by_hand() -> None:
     assert found.streams_mean_count == pytest.approx((1.999 + 3 + 2 + 1 + 1) / 10)
     assert found.streams_most_count == 2
     assert (found.n_cut, found.n_hung_up) == (1, 1)
-    assert stream_lines(found)[-1] == "1 failed after a response; 1 were cut short by the client, as asked"
+    assert (
+        sentences("streams", found)[-1]
+        == "1 failed after a response; 1 were cut short by the client, as asked"
+    )
 
 
 def test_a_closed_loop_counts_from_the_send() -> None:
@@ -161,7 +164,7 @@ def test_quantiles_known_in_theory_are_inside_their_intervals() -> None:
 
 def test_lines_leave_out_what_is_not_there() -> None:
     found = figures_of(requests_of([{"begin": 0, "done": 1 * S}]), responses_of({0: [1 * S]}))
-    lines = stream_lines(replace(found, first_response=(), gaps=(), gap_mean_ns=None))
+    lines = sentences("streams", replace(found, first_response=(), gaps=(), gap_mean_ns=None))
     assert [line.split()[0] for line in lines] == ["first", "1", "in"]
     assert "tokens" not in lines[1]
 

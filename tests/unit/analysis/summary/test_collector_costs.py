@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from squall.analysis.compare.overhead import evaluate
-from squall.analysis.render.observing_lines import cost_lines
+from squall.analysis.render.templates import sentences
 from squall.analysis.summary.collector_costs import NOT_MEASURED, CollectorCosts, collector_costs
 from squall.analysis.tables.manifest import read_manifest
 
@@ -44,7 +44,7 @@ def test_shares_of_a_core_are_cpu_over_wall() -> None:
     assert observer.sources == pytest.approx({"host_samples": 0.001, "triton_samples": 0.005})
     assert (observer.n_ticks, observer.n_late) == (120, 1)
     assert (costs.nsys or {})["burst"].core_ratio == pytest.approx(0.1), "while it recorded"
-    assert cost_lines(costs) == [
+    assert sentences("costs", costs) == [
         "observer of node-0: 0.50 % of a core (host_samples 0.10 %, triton_samples 0.50 %); 1 of 120 samples late",
         "nsys in burst: 10.0 % of a core, start 110 ms, stop 6.00 s, export 1.50 s, report 2.5 MB",
         NOT_MEASURED,
@@ -61,7 +61,7 @@ def test_shares_of_a_core_are_cpu_over_wall() -> None:
 def test_a_manifest_without_facts_states_that_nothing_is_known(manifest: dict[str, Any]) -> None:
     costs = collector_costs(read_manifest(manifest))
     assert costs == CollectorCosts(None, None, NOT_MEASURED)
-    assert cost_lines(costs) == [NOT_MEASURED]
+    assert sentences("costs", costs) == [NOT_MEASURED]
 
 
 def test_facts_that_are_missing_are_none_and_not_zero() -> None:
@@ -78,4 +78,4 @@ def test_facts_that_are_missing_are_none_and_not_zero() -> None:
 def test_a_measured_cost_replaces_the_hint(tmp_path: Path) -> None:
     measured = replace(evaluate(tmp_path, [], 0), verdict="profiling changed p99 by +1.0 %")
     costs = collector_costs(read_manifest(MANIFEST), measured)
-    assert cost_lines(costs)[-1] == "profiling changed p99 by +1.0 %"
+    assert sentences("costs", costs)[-1] == "profiling changed p99 by +1.0 %"

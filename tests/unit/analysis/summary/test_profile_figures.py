@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from squall.analysis.render.observing_lines import profile_lines, under_text
+from squall.analysis.render.templates import sentences
 from squall.analysis.summary.profile_figures import LatencyUnder, latency_under, profile_figures
 from squall.analysis.tables.manifest import read_manifest
 
@@ -17,7 +17,7 @@ def _lines(late_ns: int | None) -> list[str]:
     }
     figures = profile_figures(read_manifest(manifest))
     assert figures is not None
-    return profile_lines(figures)
+    return sentences("profile", figures, None)
 
 
 def test_a_phase_whose_beginning_was_missed_says_how_much() -> None:
@@ -42,14 +42,13 @@ def test_latencies_are_under_the_profiler_that_the_server_ran_under_recorded_or_
         read_manifest({"collectors": {"nsys": {"status": "on"}}, "profiled_phases": profiled})
     )
     assert under == LatencyUnder("nsys", {"two": "it hung"})
-    assert under_text(under) == " under nsys"
 
 
 def test_a_phase_that_was_not_recorded_is_a_line_of_its_own_before_the_others() -> None:
     clock = {"is_assumed": True}
     figures = profile_figures(read_manifest({"nsys": {"reports": {"one": {"clock": clock}}}}))
     under = LatencyUnder("nsys", {"two": "it hung", "three": ""})
-    assert profile_lines(figures or {}, under) == [
+    assert sentences("profile", figures, under) == [
         "two: NOT RECORDED: it hung",
         "three: NOT RECORDED: no reason is known",
         "one: its clock is taken on trust: no marks",
@@ -59,4 +58,3 @@ def test_a_phase_that_was_not_recorded_is_a_line_of_its_own_before_the_others() 
 def test_without_a_profiler_latencies_are_under_nothing() -> None:
     for collectors in ({}, {"nsys": {"status": "off"}}, {"nsys": {"status": "missing"}}):
         assert latency_under(read_manifest({"collectors": collectors})) is None
-    assert under_text(None) == ""

@@ -213,7 +213,7 @@ def test_a_run_of_one_model_says_nothing_of_models(whole_summary: Summary) -> No
 
 def test_screen_and_report_have_each_model(mixed_run: RunStore, mixed_summary: Summary) -> None:
     console = Console(width=80, file=StringIO(), force_terminal=False)
-    console.print(render(mixed_summary, "runs/x"))
+    console.print(render(mixed_summary, "runs/x", is_verbose=True))
     assert isinstance(console.file, StringIO)
     screen = " ".join(console.file.getvalue().split())
     assert re.search(

@@ -289,7 +289,7 @@ def test_of_several_promises_the_one_that_breaks_first_is_named(tmp_path: Path) 
     stated = settings(scenario(promises=promises), seeds=2)
     first, second, *_ = page_of([answer], stated, rows, ["squall capacity"]).plots
     assert first.y_label == "worst figure over its limit"
-    assert [one.name for one in first.series] == [
+    assert [one["name"] for one in first.traces] == [
         "capacity, 95%",
         "seed 1",
         "seed 2",
@@ -297,18 +297,18 @@ def test_of_several_promises_the_one_that_breaks_first_is_named(tmp_path: Path) 
         "seed 4",
         "limit",
     ]
-    assert [one.name for one in second.series] == ["ok and in time", "ok within the phases", "offered"]
+    assert [one["name"] for one in second.traces] == ["ok and in time", "ok within the phases", "offered"]
 
 
 def test_the_curve_of_one_promised_time_is_in_ms(tmp_path: Path) -> None:
     (answer,) = searching(tmp_path, SimulatedRuns(SERVICE_S), seeds=2).run(by_gpus=False)
     rows = read_rows(str(tmp_path / "probes.parquet"))
     plot = page_of([answer], settings(scenario(), seeds=2), rows, []).plots[0]
-    limit, seed = plot.series[-1], plot.series[1]
-    assert (plot.y_label, limit.y) == ("response p(95), ms", [76.1, 76.1])
+    limit, seed = plot.traces[-1], plot.traces[1]
+    assert (plot.y_label, limit["y"]) == ("response p(95), ms", [76.1, 76.1])
     own = {row.rate_hz: row.response_p95_ns for row in rows if row.seed == 1}
     assert {
-        rate: pytest.approx(value * 1e6) for rate, value in zip(seed.x, seed.y, strict=True) if value
+        rate: pytest.approx(value * 1e6) for rate, value in zip(seed["x"], seed["y"], strict=True) if value
     } == own
 
 
