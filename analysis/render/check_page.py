@@ -77,6 +77,7 @@ def _promises(promises: Sequence[PromiseDecision]) -> DecisionTable:
 
 def _plot(one: PromiseDecision) -> Plot:
     """Late share of each seed's run, with what is allowed, and the bounds of the mean."""
+    limit: float | None
     if one.is_of_each_run:
         label, limit, shares = "budget used, %", 1.0, [own.figures.used_ratio for own in one.runs]
     else:

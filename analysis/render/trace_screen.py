@@ -49,11 +49,12 @@ def render_trace(summary: Figures, name: str = "", width: int = WIDTH) -> Render
     notes.add_column(width=width - 2, overflow="fold")
     for note in summary["notes"]:
         notes.add_row("•", Text(note))
+    last: list[RenderableType] = [Text(), notes] if summary["notes"] else []
     return Group(
         head,
         *(Text(line, "dim") for line in rest),
         *(Padding(_table(one), (1, 0, 0, 0)) for one in tables(summary)),
-        *([Text(), notes] if summary["notes"] else []),
+        *last,
     )
 
 
