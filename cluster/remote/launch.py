@@ -66,12 +66,11 @@ def start_process(title: str, their_network: str, host: str, token: bytes) -> Co
                     )
                 said += data
             process.wait(_ANSWER_TIMEOUT_S)  # the process itself lives on: it has no parent
-        except subprocess.TimeoutExpired as error:
+        except (OSError, subprocess.TimeoutExpired) as error:
             process.kill()
-            raise ClusterError(f"{title} did not come up within {_ANSWER_TIMEOUT_S:g} s") from error
-        except OSError as error:
-            process.kill()
-            raise ClusterError(f"{title} cannot start: {error}") from error
+            is_late = isinstance(error, subprocess.TimeoutExpired)
+            why = f"did not come up within {_ANSWER_TIMEOUT_S:g} s" if is_late else f"cannot start: {error}"
+            raise ClusterError(f"{title} {why}") from error
     fact = json.loads(said)
     address = fact["address"]
     return Contact(address if isinstance(address, str) else (address[0], address[1]), fact["pid"])

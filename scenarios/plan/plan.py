@@ -141,9 +141,8 @@ def deal(plan: Plan, n_workers: int) -> Iterator[Plan]:
             shares = None if plan.affinity is None else plan.affinity[piece]
             takers = None if in_turn else workers_of(plan.deal, plan.seq[piece], shares, n_workers)
             for worker in workers:
-                rows: Any = slice((worker - piece.start) % n_workers, None, n_workers)
-                if takers is not None:
-                    rows = np.flatnonzero(takers == worker)
+                strided = slice((worker - piece.start) % n_workers, None, n_workers)
+                rows: Any = strided if takers is None else np.flatnonzero(takers == worker)
                 for name, column in columns.items():
                     parts[worker, name].append(column[piece][rows])
         for worker in workers:
