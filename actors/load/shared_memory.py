@@ -13,10 +13,12 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +37,9 @@ _ALIGNMENT_BYTES = 64
 _UNWRITTEN = b"\xff"
 """Fills the outputs before the start, NaN in every float: what no server has written is found out."""
 _SERVER = "/v2/systemsharedmemory"
+_LET_GO_S = 2.0
+"""How long a server may hold a region on after it answered the last request that named it."""
+_AGAIN_S = 0.05
 Kind = tuple[int, int]
 
 
@@ -185,7 +190,7 @@ def unregister_all(run: str, url: str, access: Access) -> list[str]:
                 name = str(region["name"])
                 if name.startswith(f"{_PREFIX}{run}-"):
                     try:
-                        control.ask(f"{_SERVER}/region/{name}/unregister", "POST")
+                        _unregister(control, name)
                     except ControlError as error:
                         if not error.status:
                             raise
@@ -195,6 +200,20 @@ def unregister_all(run: str, url: str, access: Access) -> list[str]:
     except (OSError, KeyError, TypeError) as error:
         notes.append(f"shared memory regions at {url} may still be registered: {error}")
     return notes
+
+
+def _unregister(control: Control, name: str) -> None:
+    """Asks again while the server answers with an error of its own: a reply over gRPC may be out milliseconds before
+    the request has let go of its region. Raises ControlError."""
+    until_s = time.monotonic() + _LET_GO_S
+    while True:
+        try:
+            control.ask(f"{_SERVER}/region/{name}/unregister", "POST")
+            return
+        except ControlError as error:
+            if error.status != HTTPStatus.INTERNAL_SERVER_ERROR or time.monotonic() > until_s:
+                raise
+        time.sleep(_AGAIN_S)
 
 
 def remove_regions(run: str, folder: Path = FOLDER) -> None:

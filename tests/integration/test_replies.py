@@ -6,7 +6,9 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -183,3 +185,38 @@ def test_a_killed_worker_leaves_no_shared_memory(joined: Bench) -> None:
     assert live.end() == 3, live.lines
     joined.wait_until_gone()
     assert _left(run) == []
+
+
+@pytest.mark.parametrize(
+    ("answers", "says"),
+    [([500, 500, 200], []), ([400], ["keeps the shared memory region"]), ([200], [])],
+    ids=["a request has not let go yet", "refused for good", "at once"],
+)
+def test_a_region_that_an_answered_request_still_holds_is_let_go_a_little_later(
+    answers: list[int], says: list[str]
+) -> None:
+    left, name = list(answers), "squall-shm-run-3-0"
+
+    class Triton(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._say(200, json.dumps([{"name": name}, {"name": "squall-shm-other-3-0"}]).encode())
+
+        def do_POST(self) -> None:
+            assert self.path == f"/v2/systemsharedmemory/region/{name}/unregister"
+            self._say(left.pop(0), b"{}")
+
+        def _say(self, status: int, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Triton) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        notes = unregister_all("run", f"http://127.0.0.1:{server.server_address[1]}", PLAIN)
+        server.shutdown()
+    assert left == []
+    assert [words in note for words, note in zip(says, notes, strict=True)] == [True] * len(says)
