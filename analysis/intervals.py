@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from squall.analysis.arrays import Int64s
+from squall.analysis.arrays import Bools, Int64s
 
 
 class Pieces(NamedTuple):
@@ -27,6 +27,20 @@ def joined_up(start_ns: Int64s, end_ns: Int64s) -> Pieces:
     empty."""
     order = np.argsort(start_ns, kind="stable")
     return Covered.of(start_ns[order], end_ns[order]).stretches()
+
+
+def earlier_ends(start_ns: Int64s, end_ns: Int64s, is_first: Bools) -> Int64s:
+    """Latest end of those before each interval in its group, its own start at the first of a group. Groups begin where
+    `is_first`; the intervals of one are in order of start."""
+    if not len(start_ns):
+        return start_ns
+    firsts, group = np.flatnonzero(is_first), np.cumsum(is_first) - 1
+    # the groups laid end to end, so that no end lies beyond the start of the next one
+    least_ns = start_ns[firsts]
+    lengths_ns = np.maximum(np.maximum.reduceat(end_ns, firsts) - least_ns, 0)
+    shift_ns = (np.cumsum(lengths_ns) - lengths_ns - least_ns)[group]
+    reach_ns = np.maximum.accumulate(end_ns + shift_ns)
+    return np.where(is_first, start_ns, np.r_[0, reach_ns[:-1]] - shift_ns)
 
 
 @dataclass(frozen=True, eq=False)

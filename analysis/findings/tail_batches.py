@@ -48,7 +48,7 @@ def batches_measures(connection: duckdb.DuckDBPyConnection, tables: Sequence[str
     sums = batch_sums(connection)
     found = {grp: dict(row["measures"]) for grp, row in sums.items()}
     if add_operations(connection, tables):
-        tie_operations(connection)
+        tie_operations(connection, is_read_again=True)
         launches = launch_figures(connection)
         for grp, row in by_group(connection, _TOTALS).items():
             found[grp] |= _told(launches[grp], bool(row["n_launched"]))

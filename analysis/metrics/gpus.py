@@ -5,117 +5,44 @@ K, C, A: unions of all kernels, all copies, all operations (kernels, copies, set
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from squall.analysis.metrics.measures import NO_CLOCK_LIMIT, Measures
-from squall.analysis.metrics.operations import (
-    BEFORE,
-    KEY,
-    Row,
-    by_group,
-    covered,
-    distributions,
-    pieces,
-    read_rows,
-)
+import numpy as np
+
+from squall.analysis.arrays import Int64s
+from squall.analysis.metrics.activity import Activity, activity
+from squall.analysis.metrics.measures import NO_CLOCK_LIMIT, Measures, ratio
+from squall.analysis.metrics.operations import KEY, NONE_NS, Row, by_group, quantile, runs_of_rows
+from squall.analysis.storage.query import rows
 
 if TYPE_CHECKING:
     import duckdb
 
-_USES = "CREATE TEMP TABLE uses AS SELECT DISTINCT node, process, gpu FROM operations"
+_CLASSES_NS = {
+    "below_10us": (0, 10_000),
+    "10us_to_100us": (10_000, 100_000),
+    "100us_to_1ms": (100_000, 1_000_000),
+    "1ms_or_more": (1_000_000, np.inf),
+}
 
-IN_CELLS = "operations o JOIN cells c ON o.start_ns < c.end_ns AND o.end_ns > c.start_ns"
-"""Operations with each of the `cells` (cell, start_ns, end_ns: disjoint stretches of time) that they meet."""
-
-# Operations cut to a cell, by the gaps that they end: how many, and what they add to each union. `…_before`: how far
-# those reached that start before, in the cell.
-_ACTIVITY = f"""
-CREATE TEMP TABLE activity AS
-WITH cut AS (
-    SELECT c.cell, o.gpu, o.kind, o.node, o.process, o.context, o.stream, c.start_ns AS cell_ns,
-        greatest(o.start_ns, c.start_ns) AS start_ns, least(o.end_ns, c.end_ns) AS end_ns
-    FROM {{in_cells}}),
-placed AS (
-    SELECT *, max(end_ns) OVER earlier AS any_before, max(end_ns) OVER in_stream AS stream_before,
-        max(end_ns) FILTER (kind = 'kernel') OVER earlier AS kernel_before,
-        max(end_ns) FILTER (kind = 'copy') OVER earlier AS copy_before,
-        max(end_ns) FILTER (kind <> 'set') OVER earlier AS either_before
-    FROM cut
-    WINDOW earlier AS (PARTITION BY cell, gpu ORDER BY start_ns, end_ns {BEFORE}),
-        in_stream AS (PARTITION BY cell, gpu, node, process, context, stream ORDER BY start_ns, end_ns {BEFORE}))
-SELECT cell, gpu, max(end_ns) AS last_ns, count(*) AS times,
-    {{gaps}}
-    sum(greatest(0, end_ns - greatest(start_ns, any_before))) AS any_ns,
-    sum(greatest(0, end_ns - greatest(start_ns, stream_before))) AS stream_ns,
-    sum(greatest(0, end_ns - greatest(start_ns, kernel_before))) FILTER (kind = 'kernel') AS kernel_ns,
-    sum(greatest(0, end_ns - greatest(start_ns, copy_before))) FILTER (kind = 'copy') AS copy_ns,
-    sum(greatest(0, end_ns - greatest(start_ns, either_before))) FILTER (kind <> 'set') AS either_ns
-FROM placed GROUP BY ALL
-"""
-_GAP_COLUMNS = """
-    -- of A, from the edge of the cell on; of K, between two kernels
-    CASE WHEN start_ns > coalesce(any_before, cell_ns) THEN start_ns - coalesce(any_before, cell_ns) END AS idle_ns,
-    CASE WHEN kind = 'kernel' AND start_ns > kernel_before THEN start_ns - kernel_before END AS between_ns,
-"""
-CELL_SUMS = """
-SELECT cell, gpu, max(last_ns) AS last_ns, sum(any_ns) AS any_ns, coalesce(sum(stream_ns), 0) AS stream_ns,
-    coalesce(sum(kernel_ns), 0) AS kernel_ns, coalesce(sum(copy_ns), 0) AS copy_ns,
-    -- a copy and a kernel at once: |K| + |C| - |K u C|
-    coalesce(sum(kernel_ns), 0) + coalesce(sum(copy_ns), 0) - coalesce(sum(either_ns), 0) AS overlap_ns
-FROM activity GROUP BY ALL
-"""
-"""Query: of each cell and GPU how long something ran in it; none where nothing did."""
-
-_GAPS = """
-SELECT phase, gpu, 'idle' AS what, idle_ns AS value, times
-FROM activity JOIN cells USING (cell) WHERE idle_ns IS NOT NULL
+# Of each process that executed batches, what others ran on its GPUs, and the edges of its batches (`sign` -1, 1) as
+# operations of no length. A process uses the GPUs on which it had any operation, ever.
+_FOREIGN = """
+WITH uses AS (SELECT DISTINCT node, process, gpu FROM lanes),
+owners AS (
+    SELECT dense_rank() OVER (ORDER BY node, process) AS owner, *
+    FROM uses SEMI JOIN numbered USING (node, process)
+    WHERE gpu IN (SELECT gpu FROM uses GROUP BY gpu HAVING count(*) > 1))
+SELECT owner, 0 AS grp, 0 AS sign, o.start_ns, o.end_ns
+FROM operations o JOIN owners u ON o.node = u.node AND o.gpu = u.gpu AND o.process <> u.process
 UNION ALL
-SELECT phase, gpu, 'between', between_ns, times
-FROM activity JOIN cells USING (cell) WHERE between_ns IS NOT NULL
-UNION ALL  -- from the last operation to the edge of the cell
-SELECT phase, gpu, 'idle', end_ns - coalesce(last_ns, start_ns), 1
-FROM cells CROSS JOIN gpus LEFT JOIN sums USING (cell, gpu) WHERE end_ns > coalesce(last_ns, start_ns)
-UNION ALL
-SELECT phase, gpu, what, NULL, 0
-FROM (SELECT DISTINCT phase FROM cells) CROSS JOIN gpus CROSS JOIN (VALUES ('idle'), ('between')) AS kinds(what)
-"""
-_FIGURES = f"""
-WITH gpus AS (SELECT DISTINCT gpu FROM uses),
-sums AS ({CELL_SUMS}),
-gaps AS ({distributions(_GAPS, "phase, gpu, what", with_classes=True)}),
-of_phase AS (
-    SELECT phase, gpu, sum(end_ns - start_ns) AS profiled_ns, sum(any_ns) AS any_ns, sum(stream_ns) AS stream_ns,
-        coalesce(sum(kernel_ns), 0) AS kernel_ns, coalesce(sum(copy_ns), 0) AS copy_ns, sum(overlap_ns) AS overlap_ns,
-        count(*) FILTER (kernel_ns > 0) AS n_with_kernels
-    FROM cells CROSS JOIN gpus LEFT JOIN sums USING (cell, gpu) GROUP BY ALL)
-SELECT phase, gpu, profiled_ns, s.kernel_ns / profiled_ns AS kernel_ratio,
-    coalesce(any_ns, 0) / profiled_ns AS busy_ratio,
-    s.copy_ns / profiled_ns AS copy_ratio, s.copy_ns, overlap_ns / nullif(s.copy_ns, 0) AS copy_overlap_ratio,
-    stream_ns / nullif(any_ns, 0) AS streams_mean,
-    {{'n': i.n, 'total_ns': i.total_ns, 'p50_ns': i.p50_ns, 'max_ns': i.max_ns, 'classes': i.classes}} AS idle_gaps,
-    {{'n': k.n, 'total_ns': k.total_ns, 'p50_ns': k.p50_ns, 'max_ns': k.max_ns, 'classes': k.classes}} AS compute_gaps,
-    -- a burst of compute ends where no kernel runs for 10 us or longer, or with the cell
-    k.n - k.n_below_10us + n_with_kernels AS n_compute_bursts
-FROM of_phase s JOIN gaps i USING (phase, gpu) JOIN gaps k USING (phase, gpu)
-WHERE i.what = 'idle' AND k.what = 'between'
-ORDER BY phase, gpu
-"""
-
-# How long others used a GPU of the process that executed a batch, as long as the batch took. A process uses the GPUs on
-# which it had any operation, ever.
-_FOREIGN = f"""
-WITH shared AS (SELECT gpu FROM uses GROUP BY gpu HAVING count(*) > 1),
-foreign_uses AS (
-    SELECT o.node, u.process, o.start_ns, o.end_ns
-    FROM operations o JOIN (SELECT * FROM uses SEMI JOIN shared USING (gpu)) u USING (node, gpu)
-    WHERE o.process <> u.process),
-busy AS ({pieces("FROM foreign_uses", "node, process")}),
-edges AS (
-    SELECT grp, node, process, unnest([start_ns, greatest(start_ns, end_ns)]) AS t_ns, unnest([-1, 1]) AS sign
-    FROM numbered WHERE process IS NOT NULL)
-SELECT grp, sum(sign * {covered("t_ns", "b")})::BIGINT AS ns
-FROM edges e ASOF LEFT JOIN busy b ON e.node = b.node AND e.process = b.process AND e.t_ns >= b.from_ns
-GROUP BY grp
+SELECT owner, grp, unnest([-1, 1]), unnest([start_ns, greatest(start_ns, end_ns)]) AS t_ns, t_ns
+FROM numbered JOIN (SELECT DISTINCT owner, node, process FROM owners) USING (node, process)
+ORDER BY owner, start_ns
 """
 
 # Operations of the processes of an instance, in what was recorded of the phase, that belong to any batch. Of those that
@@ -154,32 +81,85 @@ WHERE mig_instance = '' AND interval_ns > 0 GROUP BY ALL ORDER BY ALL
 """
 
 
-def used_gpus(connection: duckdb.DuckDBPyConnection) -> list[str]:
-    """The GPUs that operations ran on; makes table `uses`, of which process ran any on which."""
-    connection.execute(_USES)
-    return [gpu for (gpu,) in connection.execute("SELECT DISTINCT gpu FROM uses ORDER BY gpu").fetchall()]
+def gpu_activity(connection: duckdb.DuckDBPyConnection, gpus: Sequence[str]) -> dict[tuple[str, str], Row]:
+    """By phase and GPU what ran in the `cells` of the phase; each of `gpus`, those in `lanes`, has a row for each."""
+    found = activity(connection, len(gpus))
+    cells = connection.execute("SELECT phase, end_ns - start_ns AS ns FROM cells ORDER BY cell").fetchnumpy()
+    return {
+        (phase, gpu): _of_gpu(found, np.flatnonzero(cells["phase"] == phase), at, cells["ns"])
+        for phase in dict.fromkeys(cells["phase"])
+        for at, gpu in enumerate(gpus)
+    }
 
 
-def add_activity(connection: duckdb.DuckDBPyConnection, in_cells: str, with_gaps: bool) -> None:
-    """Makes `activity` of `operations` in `cells`, as `in_cells` joins them: see `IN_CELLS`."""
-    connection.execute(_ACTIVITY.format(in_cells=in_cells, gaps=_GAP_COLUMNS if with_gaps else ""))
+def _of_gpu(found: Activity, cells: Int64s, gpu: int, length_ns: Int64s) -> Row:
+    """Of one GPU, column `gpu` of `found`, in `cells`."""
+    wall_ns = int(length_ns[cells].sum())
+    any_ns, kernel_ns, copy_ns, overlap_ns, stream_ns = (
+        int(one[cells, gpu].sum())
+        for one in (found.any_ns, found.kernel_ns, found.copy_ns, found.overlap_ns, found.stream_ns)
+    )
+    places = cells * found.any_ns.shape[1] + gpu
+    idle, between = (one.ns[np.isin(one.place, places)] for one in (found.idle, found.between))
+    return {
+        "profiled_ns": wall_ns,
+        "kernel_ratio": kernel_ns / wall_ns,
+        "busy_ratio": any_ns / wall_ns,
+        "copy_ratio": copy_ns / wall_ns,
+        "copy_ns": copy_ns,
+        "copy_overlap_ratio": ratio(overlap_ns, copy_ns),
+        "streams_mean": ratio(stream_ns, any_ns),
+        "idle_gaps": gap_figures(idle),
+        "compute_gaps": gap_figures(between),
+        # a burst of compute ends where no kernel runs for 10 us or longer, or with the cell
+        "n_compute_bursts": int((between >= 10_000).sum() + (found.kernel_ns[cells, gpu] > 0).sum()),
+    }
 
 
-def gpu_activity(connection: duckdb.DuckDBPyConnection) -> list[Row]:
-    """What ran on each GPU in the `cells` of each phase; a GPU that any operation ran on has a row for each."""
-    add_activity(connection, IN_CELLS, with_gaps=True)
-    return read_rows(connection, _FIGURES)
+def gap_figures(gaps_ns: Int64s) -> Row:
+    """How many, how long, and how they fall on classes of length."""
+    whole_ns = int(gaps_ns.sum())
+    classes = {
+        name: gaps_ns[(gaps_ns >= least_ns) & (gaps_ns < most_ns)]
+        for name, (least_ns, most_ns) in _CLASSES_NS.items()
+    }
+    return {
+        "n": len(gaps_ns),
+        "total_ns": whole_ns,
+        "p50_ns": quantile(gaps_ns, 500),
+        "max_ns": int(gaps_ns.max()) if len(gaps_ns) else None,
+        "classes": {
+            name: {"n": len(own), "ns": int(own.sum()), "time_ratio": ratio(int(own.sum()), whole_ns)}
+            for name, own in classes.items()
+        },
+    }
 
 
 def gpu_samples(connection: duckdb.DuckDBPyConnection) -> list[Row]:
     """What NVML and GPM say of each GPU over the span of each phase: means over time of the samples wholly in it.
     `throttle_reasons`: bits that any sample had; `n_throttle_samples`: those that have bits."""
-    return read_rows(connection, _SAMPLES)
+    return rows(connection, _SAMPLES)
 
 
-def foreign_ns(connection: duckdb.DuckDBPyConnection) -> dict[int, Row]:
-    """Of each group with profiled batches the time `ns` in these in which another process used a GPU of theirs."""
-    return by_group(connection, _FOREIGN)
+def foreign_ns(connection: duckdb.DuckDBPyConnection) -> dict[int, int]:
+    """Of each group with profiled batches the time, as long as its batches took, in which another process used a GPU of
+    theirs: what others cover before the end of each batch less what before its start."""
+    found: dict[int, int] = defaultdict(int)
+    for _, parts in groupby(runs_of_rows(connection, _FOREIGN), key=itemgetter(0)):
+        reach_ns, covered_ns = np.array([NONE_NS]), 0
+        for _, (grp, sign, start_ns, end_ns) in parts:
+            reaches_ns = np.maximum.accumulate(np.r_[reach_ns, end_ns])
+            before_ns, reach_ns = reaches_ns[:-1], reaches_ns[-1:]
+            fresh_ns = np.maximum(end_ns - np.maximum(start_ns, before_ns), 0)
+            upto_ns = covered_ns + np.cumsum(fresh_ns) - fresh_ns - np.maximum(before_ns - start_ns, 0)
+            covered_ns += int(fresh_ns.sum())
+            is_edge = sign != 0
+            groups, at = np.unique(grp[is_edge], return_inverse=True)
+            sums_ns = np.zeros(len(groups), np.int64)
+            np.add.at(sums_ns, at, (sign * upto_ns)[is_edge])
+            for group, ns in zip(groups.tolist(), sums_ns.tolist(), strict=True):
+                found[group] += ns
+    return found
 
 
 def attribution(connection: duckdb.DuckDBPyConnection) -> dict[int, Row]:

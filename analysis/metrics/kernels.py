@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from squall.analysis.metrics.measures import Measures
-from squall.analysis.metrics.operations import IS_WHOLE, KEY, Row, add_table, distributions, read_rows
+from squall.analysis.metrics.operations import IS_WHOLE, KEY, Row, add_table
 from squall.analysis.occupancy import DeviceLimits, Launch, filling
+from squall.analysis.storage.query import rows
 
 if TYPE_CHECKING:
     import duckdb
@@ -25,17 +26,20 @@ TOP = 20
 
 _CONFIG = """name, full_name, grid_x, grid_y, grid_z, block_x, block_y, block_z, registers_per_thread,
     static_shared_bytes + dynamic_shared_bytes AS shared_bytes, theoretical_occupancy, gpu_uuid"""
-# Durations by launch configuration.
-_TIMES = f"""
-CREATE TEMP TABLE kernel_times AS
-SELECT grp, {_CONFIG}, k.end_ns - k.start_ns AS value, count(*) AS times
-FROM kernels k JOIN numbered USING ({KEY}) WHERE k.end_ns >= k.start_ns AND {IS_WHOLE} GROUP BY ALL
+_WHOLE = f"kernels k JOIN numbered USING ({KEY}) WHERE k.end_ns >= k.start_ns AND {IS_WHOLE}"
+_NS = "k.end_ns - k.start_ns"
+# By launch configuration.
+_CONFIGS = f"""
+CREATE TEMP TABLE kernel_configs AS
+SELECT grp, {_CONFIG}, count(*) AS n, sum({_NS}) AS ns, min({_NS}) AS min_ns, max({_NS}) AS max_ns,
+    count(*) FILTER ({_NS} < 10_000) AS n_short
+FROM {_WHOLE} GROUP BY ALL
 """
 _MOST = 1 << 62
 _SIZE = f"""least(grid_x::HUGEINT * grid_y * grid_z, {_MOST})::BIGINT AS n_blocks,
     least(block_x::HUGEINT * block_y * block_z, {_MOST})::BIGINT AS n_threads"""
 _SIZES = f"""
-SELECT DISTINCT gpu_uuid, {_SIZE}, registers_per_thread, shared_bytes FROM kernel_times
+SELECT DISTINCT gpu_uuid, {_SIZE}, registers_per_thread, shared_bytes FROM kernel_configs
 WHERE registers_per_thread IS NOT NULL AND shared_bytes IS NOT NULL
 """
 _FILLINGS = {
@@ -48,9 +52,7 @@ _FIGURES = f"""
 WITH configs AS (
     SELECT *, regexp_matches(full_name, $tensor_cores, 'i') AS is_tensor,
         CASE WHEN isfinite(theoretical_occupancy) THEN theoretical_occupancy END AS occupancy_ratio
-    FROM (
-        SELECT * EXCLUDE (value, times), {_SIZE}, sum(value * times) AS ns
-        FROM kernel_times GROUP BY ALL)
+    FROM (SELECT *, {_SIZE} FROM kernel_configs)
     LEFT JOIN fillings USING (gpu_uuid, n_blocks, n_threads, registers_per_thread, shared_bytes)),
 -- means over kernel time; null where no kernel has the value
 weighted AS (
@@ -70,33 +72,33 @@ largest AS (
     QUALIFY row_number() OVER (PARTITION BY grp, full_name, grid_x, grid_y, grid_z
         ORDER BY ns DESC, block_x, block_y, block_z, registers_per_thread, shared_bytes, gpu_uuid) = 1),
 ranked AS (
-    SELECT grp, full_name, grid_x, grid_y, grid_z,
+    SELECT grp, full_name, grid_x, grid_y, grid_z, sum(n) AS n, sum(ns) AS total_ns, min(min_ns) AS min_ns,
+        max(max_ns) AS max_ns,
         row_number() OVER (PARTITION BY grp ORDER BY sum(ns) DESC, full_name, grid_x, grid_y, grid_z) AS place
     FROM configs GROUP BY grp, full_name, grid_x, grid_y, grid_z QUALIFY place <= {TOP}),
-named AS ({
-    distributions(
-        "SELECT grp, place, value, times FROM kernel_times JOIN ranked USING (grp, full_name, grid_x, grid_y, grid_z)",
-        "grp, place",
-    )
-}),
+-- of each of these, and of all (without a place)
+times AS (
+    SELECT grp, place, quantile_cont({_NS}, 0.5) AS median_ns, quantile_disc({_NS}, 0.95) AS p95_ns
+    FROM (SELECT * FROM {_WHOLE}) k LEFT JOIN ranked USING (grp, full_name, grid_x, grid_y, grid_z)
+    GROUP BY GROUPING SETS ((grp, place), (grp)) HAVING grouping(place) = 1 OR place IS NOT NULL),
 tops AS (
     SELECT grp, list({{
         'name': c.name, 'full_name': full_name, 'grid': [grid_x, grid_y, grid_z],
-        'block': [c.block_x, c.block_y, c.block_z], 'n': n, 'total_ns': total_ns,
-        'share_ratio': total_ns / nullif(all_ns, 0), 'median_ns': median_ns, 'min_ns': min_ns, 'max_ns': max_ns,
+        'block': [c.block_x, c.block_y, c.block_z], 'n': r.n, 'total_ns': r.total_ns,
+        'share_ratio': r.total_ns / nullif(all_ns, 0), 'median_ns': median_ns, 'min_ns': r.min_ns, 'max_ns': r.max_ns,
         'is_tensor': c.is_tensor, 'occupancy_ratio': c.occupancy_ratio, 'limiter': c.limiter,
         'waves_count': c.waves_count, 'sm_cover_ratio': c.sm_cover_ratio}} ORDER BY place) AS top
-    FROM named JOIN ranked USING (grp, place) JOIN largest c USING (grp, full_name, grid_x, grid_y, grid_z)
+    FROM ranked r JOIN times USING (grp, place) JOIN largest c USING (grp, full_name, grid_x, grid_y, grid_z)
     JOIN weighted USING (grp) GROUP BY grp),
-whole AS ({
-    distributions(
-        "SELECT grp, value, times FROM kernel_times UNION ALL SELECT grp, NULL, 0 FROM instances", "grp"
-    )
-})
-SELECT grp, n, total_ns, mean_ns, median_ns, p95_ns, max_ns, n_below_10us / nullif(n, 0) AS below_10us_ratio,
+sums AS (
+    SELECT grp, sum(n) AS n, sum(ns) AS total_ns, max(max_ns) AS max_ns, sum(n_short) AS n_short
+    FROM configs GROUP BY grp)
+SELECT grp, coalesce(n, 0) AS n, coalesce(total_ns, 0) AS total_ns, total_ns / n AS mean_ns, median_ns, p95_ns, max_ns,
+    n_short / n AS below_10us_ratio,
     w.* EXCLUDE (grp, all_ns, filled_ns, n_configurations), coalesce(n_configurations, 0) AS n_configurations,
     top
-FROM whole LEFT JOIN weighted w USING (grp) LEFT JOIN tops USING (grp)
+FROM instances LEFT JOIN sums USING (grp) LEFT JOIN weighted w USING (grp) LEFT JOIN tops USING (grp)
+LEFT JOIN (FROM times WHERE place IS NULL) USING (grp)
 """
 
 
@@ -104,17 +106,17 @@ def kernel_figures(
     connection: duckdb.DuckDBPyConnection, limits: Mapping[str, DeviceLimits]
 ) -> dict[int, Row]:
     """Figures of the kernels of each group, see docs/metrics.md. `limits` by GPU; a single one's hold for all."""
-    connection.execute(_TIMES)
+    connection.execute(_CONFIGS)
     alone = next(iter(limits.values())) if len(limits) == 1 else None
-    rows = []
+    filled = []
     for uuid, *sizes in connection.execute(_SIZES).fetchall():
         limit = limits.get(uuid, alone)
         found = filling(Launch(*sizes), limit) if limit is not None else None
         if found is not None:
             shares = found.waves_count, found.sm_cover_ratio, found.grid_occupancy_ratio
-            rows.append((uuid, *sizes, found.limiter, *shares))
-    add_table(connection, "fillings", _FILLINGS, rows)
-    figures = read_rows(connection, _FIGURES, {"tensor_cores": TENSOR_CORES})
+            filled.append((uuid, *sizes, found.limiter, *shares))
+    add_table(connection, "fillings", _FILLINGS, filled)
+    figures = rows(connection, _FIGURES, {"tensor_cores": TENSOR_CORES})
     return {row["grp"]: {**row, "top": row["top"] or ()} for row in figures}
 
 

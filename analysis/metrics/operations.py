@@ -10,12 +10,16 @@ The lengths of the pieces add up to the union.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
+from squall.analysis.arrays import Int64s
 from squall.analysis.metrics.measures import INSTANCE
+from squall.analysis.storage.query import rows
 from squall.analysis.tables.columns import NO_DEVICE
 from squall.analysis.tables.nsys import OPERATIONS
 
@@ -54,29 +58,26 @@ FROM picked JOIN instances USING (phase, {OWNER})
 IS_WHOLE = "(recorded_by <> 'library' OR tie <> 'none')"
 """SQL, of an event of a batch: no edge of a recorded window cuts that batch, all of its events were recorded."""
 _TIED = f"""
-CREATE TEMP TABLE tied AS
+CREATE TEMP {{}} tied AS
 SELECT grp, batch, kind, o.start_ns, o.end_ns, launch_start_ns, launch_end_ns
 FROM operations o JOIN numbered b USING ({KEY}) WHERE {IS_WHOLE}
 """
 
 
-def read_rows(
-    connection: duckdb.DuckDBPyConnection, query: str, parameters: Mapping[str, Any] | None = None
-) -> list[Row]:
-    """The rows of a query, each a value by name."""
-    cursor = connection.execute(query, parameters)
-    names = [column[0] for column in cursor.description or ()]
-    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+NONE_NS = -(1 << 62)
+"""Stands for an instant that is not known, in arrays."""
+ROWS_AT_ONCE = 1 << 17
+"""Of a query, worked on as arrays: they stay in the caches."""
 
 
 def add_table(
     connection: duckdb.DuckDBPyConnection,
     name: str,
     columns: Mapping[str, Any],
-    rows: Iterable[Sequence[Any]],
+    values: Iterable[Sequence[Any]],
 ) -> None:
     """Makes a temporary table; `columns`: name and type of Arrow of each."""
-    made = [dict(zip(columns, row, strict=True)) for row in rows]
+    made = [dict(zip(columns, row, strict=True)) for row in values]
     connection.register("rows_to_add", pa.Table.from_pylist(made, pa.schema(dict(columns))))
     connection.execute(f"CREATE TEMP TABLE {name} AS FROM rows_to_add")
     connection.unregister("rows_to_add")
@@ -98,14 +99,14 @@ def number_batches(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute(_NUMBERED)
 
 
-def tie_operations(connection: duckdb.DuckDBPyConnection) -> None:
-    """Makes `tied`, the operations of `numbered` batches of which all were recorded."""
-    connection.execute(_TIED)
+def tie_operations(connection: duckdb.DuckDBPyConnection, is_read_again: bool = False) -> None:
+    """Makes `tied`, the operations of `numbered` batches of which all were recorded; `is_read_again`: as a table."""
+    connection.execute(_TIED.format("TABLE" if is_read_again else "VIEW"))
 
 
 def by_group(connection: duckdb.DuckDBPyConnection, query: str) -> dict[int, Row]:
     """Rows by their column `grp`."""
-    return {row["grp"]: row for row in read_rows(connection, query)}
+    return {row["grp"]: row for row in rows(connection, query)}
 
 
 def pieces(source: str, owner: str) -> str:
@@ -128,36 +129,21 @@ def covered(t_ns: str, piece: str) -> str:
     return f"coalesce({piece}.before_ns + least({t_ns}, {piece}.to_ns) - {piece}.from_ns, 0)"
 
 
-_CLASSES_NS = {
-    "below_10us": "value < 10_000",
-    "10us_to_100us": "value >= 10_000 AND value < 100_000",
-    "100us_to_1ms": "value >= 100_000 AND value < 1_000_000",
-    "1ms_or_more": "value >= 1_000_000",
-}
-_CLASS = """'{name}': {{
-    'n': coalesce(sum(times) FILTER ({condition}), 0), 'ns': coalesce(sum(value * times) FILTER ({condition}), 0),
-    'time_ratio': coalesce(sum(value * times) FILTER ({condition}), 0) / nullif(sum(value * times), 0)}}"""
+def runs_of_rows(connection: duckdb.DuckDBPyConnection, query: str) -> Iterator[tuple[int, list[Any]]]:
+    """The rows of a query, in pieces of one value of their first column: that value, and arrays of the other columns.
+    Rows of one value may come in several pieces."""
+    for rows_here in connection.sql(query).to_arrow_reader(ROWS_AT_ONCE):
+        first, *columns = (one.to_numpy(zero_copy_only=False) for one in rows_here.columns)
+        for start, end in pairwise([0, *(np.flatnonzero(np.diff(first)) + 1), len(first)]):
+            yield int(first[start]), [column[start:end] for column in columns]
 
 
-def distributions(counted: str, keys: str, with_classes: bool = False) -> str:
-    """Query: figures of each of `keys` over the values that `counted` (keys, value, times) has, each so many times.
+def quantile(values: Int64s, per_mille: int) -> int | None:
+    """The value of rank ceil(q n); None of none."""
+    rank = -(-per_mille * len(values) // 1000)
+    return int(np.partition(values, rank - 1)[rank - 1]) if rank else None
 
-    Exact, in memory that grows with the different values, and spilled. A quantile is the value of rank ceil(q n), the
-    median the mean of the middle two. Rows of no times make a key without values known: n is 0, quantiles are null.
-    """
-    each = ", ".join(_CLASS.format(name=name, condition=one) for name, one in _CLASSES_NS.items())
-    classes = f", {{{each}}} AS classes" if with_classes else ""
-    return f"""
-SELECT {keys}, sum(times) AS n, coalesce(sum(value * times), 0) AS total_ns, total_ns / nullif(n, 0) AS mean_ns,
-    (min(value) FILTER (upto >= (whole + 1) // 2) + min(value) FILTER (upto >= whole // 2 + 1)) / 2 AS median_ns,
-    min(value) FILTER (upto >= (500 * whole + 999) // 1000) AS p50_ns,
-    min(value) FILTER (upto >= (950 * whole + 999) // 1000) AS p95_ns,
-    min(value) FILTER (upto >= (990 * whole + 999) // 1000) AS p99_ns,
-    min(value) AS min_ns, max(value) AS max_ns,
-    coalesce(sum(times) FILTER (value < 10_000), 0) AS n_below_10us{classes}
-FROM (
-    SELECT *, sum(times) OVER (PARTITION BY {keys}) AS whole,
-        sum(times) OVER (PARTITION BY {keys} ORDER BY value NULLS FIRST ROWS UNBOUNDED PRECEDING) AS upto
-    FROM ({counted}))
-GROUP BY {keys}
-"""
+
+def median(values: Int64s) -> float | None:
+    """The mean of the middle two."""
+    return float(np.median(values)) if len(values) else None

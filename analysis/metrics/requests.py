@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from squall.analysis.metrics.operations import OWNER, Row, by_group, pieces, read_rows
+from squall.analysis.metrics.operations import OWNER, Row, by_group, pieces
+from squall.analysis.storage.query import rows
 
 if TYPE_CHECKING:
     import duckdb
@@ -120,13 +121,13 @@ def server_figures(
         lambda: {"batch_rows": (), "parts": {}, "queue": None, "pending": None}
     )
     has_joined = "joined" in tables
-    for row in read_rows(connection, _SIZES):
+    for row in rows(connection, _SIZES):
         found[row["phase"], row["server"]]["batch_rows"] = row["batch_rows"]
     for part in PARTS if has_joined else ():
-        for row in read_rows(connection, _PART.format(part=part)):
+        for row in rows(connection, _PART.format(part=part)):
             found[row["phase"], row["server"]]["parts"][part.removesuffix("_ns")] = row
-    for row in read_rows(connection, _QUEUED) if has_joined else ():
+    for row in rows(connection, _QUEUED) if has_joined else ():
         found[row["phase"], row["server"]]["queue"] = row
-    for row in read_rows(connection, _PENDING) if "triton_samples" in tables else ():
+    for row in rows(connection, _PENDING) if "triton_samples" in tables else ():
         found[row["phase"], row["server"]]["pending"] = row
     return found

@@ -6,17 +6,11 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
+from squall.analysis.metrics.activity import used_gpus
 from squall.analysis.metrics.batches import batch_sums, pick, walls
 from squall.analysis.metrics.calls import call_figures, copy_figures, copy_measures, os_waits
 from squall.analysis.metrics.device_limits import read_device_limits
-from squall.analysis.metrics.gpus import (
-    attribution,
-    foreign_ns,
-    gpu_activity,
-    gpu_samples,
-    sample_measures,
-    used_gpus,
-)
+from squall.analysis.metrics.gpus import attribution, foreign_ns, gpu_activity, gpu_samples, sample_measures
 from squall.analysis.metrics.kernels import kernel_figures, kernel_measures
 from squall.analysis.metrics.launches import launch_figures, launch_measures
 from squall.analysis.metrics.measures import NAMES, Measures, ratio
@@ -87,9 +81,8 @@ class _Figures:
         self._samples = {(row["phase"], row["gpu"]): row for row in samples}
         self._foreign = foreign_ns(connection) if has_operations else {}
         self._attribution = attribution(connection) if has_operations else {}
-        is_recorded = has_operations and any(phase.covered_ns for phase in phases)
-        activity = gpu_activity(connection) if is_recorded else []
-        self._activity = {(row["phase"], row["gpu"]): row for row in activity}
+        is_recorded = bool(self._gpus) and any(phase.covered_ns for phase in phases)
+        self._activity = gpu_activity(connection, self._gpus) if is_recorded else {}
         if has_operations:
             tie_operations(connection)
         self._launches = launch_figures(connection) if has_operations else {}
@@ -133,9 +126,7 @@ class _Figures:
             found["gpu_activity_ratio"] = self._activity.get(place, {}).get("kernel_ratio")
             found["attribution_ratio"] = self._attribution.get(grp, {}).get("ratio")
             if row["kernel_busy_ns"] is not None:
-                found["foreign_busy_ratio"] = ratio(
-                    self._foreign.get(grp, {}).get("ns", 0), row["tied_exec_ns"]
-                )
+                found["foreign_busy_ratio"] = ratio(self._foreign.get(grp, 0), row["tied_exec_ns"])
         if row["n_ranged"] and self._launches:
             found |= launch_measures(self._launches[grp])
         if row["copies"] is not None:

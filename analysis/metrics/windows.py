@@ -15,9 +15,10 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
+from squall.analysis.arrays import Int64s
 from squall.analysis.clocks.timeline import RunPhase, assign_phase, phase_spans
 from squall.analysis.intervals import joined_up
-from squall.analysis.metrics.gpus import CELL_SUMS, add_activity, used_gpus
+from squall.analysis.metrics.activity import Activity, activity, used_gpus
 from squall.analysis.metrics.operations import add_operations, add_table
 from squall.analysis.metrics.spans import covered_spans
 from squall.analysis.recorded import Stretch
@@ -108,26 +109,13 @@ FROM (
         greatest(start_ns - {origin_ns} + {window_ns} - 1, 0) // {window_ns},
         least((end_ns - {origin_ns}) // {window_ns}, {n_windows}))) AS cell
     FROM recorded)
+ORDER BY cell
 """
 _IN_WINDOWS = """(
     SELECT *, unnest(range(
         greatest(start_ns - {origin_ns}, 0) // {window_ns},
         least((end_ns - {origin_ns} + {window_ns} - 1) // {window_ns}, {n_windows}))) AS cell
     FROM operations WHERE end_ns > {origin_ns}) o JOIN cells c USING (cell)"""
-# Means over the GPUs that operations of the run ran on, each as long as the window. A ratio of overlap is null without
-# a copy, streams without an operation.
-_ACTIVITY = f"""
-CREATE TEMP TABLE window_activity AS
-WITH sums AS (
-    SELECT cell, sum(kernel_ns) AS kernel_ns, sum(any_ns) AS any_ns, sum(copy_ns) AS copy_ns,
-        sum(overlap_ns) AS overlap_ns, sum(stream_ns) AS stream_ns
-    FROM ({CELL_SUMS}) GROUP BY cell)
-SELECT start_ns, coalesce(kernel_ns, 0) / {{wall_ns}} AS gpu_kernel_ratio,
-    coalesce(any_ns, 0) / {{wall_ns}} AS gpu_busy_ratio,
-    coalesce(copy_ns, 0) / {{wall_ns}} AS gpu_copy_ratio, overlap_ns / nullif(copy_ns, 0) AS copy_overlap_ratio,
-    stream_ns / nullif(any_ns, 0) AS gpu_streams_mean
-FROM cells LEFT JOIN sums USING (cell)
-"""
 _ACTIVE = ("gpu_kernel_ratio", "gpu_busy_ratio", "gpu_copy_ratio", "copy_overlap_ratio", "gpu_streams_mean")
 _OF_GPUS = "AND gpu_uuid IN ({uuids})"
 _UUIDS = "SELECT DISTINCT gpu_uuid FROM {table} WHERE gpu_uuid <> ''"
@@ -230,14 +218,33 @@ def _add_activity(
     if not gpus:
         return False
     whole = joined_up(*np.array(recorded, np.int64).T)
-    add_table(
-        connection, "recorded", {"start_ns": pa.int64(), "end_ns": pa.int64()}, np.stack(whole, 1).tolist()
-    )
+    stretch = {"start_ns": pa.int64(), "end_ns": pa.int64()}
+    add_table(connection, "recorded", stretch, np.stack(whole, 1).tolist())
     places = {"origin_ns": grid.origin_ns, "window_ns": WINDOW_NS, "n_windows": grid.n}
     connection.execute(_CELLS.format(**places))
-    add_activity(connection, _IN_WINDOWS.format(**places), with_gaps=False)
-    connection.execute(_ACTIVITY.format(wall_ns=len(gpus) * WINDOW_NS))
-    return True
+    starts_ns = connection.execute("SELECT start_ns FROM cells ORDER BY cell").fetchnumpy()["start_ns"]
+    if len(starts_ns):
+        found = activity(connection, len(gpus), _IN_WINDOWS.format(**places))
+        connection.register("window_activity", _active(starts_ns, found))
+    return bool(len(starts_ns))
+
+
+def _active(starts_ns: Int64s, found: Activity) -> pa.Table:
+    """Means over the GPUs, each as long as the window. A ratio of overlap is null without a copy, streams without an
+    operation."""
+    any_ns, kernel_ns, copy_ns, overlap_ns, stream_ns = (
+        one.sum(axis=1)
+        for one in (found.any_ns, found.kernel_ns, found.copy_ns, found.overlap_ns, found.stream_ns)
+    )
+    wall_ns = found.any_ns.shape[1] * WINDOW_NS
+    ratios = (
+        *(pa.array(part_ns / wall_ns) for part_ns in (kernel_ns, any_ns, copy_ns)),
+        *(
+            pa.array(part_ns / np.maximum(whole_ns, 1), mask=whole_ns == 0)
+            for part_ns, whole_ns in ((overlap_ns, copy_ns), (stream_ns, any_ns))
+        ),
+    )
+    return pa.table({"start_ns": starts_ns, **dict(zip(_ACTIVE, ratios, strict=True))})
 
 
 def _query(connection: duckdb.DuckDBPyConnection, tables: Sequence[str], has_activity: bool) -> str:

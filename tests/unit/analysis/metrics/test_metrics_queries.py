@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import re
+import statistics
 from collections.abc import Iterable
 from itertools import pairwise
-from statistics import median
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from squall.analysis.metrics.activity import used_gpus
 from squall.analysis.metrics.batches import pick
-from squall.analysis.metrics.gpus import foreign_ns, gpu_activity, used_gpus
+from squall.analysis.metrics.gpus import foreign_ns, gap_figures, gpu_activity
 from squall.analysis.metrics.kernels import TENSOR_CORES, kernel_figures
 from squall.analysis.metrics.launches import BACK_TO_BACK_NS, CAUSES, launch_figures
 from squall.analysis.metrics.operations import (
-    Row,
     add_operations,
     add_table,
-    distributions,
-    read_rows,
+    median,
+    quantile,
     tie_operations,
 )
 from squall.analysis.occupancy import DeviceLimits, Launch, filling
@@ -36,6 +37,7 @@ STEP_NS = 700
 LAST_NS = 60 * STEP_NS
 KERNEL, COPY, SET = range(3)
 few = examples(30)
+T = TypeVar("T")
 
 
 class Op(NamedTuple):
@@ -84,7 +86,7 @@ ROWS = {"a": range(3), "b": range(4, 8)}
 def tables(some: Iterable[Op]) -> duckdb.DuckDBPyConnection:
     """A connection with these operations, the batches, and what ties them."""
     connection = duckdb.connect()
-    rows: dict[str, list[Row]] = {table: [] for table in DEVICE_TABLES}
+    rows: dict[str, list[dict[str, Any]]] = {table: [] for table in DEVICE_TABLES}
     for op in some:
         launch_start, launch_end = op.launch or (None, None)
         own = {
@@ -117,7 +119,7 @@ def plain(kind: pa.DataType) -> pa.DataType:
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
-def by_instance(connection: duckdb.DuckDBPyConnection, rows: dict[int, Row]) -> dict[str, Row]:
+def by_instance(connection: duckdb.DuckDBPyConnection, rows: dict[int, T]) -> dict[str, T]:
     """The rows of phase burst by name of the instance."""
     names = connection.execute("SELECT grp, instance FROM instances WHERE phase = 'burst'").fetchall()
     return {name: rows[grp] for grp, name in names if grp in rows}
@@ -139,7 +141,7 @@ def runs(steps: set[int]) -> list[int]:
     return sorted(lengths)
 
 
-def gap_figures(lengths: list[int]) -> list[Any]:
+def figures_of_gaps(lengths: list[int]) -> list[Any]:
     return [
         len(lengths),
         sum(lengths),
@@ -157,7 +159,7 @@ def test_gpu_times_and_gaps_equal_those_counted_step_by_step(some: list[Op], fir
     rows = [(n, name, a * STEP_NS, b * STEP_NS) for n, (name, (a, b)) in enumerate(cells.items())]
     columns = {"cell": pa.int64(), "phase": pa.string(), "start_ns": pa.int64(), "end_ns": pa.int64()}
     add_table(connection, "cells", columns, rows)
-    found = {(row["phase"], row["gpu"]): row for row in gpu_activity(connection)}
+    found = gpu_activity(connection, sorted({f"GPU-{op.gpu}" for op in some}))
     assert found.keys() == {(name, f"GPU-{op.gpu}") for name in cells for op in some}
     for (name, uuid), row in found.items():
         within = set(range(*cells[name]))
@@ -177,10 +179,10 @@ def test_gpu_times_and_gaps_equal_those_counted_step_by_step(some: list[Op], fir
         assert row["copy_ns"] == len(copies) * STEP_NS
         assert row["copy_overlap_ratio"] == (len(kernels & copies) / len(copies) if copies else None)
         gaps = [row["idle_gaps"][one] for one in ("n", "total_ns", "p50_ns", "max_ns")]
-        assert gaps == gap_figures(runs(within - busy))
+        assert gaps == figures_of_gaps(runs(within - busy))
         inner = {step for step in within - kernels if kernels and min(kernels) < step < max(kernels)}
         gaps = [row["compute_gaps"][one] for one in ("n", "total_ns", "p50_ns", "max_ns")]
-        assert gaps == gap_figures(runs(inner))
+        assert gaps == figures_of_gaps(runs(inner))
         assert row["n_compute_bursts"] == bool(kernels) + sum(gap >= 10_000 for gap in runs(inner))
 
 
@@ -192,14 +194,14 @@ def test_foreign_time_is_that_of_other_processes_within_batches(some: list[Op]) 
     for process, (name, rows) in enumerate(ROWS.items()):
         uses = {op.gpu for op in some if op.process == process}
         foreign = covered([(op.start, op.end) for op in some if op.process != process and op.gpu in uses])
-        assert found[name]["ns"] == sum(len(foreign & covered([SPANS[row]])) for row in rows) * STEP_NS
+        assert found.get(name, 0) == sum(len(foreign & covered([SPANS[row]])) for row in rows) * STEP_NS
 
 
 def test_foreign_time_on_two_gpus_of_a_process_counts_once() -> None:
     own = [Op(KERNEL, gpu, 0, 0, 0, STEP_NS, None, 0) for gpu in (0, 1)]
     connection = tables([*own, *(Op(KERNEL, gpu, 2, 0, 0, LAST_NS, None, -1) for gpu in (0, 1))])
     expected = sum(end - start for start, end in SPANS[:3])
-    assert by_instance(connection, foreign_ns(connection))["a"]["ns"] == expected
+    assert by_instance(connection, foreign_ns(connection))["a"] == expected
 
 
 @few
@@ -278,24 +280,21 @@ def test_kernels_are_counted_by_configuration(some: list[Op]) -> None:
             sum(every),
             max(every, default=None),
         )
-        assert row["median_ns"] == (median(every) if every else None)
+        assert row["median_ns"] == (statistics.median(every) if every else None)
         top = {one["name"]: [one[key] for key in ("n", "total_ns", "median_ns")] for one in row["top"]}
-        assert top == {key: [len(own), sum(own), median(own)] for key, own in lengths.items()}
+        assert top == {key: [len(own), sum(own), statistics.median(own)] for key, own in lengths.items()}
 
 
 @few
 @given(st.lists(st.integers(0, 2_000_000), max_size=60))
-def test_distributions_are_those_of_the_values(values: list[int]) -> None:
-    connection = duckdb.connect()
-    add_table(connection, "counted", {"key": pa.int64(), "value": pa.int64(), "times": pa.int64()},
-              [(1, None, 0), *((1, value, 1) for value in values)])  # fmt: skip
-    (row,) = read_rows(connection, distributions("FROM counted", "key", with_classes=True))
-    assert (row["n"], row["total_ns"]) == (len(values), sum(values))
-    assert row["median_ns"] == (median(values) if values else None)
-    ordered = sorted(values)
-    for percent in (50, 95, 99):
-        rank = -(-percent * len(values) // 100)
-        assert row[f"p{percent}_ns"] == (ordered[rank - 1] if values else None)
+def test_quantiles_and_classes_of_length_are_those_of_the_values(values: list[int]) -> None:
+    array, ordered = np.array(values, np.int64), sorted(values)
+    assert median(array) == (statistics.median(values) if values else None)
+    for per_mille in (500, 950, 990):
+        rank = -(-per_mille * len(values) // 1000)
+        assert quantile(array, per_mille) == (ordered[rank - 1] if values else None)
+    row = gap_figures(array)
+    assert (row["n"], row["total_ns"], row["max_ns"]) == (len(values), sum(values), max(values, default=None))
     classes = {"below_10us": (0, 10_000), "10us_to_100us": (10_000, 100_000),
                "100us_to_1ms": (100_000, 1_000_000), "1ms_or_more": (1_000_000, 1 << 62)}  # fmt: skip
     assert row["classes"].keys() == classes.keys()
