@@ -45,7 +45,7 @@ def run(
             "arrivals": {"kind": "poisson", "rate": f"{RATE_HZ:g}/s"}},
         {"name": "drain", "kind": "drain", "duration": "5s"},
     ]  # fmt: skip
-    live = bench.start_run(mapping)
+    live = bench.start_run(mapping, "--verbose")
     assert live.end() in (0, 3, 99), live.lines
     store = bench.store()
     return store, json.loads((store.run_dir / "summary.json").read_text()), bench.stdout()

@@ -62,8 +62,8 @@ def finish(
     env: dict[str, str] | None = None,
     ends: Collection[int] = (0, 3),
 ) -> tuple[RunStore, dict[str, Any], str]:
-    """The run's store, its summary and its screen."""
-    live = bench.start_run(mapping, *options, env=env)
+    """The run's store, its summary and all of its screen."""
+    live = bench.start_run(mapping, "--verbose", *options, env=env)
     assert live.end() in ends, live.lines
     store = bench.store()
     return store, json.loads((store.run_dir / "summary.json").read_text()), bench.stdout()

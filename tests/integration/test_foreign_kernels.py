@@ -76,7 +76,7 @@ def seen_of(bench: Bench, tmp_path: Path) -> Seen:
 def run(bench: Bench, tmp_path: Path, **profile: object) -> Seen:
     """A run of what `prepared` gives."""
     mapping, environment = prepared(tmp_path, **profile)
-    live = bench.start_run(mapping, env=environment)
+    live = bench.start_run(mapping, "--verbose", env=environment)
     assert live.end() in (0, 3), live.lines
     return seen_of(bench, tmp_path)
 
