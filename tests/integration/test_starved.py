@@ -22,7 +22,7 @@ def summary_of(bench: Bench) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_a_run_beside_work_that_takes_the_cpu_is_invalid_and_says_that_first(joined: Bench) -> None:
-    live = joined.start_run(scenario_mapping())
+    live = joined.start_run(scenario_mapping(), "--verbose")
     live.wait_for("are connected")
     with busy_host():
         live.wait_for("collecting")
