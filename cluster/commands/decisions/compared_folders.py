@@ -65,7 +65,7 @@ def compare_folders(a: Path, b: Path, margin_ratio: float, n_looks: int = 1) -> 
 def run_dirs(folder: Path) -> list[Path]:
     """The run directory that `folder` is, or all below it. Raises ScenarioError where there is none."""
     if not folder.is_dir():
-        raise ScenarioError(f"compare: {folder}: no such file or folder")
+        raise ScenarioError(f"{folder}: no such file or folder")
     if (folder / "manifest.json").is_file():
         return [folder]
     found = [
@@ -74,5 +74,5 @@ def run_dirs(folder: Path) -> list[Path]:
         if not any(part.startswith(".") for part in path.relative_to(folder).parts)
     ]
     if not found:
-        raise ScenarioError(f"compare: {folder} has no run in it")
+        raise ScenarioError(f"{folder} has no run in it")
     return found
