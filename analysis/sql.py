@@ -41,6 +41,16 @@ class Answer:
         """of the columns; the second of one name is `name_1`"""
         self.batches = batches
 
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        """Each row as values of Python."""
+        for batch in self.batches:
+            yield from rows_of(batch)
+
+
+def rows_of(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
+    """The same of some rows."""
+    return zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
 
 def named_tables(sql: str) -> list[str]:
     """The tables that a query can be over, those whose names it has in it; all where it has none. In the order of the
@@ -64,14 +74,16 @@ def answered(
         name: [path.resolve() for store in stores for path in store.parts(name)] for name in named_tables(sql)
     }
     connection = duckdb.connect(config={"temp_directory": passing_folder()})
-    with _errors_in(sql, stores), connection, ThreadPoolExecutor(1) as thread:
+    with connection, ThreadPoolExecutor(1) as thread:
 
         def call(function: Callable[[], _Found]) -> _Found:
-            return _interruptibly(connection, thread, function)
+            with _errors_in(sql, stores):
+                return _interruptibly(connection, thread, function)
 
-        _lock(connection, {name: paths for name, paths in parts.items() if paths}, memory_limit_bytes)
-        _require_select(connection, sql)
-        relation = _bound(connection, sql)
+        with _errors_in(sql, stores):
+            _lock(connection, {name: paths for name, paths in parts.items() if paths}, memory_limit_bytes)
+            _require_select(connection, sql)
+            relation = _bound(connection, sql)
         reader = call(lambda: relation.to_arrow_reader(_ROWS))
 
         def batches() -> Iterator[pa.RecordBatch]:
@@ -98,14 +110,20 @@ def _lock(
 def _require_select(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
     """Raises AnalysisError unless it is one SELECT without anything else in it: a path that may be read may be written
     too, and COPY can stand in a WITH."""
-    ((text,),) = connection.execute("SELECT json_serialize_sql($sql)", {"sql": sql}).fetchall()
-    tree = json.loads(text)
-    if tree.get("error") and tree.get("error_type") != "not implemented":
-        raise AnalysisError(_told(sql, tree.get("error_message", ""), tree))
-    if len(tree.get("statements", ())) != 1 or not all(map(_SELECTS.__contains__, _queries_in(tree))):
-        raise AnalysisError(
-            "one SELECT is taken, and no other statement; PIVOT only behind a table, with IN (…)"
-        )
+    ((tree,),) = connection.execute("SELECT json_serialize_sql($sql)", {"sql": sql}).fetchall()
+    if not tree.startswith('{"error":false,'):
+        detail = json.loads(tree)
+        if detail.get("error_type") != "not implemented":
+            raise AnalysisError(_told(sql, str(detail.get("error_message")), detail))
+    elif len(connection.extract_statements(sql)) == 1 and not _NO_SELECT.search(tree):
+        return
+    raise AnalysisError("one SELECT is taken, and no other statement; PIVOT only behind a table, with IN (…)")
+
+
+_NO_SELECT = re.compile(
+    r'[{,]"query_node":(?!\{"type":"(?:SELECT_NODE|SET_OPERATION_NODE|RECURSIVE_CTE_NODE|CTE_NODE)")'
+)
+"""What is named in a WITH and is no query, in a tree as JSON: in its texts there is a backslash before each quote."""
 
 
 def _bound(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.DuckDBPyRelation:
@@ -115,20 +133,6 @@ def _bound(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.DuckDBPyRe
     except duckdb.Error:
         connection.execute(sql)  # fails alike, and names the place
         raise
-
-
-_SELECTS = {"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"}
-
-
-def _queries_in(tree: Any) -> Iterator[str]:
-    """The kinds of the queries in a WITH, at any depth."""
-    if isinstance(tree, dict):
-        if isinstance(query := tree.get("query_node"), dict):
-            yield query.get("type", "")
-        tree = list(tree.values())
-    if isinstance(tree, list):
-        for below in tree:
-            yield from _queries_in(below)
 
 
 def _interruptibly(
@@ -158,7 +162,7 @@ def _unique(names: Sequence[str]) -> list[str]:
 
 @contextmanager
 def _errors_in(sql: str, stores: Sequence[RunStore]) -> Iterator[None]:
-    """Makes AnalysisError of what DuckDB raises."""
+    """Makes AnalysisError of what DuckDB raises, itself or by the rows that it hands to Arrow."""
     try:
         yield
     except (duckdb.Error, pa.ArrowException, OSError) as error:

@@ -7,7 +7,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,13 +16,13 @@ import typer
 
 from squall.analysis.shown import FORMULA, escaped_lines
 from squall.cluster.commands.ending import interruptible
+from squall.cluster.commands.options import run_dirs
 from squall.cluster.commands.printed import print_screen, say
 from squall.scenarios.errors import ScenarioError, SquallError
 from squall.scenarios.foreign_text import escaped
 from squall.scenarios.units import digits_text
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from rich.console import RenderableType
     from rich.table import Table
 
@@ -87,7 +87,6 @@ def _opened(run: str, query: str | None) -> list[RunStore]:
     from squall.analysis.storage.intact import content_errors_of, require_intact
     from squall.analysis.storage.object_folder import is_address
     from squall.analysis.storage.store import RunStore
-    from squall.cluster.commands.decisions.compared_folders import run_dirs
 
     paths: Sequence[Path | str] = [run] if is_address(run) else run_dirs(Path(run))
     stores = []
@@ -106,19 +105,10 @@ def _opened(run: str, query: str | None) -> list[RunStore]:
     return stores
 
 
-def _rows(answer: Answer) -> Iterator[tuple[Any, ...]]:
-    for batch in answer.batches:
-        yield from _rows_of(batch)
-
-
-def _rows_of(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
-    return zip(*(column.to_pylist() for column in batch.columns), strict=True)
-
-
 def _print_json(answer: Answer) -> None:
     """A row a line."""
     before = "[\n"
-    for row in _rows(answer):
+    for row in answer.rows():
         sys.stdout.write(before + json.dumps(dict(zip(answer.names, map(_plain, row), strict=True))))
         before = ",\n"
     sys.stdout.write("\n]\n" if before.startswith(",") else "[]\n")
@@ -141,7 +131,7 @@ def _print_csv(answer: Answer) -> None:
     """Null is empty; a text that a spreadsheet would compute has a `'` in front."""
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(map(_csv_cell, answer.names))
-    for values in _rows(answer):
+    for values in answer.rows():
         writer.writerow(map(_csv_cell, values))
 
 
@@ -154,10 +144,12 @@ def _csv_cell(value: Any) -> Any:
 
 def _print_screen(answer: Answer) -> None:
     """The first rows, in as many columns as have room, and how much more there is."""
+    from squall.analysis.sql import rows_of
+
     rows: list[tuple[Any, ...]] = []
     n_rows = 0
     for batch in answer.batches:
-        rows += _rows_of(batch.slice(0, MOST_ROWS - len(rows)))
+        rows += rows_of(batch.slice(0, MOST_ROWS - len(rows)))
         n_rows += batch.num_rows
     names = [_cell(name) for name in answer.names]
     cells = [[_cell(value) for value in row] for row in rows]
@@ -226,7 +218,7 @@ def _print_tables(stores: Sequence[RunStore], as_json: bool) -> None:
             {
                 "name": table.name,
                 "row": table.row,
-                "is_derived": table.is_derived,
+                "made_in": table.made_in,
                 "columns": [{key: getattr(column, key) for key in columns} for column in table.columns],
             }
             for table in tables
@@ -244,7 +236,8 @@ def _print_tables(stores: Sequence[RunStore], as_json: bool) -> None:
                 grid.add_row(
                     column.name, f"{column.unit}{' or null' if column.nullable else ''}", column.meaning
                 )
-            shown += [f"{table.name}: one row per {table.row}", grid, ""]
+            made_in = f"; made by {table.made_in}" if table.is_derived else ""
+            shown += [f"{table.name}: one row per {table.row}{made_in}", grid, ""]
         return Group(*shown)
 
     print_screen(listing)
