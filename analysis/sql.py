@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import duckdb
 import pyarrow as pa
 
 from squall.analysis.schema import TABLES
@@ -18,6 +17,9 @@ from squall.analysis.storage.parquet import pattern_of
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, add_view, configure, passing_folder
 from squall.analysis.storage.store import RunStore
 from squall.scenarios.errors import AnalysisError, MissingTable
+
+if TYPE_CHECKING:
+    import duckdb
 
 _Found = TypeVar("_Found")
 _ROWS = 10_000
@@ -70,6 +72,8 @@ def answered(
     no network. What does not fit in memory spills into the system's temporary folder. KeyboardInterrupt ends it.
     Raises AnalysisError, in one line, with the place in `sql` where it is wrong, and MissingTable.
     """
+    import duckdb
+
     parts = {
         name: [path.resolve() for store in stores for path in store.parts(name)] for name in named_tables(sql)
     }
@@ -128,6 +132,8 @@ _NO_SELECT = re.compile(
 
 def _bound(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.DuckDBPyRelation:
     """The query, not begun: the rows of a relation come as they are made, those of `execute` all at once."""
+    import duckdb
+
     try:
         return connection.sql(sql)
     except duckdb.Error:
@@ -163,6 +169,8 @@ def _unique(names: Sequence[str]) -> list[str]:
 @contextmanager
 def _errors_in(sql: str, stores: Sequence[RunStore]) -> Iterator[None]:
     """Makes AnalysisError of what DuckDB raises, itself or by the rows that it hands to Arrow."""
+    import duckdb
+
     try:
         yield
     except (duckdb.Error, pa.ArrowException, OSError) as error:

@@ -80,9 +80,17 @@ def test_the_screen_has_what_has_room_and_says_how_much_more_there_is(run: Path)
     assert " more columns, without room here: " in shown
     assert len(shown.splitlines()) < 210
     assert max(map(len, shown.splitlines())) <= 80
-    query = "SELECT 1795250252000000001 AS t_ns, 1234567.8 AS a, 0.000123456 AS b, chr(27) || 'x' AS c, NULL AS d"
+    query = (
+        "SELECT 1795250252000000001 AS t_ns, 1234567.8 AS a, 0.000123456 AS b, chr(27) || 'x' AS c, NULL AS d"
+    )
     few = asked(run, query)
-    assert few.stdout.splitlines()[2].split() == ["1795250252000000001", "1234568", "0.0001235", "\\x1bx", "null"]
+    assert few.stdout.splitlines()[2].split() == [
+        "1795250252000000001",
+        "1234568",
+        "0.0001235",
+        "\\x1bx",
+        "null",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +106,7 @@ def test_the_screen_has_what_has_room_and_says_how_much_more_there_is(run: Path)
         ("SELECT $1", "query: Values were not provided"),
         ("SELECT error('a\nb\x1b')", "query: a"),
         *((query, "one SELECT is taken") for query in (
-            "", "-- nothing", "SELECT 1; SELECT 2", "COPY requests TO 'PART' (FORMAT parquet)",
+            "", "/* nothing */", "SELECT 1; SELECT 2", "COPY requests TO 'PART' (FORMAT parquet)",
             "EXPLAIN ANALYZE COPY (SELECT 1) TO 'PART'",
             "WITH a AS (COPY (SELECT 1 AS x) TO 'PART' (FORMAT parquet, USE_TMP_FILE false)) FROM a",
             "WITH a AS (COPY (SELECT 1 AS x) TO 'NEW') FROM a",
@@ -154,7 +162,9 @@ def test_tables_are_listed_with_units_and_meaning(run: Path) -> None:
     assert asked(run, "--tables").stdout.startswith("requests: one row per scheduled arrival")
 
 
-def test_a_folder_of_runs_is_one_table_and_a_run_that_cannot_be_read_is_left_out(run: Path, tmp_path: Path) -> None:
+def test_a_folder_of_runs_is_one_table_and_a_run_that_cannot_be_read_is_left_out(
+    run: Path, tmp_path: Path
+) -> None:
     other = write_run(tmp_path).run_dir
     for name in ("same", "damaged"):
         shutil.copytree(run, tmp_path / name)
