@@ -69,7 +69,7 @@ def markdown() -> str:
         "Phases are half-open in time; a row outside all of them has an empty `phase`.",
     ]
     for table in _TABLES:
-        kind = "derived: `squall analyze` makes it again" if table.is_derived else "raw"
+        kind = f"derived by `{table.made_in}`: `squall analyze` makes it again" if table.is_derived else "raw"
         lines += [
             "",
             f"## `{table.name}`",

@@ -9,6 +9,8 @@ from html import escape
 
 from squall.scenarios.foreign_text import escaped, printable
 
+FORMULA = r"\A[=+\-@\t\r]"
+"""How a text begins that a spreadsheet takes for a formula."""
 _HARMLESS = "\n\N{NO-BREAK SPACE}"
 _MARKDOWN = re.compile(r"[\\`*\[\]|~]|(?<![^\W_])_|_(?![^\W_])|^#|^[+-](?= )")
 """What begins or ends markup; `_` does at the edge of a word alone, the last two in front of a line."""

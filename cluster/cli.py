@@ -26,6 +26,7 @@ from squall.cluster.commands.report import report
 from squall.cluster.commands.resume import resume
 from squall.cluster.commands.run import run
 from squall.cluster.commands.selftest import selftest
+from squall.cluster.commands.sql import sql
 from squall.cluster.commands.trace import trace_app
 from squall.cluster.remote.ray_end import leave
 from squall.scenarios.errors import SquallError
@@ -38,8 +39,8 @@ app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
 )  # fmt: skip
 for command in (
-    demo, init, run, check, sweep, capacity, compare, reproduce, doctor, inject, analyze, resume, report, selftest,
-    bundle, deploy,
+    demo, init, run, check, sweep, capacity, compare, reproduce, doctor, inject, analyze, resume, report, sql,
+    selftest, bundle, deploy,
 ):  # fmt: skip
     app.command()(command)
 app.command(context_settings=UNREAD)(perf)

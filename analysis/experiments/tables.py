@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from squall.analysis.experiments.result import Sweep
 from squall.analysis.experiments.rows import COLUMNS
+from squall.analysis.shown import FORMULA
 
 _INT, _FLOAT, _TEXT, _BOOL = pa.int64(), pa.float64(), pa.string(), pa.bool_()
 _RUN_TYPES = {
@@ -26,8 +27,6 @@ _RUN_TYPES = {
 _OF_BEST = {"of_best_ratio": "ratio", "of_best_low": "low", "of_best_high": "high", "p": "p"}
 """Columns of a cell beside the best one, and their fields in `Rival`."""
 Factors = Sequence[str]
-_FORMULA = r"\A[=+\-@\t\r]"
-"""How a text begins that a spreadsheet takes for a formula."""
 
 
 def runs_table(sweep: Sweep, factors: Factors) -> pa.Table:
@@ -108,7 +107,7 @@ def as_csv(table: pa.Table) -> bytes:
     """The file's bytes, with a line of heads; in front of a text that a spreadsheet would compute stands a `'`."""
     for at, field in enumerate(table.schema):
         if pa.types.is_string(field.type):
-            table = table.set_column(at, field, pc.replace_substring_regex(table[at], _FORMULA, r"'\0"))
+            table = table.set_column(at, field, pc.replace_substring_regex(table[at], FORMULA, r"'\0"))
     sink = io.BytesIO()
     pcsv.write_csv(table, sink)
     return sink.getvalue()

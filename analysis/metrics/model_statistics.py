@@ -121,7 +121,7 @@ def model_statistics(samples: pa.Table | None, phases: Sequence[str]) -> list[Mo
 
 def model_figures(samples: pa.Table | None, phases: Sequence[str], manifest: Manifest) -> list[ModelFigures]:
     """Figures of the models behind those that the load is for: an ensemble's steps in order, then the busiest."""
-    own = _under_load(manifest)
+    own = models_under_load(manifest)
     models = [one for server in manifest.servers.values() for one in server.models]
     steps = list(dict.fromkeys(step for one in models for step in one.steps))
     by_model: dict[str, list[ModelStatistics]] = {}
@@ -140,7 +140,7 @@ def _added(found: Sequence[ModelStatistics]) -> ModelStatistics:
 
 def of_models(samples: pa.Table | None, manifest: Manifest) -> pa.Table | None:
     """The samples of the models that the load is for; all of them where the manifest does not tell."""
-    return _of(samples, _under_load(manifest))
+    return _of(samples, models_under_load(manifest))
 
 
 def of_executed(rows: pa.Table | None, manifest: Manifest) -> pa.Table | None:
@@ -152,10 +152,10 @@ def executed_models(manifest: Manifest) -> frozenset[tuple[str, str]]:
     """Server and model of each that the load is for and of an ensemble's steps; empty where the manifest has none."""
     facts = manifest.servers.items()
     steps = {(name, step) for name, server in facts for one in server.models for step in one.steps}
-    return frozenset(_under_load(manifest) | steps)
+    return frozenset(models_under_load(manifest) | steps)
 
 
-def _under_load(manifest: Manifest) -> set[tuple[str, str]]:
+def models_under_load(manifest: Manifest) -> set[tuple[str, str]]:
     """Server and model of each that requests are for, by the manifest."""
     facts = manifest.servers.items()
     return {(name, one.model) for name, server in facts for one in server.models if one.model is not None}

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from squall.analysis.record import to_json
+from squall.analysis.render.figure_queries import figure_queries, query_command
 from squall.analysis.render.plots import Plot
 from squall.analysis.render.run_plots import run_plots
 from squall.analysis.render.templates import render_page
@@ -40,4 +41,6 @@ def render_html(summary: Summary, manifest: Manifest, plots: Sequence[Plot]) -> 
         spreads=summary.measure.latency.spreads,
         lag_parts=summary.measure.latency.parts_of_lag,
         cold_lines=cold_lines(summary.cold),
+        queries=figure_queries(summary, manifest),
+        query_command=query_command,
     )

@@ -46,8 +46,13 @@ def column_chunks(metadata: pq.FileMetaData, name: str) -> list[pq.ColumnChunkMe
 def read_parquet(paths: Iterable[Path]) -> str:
     """SQL that reads the files as one table, and no others: a folder above them may bear a name that DuckDB would take
     for a pattern, or for a column, as `model=x`."""
-    quoted = ", ".join(literal(re.sub(r"[*?[]", r"[\g<0>]", str(path))) for path in paths)
+    quoted = ", ".join(literal(pattern_of(path)) for path in paths)
     return f"read_parquet([{quoted}], hive_partitioning = false)"
+
+
+def pattern_of(path: Path) -> str:
+    """The pattern of DuckDB that this path alone matches."""
+    return re.sub(r"[*?[]", r"[\g<0>]", str(path))
 
 
 def literal(text: str) -> str:

@@ -134,7 +134,7 @@ def connect_at(run_dir: Path, where: str, memory_limit_bytes: int) -> Iterator[d
             spill = stack.enter_context(TemporaryDirectory(prefix="squall-spill-"))
         stack.enter_context(_errors_of(where))
         connection = stack.enter_context(database(spill))
-        _configure(connection, memory_limit_bytes)
+        configure(connection, memory_limit_bytes)
         connection.execute("SET preserve_insertion_order = false")  # every query here orders; saves memory
         yield connection
 
@@ -145,8 +145,8 @@ def over(
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection in which each of `tables`, which are in memory, is a view; what else a query needs spills into the
     system's temporary folder."""
-    with database(_passing_folder()) as connection:
-        _configure(connection, memory_limit_bytes)
+    with database(passing_folder()) as connection:
+        configure(connection, memory_limit_bytes)
         for name, table in tables.items():
             connection.register(name, table)
         yield connection
@@ -188,10 +188,10 @@ def open_connection(
 
     What spills lies in a folder that DuckDB makes when it first needs it, and removes when the connection ends.
     """
-    connection = duckdb.connect(config={"temp_directory": _passing_folder()})
+    connection = duckdb.connect(config={"temp_directory": passing_folder()})
     try:
         with _errors_of(store.where):
-            _configure(connection, memory_limit_bytes)
+            configure(connection, memory_limit_bytes)
             attach(connection, store, tables)
     except BaseException:
         connection.close()
@@ -199,12 +199,14 @@ def open_connection(
     return connection
 
 
-def _passing_folder() -> str:
-    """One that is not there, and that nobody can foresee."""
+def passing_folder() -> str:
+    """A folder to spill into that does not exist yet and has a name that cannot be guessed: DuckDB makes and removes
+    it."""
     return str(Path(gettempdir()) / f"squall-spill-{secrets.token_hex(8)}")
 
 
-def _configure(connection: duckdb.DuckDBPyConnection, memory_limit_bytes: int) -> None:
+def configure(connection: duckdb.DuckDBPyConnection, memory_limit_bytes: int) -> None:
+    """Sets what a query may use of memory and cores, and that it prints nothing."""
     # cores, or as many as a task of Ray is told are its own; fewer where each would have too little memory
     told = os.environ.get("OMP_NUM_THREADS", "")
     n_cores = int(told) if told.isdigit() else os.cpu_count() or 1

@@ -90,6 +90,21 @@ def accounting(
         )
 
 
+def parts_query(level: str, measured: str, is_open: bool) -> str:
+    """The query that makes `Accounting.parts` of that level again, means not rounded, of the rows of `joined` that the
+    condition `measured` is true of."""
+    columns = {"response": "response_ns", "lag": "lag_ns"} if is_open else {"service": "service_ns"}
+    columns |= LEVELS[level]
+    means, p95s = (
+        ", ".join(form.format(column) for column in columns.values())
+        for form in ("avg({})", "quantile_disc({}, 0.95)")
+    )
+    return (
+        f"SELECT unnest({[*columns]}) AS part, unnest([{means}]) AS mean_ns, unnest([{p95s}]) AS p95_ns"
+        f" FROM joined WHERE {measured} AND {_JOINED} AND {_HAS[level]}"
+    )
+
+
 def _parts(connection: duckdb.DuckDBPyConnection, columns: dict[str, str]) -> dict[str, Part]:
     """One column after the other: an exact quantile holds all its values in memory."""
     parts = {}

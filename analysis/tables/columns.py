@@ -45,13 +45,18 @@ class PhaseFrom:
 
 @dataclass(frozen=True)
 class Table:
-    """One table: `row` says what one row stands for; `is_derived` tables can be made again from the raw."""
+    """One table: `row` says what one row stands for; `made_in` is the module that makes a derived one from the raw."""
 
     name: str
     row: str
     phase: PhaseAt | PhaseFrom
     columns: tuple[Column, ...]
-    is_derived: bool = False
+    made_in: str = ""
+
+    @property
+    def is_derived(self) -> bool:
+        """Whether it can be made again from the raw tables."""
+        return bool(self.made_in)
 
     @property
     def instants(self) -> tuple[str, ...]:

@@ -96,7 +96,7 @@ TABLES = (
             overrun_ns      ns?     time in which its operations still ran after its end, not awaited
             """,
         ),
-        is_derived=True,
+        made_in="analysis/join/batch_costs.py",
     ),
     Table(
         "joined",
@@ -149,7 +149,7 @@ TABLES = (
             clock_error_ns        ns?     bound on the error between the two nodes' clocks
             """,
         ),
-        is_derived=True,
+        made_in="analysis/join/join.py",
     ),
     Table(
         "steps",
@@ -183,7 +183,7 @@ TABLES = (
                                  the model that nearly all such batches lie within
             """,
         ),
-        is_derived=True,
+        made_in="analysis/join/join.py",
     ),
     Table(
         "windows",
@@ -230,6 +230,6 @@ TABLES = (
             gpu_dram_util       ratio?       GPM: share of peak DRAM bandwidth, likewise
             """,
         ),
-        is_derived=True,
+        made_in="analysis/metrics/windows.py",
     ),
 )

@@ -8,6 +8,8 @@ from typing import Annotated, TypeVar
 
 import typer
 
+from squall.scenarios.errors import ScenarioError
+
 _Out = TypeVar("_Out")
 
 
@@ -89,3 +91,19 @@ def absolute(run: str) -> str:
     from squall.analysis.storage.object_folder import is_address
 
     return run if is_address(run) else os.path.realpath(run)
+
+
+def run_dirs(folder: Path) -> list[Path]:
+    """The run directory that `folder` is, or all below it. Raises ScenarioError where there is none."""
+    if not folder.is_dir():
+        raise ScenarioError(f"{folder}: no such file or folder")
+    if (folder / "manifest.json").is_file():
+        return [folder]
+    found = [
+        path.parent
+        for path in sorted(folder.rglob("manifest.json"))
+        if not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    ]
+    if not found:
+        raise ScenarioError(f"{folder} has no run in it")
+    return found

@@ -11,6 +11,7 @@ from squall.analysis.compare.run_row import read_row
 from squall.analysis.storage.beneath import read_plain, refuse_ways_out
 from squall.analysis.storage.intact import content_errors_of
 from squall.analysis.storage.part import error_reason
+from squall.cluster.commands.options import run_dirs
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.foreign_text import json_of
 
@@ -60,19 +61,3 @@ def compare_folders(a: Path, b: Path, margin_ratio: float, n_looks: int = 1) -> 
         paired = pair_runs(runs_a, runs_b)
         refuse_incomparable(paired, runs_a, runs_b)
         return evaluate(str(a), str(b), paired, margin_ratio, n_looks)
-
-
-def run_dirs(folder: Path) -> list[Path]:
-    """The run directory that `folder` is, or all below it. Raises ScenarioError where there is none."""
-    if not folder.is_dir():
-        raise ScenarioError(f"compare: {folder}: no such file or folder")
-    if (folder / "manifest.json").is_file():
-        return [folder]
-    found = [
-        path.parent
-        for path in sorted(folder.rglob("manifest.json"))
-        if not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    ]
-    if not found:
-        raise ScenarioError(f"compare: {folder} has no run in it")
-    return found

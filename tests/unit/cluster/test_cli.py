@@ -54,6 +54,7 @@ TAKES_AN_ADDRESS = (
     "resume",
     "analyze",
     "report",
+    "sql --tables",
 )
 
 

@@ -59,6 +59,12 @@ def run(made: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(made, tmp_path / made.name))
 
 
+def reading(run: Path, tmp_path: Path) -> list[tuple[object, ...]]:
+    """The commands that read a run."""
+    query = ("sql", run, "SELECT count(*) FROM requests")
+    return [("analyze", run), ("report", run), ("trace", "from-run", run, tmp_path / "out.csv"), query]
+
+
 def stated(run: Path, fields: dict[str, Any]) -> Path:
     manifest = json.loads((run / "manifest.json").read_text())
     (run / "manifest.json").write_text(json.dumps({**manifest, **fields}))
@@ -109,7 +115,7 @@ def test_a_seed_may_have_more_bits(run: Path, tmp_path: Path) -> None:
 def test_a_pipe_in_a_run_is_not_waited_for(run: Path, tmp_path: Path, name: str) -> None:
     (run / name).unlink(missing_ok=True)
     os.mkfifo(run / name)
-    for words in (("analyze", run), ("report", run), ("trace", "from-run", run, tmp_path / "out.csv")):
+    for words in reading(run, tmp_path):
         assert f"{name} is a pipe, which squall leaves in no folder: remove it" in fault_of(*words)
     assert "is a pipe" in read_row(run).problem
 
@@ -117,7 +123,7 @@ def test_a_pipe_in_a_run_is_not_waited_for(run: Path, tmp_path: Path, name: str)
 def test_every_command_looks_at_the_parts_first(run: Path, tmp_path: Path) -> None:
     part = run / "tables" / "requests" / "part-00000.parquet"
     part.write_bytes(part.read_bytes()[:-9])
-    for words in (("analyze", run), ("report", run), ("trace", "from-run", run, tmp_path / "out.csv")):
+    for words in reading(run, tmp_path):
         assert "requests/part-00000.parquet has changed since the seal" in fault_of(*words)
     assert "has changed since the seal" in read_row(run).problem
 
