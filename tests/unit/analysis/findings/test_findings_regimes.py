@@ -66,11 +66,12 @@ def write_run(run: dict[str, Any], parent: Path) -> RunStore:
     whole = regime_runs._as_table
 
     def edited(table: str, rows: Iterable[Row]) -> pa.Table:
-        parts, made = [], whole(table, rows)
+        made = whole(table, rows)
+        parts = [made.slice(0, 0)]
         for phase, own in groupby(range(made.num_rows), key=made["phase"].to_pylist().__getitem__):
             part, statement = made.take(list(own)), run["phases"][phase].get("edit", {}).get(table)
             parts.append(part if statement is None else _queried(statement, part))
-        return pa.concat_tables([made.slice(0, 0), *parts])
+        return pa.concat_tables(parts)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(regime_runs, "_as_table", edited)

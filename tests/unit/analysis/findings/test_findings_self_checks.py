@@ -81,7 +81,8 @@ def test_all_are_met_on_a_run_that_is_whole_and_each_has_been_seen_to_fail(
 @pytest.mark.parametrize("case", CASES)
 def test_a_fault_is_found_by_its_check(case: dict[str, Any], store: RunStore, copied: Copied) -> None:
     copied[0].execute(case["change"])
-    told, name, expected = {}, case["check"], case["found"]
+    name, expected = case["check"], case["found"]
+    told: dict[str, CollectorState] = {}
     if "batches" in case:
         told["batches"] = CollectorState(status=case["batches"], reason="started without SQUALL_BATCHES")
     checks = checked(copied, store, collectors={**store.manifest.collectors, **told})
