@@ -181,7 +181,7 @@ def make_finding(
     closer = [one for one in rule.details if clauses_hold(one.clauses, measures)]
     claims = [
         filled(rule.claim, measures).rstrip("."),
-        *(_sentence(filled(one.claim, measures)) for one in closer),
+        *(f"{text[:1].upper()}{text[1:]}" for text in (filled(one.claim, measures) for one in closer)),
     ]
     finding = replace(
         unnamed,
@@ -236,10 +236,6 @@ class _Texts(dict[str, str]):
             return "an unknown number of times"
         kind = "share" if name.endswith("_ratio") else "time" if name.endswith("_ns") else "number"
         return f"an unknown {kind}"
-
-
-def _sentence(text: str) -> str:
-    return text[0].upper() + text[1:] if text else text
 
 
 def _runner_up(one: Assessment | None, measures: Measures) -> RunnerUp | None:

@@ -15,49 +15,50 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from squall.analysis.clocks.timeline import RunPhase, measure_spans
+from squall.analysis.clocks.timeline import measure_spans
 from squall.analysis.limits import LIMITS
 from squall.analysis.locust.users import is_locust_load, users_of_run
 from squall.analysis.requests.requests import Requests
+from squall.analysis.storage.parquet import literal
 from squall.analysis.storage.store import RunStore
 
 if TYPE_CHECKING:
     import duckdb
 
-_SYSTEM = """
--- Time in the system within the phase, and of its own arrivals and of earlier ones what lies beyond one of its ends.
-SELECT sum(least(done_ns, $end_ns) - greatest(scheduled_ns, $start_ns))
-        FILTER (done_ns > $start_ns AND scheduled_ns < $end_ns),
-    sum(least(done_ns, $end_ns) - $start_ns)
-        FILTER (phase <> $phase AND scheduled_ns < $start_ns AND done_ns > $start_ns),
-    sum(done_ns - $end_ns) FILTER (phase = $phase AND done_ns > $end_ns)
-FROM requests WHERE done_ns IS NOT NULL
+_GAPS = """
+-- Relative difference of the two sides in each phase with arrivals, or of its rows from the plan where that is more.
+WITH spans(phase, start_ns, end_ns, n_planned) AS (VALUES {spans}),
+-- time in the system within the phase, and of earlier arrivals and of its own what lies beyond one of its ends
+system AS (
+    SELECT spans.phase,
+        sum(least(done_ns, end_ns) - greatest(scheduled_ns, start_ns))
+            FILTER (done_ns > start_ns AND scheduled_ns < end_ns)::DOUBLE AS inside_ns,
+        coalesce(sum(least(done_ns, end_ns) - start_ns) FILTER (
+            requests.phase <> spans.phase AND scheduled_ns < start_ns AND done_ns > start_ns), 0)::DOUBLE
+            AS carried_in_ns,
+        coalesce(sum(done_ns - end_ns) FILTER (requests.phase = spans.phase AND done_ns > end_ns), 0)::DOUBLE
+            AS carried_out_ns
+    FROM spans, requests WHERE done_ns IS NOT NULL GROUP BY spans.phase),
+arrivals AS (SELECT phase, count(*) AS n_rows, avg(coalesce(response_ns, 0)) AS mean_ns FROM joined GROUP BY phase)
+SELECT greatest(
+    abs(inside_ns - (n_planned * mean_ns - carried_out_ns + carried_in_ns)) / inside_ns,
+    abs(n_rows - n_planned) / n_planned::DOUBLE) AS gap, phase
+FROM spans JOIN system USING (phase) JOIN arrivals USING (phase)
+WHERE inside_ns <> 0 AND n_planned > 0 ORDER BY gap DESC, start_ns LIMIT 1
 """
-_ARRIVALS = "SELECT count(*), avg(coalesce(response_ns, 0)) FROM joined WHERE phase = ?"
 
 
 def open_gap(store: RunStore, connection: duckdb.DuckDBPyConnection) -> tuple[float | None, str]:
     """Relative difference of the two sides, and the phase in which it is largest; views `requests` and `joined`."""
     planned = store.manifest.plan.n_by_phase
-    gaps = {
-        span.name: gap
+    spans = [
+        f"({literal(span.name)}, {span.start_ns}, {span.end_ns}, {planned.get(span.name, 0)})"
         for span in measure_spans(store.manifest)
-        if (gap := _gap(connection, span, planned.get(span.name))) is not None
-    }
-    where = max(gaps, key=lambda phase: gaps[phase], default="")
-    return gaps.get(where), where
-
-
-def _gap(connection: duckdb.DuckDBPyConnection, span: RunPhase, n_planned: int | None) -> float | None:
-    """None without arrivals or without time in the system."""
-    phase = {"phase": span.name, "start_ns": span.start_ns, "end_ns": span.end_ns}
-    ((inside_ns, carried_in_ns, carried_out_ns),) = connection.execute(_SYSTEM, phase).fetchall()
-    ((n_rows, mean_ns),) = connection.execute(_ARRIVALS, [span.name]).fetchall()
-    if not inside_ns or not n_rows or not n_planned:
-        return None
-    expected_ns = n_planned * mean_ns - float(carried_out_ns or 0) + float(carried_in_ns or 0)
-    gap = abs(float(inside_ns) - expected_ns) / float(inside_ns)
-    return float(max(gap, abs(n_rows - n_planned) / n_planned))
+    ]
+    query = _GAPS.format(spans=", ".join(spans) or "('', 0, 0, 0)")
+    found = connection.execute(query).fetchall()
+    gap, where = found[0] if found else (None, "")
+    return gap, where
 
 
 def closed_gap(store: RunStore) -> tuple[float | None, float]:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -27,6 +26,7 @@ from squall.analysis.record import Number
 from squall.analysis.recorded import TABLE as WINDOWS
 from squall.analysis.recorded import whole
 from squall.analysis.requests.requests import is_open_load
+from squall.analysis.storage.parquet import literal
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect, records
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.collected import CollectorState
@@ -110,8 +110,18 @@ _PROFILED = """
 -- Batches of a measured phase count from its first tied one to its last: a recording begins and ends near it.
 SELECT avg((tie <> 'none')::INTEGER) FROM batch_costs JOIN (
     SELECT server, phase, min(start_ns) AS first_ns, max(end_ns) AS last_ns FROM batch_costs
-    WHERE tie <> 'none' AND list_contains($phases, phase) GROUP BY server, phase) USING (server, phase)
+    WHERE tie <> 'none' AND list_contains([{phases}]::VARCHAR[], phase) GROUP BY server, phase) USING (server, phase)
 WHERE start_ns BETWEEN first_ns AND last_ns AND server NOT IN {library}
+"""
+_IN_FLIGHT = """
+-- What workers counted against the rows in flight at the same instants, over all their samples. Locust's count users
+-- that are not asleep, which is another figure.
+WITH events AS (
+    SELECT worker, unnest([sent_ns, done_ns]) AS t_ns, unnest([1, -1]) AS n, NULL AS n_counted
+    FROM requests WHERE sent_ns IS NOT NULL AND done_ns IS NOT NULL
+    UNION ALL SELECT worker, t_ns, 0, n_in_flight FROM worker_samples WHERE phase <> ''),
+counts AS (SELECT n_counted, sum(n) OVER (PARTITION BY worker ORDER BY t_ns) AS n FROM events)
+SELECT sum(abs(n - n_counted))::DOUBLE / nullif(sum(n_counted), 0) FROM counts
 """
 _KERNEL_SUMS = """
 -- Only where every tie is by range: kernels tied by time carry no batch themselves.
@@ -131,8 +141,13 @@ class SelfCheckView:
     metrics: RunMetrics | None
 
     def one(self, query: str, **settings: Any) -> Number | None:
-        """The one figure of a query."""
-        ((found,),) = self.connection.execute(query, settings).fetchall()
+        """The one figure of a query, in which `{library}` and `{phases}` stand for the servers that windows of the
+        kernel library hold, and for the measure phases."""
+        phases = ", ".join(literal(span.name) for span in measure_spans(self.store.manifest))
+        library = "(SELECT server FROM recordings)" if WINDOWS in self.tables else "('')"
+        ((found,),) = self.connection.execute(
+            query.format(library=library, phases=phases), settings
+        ).fetchall()
         figure: Number | None = found
         return figure
 
@@ -173,7 +188,7 @@ class SelfCheckView:
         """Whether there are any; from then on they are counted in table `operations`. Those of batches that an edge of
         a recorded window or phase cuts do not count."""
         of_whole = "true"
-        if "batch_costs" in self.tables:
+        if self.has_costs:
             starts = (span.start_ns for span in measure_spans(self.store.manifest))
             of_whole = whole(self.connection, starts, WINDOWS in self.tables)
         counts = [
@@ -192,21 +207,26 @@ class SelfCheckView:
         """The row of `_CALLS`."""
         return records(self.connection.execute(_CALLS))[0]
 
+    @property
+    def has_own_load(self) -> bool:
+        """Whether the load was not Locust's."""
+        return not is_locust_load(self.store.manifest)
+
+    @property
+    def has_costs(self) -> bool:
+        """Whether what each batch cost is known."""
+        return "batch_costs" in self.tables
+
     @cached_property
     def is_tied(self) -> bool:
         """Whether operations of all batches can be tied to them: those of decoupled models are not, nor do all say
         whose they are."""
         query = "SELECT count(*) FROM batch_costs WHERE server = $server AND model = $model"
-        return "batch_costs" in self.tables and not any(
+        return self.has_costs and not any(
             self.one(query, server=name, model=model)
             for name, facts in self.store.manifest.servers.items()
             for model in facts.decoupled
         )
-
-    @property
-    def library(self) -> str:
-        """SQL for the servers that windows of the kernel library hold."""
-        return "(SELECT server FROM recordings)" if WINDOWS in self.tables else "('')"
 
 
 Found = tuple[Number | None, str]
@@ -219,60 +239,29 @@ class Check:
     report of nsys, or batches that are recorded."""
 
     name: str
-    figure: Callable[[SelfCheckView], Number | Found | None]
+    figure: str | Callable[[SelfCheckView], Number | Found | None]
+    """A query, or a function of the run."""
     limit: Number
     unit: str
     meaning: str
     tables: tuple[str, ...] = ()
     of: Literal["", "report", "batches"] = ""
     is_least: bool = False
+    needs: tuple[str, ...] = ()
+    """What of the run must be so, by properties of its view."""
 
     def held(self, view: SelfCheckView) -> SelfCheck:
         """The figure of a run against the limit."""
-        figure = self.figure(view) if set(self.tables) <= set(view.tables) else None
-        value, where = figure if isinstance(figure, tuple) else (figure, "")
-        return self.result(value, where)
+        if not set(self.tables) <= set(view.tables) or not all(getattr(view, name) for name in self.needs):
+            return self.result(None)
+        figure = view.one(self.figure) if isinstance(self.figure, str) else self.figure(view)
+        return self.result(*figure) if isinstance(figure, tuple) else self.result(figure)
 
     def result(self, value: Number | None, where: str = "") -> SelfCheck:
         """A figure against the limit."""
         is_met = value is not None and (value >= self.limit if self.is_least else value <= self.limit)
         status = UNASSESSED if value is None else MET if is_met else UNMET
         return SelfCheck(self.name, value, self.limit, self.unit, status, self.meaning, where)
-
-
-def _littles_law(view: SelfCheckView) -> Found:
-    return open_gap(view.store, view.connection)
-
-
-def _in_flight(view: SelfCheckView) -> float | None:
-    """What workers counted against the rows in flight at the same instants, over all their samples."""
-    if is_locust_load(view.store.manifest):  # whose workers count users that are not asleep
-        return None
-    samples, rows = (
-        view.connection.execute(query).fetchnumpy()
-        for query in (
-            "SELECT worker, t_ns, n_in_flight FROM worker_samples WHERE phase <> ''",
-            "SELECT worker, sent_ns, done_ns FROM requests WHERE sent_ns IS NOT NULL AND done_ns IS NOT NULL",
-        )
-    )
-    off = counted = 0.0
-    for worker in np.unique(samples["worker"]):
-        own, of_worker = samples["worker"] == worker, rows["worker"] == worker
-        t_ns, n_counted = samples["t_ns"][own], samples["n_in_flight"][own]
-        n_sent, n_done = (
-            np.searchsorted(np.sort(rows[name][of_worker]), t_ns, "right") for name in ("sent_ns", "done_ns")
-        )
-        off += float(np.abs(n_sent - n_done - n_counted).sum())
-        counted += float(n_counted.sum())
-    return off / counted if counted else None
-
-
-def _of_requests(name: str) -> Callable[[SelfCheckView], Number | None]:
-    return lambda view: view.requests[name]
-
-
-def _residual(view: SelfCheckView) -> float | None:
-    return None if view.has_cached_steps else view.requests["residual"]
 
 
 def _wall(view: SelfCheckView) -> Found:
@@ -290,30 +279,6 @@ def wall_gap(measures: Mapping[tuple[str, str], Measures]) -> Found:
     }
     where = max(off, key=lambda one: off[one], default="")
     return off.get(where), where
-
-
-def _launched_first(view: SelfCheckView) -> Number | None:
-    query = "SELECT CASE WHEN sum(n_launched) > 0 THEN sum(n_early) END FROM operations"
-    return view.one(query) if view.has_operations else None
-
-
-def _operations_tied(view: SelfCheckView) -> float | None:
-    return view.one(_TIED.format(library=view.library)) if view.is_tied and view.has_operations else None
-
-
-def _calls_tied(view: SelfCheckView) -> float | None:
-    return view.calls["tied"] if "cuda_api" in view.tables else None
-
-
-def _batches_profiled(view: SelfCheckView) -> float | None:
-    if not view.is_tied:
-        return None
-    phases = [span.name for span in measure_spans(view.store.manifest)]
-    return view.one(_PROFILED.format(library=view.library), phases=phases)
-
-
-def _kernel_sums(view: SelfCheckView) -> float | None:
-    return view.one(_KERNEL_SUMS) if "batch_costs" in view.tables and view.has_operations else None
 
 
 def _broken_events(view: SelfCheckView) -> Found:
@@ -344,7 +309,7 @@ def _report_clock(view: SelfCheckView) -> Found:
 CHECKS = (
     Check(
         "Little's law",
-        _littles_law,
+        lambda view: open_gap(view.store, view.connection),
         ROUNDING_RATIO,
         "ratio",
         "difference of the mean number in the system from rate x mean response, over it",
@@ -352,15 +317,16 @@ CHECKS = (
     ),
     Check(
         "in flight",
-        _in_flight,
+        _IN_FLIGHT,
         0.05,  # a sample is stamped before or after the sends and replies that its turn of the event loop handles
         "ratio",
         "requests in flight as workers counted them against the rows, mean difference over the mean",
         ("requests", "worker_samples"),
+        needs=("has_own_load",),
     ),
     Check(
         "sent before batch",
-        _of_requests("n_early"),
+        lambda view: view.requests["n_early"],
         0,
         "count",
         "ok requests whose batch began before they were sent",
@@ -369,7 +335,7 @@ CHECKS = (
     ),
     Check(
         "batch before reply",
-        _of_requests("n_late"),
+        lambda view: view.requests["n_late"],
         0,
         "count",
         "ok requests answered before the end of their batch",
@@ -378,7 +344,7 @@ CHECKS = (
     ),
     Check(
         "unjoined",
-        _of_requests("unjoined"),
+        lambda view: view.requests["unjoined"],
         0.0,
         "ratio",
         "ok requests of a model of which nothing that served them is known",
@@ -387,7 +353,7 @@ CHECKS = (
     ),
     Check(
         "parts add up",
-        _of_requests("n_off"),
+        lambda view: view.requests["n_off"],
         0,
         "count",
         "ok requests whose parts do not add up to their latency, to 1 ns",
@@ -396,7 +362,7 @@ CHECKS = (
     ),
     Check(
         "residual",
-        _residual,
+        lambda view: None if view.has_cached_steps else view.requests["residual"],
         0.05,  # more, and the parts explain too little to be ranked
         "ratio",
         "median of the unexplained part of the latency, over it",
@@ -405,7 +371,7 @@ CHECKS = (
     ),
     Check(
         "kernel shares",
-        lambda view: view.one(_SHARES),
+        _SHARES,
         0,
         "ns",
         "kernel time of whole batches that the shares of their requests do not add up to",
@@ -423,24 +389,26 @@ CHECKS = (
     ),
     Check(
         "launched before run",
-        _launched_first,
+        "SELECT CASE WHEN sum(n_launched) > 0 THEN sum(n_early) END FROM operations",
         0,
         "count",
         "operations on the GPU that began before the call that launched them",
         of="report",
+        needs=("has_operations",),
     ),
     Check(
         "operations tied",
-        _operations_tied,
+        _TIED,
         COVERAGE_RATIO,
         "ratio",
         "kernels, copies and sets of processes with batches tied to a batch",
         of="report",
         is_least=True,
+        needs=("is_tied", "has_operations"),
     ),
     Check(
         "calls tied",
-        _calls_tied,
+        lambda view: view.calls["tied"] if "cuda_api" in view.tables else None,
         COVERAGE_RATIO,
         "ratio",
         "CUDA calls of serving threads tied to a batch",
@@ -449,21 +417,23 @@ CHECKS = (
     ),
     Check(
         "batches profiled",
-        _batches_profiled,
+        _PROFILED,
         COVERAGE_RATIO,
         "ratio",
         "profiled batches of measured phases, from the first to the last of each",
         ("batch_costs",),
         "report",
         is_least=True,
+        needs=("is_tied",),
     ),
     Check(
         "kernel sums",
-        _kernel_sums,
+        _KERNEL_SUMS,
         0,
         "ns",
         "kernel time that ranges tie to a batch and its costs do not hold, or the other way round",
         of="report",
+        needs=("has_costs", "has_operations"),
     ),
     Check(
         "broken events",

@@ -54,13 +54,17 @@ class SentRequests:
 
     def of(self, phase: str, server: str, model: str = "") -> Sent:
         """What was for a server in a phase; of `model` alone, where any request of the run names it."""
-        is_named = self.names(server, model)
-        own = [
-            one
-            for (at, name, kind), one in self._counts.items()
-            if (at, name) == (phase, server) and (not is_named or kind == model)
-        ]
+        own = [one for at, one in self._of_server(server, model) if at == phase]
         return Sent(*map(sum, zip(*own, strict=True)))
+
+    def _of_server(self, server: str, model: str) -> list[tuple[str, Sent]]:
+        """Phases and counts."""
+        is_named = self.names(server, model)
+        return [
+            (phase, one)
+            for (phase, own, kind), one in self._counts.items()
+            if own == server and (not is_named or kind == model)
+        ]
 
     def names(self, server: str, model: str) -> bool:
         """Whether any request of the run names this model of the server."""
@@ -75,12 +79,7 @@ class SentRequests:
 
     def knows_batches(self, server: str, model: str = "") -> bool:
         """Whether any request for the server is known by its batch, in any phase; of `model` alone as `of`."""
-        is_named = self.names(server, model)
-        return any(
-            one.n_in_batches
-            for (_, own, kind), one in self._counts.items()
-            if own == server and (not is_named or kind == model)
-        )
+        return any(one.n_in_batches for _, one in self._of_server(server, model))
 
     def measures(self, phase: str, server: str, model: str) -> dict[str, float | None]:
         """`n_requests` that were sent, `unserved_ratio`, and its two parts: `refused_ratio`, which the server answered,

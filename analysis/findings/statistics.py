@@ -95,7 +95,12 @@ def statistics_finding(
         claim,
         next_step,
         margin=share,
-        evidence=tuple(_evidence(part, value, named.n_requests) for part, value in parts.items()),
+        evidence=tuple(
+            Evidence(
+                f"{name}_{what}_mean_ns", value / named.n_requests, duration_text(value / named.n_requests)
+            )
+            for (name, what), value in parts.items()
+        ),
         details=tuple(details),
         shares={f"{name} {what}": value / total_ns for (name, what), value in parts.items()},
         not_shown="Means over the phase tell nothing of bursts, and not which request waited for which.",
@@ -143,8 +148,3 @@ def _where(model: str, named: str, steps: Sequence[str]) -> str:
 def _rows(own: ModelStatistics) -> str:
     rows = own.batch_rows
     return "of an unknown number of rows" if rows is None else f"of {count_text(round(rows, 2))} rows"
-
-
-def _evidence(part: tuple[str, str], value_ns: int, n_requests: int) -> Evidence:
-    mean_ns = value_ns / n_requests
-    return Evidence(f"{part[0]}_{part[1]}_mean_ns", mean_ns, duration_text(mean_ns))

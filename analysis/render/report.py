@@ -39,7 +39,7 @@ def render_html(summary: Summary, manifest: Manifest, plots: Sequence[Plot]) -> 
         m=to_json(manifest),
         labels=LATENCY_LABELS[summary.load],
         spreads=summary.measure.latency.spreads,
-        lag_parts=summary.measure.latency.parts_of_lag,
+        lag_parts=summary.measure.latency.lag_parts,
         cold_lines=cold_lines(summary.cold),
         queries=figure_queries(summary, manifest),
         query_command=query_command,

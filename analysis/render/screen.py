@@ -144,8 +144,8 @@ def _latency_table(summary: Summary) -> Table:
         values = ["few n" if one.is_refused else quantile_text(one) for one in spread.quantiles]
         ends = (duration_text(spread.mean_of_finite_ns), duration_text(spread.max_of_finite_ns))
         rows.append([label, ends[0], *values, ends[1]])
-    if any(part and part.is_above for part in latency.parts_of_lag):
-        rows.append(["lag's part", "", *map(_lag_part_text, latency.parts_of_lag), ""])
+    if any(part and part.is_above for part in latency.lag_parts):
+        rows.append(["lag's part", "", *map(_lag_part_text, latency.lag_parts), ""])
     return figure_table((head, "mean", *names, "max"), rows, WIDTH)
 
 

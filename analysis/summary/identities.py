@@ -32,12 +32,27 @@ from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.deployed import ModelFacts
 from squall.analysis.tables.manifest import Manifest
-from squall.analysis.verdict.by_model import rows_of_model
-from squall.analysis.verdict.measured import RunTables, cache_hits, unbatched_requests
+from squall.analysis.verdict.measured import RunTables, cache_hits, rows_of_model, unbatched_requests
 from squall.scenarios.units import NS_PER_MS
 
 MAY_HAVE_RUN = ("timeout", "cancelled", "transport_error", "bad_reply", "lost")
 """Outcomes after which the server may have served the request all the same."""
+MEANINGS = {
+    "rows": "rows of `requests` = {what}",
+    "Locust's requests": "rows of `requests` = requests that Locust counts",
+    "Locust's failures": "rows that did not end ok = failures that Locust counts",
+    "Locust's response times": "ns of service of all rows = Locust's sum of response times, but for the rounding of "
+    "floats and clocks",
+    "triton success": "requests that Triton counts as succeeded{where} = requests that ended ok at the client",
+    "joined": "requests that ended ok{where} and are joined to their batch by id = requests that ended ok",
+    "batch rows": "rows in all batches{where} = rows of the requests that ended ok{often}",
+    "executions": "batches{where} that were recorded = executions that Triton counts",
+    "batch costs": "rows of `batch_costs` by a record = batches that were recorded",
+    "ranges": "ranges that opened while their batch was executed = ranges of recorded batches",
+    "kernel time": "ns of kernels in `batch_costs` = ns of the kernels that bear a batch{of_windows} and did not begin "
+    "before what was recorded, each counted once",
+}
+"""What each kind of count must agree with what; its kind, and of which model at which server, are its name."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +71,14 @@ class Identity:
     def is_met(self) -> bool:
         """Whether the counts agree."""
         return self.least <= self.found <= self.most
+
+
+def _identity(
+    kind: str, found: int, least: int, most: int | None = None, where: str = "", **words: str
+) -> Identity:
+    """An identity of MEANINGS; without `most` both counts are equal."""
+    meaning = MEANINGS[kind].format(where=where, **words)
+    return Identity(f"{kind}{where}", meaning, found, least, least if most is None else most)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +113,7 @@ def identities(tables: RunTables, manifest: Manifest, executed: pa.Table | None 
     requests = tables.requests
     n_planned = manifest.plan.n_arrivals
     what = "planned arrivals" if requests.is_open else "requests that the workers issued"
-    rows = Identity("rows", f"rows of `requests` = {what}", len(requests), n_planned, n_planned)
+    rows = _identity("rows", len(requests), n_planned, what=what)
     if is_locust_load(manifest):
         return [rows, *_of_locust_users(tables, manifest, executed)]
     return [rows, *_of_servers(tables, manifest, executed)]
@@ -124,21 +147,9 @@ def locust_identities(manifest: Manifest, rows: RowsByName | None) -> list[Ident
     slack_ns = sum_slack_ns(n, total_ns)
     n_said, n_failed_said = (sum(getattr(one, of) for one in entries) for of in ("n_requests", "n_failures"))
     return [
-        Identity("Locust's requests", "rows of `requests` = requests that Locust counts", n, n_said, n_said),
-        Identity(
-            "Locust's failures",
-            "rows that did not end ok = failures that Locust counts",
-            n_failed,
-            n_failed_said,
-            n_failed_said,
-        ),
-        Identity(
-            "Locust's response times",
-            "ns of service of all rows = Locust's sum of response times, but for the rounding of floats and clocks",
-            total_ns,
-            said_ns - slack_ns,
-            said_ns + slack_ns,
-        ),
+        _identity("Locust's requests", n, n_said),
+        _identity("Locust's failures", n_failed, n_failed_said),
+        _identity("Locust's response times", total_ns, said_ns - slack_ns, said_ns + slack_ns),
     ]
 
 
@@ -218,9 +229,7 @@ def _of_each_model(
 
 def _success(samples: pa.Table, passing: Sequence[_Passing], where: str) -> Identity:
     """`samples` of the model that they pass."""
-    n_success = _total(samples, "request_count")
-    meaning = f"requests that Triton counts as succeeded{where} = requests that ended ok at the client"
-    return Identity(f"triton success{where}", meaning, n_success, *_bounds(passing))
+    return _identity("triton success", _total(samples, "request_count"), *_bounds(passing), where)
 
 
 def _joined(
@@ -237,8 +246,7 @@ def _joined(
         if (servers is None or one.target in servers) and model in (None, one.model)
     )
     n_ok = int(tables.requests.is_ok.sum())
-    meaning = f"requests that ended ok{where} and are joined to their batch by id = requests that ended ok"
-    return [Identity(f"joined{where}", meaning, n_exact, n_ok - n_cached, n_ok)]
+    return [_identity("joined", n_exact, n_ok - n_cached, n_ok, where)]
 
 
 def _rows_of(table: pa.Table | None, column: str, name: str) -> pa.Table | None:
@@ -259,24 +267,20 @@ def _batch_identities(
     if _total(batches, "n_foreign") == 0:
         n_times = max(one.n_times for one in passing)
         often = f", {n_times} times" if n_times > 1 else ""
-        meaning = f"rows in all batches{of_what} = rows of the requests that ended ok{often}"
         rows = _total(batches, "rows")
         # at most: which were in the cache is not known
         sizes = [np.repeat(one.requests.rows[one.requests.is_ok], one.n_times) for one in passing]
         largest = np.sort(np.concatenate(sizes))[::-1]
         cached_rows = int(largest[: cache_hits(samples)].sum())
         least, most = _bounds(passing, is_rows=True)
-        stated.append(Identity(f"batch rows{of_what}", meaning, rows, least - cached_rows, most))
+        stated.append(_identity("batch rows", rows, least - cached_rows, most, of_what, often=often))
     if samples is not None:
         n_executions = _total(samples, "execution_count")
-        meaning = f"batches{of_what} that were recorded = executions that Triton counts"
         # where all of a batch failed, a backend tells of its members alone, and Triton counts no execution
         n_batches = int((batches.column("rows").to_numpy() > 0).sum())
         # what was given up may be executed after the last sample
         n_late = sum(one.n_times * int(one.requests.outcome.is_any_of(MAY_HAVE_RUN).sum()) for one in passing)
-        stated.append(
-            Identity(f"executions{of_what}", meaning, n_batches, n_executions, n_executions + n_late)
-        )
+        stated.append(_identity("executions", n_batches, n_executions, n_executions + n_late, of_what))
     return stated
 
 
@@ -284,13 +288,11 @@ _OF_COSTS = (
     (
         "batch costs",
         ("batches",),
-        "rows of `batch_costs` by a record = batches that were recorded",
         "SELECT (SELECT count(*) FILTER (source <> 'trace') FROM batch_costs), (SELECT count(*) FROM batches)",
     ),
     (
         "ranges",
         ("batches", "nvtx"),
-        "ranges that opened while their batch was executed = ranges of recorded batches",
         """
 SELECT count(*) FILTER (ranges.clock_ns BETWEEN batches.start_ns AND batches.end_ns), count(*)
 FROM nvtx AS ranges JOIN batches USING (server, instance, instance_device, batch_id)
@@ -300,16 +302,13 @@ WHERE batches.recorded_by = 'model' AND ranges.clock_ns IS NOT NULL HAVING count
     (
         "kernel time",
         ("kernels",),
-        "ns of kernels in `batch_costs` = ns of the kernels that bear a batch{of_windows} and did not begin before "
-        "what was recorded, each counted once",
         """
 SELECT (SELECT coalesce(sum(kernel_ns) FILTER (tie = 'range'), 0) FROM batch_costs), coalesce(sum(end_ns - start_ns), 0)
 FROM kernels WHERE batch_id IS NOT NULL AND end_ns >= start_ns AND {whole}
 """,
     ),
 )
-"""Identities of `batch_costs`: name, tables that they take, meaning, and the query of both counts; of no row there is
-none."""
+"""Identities of `batch_costs`: kind, tables that they take, and the query of both counts; of no row there is none."""
 
 
 def cost_identities(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> list[Identity]:
@@ -321,16 +320,12 @@ def cost_identities(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTE
     in_windows = store.has(WINDOWS)
     with connect(store, there, memory_limit_bytes) as connection:
         starts_ns = [span.start_ns for span in measure_spans(store.manifest)]
-        words = {
-            "of_windows": " that a window holds" if in_windows else "",
-            "whole": whole(connection, starts_ns, in_windows),
-        }
-        for name, needed, meaning, query in _OF_COSTS:
+        of_windows = " that a window holds" if in_windows else ""
+        is_whole = whole(connection, starts_ns, in_windows)
+        for kind, needed, query in _OF_COSTS:
             if set(needed).issubset(there):
-                for found, expected in connection.execute(query.format(**words)).fetchall():
-                    stated.append(
-                        Identity(name, meaning.format(**words), int(found), int(expected), int(expected))
-                    )
+                for found, expected in connection.execute(query.format(whole=is_whole)).fetchall():
+                    stated.append(_identity(kind, int(found), int(expected), of_windows=of_windows))
     return stated
 
 

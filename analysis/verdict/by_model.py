@@ -11,9 +11,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.join.counts import Accounting, JoinCounts, join_figures
 from squall.analysis.requests.load_share import load_share
@@ -26,6 +23,7 @@ from squall.analysis.verdict.measured import (
     batch_figures,
     latency_figures,
     outcome_figures,
+    rows_of_model,
     triton_figures,
 )
 from squall.analysis.verdict.phase_figures import ModelLoad
@@ -64,14 +62,6 @@ def by_model(
             streams=stream_figures(of_requests(tables.responses, requests), requests, spans, QUANTILES),
         )
     return found
-
-
-def rows_of_model(table: pa.Table | None, name: str) -> pa.Table | None:
-    """The rows of a model; None where there are none, as it has no such record."""
-    if table is None:
-        return None
-    own = table.filter(pc.equal(table.column("model").cast(pa.string()), name))
-    return own if own.num_rows else None
 
 
 def _asked_ratios(names: Sequence[str], own: Requests, manifest: Manifest) -> dict[str, float | None]:

@@ -281,26 +281,21 @@ def in_flight_by_node(requests: Requests, manifest: Manifest) -> dict[str, InFli
 
 
 def cpu_shares(
-    samples: pa.Table | None,
-    phases: Sequence[str],
-    in_flight: Mapping[str, InFlight] | None = None,
+    samples: pa.Table, phases: Sequence[str], in_flight: Mapping[str, InFlight]
 ) -> list[CpuShares]:
     """The shares of each node in each of `phases` that has samples (`cpu_samples`), by phase and node.
 
     `in_flight`: `in_flight_by_node`; without a node's the consequence is not known there.
     """
-    if samples is None:
-        return []
-    requests = in_flight or {}
     with in_memory(cpu_samples=samples) as connection:
         seconds = connection.sql(_SECONDS).to_arrow_table()
         for group in ("server", "clients"):
             seconds = _with_waits_when_they_passed(
                 seconds, f"{group}_wait_ns", numbers(seconds, f"{group}_runs")
             )
-        connection.register("seconds", _with_requests(seconds, requests))
+        connection.register("seconds", _with_requests(seconds, in_flight))
         found = records(connection.execute(_SHARES, {"phases": list(phases)}))
-    return [_shares(row, requests.get(row["node"])) for row in found]
+    return [_shares(row, in_flight.get(row["node"])) for row in found]
 
 
 def _shares(row: dict[str, Any], in_flight: InFlight | None) -> CpuShares:

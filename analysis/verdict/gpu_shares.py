@@ -219,24 +219,22 @@ def gpu_shares(tables: GpuTables, requests: Requests, manifest: Manifest) -> lis
 
 def gpu_lines(found: Sequence[GpuShares]) -> list[str]:
     """A line for each GPU that others used, or of which that is not known; of several phases each names its own."""
+    lines = []
     has_phases = len({one.phase for one in found}) > 1
-    return [
-        f"{f'{one.phase}: ' if has_phases else ''}{gpu_line(one)}"
-        for one in found
-        if one.is_used_by_others or one.foreign_ratio is None or one.n_foreign or one.n_unknown
-    ]
-
-
-def gpu_line(shares: GpuShares) -> str:
-    """`GPU 7c1d2a52 of node-0: 1 other process had 92 % of its time, the server 31 %; …`, and what that did."""
-    text = f"{_short(shares.gpu_uuid)} of {shares.node}: "
-    if shares.foreign_ratio is None:
-        return f"{text}whether others use it is not assessed: {shares.reason}"
-    return f"{text}{taken_text(shares)}"
+    for one in found:
+        # the first part of a UUID tells the GPUs of a node apart
+        gpu = f"GPU {one.gpu_uuid.removeprefix('GPU-')[:8]} of {one.node}"
+        phase = f"{one.phase}: " if has_phases else ""
+        if one.foreign_ratio is None:
+            lines.append(f"{phase}{gpu}: whether others use it is not assessed: {one.reason}")
+        elif one.is_used_by_others or one.n_foreign or one.n_unknown:
+            lines.append(f"{phase}{gpu}: {taken_text(one)}")
+    return lines
 
 
 def taken_text(shares: GpuShares) -> str:
-    """What others had of a GPU and what it did, without its name."""
+    """What others had of a GPU and what it did, without its name: `1 other process had 92 % of its time, the server
+    31 %; …`."""
     what = f"{_processes(shares.n_foreign)} had {share_text(shares.foreign_ratio)} of its time"
     if shares.measured_by == ACTIVITY:
         what = f"work of others for {share_text(shares.foreign_ratio)} of the time in which no request was in flight"
@@ -264,11 +262,6 @@ def _consequence_text(shares: GpuShares) -> str:
 
 def _processes(n: int, other: str = "other ") -> str:
     return f"{count_text(n)} {other}process{'' if n == 1 else 'es'}"
-
-
-def _short(uuid: str) -> str:
-    """The first part of a UUID tells the GPUs of a node apart."""
-    return f"GPU {uuid.removeprefix('GPU-')[:8]}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -181,19 +181,19 @@ def unbatched_requests(samples: pa.Table | None, models: Iterable[ModelFacts]) -
     these models and their steps."""
     most = 0
     for model in models:
-        most += cache_hits(_of_model(samples, model.model))
+        most += cache_hits(rows_of_model(samples, model.model))
         if model.steps:
             times = Counter(model.steps)
-            most += min(cache_hits(_of_model(samples, step)) // n for step, n in times.items())
+            most += min(cache_hits(rows_of_model(samples, step)) // n for step, n in times.items())
     return most
 
 
-def _of_model(samples: pa.Table | None, model: str | None) -> pa.Table | None:
-    return (
-        None
-        if samples is None
-        else samples.filter(pc.equal(samples.column("model").cast(pa.string()), model))
-    )
+def rows_of_model(table: pa.Table | None, name: str | None) -> pa.Table | None:
+    """The rows of a model; None where there are none, as it has no such record."""
+    if table is None:
+        return None
+    own = table.filter(pc.equal(table.column("model").cast(pa.string()), name))
+    return own if own.num_rows else None
 
 
 def mean(values: npt.NDArray[Any]) -> float | None:

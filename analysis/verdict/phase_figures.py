@@ -81,15 +81,12 @@ class ClosedLatency:
 
     service: Spread
 
+    lag_parts: ClassVar[tuple[LagPart | None, ...]] = ()
+
     @property
     def spreads(self) -> dict[str, Spread]:
         """By name."""
         return {"service": self.service}
-
-    @property
-    def parts_of_lag(self) -> tuple[LagPart | None, ...]:
-        """None: there is no lag."""
-        return ()
 
 
 @dataclass(frozen=True)
@@ -105,11 +102,6 @@ class OpenLatency:
     def spreads(self) -> dict[str, Spread]:
         """By name."""
         return {"response": self.response, "service": self.service, "lag": self.lag}
-
-    @property
-    def parts_of_lag(self) -> tuple[LagPart | None, ...]:
-        """In the order of the quantiles."""
-        return self.lag_parts
 
 
 @dataclass(frozen=True)

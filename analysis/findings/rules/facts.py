@@ -26,10 +26,10 @@ Beside docs/metrics.md the rules use these; None where one of their terms is:
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping
 
 from squall.analysis.findings.rules.rule import Measures
-from squall.analysis.metrics.measures import ratio
 
 WALL_PARTS = (
     "gpu_busy", "head", "body_idle", "tail", "unprofiled", "between_waiting", "between_empty", "edges",
@@ -49,31 +49,39 @@ def known(measures: Mapping[str, float | None]) -> dict[str, float | None]:
 def facts(measures: Measures, more: Measures | None = None) -> dict[str, float | None]:
     """`measures`, `more` and all that follows from them: what the rules are tried on."""
     found = known({**measures, **(more or {})})
-    between = found.get("wall_between_ratio")
-    if between is None:
-        between = _sum(found, "wall_between_waiting_ratio", "wall_between_empty_ratio")
-    edges, waiting = found.get("wall_edges_ratio"), found.get("wall_between_waiting_ratio")
-    exec_ratio = None if between is None or edges is None else max(0.0, 1.0 - between - edges)
-    with_work = None if exec_ratio is None or waiting is None else exec_ratio + waiting
+    # what is not assessed is no number, and what follows from it is none; of min and max it has to come first
+    values = defaultdict(lambda: math.nan, {name: one for name, one in found.items() if one is not None})
+    waiting, empty, edges = (
+        values[f"wall_{part}_ratio"] for part in ("between_waiting", "between_empty", "edges")
+    )
+    between = values.get("wall_between_ratio", waiting + empty)
+    executing, foreign = max(1.0 - between - edges, 0.0), values["foreign_busy_ratio"]
+    delayed, dram, tensor = (
+        min(_over(values[part], values[whole]), 1.0)
+        for part, whole in (
+            ("queue_delay_ns", "queue_p50_ns"),
+            ("gpu_dram_util_ratio", "gpu_activity_ratio"),
+            ("gpu_tensor_util_ratio", "gpu_activity_ratio"),
+        )
+    )
     followed = {
         "wall_between_ratio": between,
-        "wall_exec_ratio": exec_ratio,
-        "wall_body_ratio": _sum(found, "wall_gpu_busy_ratio", "wall_body_idle_ratio"),
-        "wall_unoffered_ratio": _sum(found, "wall_between_empty_ratio", "wall_edges_ratio"),
-        "work_served_ratio": ratio(exec_ratio, with_work),
-        "queue_to_exec_ratio": ratio(found.get("queue_p50_ns"), found.get("exec_mean_ns")),
-        "queue_delay_share_ratio": _product(
-            found.get("queue_share_ratio"),
-            _at_most_one(ratio(found.get("queue_delay_ns"), found.get("queue_p50_ns"))),
-        ),
-        "busy_dram_ratio": _while_busy(found, "gpu_dram_util_ratio"),
-        "busy_tensor_ratio": _while_busy(found, "gpu_tensor_util_ratio"),
-        "wall_foreign_ratio": _product(found.get("foreign_busy_ratio"), exec_ratio),
-        "response_foreign_ratio": _product(
-            found.get("foreign_busy_ratio"), found.get("response_compute_ratio")
-        ),
+        "wall_exec_ratio": executing,
+        "wall_body_ratio": values["wall_gpu_busy_ratio"] + values["wall_body_idle_ratio"],
+        "wall_unoffered_ratio": empty + edges,
+        "work_served_ratio": _over(executing, executing + waiting),
+        "queue_to_exec_ratio": _over(values["queue_p50_ns"], values["exec_mean_ns"]),
+        "queue_delay_share_ratio": values["queue_share_ratio"] * delayed,
+        "busy_dram_ratio": dram,
+        "busy_tensor_ratio": tensor,
+        "wall_foreign_ratio": foreign * executing,
+        "response_foreign_ratio": foreign * values["response_compute_ratio"],
     }
     return {**found, **known(followed)}
+
+
+def _over(part: float, whole: float) -> float:
+    return part / whole if whole else math.nan
 
 
 def wall_partition(measures: Measures) -> dict[str, float | None]:
@@ -97,22 +105,5 @@ def wall_partition(measures: Measures) -> dict[str, float | None]:
 
 def total(measures: Measures, names: tuple[str, ...]) -> float | None:
     """Sum of the measures `names`, at most 1; None where one is not assessed, or where there are none."""
-    found = _sum(measures, *names) if names else None
-    return None if found is None else min(found, 1.0)
-
-
-def _sum(measures: Measures, *names: str) -> float | None:
-    values = [measures.get(name) for name in names]
-    return None if any(value is None for value in values) else math.fsum(v for v in values if v is not None)
-
-
-def _product(one: float | None, other: float | None) -> float | None:
-    return None if one is None or other is None else one * other
-
-
-def _while_busy(found: Measures, name: str) -> float | None:
-    return _at_most_one(ratio(found.get(name), found.get("gpu_activity_ratio")))
-
-
-def _at_most_one(value: float | None) -> float | None:
-    return None if value is None else min(value, 1.0)
+    values = [value for name in names if (value := measures.get(name)) is not None]
+    return min(math.fsum(values), 1.0) if names and len(values) == len(names) else None

@@ -2,294 +2,164 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
+from typing import Any
 
+import duckdb
+import pyarrow as pa
 import pytest
+import yaml
 
 from squall.analysis.findings.find import find
 from squall.analysis.findings.finding import Finding
-from squall.analysis.findings.rules.tried import rules_of
+from squall.analysis.findings.rules.tried import RULES
 from squall.analysis.findings.self_check import SelfCheck
 from squall.analysis.findings.self_checks import self_checks, unmet
+from squall.analysis.join.batch_costs import write_batch_costs
 from squall.analysis.join.join import write_joined
-from squall.analysis.metrics.records import RunMetrics
 from squall.analysis.metrics.run import run_metrics
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.sealed import Bottleneck, Failures, Verdict
-from tests.regime_runs import Op, Phase, diagnose, write_regime_run
+from squall.analysis.tables.sealed import Bottleneck, Verdict
+from tests import regime_runs
+from tests.regime_runs import MS, Op, Phase, Row, keys_of, write_regime_run
+from tests.unit.analysis.findings.said import said
+from tests.window_runs import by_library, windows_of
 
-BUSY = (Op(50.0),) * 12
-"""A body of 600 µs in which the host is ahead of the GPU."""
-SLOW_LAUNCHES = (Op(35.0),) * 12
-"""With a launch every 50 µs: the GPU works for 70 % of the body, and no rule of the body holds."""
-MB = 1_000_000
-SMALL = (Op(20.0),) * 8
-WAITING = (Op(20.0, wait=True),) * 8
-
-
-def copies(us: float, n_bytes: int, n: int = 1, is_pageable: bool = False) -> tuple[Op, ...]:
-    """Copies to the GPU before a body of 160 µs; of pageable memory behind it, where they block at its end alone."""
-    moved = (Op(us, n_bytes, is_pageable),) * n
-    return (*SMALL, *moved) if is_pageable else (*moved, *SMALL)
-
-
-def grids(n_blocks: int) -> tuple[Op, ...]:
-    """A body whose kernels have so many blocks; the GPU has 132 SMs and holds 264 of them."""
-    return (Op(50.0, grid=n_blocks),) * 12
+RUNS: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "regimes.yaml").read_text())["runs"]
+LEVELS = ("window", "body", "tail")
+TOLD = (*LEVELS, "edit", "measures", "n_rows")
+"""Keys of a phase that are no fields of `Phase`."""
+CLIENT = Bottleneck(cause="worker cpu", sentence="The client was it.", advice="use more workers")
+VERDICTS = {"client": Verdict(status="INVALID", client_bottleneck=CLIENT)}
 
 
 @dataclass(frozen=True)
-class Case:
-    """`named` must get the name of `rule` at `level`, `near` must not; `detail`: or the closer name."""
-
-    level: str
-    rule: str
-    named: Phase
-    near: Phase
-    detail: str = ""
-
-    @property
-    def id(self) -> str:
-        return f"{self.rule} {self.detail}".strip()
+class Diagnosed:
+    store: RunStore
+    findings: dict[tuple[str, str], Finding]
+    """By phase and level."""
+    measures: dict[str, Any]
+    checks: dict[str, SelfCheck]
 
 
-def case(level: str, rule: str, named: Phase, detail: str = "", **near: object) -> Case:
-    name = f"{rule} {detail}".strip()
-    named = replace(named, name=name)
-    return Case(level, rule, named, replace(named, name=f"nearly {name}", **near), detail)  # type: ignore[arg-type]
-
-
-ANY = Phase("", BUSY)
-REFUSAL = ("rejected", "503 Exceeds maximum queue size")
-CPU = Phase("", head_us=1_000.0, server="server-cpu")
-CASES = [
-    case("window", "client-bound", replace(ANY, lag_us=300.0), lag_us=150.0),
-    case("window", "unserved", replace(ANY, silent_us=40_000.0, n_unserved=60), n_unserved=2),
-    case("window", "refused", replace(ANY, silent_us=40_000.0, n_unserved=60, unserved_end=REFUSAL), n_unserved=2),
-    case("window", "under-offered", replace(ANY, period_us=1_800.0), period_us=1_200.0),
-    case("window", "queue-bound", replace(ANY, wait_us=2_000.0), wait_us=500.0),
-    case("window", "scheduler/IPC-bound", replace(ANY, period_us=910.0, wait_us=900.0), period_us=750.0),
-    case("window", "computes on the CPU", replace(CPU, period_us=1_250.0), period_us=2_500.0),
-    case("window", "waits off the CPU", replace(CPU, period_us=1_250.0, cpu={"server": 0.2}), cpu={"server": 0.9}),
-    case("window", "host-bound", replace(ANY, head_us=500.0, tail_us=100.0), head_us=250.0),
-    case("window", "throttled", replace(ANY, throttled_ratio=0.2), throttled_ratio=0.05),
-    case("window", "body-bound", replace(ANY, head_us=200.0, tail_us=150.0), period_us=1_330.0),
-    case("body", "sync-bound", Phase("", WAITING), ops=SMALL),
-    case("body", "launch-bound", Phase("", (Op(2.0),) * 20, issue_us=20.0), ops=(Op(12.0),) * 20),
-    case("body", "host-paced", Phase("", WAITING, is_launched=False), ops=SMALL),
-    case("body", "host-paced", Phase("", (Op(2.0),) * 20, issue_us=20.0, is_launched=False), "small kernels",
-        ops=(Op(12.0),) * 20),
-    case("body", "transfer-bound", Phase("", copies(120.0, 2 * MB)), ops=copies(20.0, MB // 2)),
-    case("body", "transfer-bound", Phase("", copies(12.0, 8_192, 10)), "small copies", ops=copies(12.0, 80_000, 10)),
-    case("body", "transfer-bound", Phase("", copies(120.0, MB, 1, True)), "pageable memory", ops=copies(120.0, MB)),
-    case("body", "transfer-bound", Phase("", copies(500.0, 2 * MB)), "slow link", ops=copies(300.0, 2 * MB)),
-    case("body", "GPU-bound", ANY, ops=SLOW_LAUNCHES, issue_us=50.0),
-    case("body", "GPU-bound", replace(ANY, gpm={"dram_util": 0.7}), "memory", gpm={"dram_util": 0.4}),
-    case("body", "GPU-bound", replace(ANY, gpm={"tensor_util": 0.6}), "tensor", gpm={"tensor_util": 0.3}),
-    case("body", "GPU-bound", replace(ANY, ops=grids(100)), "under-filled", ops=grids(270)),
-    case("body", "contention", Phase("", SLOW_LAUNCHES, issue_us=50.0, other_us=200.0), other_us=80.0),
-]  # fmt: skip
-
-Found = dict[tuple[str, str], Finding]
-
-
-@pytest.fixture(scope="module")
-def diagnosed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Found, dict[str, SelfCheck]]:
-    """Findings by phase and level, and self-checks, of one run that has every case as a phase."""
-    phases = [phase for one in CASES for phase in (one.named, one.near)]
-    findings, checks = diagnose(write_regime_run(tmp_path_factory.mktemp("regimes"), phases))
-    return {(one.scope.phase, one.level): one for one in findings}, checks
-
-
-@pytest.mark.parametrize("one", CASES, ids=lambda one: one.id)
-def test_a_planted_regime_gets_its_name_and_its_near_miss_does_not(
-    one: Case, diagnosed: tuple[Found, dict[str, SelfCheck]]
-) -> None:
-    finding = diagnosed[0][one.named.name, one.level]
-    assert finding.rule == one.rule, finding.claim
-    assert not one.detail or one.detail in finding.details, finding.claim
-    assert all(piece.value is not None for piece in finding.evidence if piece.holds)
-    assert finding.rows is not None
-    assert 0 < len(finding.rows.worst) <= 5
-    near = diagnosed[0][one.near.name, one.level]
-    assert one.detail not in near.details if one.detail else near.rule != one.rule, near.claim
-
-
-def test_every_rule_and_closer_name_is_planted() -> None:
-    rules = [*rules_of("window", {}), *rules_of("body", {})]
-    assert {one.rule for one in CASES} == {rule.name for rule in rules}
-    details = {(rule.name, detail.name) for rule in rules for detail in rule.details}
-    delayed = {(rule, "queue delay") for rule, _ in DELAYED.values()}  # of servers with a batcher
-    assert {(one.rule, one.detail) for one in CASES if one.detail} | delayed == details
-
-
-def test_the_shares_of_every_finding_add_up_to_one(diagnosed: tuple[Found, dict[str, SelfCheck]]) -> None:
-    for (phase, level), finding in diagnosed[0].items():
-        shares = [value for value in finding.shares.values() if value is not None]
-        if shares:
-            assert sum(shares) == pytest.approx(1.0), (phase, level)
-        if level == "window":
-            assert finding.shares["unexplained"] == pytest.approx(0.0, abs=1e-9), phase
-
-
-def test_the_self_checks_of_a_planted_run_are_met(diagnosed: tuple[Found, dict[str, SelfCheck]]) -> None:
-    assert {one.name: one.value for one in diagnosed[1].values() if one.status == "unmet"} == {}
-
-
-INVALID = Verdict(
-    status="INVALID",
-    reasons=(),
-    causes=(),
-    failures=Failures(n=40),
-    checks=(),
-    client_bottleneck=Bottleneck(
-        cause="worker cpu", sentence="The client was it.", advice="use more workers"
-    ),
-    starvation=None,
-)
-
-
-@pytest.fixture(scope="module")
-def judged(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunStore, RunMetrics]:
-    """A sound run, whatever a verdict says of it, and its figures: late requests, and every 80th batch slow."""
-    phases = [
-        replace(ANY, name="calm"),
-        replace(ANY, name="late", lag_us=50.0),
-        Phase("burst", SLOW_LAUNCHES[:4], issue_us=50.0, n_batches=400, slow_every=80),
-    ]
-    store = write_regime_run(tmp_path_factory.mktemp("judged"), phases)
+def diagnosed(store: RunStore, verdict: Verdict | None = None) -> Diagnosed:
+    write_batch_costs(store)
     write_joined(store)
-    figures = run_metrics(store)
-    assert unmet(self_checks(store, figures)) == []
-    return store, figures
+    metrics = run_metrics(store)
+    checks = self_checks(store, metrics)
+    findings = find(store, metrics, verdict, unmet(checks))
+    measures = {phase: own for (phase, _), own in metrics.measures.items()} if metrics is not None else {}
+    by_scope = {(one.scope.phase, one.level): one for one in findings}
+    return Diagnosed(store, by_scope, measures, {one.name: one for one in checks})
 
 
-def test_the_client_that_the_verdict_names_is_named_where_its_requests_were_late(
-    judged: tuple[RunStore, RunMetrics],
-) -> None:
-    windows = {one.scope.phase: one for one in find(*judged, INVALID) if one.level == "window"}
-    calm, late = windows["calm"], windows["late"]
-    assert late.rule == "client-bound"
-    assert late.claim == "The client was it. Of the mean latency 5.92 % passed before it had sent."
-    assert late.next_step.startswith("Use more workers.")
-    assert (late.confidence, len(late.confidence_reasons)) == ("medium", 1)  # 6 % of the latency is its lag
-    assert late.runner_up is not None
-    assert late.runner_up.rule == "body-bound"
-    assert (calm.rule, calm.confidence) == ("body-bound", "medium")
-    assert calm.confidence_reasons == (
-        "the verdict names the client's bottleneck; 0 % of the mean latency passed before the send here",
-    )
+def write_run(run: dict[str, Any], parent: Path) -> RunStore:
+    """A run of regimes.yaml, as nsys records it."""
+    phases = []
+    for name, stated in run["phases"].items():
+        fields = {field: value for field, value in stated.items() if field not in TOLD}
+        ops = [one for op in fields.pop("ops", ()) for one in _body(**op)]
+        phases.append(Phase(name, tuple(ops), **fields))
+    whole = regime_runs._as_table
+
+    def edited(table: str, rows: Iterable[Row]) -> pa.Table:
+        made = whole(table, rows)
+        parts = [made.slice(0, 0)]
+        for phase, own in groupby(range(made.num_rows), key=made["phase"].to_pylist().__getitem__):
+            part, statement = made.take(list(own)), run["phases"][phase].get("edit", {}).get(table)
+            parts.append(part if statement is None else _queried(statement, part))
+        return pa.concat_tables(parts)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(regime_runs, "_as_table", edited)
+        return write_regime_run(parent, phases, **run.get("manifest", {}))
 
 
-def test_a_closed_loop_has_no_lag_to_state(tmp_path: Path) -> None:
-    closed = {
-        "plan": {"load": "closed", "n_arrivals": 40},
-        "scenario": {"name": "regimes", "seed": 1, "arrivals": {"kind": "closed", "users": 1}},
-    }
-    findings, _ = diagnose(write_regime_run(tmp_path, [replace(ANY, name="users")], **closed), INVALID)
-    window = next(one for one in findings if one.level == "window")
-    assert (window.rule, window.claim, window.confidence) == ("client-bound", "The client was it.", "medium")
-    assert window.confidence_reasons == (
-        "a closed loop has no lag that says how much of the latency is the client's",
-    )
+def _queried(statement: str, rows: pa.Table) -> pa.Table:
+    with duckdb.connect() as connection:
+        connection.register("rows", rows)
+        return connection.sql(statement).to_arrow_table().cast(rows.schema)
 
 
-def test_what_was_recorded_too_thinly_gives_no_name(tmp_path: Path) -> None:
-    hot = replace(ANY, throttled_ratio=0.5)
-    phases = [
-        replace(hot, name="hot"),
-        replace(hot, name="nine samples", n_samples=9),
-        replace(hot, name="few kernels", ops=(Op(2.0),) * 20, issue_us=20.0),
-        replace(ANY, name="launches alone", lost=("kernels",)),
-        replace(ANY, name="no CUDA", lost=("kernels", "cuda_api")),
-    ]
-    findings, _ = diagnose(write_regime_run(tmp_path, phases))
-    named = {(one.scope.phase, one.level): one.rule for one in findings}
-    assert [named[phase.name, "window"] for phase in phases[:3]] == ["throttled", "body-bound", "body-bound"]
-    for lost in ("launches alone", "no CUDA"):  # none of them computes on the CPU
-        assert {named[lost, level] for level in ("window", "body")} == {"not assessed"}
-
-
-HOT = replace(ANY, name="hot", throttled_ratio=1.0)
-SHARED = ("shared GPU", "medium"), "it is the most that they can explain"
-HEATED = {
-    "alone": (replace(HOT, foreign_ratio=0.0), ("throttled", "high"), ""),
-    # it was there all the time: nothing to compare with
-    "beside": (replace(HOT, foreign_ratio=0.9), *SHARED),
-    "not known": (HOT, ("throttled", "medium"), "it is not known whether other processes use its GPU"),
-    "a little": (
-        replace(HOT, foreign_ratio=0.08), ("throttled", "low"), "other processes had 8.00 % of its GPU, and heat it too"
-    ),
-    "cool": (replace(ANY, name="cool", foreign_ratio=0.9), *SHARED),
-}  # fmt: skip
+def _body(times: int = 1, **op: Any) -> list[Op]:
+    return [Op(**op)] * times
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(one, marks=[] if one in ("alone", "beside") else pytest.mark.slow) for one in HEATED],
+    "run",
+    [pytest.param(run, id=run["name"], marks=[pytest.mark.slow] * run.get("slow", False)) for run in RUNS],
 )
-def test_throttled_is_of_high_confidence_only_where_no_other_process_heats_the_gpu(
-    tmp_path: Path, name: str
+def test_a_planted_regime_gets_its_name_and_its_near_miss_does_not(
+    run: dict[str, Any], tmp_path: Path
 ) -> None:
-    phase, told, why = HEATED[name]
-    findings, _ = diagnose(write_regime_run(tmp_path, [phase]))
-    found = next(one for one in findings if one.level == "window")
-    reasons = " ".join(found.confidence_reasons)
-    assert (found.rule, found.confidence) == told, reasons
-    assert why in reasons
-    if found.rule == "shared GPU":
-        assert ("throttled" in found.also) == (name == "beside")
-        assert "Others had 90.0 % of the time of its GPU, which explains up to" in found.claim
+    store = whole = write_run(run, tmp_path)
+    if "windows_ms" in run:
+        on_ms, period_ms, edge_ms = run["windows_ms"]
+        spans = store.manifest.phases
+        windows = windows_of(
+            spans[0].start_ns, spans[-1].end_ns, on_ms * MS, period_ms * MS, round(edge_ms * MS)
+        )
+        store = by_library(store, tmp_path, {"server-0": windows})
+    found = diagnosed(store, VERDICTS.get(run.get("verdict", "")))
+    wrong = {}
+    for phase, stated in run["phases"].items():
+        for level in (level for level in LEVELS if level in stated):
+            expected = stated[level] if isinstance(stated[level], dict) else {"rule": stated[level]}
+            finding = found.findings.get((phase, level))
+            if (told := said(finding, expected)) != expected:
+                wrong[phase, level] = told
+            if "n_rows" in stated:
+                assert finding is not None
+                assert finding.rows is not None
+                assert len(keys_of(store, finding.rows, "request_id")) == stated["n_rows"]
+        measures = stated.get("measures", {})
+        own = {name: found.measures.get(phase, {}).get(name) for name in measures}
+        if own != pytest.approx(measures, abs=0.001):
+            wrong[phase, "measures"] = own
+    assert not wrong, str(wrong)
+    assert [name for name, one in found.checks.items() if one.status == "unmet"] == run.get("unmet", [])
+    expected = run.get("checks", {})
+    assert {name: found.checks[name].value for name in expected} == pytest.approx(expected, abs=1e-9)
+    for finding in found.findings.values():
+        _is_sound(finding)
+    if store is not whole:
+        _has_idle_time_of(diagnosed(whole), found)
 
 
-def test_the_p99_requests_name_what_grew_and_what_their_batches_were(
-    judged: tuple[RunStore, RunMetrics],
-) -> None:
-    (tail,) = (one for one in find(*judged) if one.level == "tail" and one.scope.phase == "burst")
-    assert tail.rule == "kernel busy grows"
-    assert tail.scope.requests == "p99"
-    assert (
-        "Their batches in server-0/m_0 are GPU-bound, all of its batches of no single regime." in tail.claim
-    )
-    assert tail.rows is not None
-    assert {row["batch_id"] - 80 for row in tail.rows.worst} == {
-        0,
-        80,
-        160,
-        240,
-        320,
-    }  # of 40 before it, twice
+def _is_sound(finding: Finding) -> None:
+    """Its shares add up to one, its evidence has figures, and it shows the worst of its rows, batches by their key."""
+    shares = [value for value in finding.shares.values() if value is not None]
+    assert not shares or sum(shares) == pytest.approx(1.0), finding
+    if finding.level == "window" and shares:
+        assert finding.shares["unexplained"] == pytest.approx(0.0, abs=1e-9), finding
+    assert all(piece.value is not None for piece in finding.evidence if piece.holds), finding
+    if finding.rule in RULES:
+        assert finding.rows is not None, finding
+        assert 0 < len(finding.rows.worst) <= 5, finding
+        if finding.rows.table == "batch_costs":
+            assert list(finding.rows.worst[0])[:3] == ["instance", "instance_device", "batch_id"]
 
 
-DELAYED = {
-    "calm": ("under-offered", Phase("calm", (), head_us=5_000.0, period_us=20_000.0, wait_us=2_100.0)),
-    "held back": ("scheduler/IPC-bound", Phase("held", (), head_us=400.0, period_us=910.0, wait_us=900.0)),
-}
+def _has_idle_time_of(whole: Diagnosed, found: Diagnosed) -> None:
+    """Where no call tells waits from launches, the body idles as long as both together by a report of nsys."""
+    for (phase, level), finding in found.findings.items():
+        if level == "body":
+            shares = whole.findings[phase, level].shares
+            idle = (shares["sync_wait"] or 0.0) + (shares["launch_idle"] or 0.0)
+            assert finding.shares["idle"] == pytest.approx(idle, abs=0.02), phase
 
 
-@pytest.fixture(scope="module")
-def delayed(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunStore, RunMetrics]:
-    """A run of `DELAYED`, whose server says nothing of its batcher, and its figures."""
-    servers = {"server-cpu": {"node": "node-1", "model": "m", "version": "1", "batch_record": True}}
-    phases = [replace(phase, server="server-cpu") for _, phase in DELAYED.values()]
-    store = write_regime_run(tmp_path_factory.mktemp("delayed"), phases, servers=servers)
-    write_joined(store)
-    return store, run_metrics(store)
-
-
-@pytest.mark.parametrize(("delay_us", "details"), [(2_000, ("queue delay",)), (5, ()), (0, ())])
-def test_a_batcher_that_waits_for_rows_is_told_of_with_its_delay(
-    delayed: tuple[RunStore, RunMetrics], delay_us: int, details: tuple[str, ...]
-) -> None:
-    store, figures = delayed
-    file = store.run_dir / "manifest.json"
-    manifest = json.loads(file.read_text())
-    serving = {"m": {"max_batch_size": 8, "queue_delay_ns": delay_us * 1_000}}
-    manifest["servers"]["server-cpu"]["serving"] = serving
-    file.write_text(json.dumps(manifest))
-    found = find(RunStore.open(store.run_dir), figures)
-    windows = {one.scope.phase: one for one in found if one.level == "window" and one.scope.requests == "all"}
-    told = {name: (one.rule, one.details) for name, one in windows.items()}
-    assert told == {phase.name: (rule, details) for rule, phase in DELAYED.values()}
+def test_every_rule_and_closer_name_is_planted() -> None:
+    planted = [
+        own if isinstance(own, dict) else {"rule": own}
+        for run in RUNS
+        for phase in run["phases"].values()
+        for own in (phase.get(level) for level in LEVELS)
+        if own is not None
+    ]
+    assert RULES.keys() <= {one["rule"] for one in planted}
+    details = {(rule.name, detail.name) for rule in RULES.values() for detail in rule.details}
+    assert details == {(one["rule"], name) for one in planted for name in one.get("details", ())}

@@ -1,3 +1,5 @@
+"""Each self-check is met by a run that is whole, and fails by what breaks it."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
@@ -9,6 +11,7 @@ from typing import Any, cast
 import duckdb
 import pyarrow as pa
 import pytest
+import yaml
 
 from squall.analysis.findings.self_check import SelfCheck
 from squall.analysis.findings.self_checks import (
@@ -26,25 +29,8 @@ from squall.analysis.tables.manifest import Manifest, read_manifest
 from tests import regime_runs
 from tests.regime_runs import Op, Phase, diagnose, write_regime_run
 
-SPOILED = {
-    "Little's law": "UPDATE joined SET response_ns = response_ns + 1000 WHERE request_id = 3",
-    "Little's law of a lost row": "DELETE FROM joined WHERE request_id = 3",
-    "in flight": "UPDATE worker_samples SET n_in_flight = n_in_flight + 1",
-    "sent before batch": "UPDATE joined SET sent_ns = batch_start_ns + 1 WHERE request_id = 3",
-    "batch before reply": "UPDATE joined SET done_ns = batch_end_ns - 1 WHERE request_id = 3",
-    "unjoined": "UPDATE joined SET join_level = 'none' WHERE request_id = 3",
-    "parts add up": "UPDATE joined SET queue_ns = queue_ns + 1 WHERE request_id = 3",
-    "parts add up of a batch": "UPDATE joined SET head_ns = head_ns + 1 WHERE request_id = 3",
-    "residual": "UPDATE joined SET residual_ns = response_ns / 10",
-    "kernel shares": "UPDATE joined SET kernel_share_ns = kernel_share_ns + 1 WHERE request_id = 3",
-    "launched before run": "UPDATE kernels SET launch_start_ns = start_ns + 10001 WHERE batch_id = 3",
-    "operations tied": "UPDATE batch_costs SET n_kernels = 0 WHERE batch_id < 3",
-    "calls tied": "UPDATE cuda_api SET batch_id = NULL WHERE batch_id = 3",
-    "batches profiled": "UPDATE batch_costs SET tie = 'none' WHERE batch_id = 3",
-    "kernel sums": "UPDATE batch_costs SET kernel_ns = kernel_ns + 1 WHERE batch_id = 3",
-    "broken events": "UPDATE osrt SET end_ns = start_ns - 1",
-}
-"""What breaks each check, by its name."""
+Copied = tuple[duckdb.DuckDBPyConnection, list[str]]
+CASES: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "self_checks.yaml").read_text())
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +45,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
 
 
 @pytest.fixture(scope="module")
-def copies(store: RunStore) -> Iterator[tuple[duckdb.DuckDBPyConnection, list[str]]]:
+def copies(store: RunStore) -> Iterator[Copied]:
     """A connection with a copy of each table, and their names."""
     names = [name for name in TABLES if store.has(name)]
     with duckdb.connect() as connection:
@@ -71,95 +57,43 @@ def copies(store: RunStore) -> Iterator[tuple[duckdb.DuckDBPyConnection, list[st
 
 
 @pytest.fixture
-def copied(
-    copies: tuple[duckdb.DuckDBPyConnection, list[str]],
-) -> Iterator[tuple[duckdb.DuckDBPyConnection, list[str]]]:
+def copied(copies: Copied) -> Iterator[Copied]:
     """The same, to be changed: it is taken back after the test."""
     copies[0].begin()
     yield copies
     copies[0].rollback()
 
 
-def checked(
-    copied: tuple[duckdb.DuckDBPyConnection, list[str]], store: RunStore, **manifest: Any
-) -> list[SelfCheck]:
+def checked(copied: Copied, store: RunStore, **manifest: Any) -> dict[str, SelfCheck]:
     seen = SimpleNamespace(manifest=replace(store.manifest, **manifest), has=store.has, read=store.read)
-    return checks_over(SelfCheckView(*copied, cast(RunStore, seen), None))
+    return {one.name: one for one in checks_over(SelfCheckView(*copied, cast(RunStore, seen), None))}
 
 
-def test_all_are_met_on_a_run_that_is_whole(
-    store: RunStore, copied: tuple[duckdb.DuckDBPyConnection, list[str]]
+def test_all_are_met_on_a_run_that_is_whole_and_each_has_been_seen_to_fail(
+    store: RunStore, copied: Copied
 ) -> None:
     checks = checked(copied, store)
-    assert unmet(checks) == []
-    assert {one.name for one in checks if one.status == "not assessed"} == {"wall", "report clock"}
+    assert unmet(list(checks.values())) == []
+    assert {name for name, one in checks.items() if one.status == "not assessed"} == {"wall", "report clock"}
+    assert checks.keys() - {case["check"] for case in CASES} == {"wall", "clock steps", "report clock"}
 
 
-@pytest.mark.parametrize("name", list(SPOILED))
-def test_a_fault_is_found_by_its_check(
-    name: str, store: RunStore, copied: tuple[duckdb.DuckDBPyConnection, list[str]]
-) -> None:
-    copied[0].execute(SPOILED[name])
-    assert name.split(" of a ")[0] in unmet(checked(copied, store))
+@pytest.mark.parametrize("case", CASES)
+def test_a_fault_is_found_by_its_check(case: dict[str, Any], store: RunStore, copied: Copied) -> None:
+    copied[0].execute(case["change"])
+    name, expected = case["check"], case["found"]
+    told: dict[str, CollectorState] = {}
+    if "batches" in case:
+        told["batches"] = CollectorState(status=case["batches"], reason="started without SQUALL_BATCHES")
+    checks = checked(copied, store, collectors={**store.manifest.collectors, **told})
+    assert expected == "unmet" or checks[name].value == (expected and pytest.approx(expected, rel=1e-3))
+    assert expected != "unmet" or checks[name].status == expected
+    groups = unassessed_groups(list(checks.values()), store.tables(), told, has_report=True)
+    reasons = [reason for reason, names in groups.items() if name in names]
+    assert reasons == (["no batches: started without SQUALL_BATCHES"] if expected is None else [])
 
 
-@pytest.mark.parametrize(("before_ns", "is_met"), [(1, True), (0, False)])
-def test_of_a_batch_that_began_before_the_phase_the_report_has_the_rest_and_its_costs_nothing(
-    before_ns: int, is_met: bool, store: RunStore, copied: tuple[duckdb.DuckDBPyConnection, list[str]]
-) -> None:
-    """As that of a warm-up which the measured phase follows at once; one that began with it is whole."""
-    start_ns = store.manifest.phases[0].start_ns
-    unknown = ", ".join(f"{name} = NULL" for name in ("n_kernels", "kernel_ns", "n_copies"))
-    began = f"start_ns = {start_ns - before_ns}, end_ns = {start_ns + 5_000}"
-    copied[0].execute(
-        f"UPDATE batch_costs SET phase = 'warmup', {began}, {unknown} WHERE batch_id = 3 AND phase = 'burst'"
-    )
-    assert ("kernel sums" not in unmet(checked(copied, store))) == is_met
-
-
-@pytest.mark.parametrize(("process", "expected"), [("300", 1.0), ("NULL", 0.5)])
-def test_operations_of_a_process_without_batches_need_no_tie(
-    process: str, expected: float, store: RunStore, copied: tuple[duckdb.DuckDBPyConnection, list[str]]
-) -> None:
-    for table in ("kernels", "memcpys"):
-        copied[0].execute(
-            f"INSERT INTO {table} SELECT * REPLACE ({process} AS process, NULL AS batch_id) FROM {table}"
-        )
-    values = {one.name: one.value for one in checked(copied, store)}
-    assert values["operations tied"] == expected
-
-
-@pytest.mark.parametrize(
-    ("joined_at", "state", "expected"),
-    [
-        ("", "missing", None),  # nothing could be joined
-        ("", "on", 1.0),  # all records of it are lost
-        ("here", "missing", 0.0),  # of one of two servers
-        ("here", "on", 0.5),
-    ],
-)
-def test_of_a_server_that_records_no_batches_nothing_is_unjoined(
-    joined_at: str,
-    state: str,
-    expected: float | None,
-    store: RunStore,
-    copied: tuple[duckdb.DuckDBPyConnection, list[str]],
-) -> None:
-    copied[0].execute("INSERT INTO joined SELECT * REPLACE ('here' AS target) FROM joined")
-    copied[0].execute("UPDATE joined SET join_level = 'none' WHERE target <> $at", {"at": joined_at})
-    told = {"batches": CollectorState(status=state, reason="started without SQUALL_BATCHES")}
-    checks = checked(copied, store, collectors=told)
-    (one,) = [one for one in checks if one.name == "unjoined"]
-    assert one.value == expected
-    groups = unassessed_groups(checks, store.tables(), told, has_report=True)
-    assert any("unjoined" in names for names in groups.values()) == (expected is None)
-    if expected is None:
-        assert "unjoined" in groups["no batches: started without SQUALL_BATCHES"]
-
-
-def test_requests_in_flight_are_counted_by_worker(
-    store: RunStore, copied: tuple[duckdb.DuckDBPyConnection, list[str]]
-) -> None:
+def test_requests_in_flight_are_counted_by_worker(store: RunStore, copied: Copied) -> None:
     connection, _ = copied
     connection.execute("UPDATE requests SET worker = request_id % 5")
     connection.execute(
@@ -171,53 +105,34 @@ def test_requests_in_flight_are_counted_by_worker(
         query = "SELECT count(*) FROM requests WHERE worker = ? AND sent_ns <= ? AND done_ns > ?"
         ((by_rows,),) = connection.execute(query, [worker, t_ns, t_ns]).fetchall()
         off, counted = off + abs(by_rows - n), counted + n
-    (found,) = [one.value for one in checked(copied, store) if one.name == "in flight"]
-    assert found == pytest.approx(off / counted)
-
-
-def test_every_check_has_been_seen_to_fail(
-    store: RunStore, copied: tuple[duckdb.DuckDBPyConnection, list[str]]
-) -> None:
-    names = {one.name for one in checked(copied, store)}
-    assert names - {name.split(" of a ")[0] for name in SPOILED} == {"wall", "clock steps", "report clock"}
-
-
-def test_what_is_not_in_the_run_is_not_assessed(tmp_path: Path) -> None:
-    empty = RunStore.create(tmp_path, "empty", 1, Manifest())
-    with duckdb.connect() as connection:
-        assert {one.status for one in checks_over(SelfCheckView(connection, [], empty, None))} == {
-            "not assessed"
-        }
+    assert checked(copied, store)["in flight"].value == pytest.approx(off / counted)
 
 
 def test_a_wall_that_does_not_add_up_and_clocks_that_step_are_found(tmp_path: Path) -> None:
     whole: dict[str, Any] = {"wall_gpu_busy_ratio": 0.5, "wall_head_ratio": 0.1, "wall_body_idle_ratio": 0.1,
                              "wall_tail_ratio": 0.1, "wall_unprofiled_ratio": 0.0, "wall_between_waiting_ratio": 0.1,
                              "wall_between_empty_ratio": 0.05, "wall_edges_ratio": 0.05}  # fmt: skip
-
-    assert wall_gap({("burst", "server-0/m"): whole})[0] == pytest.approx(0.0, abs=1e-9)
-    gap, where = wall_gap({("burst", "server-0/m"): {**whole, "wall_head_ratio": 0.11}})
-    assert gap == pytest.approx(0.01)
-    assert where == "burst, server-0/m"
-    manifest = {
-        "nodes": {
-            "node-1": {"clock_track": {"at_ns": [0], "offset_ns": [0], "error_ns": [0], "steps": [[1, 2]]}}
-        },
-        "nsys": {
-            "reports": {"burst": {"clock": {"is_assumed": True}}, "calm": {"clock": {"is_assumed": False}}}
-        },
-    }
-    empty = RunStore.create(tmp_path, "empty", 1, read_manifest(manifest))
-    with duckdb.connect() as connection:
-        *_, steps, report = checks_over(SelfCheckView(connection, [], empty, None))
-    assert [(one.status, one.where) for one in (steps, report)] == [("unmet", "node-1"), ("unmet", "burst")]
+    off = {("calm", "server-0/m"): whole, ("burst", "server-0/m"): {**whole, "wall_head_ratio": 0.11}}
+    assert wall_gap(off) == (pytest.approx(0.01), "burst, server-0/m")
+    assert wall_gap({("calm", "server-0/m"): whole})[0] == pytest.approx(0.0, abs=1e-9)
+    track = {"at_ns": [0], "offset_ns": [0], "error_ns": [0], "steps": [[1, 2]]}
+    reports = {name: {"clock": {"is_assumed": name == "burst"}} for name in ("burst", "calm")}
+    stepping = read_manifest({"nodes": {"node-1": {"clock_track": track}}, "nsys": {"reports": reports}})
+    for manifest, told in (
+        (stepping, [("unmet", "node-1"), ("unmet", "burst")]),
+        (Manifest(), [("not assessed", "")] * 2),
+    ):
+        empty = RunStore.create(tmp_path, f"empty-{len(told[0][1])}", 1, manifest)
+        with duckdb.connect() as connection:
+            *others, steps, report = checks_over(SelfCheckView(connection, [], empty, None))
+        assert [(one.status, one.where) for one in (steps, report)] == told
+        assert {one.status for one in others} == {"not assessed"}
 
 
-def test_a_limit_is_inclusive_and_what_is_unknown_is_not_assessed() -> None:
+def test_a_limit_is_inclusive() -> None:
     most, least = (next(one for one in CHECKS if one.is_least == is_least) for is_least in (False, True))
     for check, beyond in ((most, 1.1), (least, 0.9)):
-        values = (check.limit, check.limit * beyond, None)
-        assert [check.result(value).status for value in values] == ["met", "unmet", "not assessed"]
+        assert [check.result(check.limit * factor).status for factor in (1.0, beyond)] == ["met", "unmet"]
 
 
 def test_kernel_shares_of_a_server_of_two_models_are_assessed_by_its_trace_alone(
