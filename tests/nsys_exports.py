@@ -12,13 +12,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from squall.analysis.clocks.track import ClockTrack
 from squall.analysis.nsys.report import NsysReport
 from squall.analysis.nsys.scrub import scrub
+from squall.analysis.nsys.tables import Clock, EventLabels, event_tables
 
 UTC_START_NS = 1_795_250_252_713_561_538
 PID, TID = 0xABCDEF, 0xFEDCBA  # all 24 bits in use
 GLOBAL_PID = (1 << 56) | (PID << 24)
 GLOBAL_TID = GLOBAL_PID | TID
+
+LABELS = EventLabels("run-1", "node-1", "server-0")
+NO_OFFSET = ClockTrack.constant(0)
 
 Row = dict[str, Any]
 
@@ -63,10 +68,23 @@ class MadeExport:
             pq.write_table(pa.table(arrays, names=names), folder / f"{table}.parquet")
         return folder
 
-    def report(self, parent: Path) -> NsysReport:
+    def write(self, parent: Path, form: str = "sqlite") -> Path:
+        """In the `form` sqlite or parquet, below `parent`."""
+        path = parent / f"made.{form}"
+        return self.to_parquet(path) if form == "parquet" else self.to_sqlite(path)
+
+    def report(self, parent: Path, form: str = "sqlite") -> NsysReport:
         """Scrubbed."""
-        scrub(self.to_sqlite(parent / "made.sqlite"), parent / "scrubbed")
+        scrub(self.write(parent, form), parent / "scrubbed")
         return NsysReport(parent / "scrubbed")
+
+
+def tables_of(report: NsysReport, clock: Clock = NO_OFFSET, **options: Any) -> dict[str, pa.Table]:
+    """Our tables of the report by name, each whole; `options` are those of `event_tables`."""
+    pieces: dict[str, list[pa.Table]] = {}
+    for name, rows in event_tables(report, LABELS, clock, **options):
+        pieces.setdefault(name, []).append(rows)
+    return {name: pa.concat_tables(rows).unify_dictionaries() for name, rows in pieces.items()}
 
 
 def _parquet_column(name: str, values: list[Any]) -> pa.Array:

@@ -21,6 +21,7 @@ from squall.analysis.tables.columns import PhaseAt
 from squall.analysis.tables.manifest import Manifest, PhaseFacts
 from squall.scenarios.errors import AnalysisError
 
+_LEAST_NS = np.iinfo(np.int64).min
 MEASURE = "measure"
 """Kind of the phases whose numbers count."""
 
@@ -95,14 +96,10 @@ def phase_of(instants: pa.ChunkedArray | pa.Array, spans: Sequence[RunPhase]) ->
         if after.start_ns < before.end_ns:
             raise AnalysisError(f"phases {before.name} and {after.name} overlap")
     starts = np.array([span.start_ns for span in ordered], dtype=np.int64)
-    ends = np.array([span.end_ns for span in ordered], dtype=np.int64)
-    values = pc.fill_null(instants, np.iinfo(np.int64).min).to_numpy()
-    index = np.searchsorted(starts, values, side="right") - 1
-    if len(ordered):
-        inside = (index >= 0) & (values < ends[np.maximum(index, 0)])
-        index = np.where(inside, index, len(ordered))
-    else:
-        index = np.zeros(len(values), dtype=np.int64)
+    ends = np.array([*(span.end_ns for span in ordered), _LEAST_NS], dtype=np.int64)
+    values = pc.fill_null(instants, _LEAST_NS).to_numpy()
+    index = np.searchsorted(starts, values, side="right") - 1  # -1, the last of `ends`, before all phases
+    index = np.where(values < ends[index], index, len(ordered))
     names = [*(span.name for span in ordered), ""]
     return _encode(index.astype(np.int32), names)
 

@@ -11,6 +11,7 @@ believed, with the offset of CLOCK_REALTIME to CLOCK_MONOTONIC, and the clock sa
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,20 +119,17 @@ def parse_lines(text: str) -> Int64s:
 
 def _marks(report: NsysReport, lines: Int64s, near_ns: int | None) -> tuple[Marks, Brackets]:
     sleeps, ranges = _sleeps(report, lines, near_ns), _ranges(report)
-    parts = [Brackets.of_probes(sleeps.read_before_ns, sleeps.start_ns, sleeps.end_ns, sleeps.read_after_ns)]
-    parts.append(_range_brackets(ranges))
-    low = np.concatenate([part.low_ns for part in parts])
-    high = np.concatenate([part.high_ns for part in parts])
-    brackets = Brackets(
-        np.concatenate([part.at_ns for part in parts]),
-        np.where(low > NO_LOW, low - STAMP_NS, low),
-        np.where(high < NO_HIGH, high + STAMP_NS, high),
-    )
-    columns = [
-        np.concatenate(pair) for pair in zip(vars(sleeps).values(), vars(ranges).values(), strict=True)
-    ]
-    order = np.argsort(columns[3], kind="stable")
-    return Marks(*(column[order] for column in columns)), brackets
+    probes = Brackets.of_probes(sleeps.read_before_ns, sleeps.start_ns, sleeps.end_ns, sleeps.read_after_ns)
+    at_ns, low, high = _joined(probes, _range_brackets(ranges))
+    low, high = np.where(low > NO_LOW, low - STAMP_NS, low), np.where(high < NO_HIGH, high + STAMP_NS, high)
+    marks = Marks(*_joined(sleeps, ranges))
+    order = np.argsort(marks.start_ns, kind="stable")
+    return Marks(*(column[order] for column in vars(marks).values())), Brackets(at_ns, low, high)
+
+
+def _joined(first: object, second: object) -> Iterator[NDArray[Any]]:
+    """Each column of the first with that of the second behind it."""
+    return map(np.concatenate, zip(vars(first).values(), vars(second).values(), strict=True))
 
 
 def _sleeps(report: NsysReport, lines: Int64s, near_ns: int | None) -> Marks:

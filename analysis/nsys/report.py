@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -57,24 +57,25 @@ class NsysReport:
     @property
     def schema_version(self) -> str:
         """Version of nsys's export schema, such as 3.20.3; empty if the report does not say."""
-        for table in META:
-            if self.has(table):
-                rows = pq.read_table(self._folder / f"{table}.parquet").to_pylist()
-                return next((r["value"] or "" for r in rows if r["name"] == "EXPORT_SCHEMA_VERSION"), "")
-        return ""
+        rows = (row for table in META for row in self._read(table))
+        stated: dict[str, str] = {row["name"]: row["value"] for row in rows}
+        return stated.get("EXPORT_SCHEMA_VERSION") or ""
 
     @property
     def start_utc_ns(self) -> int | None:
         """CLOCK_REALTIME of the node when the collection began, by nsys; None if the report does not say."""
-        table = "TARGET_INFO_SESSION_START_TIME"
-        if not self.has(table):
-            return None
-        values = pq.read_table(self._folder / f"{table}.parquet")["utcEpochNs"].to_pylist()
-        return None if values[0] is None else int(values[0])
+        for row in self._read("TARGET_INFO_SESSION_START_TIME"):
+            start_ns: int | None = row["utcEpochNs"]
+            return start_ns
+        return None
 
     def has(self, table: str) -> bool:
         """True if nsys's `table` has rows."""
         return bool(self._rows.get(table, 0))
+
+    def _read(self, table: str) -> list[dict[str, Any]]:
+        """The rows of a small table; none if the report has it not."""
+        return pq.read_table(self._folder / f"{table}.parquet").to_pylist() if self.has(table) else []
 
     @contextmanager
     def connect(self) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -117,14 +118,8 @@ class NsysReport:
 
     def strings(self) -> dict[int, str]:
         """StringIds as far as they were kept."""
-        if not self.has(STRINGS):
-            return {}
-        table = pq.read_table(self._folder / f"{STRINGS}.parquet")
-        return dict(zip(table["id"].to_pylist(), table["value"].to_pylist(), strict=True))
+        return {row["id"]: row["value"] for row in self._read(STRINGS)}
 
     def kinds(self, table: str) -> Mapping[int, tuple[str, str]]:
         """Symbol and label by number of one of nsys's ENUM tables; empty if the export has it not."""
-        if not self.has(table):
-            return {}
-        rows = pq.read_table(self._folder / f"{table}.parquet").to_pylist()
-        return {row["id"]: (row["name"] or "", row["label"] or "") for row in rows}
+        return {row["id"]: (row["name"] or "", row["label"] or "") for row in self._read(table)}

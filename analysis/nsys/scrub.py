@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from re import Pattern
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from squall.analysis.nsys.allowed import ALLOWED, DIAGNOSTICS, META, STRINGS, AllowedTable
+from squall.analysis.nsys.allowed import ALLOWED, DIAGNOSTICS, META, NVTX, OSRT, STRINGS, AllowedTable
 from squall.analysis.nsys.source import Export, open_export
 from squall.analysis.tables.collected import ReportScrub
 from squall.scenarios.errors import AnalysisError
@@ -47,6 +48,16 @@ def scrub(export: Path, folder: Path) -> ReportScrub:
     return report
 
 
+def count_events(export: Path) -> tuple[int, int]:
+    """OS-runtime calls and NVTX ranges of an export; 0 without the table, which nsys leaves out when it is empty.
+
+    Raises AnalysisError as `scrub`.
+    """
+    with TemporaryDirectory(prefix="squall-count-") as folder:
+        rows = scrub(export, Path(folder) / "scrubbed").rows
+    return rows.get(OSRT, 0), rows.get(NVTX, 0)
+
+
 class _Scrubber:
     def __init__(self, source: Export, folder: Path) -> None:
         self._source = source
@@ -58,8 +69,7 @@ class _Scrubber:
 
     def run(self) -> ReportScrub:
         found = self._source.tables()
-        last = [table for table in ALLOWED if ALLOWED[table].of_event_threads]
-        for table in [*(t for t in ALLOWED if t not in last), *last]:
+        for table in sorted(ALLOWED, key=lambda table: ALLOWED[table].of_event_threads):
             if table in found:
                 self._copy(table, ALLOWED[table])
         if DIAGNOSTICS in found:
@@ -123,16 +133,13 @@ class _Scrubber:
     def _count_diagnostics(self) -> None:
         """Their texts hold paths: how many there were of which severity and source must do."""
         names = [n for n in ("severity", "source") if n in self._source.columns(DIAGNOSTICS)]
-        counts: Counter[tuple[int | None, ...]] = Counter()
-        for data in self._source.read(DIAGNOSTICS, names, ()) if names else ():
-            counts.update(zip(*(data[name].to_pylist() for name in names), strict=True))
-        rows = sorted(counts.items(), key=str)
-        columns: dict[str, list[int | None]] = {
-            name: [key[i] for key, _ in rows] for i, name in enumerate(names)
-        }
-        columns["count"] = [n for _, n in rows]
         schema = _schema([*names, "count"], ())
-        self._write(DIAGNOSTICS, schema, [pa.table(columns, schema)])
+        counted = schema.empty_table()
+        for data in self._source.read(DIAGNOSTICS, names, ()) if names else ():
+            one_each = data.append_column("count", [np.ones(data.num_rows, np.int64)])
+            every = pa.concat_tables([counted, one_each]).group_by(names).aggregate([("count", "sum")])
+            counted = every.rename_columns(schema.names)
+        self._write(DIAGNOSTICS, schema, [counted])
 
     def _keep_strings(self) -> None:
         ids = {pattern: pa.array(sorted(used), pa.int64()) for pattern, used in self._uses.items()}

@@ -74,7 +74,6 @@ class Expectation:
     queue: Queue
     window_ns: int
     qs: tuple[float, ...]
-    theory_ns: tuple[float, ...]
     ranges_ns: tuple[tuple[float, float], ...]
 
 
@@ -96,13 +95,7 @@ def expect(
         if high - queue.response_quantile(QS[0]) >= ROOM_NS:
             break
     qs = tuple(q for q in QS if smallest_n(q) <= n_expected) or QS[:1]
-    return Expectation(
-        queue,
-        window_ns,
-        qs,
-        tuple(queue.response_quantile(q) for q in qs),
-        tuple(sampling_ranges(queue, window_ns, qs, miss_ratio, rng)),
-    )
+    return Expectation(queue, window_ns, qs, tuple(sampling_ranges(queue, window_ns, qs, miss_ratio, rng)))
 
 
 def judge_step(rows: Requests, start_ns: int, window_ns: int, cost: Cost) -> dict[str, Any]:
@@ -173,13 +166,16 @@ def judge_queue(
             "server_ns": record["replied_ns"][by_id] - arrival_ns,
             "client_ns": rows.done_ns - planned_ns,
         }
-        for q, theory_ns, (low_ns, high_ns) in zip(
-            expected.qs, expected.theory_ns, expected.ranges_ns, strict=True
-        ):
+        for q, (low_ns, high_ns) in zip(expected.qs, expected.ranges_ns, strict=True):
             rank = nearest_rank(q, len(planned_ns)) - 1
             measured = {name: int(np.sort(values_ns)[rank]) for name, values_ns in kinds.items()}
             is_within = low_ns <= measured["client_ns"] <= high_ns
-            theory = {"theory_ns": theory_ns, "low_ns": low_ns, "high_ns": high_ns, "is_within": is_within}
+            theory = {
+                "theory_ns": queue.response_quantile(q),
+                "low_ns": low_ns,
+                "high_ns": high_ns,
+                "is_within": is_within,
+            }
             quantiles.append({"q": q, **theory, **measured})
     return {
         "queue": queue.name, "load_ratio": queue.load_ratio, "service_mean_ns": queue.service_ns,

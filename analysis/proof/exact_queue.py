@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from squall.analysis.arrays import Int64s
+from squall.analysis.proof.queueing import departures_ns
 from squall.analysis.statistics.latency import nearest_rank
 from squall.scenarios.units import digits_text
 
@@ -88,27 +89,11 @@ def drawn_services(law: str, mean_ns: int, seed: int, n: int) -> Int64s:
 
 
 def exact_times(arrivals_ns: Int64s, services_ns: Int64s, n_lanes: int) -> tuple[Int64s, Int64s]:
-    """(start, departure) of each request in order of arrival, int64 and so without rounding; 0 lanes: nobody waits.
-
-    One lane: departure_n = max over k ≤ n of (arrival_k + service_k + … + service_n), Lindley's recursion unrolled.
-    More: the vector of the lanes' unfinished work, in order; its least is the wait, and it shrinks with time.
-    """
-    if n_lanes == 0:
-        return arrivals_ns, arrivals_ns + services_ns
-    if n_lanes == 1:
-        worked = np.cumsum(services_ns)
-        departure_ns = worked + np.maximum.accumulate(arrivals_ns - worked + services_ns)
-        return departure_ns - services_ns, departure_ns
-    work = np.zeros(n_lanes, np.int64)
-    start_ns = np.empty_like(arrivals_ns)
-    last_ns = int(arrivals_ns[0]) if len(arrivals_ns) else 0
-    for n, (arrival_ns, service_ns) in enumerate(
-        zip(arrivals_ns.tolist(), services_ns.tolist(), strict=True)
-    ):
-        work = np.sort(np.maximum(work - (arrival_ns - last_ns), 0))
-        last_ns, start_ns[n] = arrival_ns, arrival_ns + work[0]
-        work[0] += service_ns
-    return start_ns, start_ns + services_ns
+    """(start, departure) of each request in order of arrival, without rounding; 0 lanes: no request waits."""
+    departure_ns = arrivals_ns + services_ns
+    if n_lanes:
+        departure_ns = departures_ns(arrivals_ns[None], services_ns[None], n_lanes)[0]
+    return departure_ns - services_ns, departure_ns
 
 
 def compare(stamps: Stamps, services_ns: Int64s, n_lanes: int, waits: Waits) -> Found:

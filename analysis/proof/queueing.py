@@ -9,14 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from squall.analysis.arrays import Floats
 from squall.analysis.statistics.latency import nearest_rank
 from squall.scenarios.units import NS_PER_S
 
+Instant = TypeVar("Instant", np.int64, np.float64)
 _CHUNK_CELLS = 4_000_000
 """Numbers in one array of the simulation: 32 MB."""
 _OUTER_RANK = 3
@@ -165,8 +167,12 @@ def _refuse_no_probability(q: float) -> None:
 # simulation
 
 
-def departures_ns(arrivals_ns: Floats, services_ns: Floats, n_lanes: int) -> Floats:
+def departures_ns(
+    arrivals_ns: NDArray[Instant], services_ns: NDArray[Instant], n_lanes: int
+) -> NDArray[Instant]:
     """When each request leaves a FIFO queue; all arrays (n_replications, n), arrivals sorted along each row.
+
+    Of whole ns the departures are exact.
 
     One lane: departure_n = max over k ≤ n of (arrival_k + service_k + … + service_n), Lindley's recursion (1952)
     unrolled. More: each request takes the lane that is free first (Kiefer and Wolfowitz 1955).
@@ -174,9 +180,9 @@ def departures_ns(arrivals_ns: Floats, services_ns: Floats, n_lanes: int) -> Flo
     if n_lanes == 1:
         worked = np.cumsum(services_ns, axis=1)
         busy_since = np.maximum.accumulate(arrivals_ns - worked + services_ns, axis=1)
-        one_lane: Floats = worked + busy_since
+        one_lane: NDArray[Instant] = worked + busy_since
         return one_lane
-    free = np.zeros((len(arrivals_ns), n_lanes))
+    free = np.zeros((len(arrivals_ns), n_lanes), arrivals_ns.dtype)
     rows = np.arange(len(arrivals_ns))
     left = np.empty_like(arrivals_ns)
     for n in range(arrivals_ns.shape[1]):

@@ -16,8 +16,6 @@ from squall.scenarios.traces.part import TracePart
 
 Instant = Literal["scheduled", "sent"]
 
-_INSTANTS: dict[Instant, str] = {"scheduled": "scheduled_ns", "sent": "sent_ns"}
-
 
 def trace_of_run(store: RunStore, phases: Sequence[str] = (), instant: Instant = "scheduled") -> TracePart:
     """Arrivals of those phases (none: all of kind `measure`), in order of time, with their rows as the size `rows`.
@@ -36,7 +34,7 @@ def trace_of_run(store: RunStore, phases: Sequence[str] = (), instant: Instant =
     if unknown:
         raise AnalysisError(f"{store.where}: has no phase {unknown[0]!r}, it has {', '.join(known)}")
     names = list(phases) or [span.name for span in spans if span.kind == "measure"]
-    column = _INSTANTS[instant]
+    column = f"{instant}_ns"
     table = store.read("requests", ["phase", column, "rows"])
     table = table.filter(pc.is_in(table.column("phase").cast("string"), pc.cast(names, "string")))
     table = table.filter(table.column(column).is_valid())

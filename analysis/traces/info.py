@@ -223,11 +223,6 @@ def _count_unit_ns(span_ns: int, tick_ns: float | None) -> int:
 
 def _tails(values: Int64s, is_cut: bool = False) -> list[Figures]:
     """Hill's index of the largest values with its standard error; none of values that were cut off."""
-    tails: list[Figures] = []
-    for share in TAIL_RATIOS:
-        found = None if is_cut else hill(values, share)
-        index, stderr, n_tail = (
-            (None, None, 0) if found is None else (found.index, found.stderr, found.n_tail)
-        )
-        tails.append({"share_ratio": share, "index": index, "stderr": stderr, "n_tail": n_tail})
-    return tails
+    none = {"index": None, "stderr": None, "n_tail": 0}
+    found = {share: None if is_cut else hill(values, share) for share in TAIL_RATIOS}
+    return [{"share_ratio": share, **(asdict(one) if one else none)} for share, one in found.items()]

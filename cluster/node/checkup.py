@@ -27,7 +27,7 @@ from squall.actors.process.own_source import source_digest
 from squall.actors.process.state import listening_pids
 from squall.actors.sampling.clock_responder import ClockResponder
 from squall.actors.sampling.gpu.source import GpuSource, missing_reason
-from squall.analysis.nsys.count import count_events
+from squall.analysis.nsys.scrub import count_events
 from squall.analysis.requests.workers import LANE_COST
 from squall.cluster.node.injected.effect import Injected, injected
 from squall.cluster.node.injected.kernel_recording import NO_GPU, missing_kernels

@@ -15,7 +15,7 @@ import pytest
 from squall.actors.load.lane import IS_BUILT
 from squall.actors.nsys.proof import prove_nsys
 from squall.actors.nsys.tools import find_nsys
-from squall.analysis.nsys.count import count_events
+from squall.analysis.nsys.scrub import count_events
 from squall.cluster.node.checkup import REQUIRED
 from squall.scenarios.errors import ClusterError
 from tests.integration.live_runs import RAY_AUTH, Bench

@@ -13,14 +13,18 @@ from tests.h200_runs import write_h200_run
 
 @pytest.fixture(scope="session")
 def h200_run(
-    h200_report: Callable[[str], NsysReport], two_heads: RunStore, tmp_path_factory: pytest.TempPathFactory
+    h200_report: Callable[[str], NsysReport],
+    cuda_graphs: NsysReport,
+    two_heads: RunStore,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[[str], RunStore]:
     """A sealed run of a real report by name, written once, for tests that only read."""
     folder, runs = tmp_path_factory.mktemp("runs"), {"two_heads": two_heads}
 
     def make(name: str) -> RunStore:
         if name not in runs:
-            runs[name] = write_h200_run(folder, h200_report(name))
+            report = cuda_graphs if name == "cuda_graphs" else h200_report(name)
+            runs[name] = write_h200_run(folder, report)
         return runs[name]
 
     return make

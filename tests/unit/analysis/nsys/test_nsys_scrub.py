@@ -1,3 +1,5 @@
+"""What leaves a node of an export: nothing that is not allowed, every event; one line where the export is broken."""
+
 from __future__ import annotations
 
 import sqlite3
@@ -8,263 +10,154 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
-from squall.analysis.clocks.track import ClockTrack
 from squall.analysis.nsys.report import NsysReport
-from squall.analysis.nsys.scrub import scrub
-from squall.analysis.nsys.tables import EventLabels, event_tables
+from squall.analysis.nsys.scrub import count_events, scrub
 from squall.scenarios.errors import AnalysisError
-from tests.nsys_exports import (
-    GLOBAL_PID,
-    GLOBAL_TID,
-    UTC_START_NS,
-    MadeExport,
-    all_bytes,
-    api_call,
-    kernel,
-    nvtx,
-    on_gpu,
-)
+from tests.nsys_exports import MadeExport, Row, all_bytes, api_call, kernel, on_gpu, tables_of
 
-SECRETS = {
-    "environment": "hunter2-env", "argument": "hunter2-arg", "stdout": "hunter2-out", "path": "/home/hunter2/x.py",
-    "user": "hunter2user", "host": "hunter2host", "range": "hunter2-range", "registered": "hunter2-registered",
-    "payload": "hunter2-payload", "thread": "hunter2-thr", "symbol": "hunter2_symbol", "process": "hunter2-proc",
-    "diagnostic": "hunter2-diag", "kernel": "{lambda at /home/hunter2/k.cu:7}", "unknown": "hunter2-unknown",
-    "prefix": "squall|a/hunter2-prefix|7", "suffix": "squall|a_0|7|hunter2", "serial": "0000:hunter2:06.0",
-    "gpu": "hunter2 ✗ GPU",
-}  # fmt: skip
+SECRETS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("secrets.yaml").read_text())
 NEEDLES = (b"hunter2", "hunter2".encode("utf-16-le"))
+FORMS = pytest.mark.parametrize("form", ["sqlite", "parquet"])
 
 
-def with_secrets() -> MadeExport:
-    """An export with a secret in every place that nsys, or a user through it, writes text to."""
-    secret = SECRETS
-    export = MadeExport().strings(
-        s1="cudaLaunchKernel_v7000", s2="poll", s3="tritonserver", s5="gemm", s6="void gemm<float>(int)",
-        s10=f"PATH=/bin\0TOKEN={secret['environment']}", s11=secret["stdout"], s12=secret["registered"],
-        s13=secret["thread"], s14=secret["symbol"], s15=secret["path"], s16=secret["kernel"], s17=secret["argument"],
-        s18="squall|m_0|8|5", s19=secret["suffix"],
-    )  # fmt: skip
-    export.add("ProcessStreams", {"globalPid": GLOBAL_PID, "filenameId": 15, "contentId": 11})
-    export.add("TARGET_INFO_SYSTEM_ENV", {"name": "Hostname", "value": secret["host"]})
-    export.add("PROCESSES", {"globalPid": GLOBAL_PID, "pid": 1, "name": secret["process"]})
-    export.add("OSRT_CALLCHAINS", {"id": 0, "symbol": 14, "module": 15})
-    export.add("HUNTER_EVENTS", {"start": 1, "text": secret["unknown"]})
-    export.add(
-        "META_DATA_EXPORT",
-        {"name": "EXPORT_SCHEMA_VERSION", "value": "3.20.3"},
-        {"name": "EXPORT_USER", "value": secret["user"]},
-        {"name": "EXPORT_HOST", "value": secret["host"]},
-        {"name": "EXPORT_SCHEMA_VERSION_MICRO", "value": secret["path"]},
-        {"name": secret["path"], "value": "3.20.3"},
-    )
-    export.add(
-        "TARGET_INFO_GPU",
-        {
-            "id": 0,
-            "name": secret["gpu"],
-            "busLocation": secret["serial"],
-            "uuid": secret["serial"],
-            "smCount": 132,
-        },
-    )
-    export.add(
-        "DIAGNOSTIC_EVENT",
-        {"timestamp": 1, "source": 1, "severity": 2, "text": secret["diagnostic"]},
-        {"timestamp": 2, "source": 1, "severity": 2, "text": "x"},
-    )
-    export.add("ENUM_CUDA_MEM_KIND", {"id": 0, "name": secret["path"], "label": "Pageable"})
-    export.add(
-        "ThreadNames", {"nameId": 13, "globalTid": GLOBAL_TID + 1}, {"nameId": 3, "globalTid": GLOBAL_TID}
-    )
-    export.add("CUPTI_ACTIVITY_KIND_RUNTIME", {**api_call(10, 20, 1), "callchainId": 14})
-    export.add("CUPTI_ACTIVITY_KIND_RUNTIME", api_call(30, 40, 2, name=17, tid=GLOBAL_TID + 1))
-    export.add(
-        "CUPTI_ACTIVITY_KIND_KERNEL", kernel(21, 22, 1), kernel(41, 42, 2, demangledName=16, shortName=16)
-    )
-    export.add("CUPTI_ACTIVITY_KIND_MEMSET", on_gpu(50, 51, 3, bytes=4, comment=secret["payload"]))
-    export.add(
-        "OSRT_API",
-        {"start": 1, "end": 9, "eventClass": 27, "globalTid": GLOBAL_TID, "nameId": 2, "callchainId": 0},
-    )
-    more: dict[str, Any] = {
-        "jsonText": secret["payload"],
-        "binaryData": secret["payload"],
-        "uint64Value": 7,
-        "textId": None,
+def leaked(folder: Path) -> set[str]:
+    """Tables of `folder` in which a secret stands, raw or decompressed."""
+    contents = {
+        path.stem: path.name.encode() + path.read_bytes() + all_bytes(pq.read_table(path))
+        for path in folder.rglob("*")
     }
-    return export.add(
-        "NVTX_EVENTS",
-        nvtx("squall|m_0|7|5", 8, 45, **more),
-        nvtx(secret["range"], 9, 44, **more),
-        nvtx(secret["prefix"], 9, 43, **more),
-        nvtx(secret["suffix"], 9, 42, **more),
-        nvtx(None, 46, 47, textId=12),
-        nvtx(None, 46, 48, textId=19),
-        nvtx(None, 48, 49, textId=18),
-        nvtx(secret["range"], 60, None, eventType=34),
-    )
+    return {table for table, content in contents.items() if any(needle in content for needle in NEEDLES)}
 
 
-def leaked(folder: Path) -> list[str]:
-    """Files of `folder` in which a secret stands, raw or decompressed."""
-    found = []
-    for path in folder.rglob("*"):
-        content = path.name.encode() + path.read_bytes() + all_bytes(pq.read_table(path))
-        found += [path.name for needle in NEEDLES if needle in content]
-    return found
-
-
-@pytest.fixture(params=["sqlite", "parquet"])
-def secretive(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    made = with_secrets()
-    return (
-        made.to_sqlite(tmp_path / "made.sqlite")
-        if request.param == "sqlite"
-        else made.to_parquet(tmp_path / "made")
-    )
-
-
-def test_no_secret_stands_in_the_scrubbed_folder_or_in_our_tables(secretive: Path, tmp_path: Path) -> None:
-    scrub(secretive, tmp_path / "scrubbed")
-    assert leaked(tmp_path / "scrubbed") == []
-    labels = EventLabels("run", "node-0", "server-0")
-    tables = list(event_tables(NsysReport(tmp_path / "scrubbed"), labels, ClockTrack.constant(0)))
-    assert {name for name, _ in tables} == {"osrt", "nvtx", "cuda_api", "kernels", "memsets"}
-    assert [name for name, data in tables if any(needle in all_bytes(data) for needle in NEEDLES)] == []
+@FORMS
+def test_no_secret_leaves_and_events_and_safe_names_stay(form: str, tmp_path: Path) -> None:
+    kept = SECRETS["kept"]
+    folder = tmp_path / "scrubbed"
+    scrubbed = scrub(MadeExport(dict(SECRETS["export"])).write(tmp_path, form), folder)
+    assert leaked(folder) == set()
+    assert (scrubbed.rows, list(scrubbed.dropped_tables)) == (kept["rows"], kept["dropped_tables"])
+    report = NsysReport(folder)
+    assert report.strings() == kept["strings"]
+    ranges = pq.read_table(folder / "NVTX_EVENTS.parquet")["text"].to_pylist()
+    assert sorted(text or "" for text in ranges) == kept["ranges"]
+    assert pq.read_table(folder / "DIAGNOSTIC_EVENT.parquet").to_pylist() == kept["diagnostics"]
+    tables = tables_of(report)
+    assert {name: rows.num_rows for name, rows in tables.items()} == kept["tables"]
+    assert not any(needle in all_bytes(rows) for rows in tables.values() for needle in NEEDLES)
+    with pytest.raises(AnalysisError, match="scrubbed is there already"):
+        scrub(tmp_path / f"made.{form}", folder)
 
 
 def test_the_search_finds_what_was_planted(tmp_path: Path) -> None:
-    folder = with_secrets().to_parquet(tmp_path / "made")
-    assert {name.removesuffix(".parquet") for name in leaked(folder)} == {
-        "StringIds", "TARGET_INFO_SYSTEM_ENV", "PROCESSES", "HUNTER_EVENTS", "META_DATA_EXPORT", "TARGET_INFO_GPU",
-        "DIAGNOSTIC_EVENT", "ENUM_CUDA_MEM_KIND", "CUPTI_ACTIVITY_KIND_MEMSET", "NVTX_EVENTS",
-    }  # fmt: skip
-
-
-def test_events_stay_and_names_that_are_safe_stay(secretive: Path, tmp_path: Path) -> None:
-    report = scrub(secretive, tmp_path / "scrubbed")
-    strings = pq.read_table(tmp_path / "scrubbed" / "StringIds.parquet").to_pylist()
-    assert {row["id"]: row["value"] for row in strings} == {
-        1: "cudaLaunchKernel_v7000", 2: "poll", 3: "tritonserver", 5: "gemm", 6: "void gemm<float>(int)",
-        18: "squall|m_0|8|5",
-    }  # fmt: skip
-    ranges = pq.read_table(tmp_path / "scrubbed" / "NVTX_EVENTS.parquet")
-    assert sorted(text or "" for text in ranges["text"].to_pylist()) == [""] * 6 + ["squall|m_0|7|5"]
-    assert report.rows == {
-        "CUPTI_ACTIVITY_KIND_RUNTIME": 2, "CUPTI_ACTIVITY_KIND_KERNEL": 2, "CUPTI_ACTIVITY_KIND_MEMSET": 1,
-        "OSRT_API": 1, "NVTX_EVENTS": 7, "TARGET_INFO_GPU": 1, "TARGET_INFO_SESSION_START_TIME": 1,
-        "META_DATA_EXPORT": 2, "ENUM_CUDA_MEM_KIND": 1, "ThreadNames": 2, "DIAGNOSTIC_EVENT": 1, "StringIds": 6,
-    }  # fmt: skip
-    assert report.dropped_tables == (
-        "HUNTER_EVENTS", "OSRT_CALLCHAINS", "PROCESSES", "ProcessStreams", "TARGET_INFO_SYSTEM_ENV",
-    )  # fmt: skip
-    diagnostics = pq.read_table(tmp_path / "scrubbed" / "DIAGNOSTIC_EVENT.parquet").to_pylist()
-    assert diagnostics == [{"severity": 2, "source": 1, "count": 2}]
-
-
-def test_threads_without_an_event_leave_no_name(tmp_path: Path) -> None:
-    export = MadeExport().strings(s1="poll", s2="python3", s3="tritonserver")
-    export.add("OSRT_API", {"start": 1, "end": 2, "globalTid": GLOBAL_TID, "nameId": 1})
-    export.add(
-        "ThreadNames", {"nameId": 2, "globalTid": GLOBAL_TID}, {"nameId": 3, "globalTid": GLOBAL_TID + 5}
+    assert leaked(MadeExport(dict(SECRETS["export"])).to_parquet(tmp_path / "made")) == set(
+        SECRETS["planted"]
     )
-    report = export.report(tmp_path)
-    assert report.strings() == {1: "poll", 2: "python3"}
 
 
-def test_both_forms_of_an_export_scrub_to_the_same(h200: Callable[[str], Path], tmp_path: Path) -> None:
-    export = MadeExport({})
-    with closing(sqlite3.connect(h200("seqlen_head"))) as file:
-        file.row_factory = sqlite3.Row
-        names = [name for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        for name in names:
-            rows = [dict(row) for row in file.execute(f"SELECT * FROM {name} LIMIT 500")]
-            export.tables[name] = rows or [{"start": None}]
-    of_sqlite = scrub(export.to_sqlite(tmp_path / "a.sqlite"), tmp_path / "a")
-    of_parquet = scrub(export.to_parquet(tmp_path / "b.parquet"), tmp_path / "b")
-    assert of_sqlite == of_parquet
-    for path in (tmp_path / "a").iterdir():
-        a, b = (pq.read_table(tmp_path / form / path.name) for form in ("a", "b"))
-        order = [(name, "ascending") for name in a.column_names]
-        assert a.sort_by(order).equals(b.sort_by(order)), path.name
-
-
-def test_a_real_export_keeps_every_event_and_the_name_of_every_kernel(
-    h200_report: Callable[[str], NsysReport],
-) -> None:
-    report = h200_report("two_heads")
-    assert (report.schema_version, report.start_utc_ns) == ("3.20.3", 1_795_249_185_416_039_146)
-    with report.connect() as connection:
-        counts = {
-            table: connection.sql(f"SELECT count(*) FROM {table}").fetchall()[0][0]
-            for table in (
-                "CUPTI_ACTIVITY_KIND_KERNEL",
-                "CUPTI_ACTIVITY_KIND_RUNTIME",
-                "OSRT_API",
-                "NVTX_EVENTS",
-            )
-        }
-        nameless = "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL LEFT JOIN StringIds ON id = {} WHERE value IS NULL"
-        for column in ("shortName", "demangledName", "mangledName"):
-            expected = connection.sql(f"SELECT count(*) - count({column}) FROM CUPTI_ACTIVITY_KIND_KERNEL")
-            assert connection.sql(nameless.format(column)).fetchall() == expected.fetchall()
-    assert list(counts.values()) == [54_742, 145_823, 91_572, 1_057]
+def altered(path: Path, *statements: str) -> Path:
+    """An SQLite export with one string, changed by SQL."""
+    MadeExport().strings(s1="a").to_sqlite(path)
+    with closing(sqlite3.connect(path)) as file:
+        for statement in statements:
+            file.execute(statement)
+        file.commit()
+    return path
 
 
 def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-def test_a_broken_export_is_one_line_and_leaves_nothing(h200: Callable[[str], Path], tmp_path: Path) -> None:
-    torn = tmp_path / "torn.sqlite"
-    torn.write_bytes(h200("seqlen_head").read_bytes())
-    cut(torn)
-    text = tmp_path / "text.sqlite"
-    text.write_text("not a database, though it is long enough to be read as one" * 20)
-    empty = MadeExport({"OTHER": [{"a": 1}]})
-    del empty.tables["TARGET_INFO_SESSION_START_TIME"]
-    parquet = with_secrets().to_parquet(tmp_path / "parquet")
-    cut(parquet / "NVTX_EVENTS.parquet")
-    worded = MadeExport().add("CUPTI_ACTIVITY_KIND_MEMSET", on_gpu("hunter2", 1, 2))  # type: ignore[arg-type]
-    cases = {
-        tmp_path / "none.sqlite": "there is no nsys export none.sqlite",
-        torn: "cannot read the nsys export torn.sqlite",
-        text: "cannot read the nsys export text.sqlite: file is not a database",
-        empty.to_sqlite(tmp_path / "empty.sqlite"): "has none of the tables of nsys",
-        parquet: "cannot read the nsys export parquet",
-        worded.to_sqlite(tmp_path / "worded.sqlite"): "MEMSET.start holds something that is no whole number",
-        worded.to_parquet(tmp_path / "worded"): "MEMSET.start holds something that is no whole number",
-    }
-    for export, words in cases.items():
-        with pytest.raises(AnalysisError, match=words) as failed:
-            scrub(export, tmp_path / "scrubbed")
-        message = str(failed.value)
-        assert "\n" not in message
-        assert "hunter2" not in message
-        assert str(tmp_path) not in message
-        assert not list(tmp_path.glob("scrubbed*"))
+def torn_sqlite(folder: Path) -> Path:
+    rows = ({"id": number, "value": "text" * 10} for number in range(500))
+    path = MadeExport().add("StringIds", *rows).write(folder)
+    cut(path)
+    return path
 
 
-def test_a_folder_that_is_there_is_not_overwritten(tmp_path: Path) -> None:
-    export = with_secrets().to_sqlite(tmp_path / "made.sqlite")
-    scrub(export, tmp_path / "scrubbed")
-    with pytest.raises(AnalysisError, match="scrubbed is there already"):
-        scrub(export, tmp_path / "scrubbed")
+def torn_parquet(folder: Path) -> Path:
+    path = MadeExport(dict(SECRETS["export"])).to_parquet(folder / "export")
+    cut(path / "NVTX_EVENTS.parquet")
+    return path
 
 
-def test_ids_of_64_bits_are_the_same_in_both_forms(tmp_path: Path) -> None:
-    high = (0xFF << 56) | GLOBAL_TID  # above int64: SQLite has it negative, Parquet unsigned
-    export = MadeExport().strings(s1="poll")
-    export.add("OSRT_API", {"start": 1, "end": 2, "globalTid": high - 2**64, "nameId": 1})
-    scrub(export.to_sqlite(tmp_path / "a.sqlite"), tmp_path / "a")
-    scrub(export.to_parquet(tmp_path / "b.parquet"), tmp_path / "b")
-    for form in ("a", "b"):
-        labels = EventLabels("run", "node-0", "server-0")
-        ((_, rows),) = event_tables(NsysReport(tmp_path / form), labels, ClockTrack.constant(0))
-        assert (rows["process"][0].as_py(), rows["thread"][0].as_py()) == (0xABCDEF, 0xFEDCBA)
-    assert NsysReport(tmp_path / "b").start_utc_ns == UTC_START_NS
+def text(folder: Path) -> Path:
+    (folder / "export").write_text("not a database, though it is long enough to be read as one" * 20)
+    return folder / "export"
+
+
+def of_others(folder: Path) -> Path:
+    export = MadeExport({"OTHER": [{"a": 1}]})
+    del export.tables["TARGET_INFO_SESSION_START_TIME"]
+    return export.write(folder)
+
+
+def pages_in_circles(folder: Path) -> Path:
+    """The root of the table names one page of rows again and again."""
+    rows = ", ".join(f"({number}, '')" for number in range(3_000))
+    path = altered(folder / "export", f"INSERT INTO StringIds VALUES {rows}")
+    with closing(sqlite3.connect(path)) as file:
+        (root,) = file.execute("SELECT rootpage FROM sqlite_master WHERE name = 'StringIds'").fetchone()
+        (size,) = file.execute("PRAGMA page_size").fetchone()
+    data = bytearray(path.read_bytes())
+    page = (root - 1) * size
+    assert data[page] == 5, "a page that names others"
+    child = int.from_bytes(data[page + 12 : page + 13], "big") << 8 | data[page + 13]
+    cell = data[page + child : page + child + 4] + b"\x01"
+    n_cells = (size - 8) // 6  # the most that SQLite takes
+    data[page + 3 : page + 5] = n_cells.to_bytes(2, "big")
+    data[page + size - 5 : page + size] = cell
+    for number in range(n_cells):
+        data[page + 12 + 2 * number : page + 14 + 2 * number] = (size - 5).to_bytes(2, "big")
+    path.write_bytes(data)
+    return path
+
+
+def with_string(value: str) -> Callable[[Path], Path]:
+    return lambda folder: altered(folder / "export", f"INSERT INTO StringIds VALUES ({value})")
+
+
+def with_word(form: str) -> Callable[[Path], Path]:
+    rows: list[Row] = [on_gpu("hunter2", 1, 2)]  # type: ignore[arg-type]
+    return lambda folder: MadeExport().add("CUPTI_ACTIVITY_KIND_MEMSET", *rows).write(folder, form)
+
+
+NO_NUMBER = r"StringIds\.id holds something that is no whole number"
+NO_START = r"MEMSET\.start holds something that is no whole number"
+BROKEN: dict[str, tuple[Callable[[Path], Path], str]] = {
+    "none": (lambda folder: folder / "none.sqlite", r"there is no nsys export none\.sqlite"),
+    "torn SQLite file": (torn_sqlite, r"cannot read the nsys export made\.sqlite"),
+    "torn Parquet file": (torn_parquet, "cannot read the nsys export export"),
+    "text": (text, "cannot read the nsys export export: file is not a database"),
+    "of others": (of_others, "has none of the tables of nsys"),
+    "text for a number": (with_string("'text', 'b'"), NO_NUMBER),
+    "fraction for a number": (with_string("1.5, 'b'"), NO_NUMBER),
+    "bytes for a number": (with_string("x'00', 'b'"), NO_NUMBER),
+    "word for an instant": (with_word("sqlite"), NO_START),
+    "word for an instant in Parquet": (with_word("parquet"), NO_START),
+    "a value larger than any of nsys": (with_string("2, zeroblob(20000000)"), "string or blob too big"),
+    "pages in circles": (pages_in_circles, "more rows than bytes"),
+}
+
+
+@pytest.mark.parametrize(("make", "words"), BROKEN.values(), ids=BROKEN)
+def test_a_broken_export_is_one_line_and_leaves_nothing(
+    make: Callable[[Path], Path], words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(AnalysisError, match=words) as failed:
+        scrub(make(tmp_path), tmp_path / "scrubbed")
+    assert not [one for one in ("\n", "hunter2", str(tmp_path)) if one in str(failed.value)]
+    assert not list(tmp_path.glob("scrubbed*"))
+
+
+def test_a_view_and_a_table_that_a_module_computes_are_no_tables(tmp_path: Path) -> None:
+    path = altered(
+        tmp_path / "a.sqlite", "CREATE VIEW NVTX_EVENTS AS SELECT 1 AS start",
+        "CREATE VIRTUAL TABLE OSRT_API USING rtree(a,b,c)",
+    )  # fmt: skip
+    assert scrub(path, tmp_path / "scrubbed").rows.keys() == {"TARGET_INFO_SESSION_START_TIME", "StringIds"}
 
 
 def test_a_sqlite_file_cut_anywhere_is_refused_or_whole(tmp_path: Path) -> None:
@@ -282,3 +175,19 @@ def test_a_sqlite_file_cut_anywhere_is_refused_or_whole(tmp_path: Path) -> None:
         except AnalysisError:
             n_refused += 1
     assert n_refused >= len(content) // 1024 - 2  # the last page may end in bytes that hold nothing
+
+
+@FORMS
+@pytest.mark.parametrize(
+    ("tables", "counts"),
+    [
+        ({}, (0, 0)),
+        ({"OSRT_API": [{"start": 1}, {"start": 2}]}, (2, 0)),  # a version that tells no classes
+        ({"OSRT_API": [{"eventClass": 27}, {"eventClass": 27}, {"eventClass": 31}],
+          "NVTX_EVENTS": [{"eventType": 59}, {"eventType": 59}, {"eventType": 60}, {"eventType": 75}]}, (2, 3)),
+    ],
+)  # fmt: skip
+def test_events_of_an_export_are_counted(
+    tables: dict[str, list[Row]], counts: tuple[int, int], form: str, tmp_path: Path
+) -> None:
+    assert count_events(MadeExport(dict(tables)).write(tmp_path, form)) == counts

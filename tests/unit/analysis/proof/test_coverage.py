@@ -7,22 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from squall.analysis.proof.queueing import Queue
 from squall.analysis.statistics.latency import quantiles
 from tests.bench.coverage import Coverage, averaged, ours, plain, pooled, truth
-from tests.queue_runs import CASES, PAUSES, QueueCase
+from tests.queue_runs import CASES, PAUSES, PauseCase, QueueCase
 
 STEADY, BUSTLING, BURSTY, BURSTIER = CASES
-
-
-def covered(case: QueueCase, n_runs: int, n: int, q: float) -> tuple[Coverage, Coverage]:
-    """Of the intervals of one run, and of plain order statistics."""
-    runs_ns = case.runs_ns(np.random.default_rng(1), n_runs, n)
-    truth_ns = case.quantile_ns(q)
-    return (
-        Coverage.of([ours(one, q) for one in runs_ns], truth_ns),
-        Coverage.of([plain(one, q) for one in runs_ns], truth_ns),
-    )
 
 
 def least(share: float, n: float) -> float:
@@ -30,31 +19,44 @@ def least(share: float, n: float) -> float:
     return share - 3.0 * math.sqrt(share * (1.0 - share) / n)
 
 
-@pytest.mark.parametrize(("case", "q"), [(STEADY, 0.95), (STEADY, 0.99), (BUSTLING, 0.95)])
-def test_intervals_of_poisson_arrivals_cover_where_plain_order_statistics_do_not(
-    case: QueueCase, q: float
+def shares(
+    case: QueueCase | PauseCase, seed: int, n_runs: int, n: int, q: float
+) -> tuple[Coverage, Coverage]:
+    """How often the intervals of one run hold the truth, and those of plain order statistics."""
+    runs_ns, truth_ns = case.runs_ns(np.random.default_rng(seed), n_runs, n), case.quantile_ns(q)
+    own, independent = ([interval(one, q) for one in runs_ns] for interval in (ours, plain))
+    return Coverage.of(own, truth_ns), Coverage.of(independent, truth_ns)
+
+
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("case", "q", "n_runs", "n", "given", "covered", "independent"),
+    [
+        (STEADY, 0.95, 40, 10_000, 0.99, 0.93, 0.80),
+        (STEADY, 0.99, 40, 10_000, 0.99, 0.93, 0.80),
+        (BUSTLING, 0.95, 40, 10_000, 0.99, 0.93, 0.80),
+        (PAUSES, 0.95, 16, 40_000, 1.0, 0.92, 1.0),
+        pytest.param(BURSTY, 0.95, 12, 100_000, 0.98, 0.92, 0.50, marks=SLOW),
+    ],
+)
+def test_intervals_cover_where_plain_order_statistics_do_not(
+    case: QueueCase, q: float, n_runs: int, n: int, given: float, covered: float, independent: float
 ) -> None:
-    own, independent = covered(case, 40, 10_000, q)
-    assert own.given >= least(0.99, 40)
-    assert own.covered >= least(0.93, 40 * own.given)  # 0.81
-    assert independent.covered < 0.80
+    own, others = shares(case, 1, n_runs, n, q)
+    assert own.given >= least(given, n_runs)
+    assert own.covered >= least(covered, n_runs * own.given)
+    assert others.covered <= independent
 
 
 @pytest.mark.parametrize(
     ("case", "q"), [(BUSTLING, 0.99), (BURSTY, 0.95), (BURSTIER, 0.95), (BURSTIER, 0.99)]
 )
 def test_a_run_that_holds_too_few_bursts_gets_no_interval(case: QueueCase, q: float) -> None:
-    own, independent = covered(case, 24, 10_000, q)
+    own, independent = shares(case, 1, 24, 10_000, q)
     assert own.given <= 0.20
     assert own.given * (1 - (own.covered if own.given else 1.0)) <= 0.05  # a wrong interval in 1 run at most
-    assert independent.covered < 0.50
-
-
-@pytest.mark.slow
-def test_bursty_arrivals_get_intervals_that_cover_in_a_long_run() -> None:
-    own, independent = covered(BURSTY, 12, 100_000, 0.95)
-    assert own.given >= least(0.98, 12)
-    assert own.covered >= least(0.92, 12 * own.given)  # 0.69
     assert independent.covered < 0.50
 
 
@@ -75,17 +77,6 @@ def test_the_interval_says_how_long_the_queue_remembers() -> None:
         assert np.mean([one.tau_count for one in found]) == pytest.approx(tau, rel=0.2)
 
 
-def test_rare_pauses_on_quick_rows_are_held() -> None:
-    runs_ns = PAUSES.runs_ns(np.random.default_rng(6), 16, 40_000)
-    own = Coverage.of([ours(one, 0.95) for one in runs_ns], PAUSES.quantile_ns(0.95))
-    assert own.given == 1.0
-    assert own.covered >= least(0.92, 16)
-    values = PAUSES.responses_ns(np.random.default_rng(7), 1_000_000)
-    for q in (0.5, 0.95, 0.99):
-        # 500 pauses: their share of rows has a standard error of sqrt(2 / 500) = 6 % of 2.5 %
-        assert np.mean(values <= PAUSES.quantile_ns(q)) == pytest.approx(q, abs=4 * 0.0016 + 0.002)
-
-
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("case", [BURSTY, BURSTIER])
@@ -100,19 +91,28 @@ def test_the_known_quantiles_of_bursty_queues_are_those_of_a_simulation(case: Qu
     "case", [CASES[0], *(pytest.param(one, marks=pytest.mark.long) for one in CASES[1:])]
 )
 def test_intervals_cover_at_every_quantile_and_length(case: QueueCase, n: int, n_runs: int) -> None:
-    runs_ns = case.runs_ns(np.random.default_rng(4), n_runs, n)
     for q in (0.5, 0.95, 0.99):
-        truth_ns = case.quantile_ns(q)
-        own = Coverage.of([ours(one, q) for one in runs_ns], truth_ns)
+        own, _ = shares(case, 4, n_runs, n, q)
         wrong = own.given * (1 - own.covered) if own.given else 0.0
         assert wrong <= 1 - least(0.93, n_runs)
         if own.given > 0.5:  # where few runs are given one, those are not like the rest
             assert own.covered >= least(0.93, n_runs * own.given)
 
 
-def test_the_simulated_queue_is_the_known_one() -> None:
-    values = BUSTLING.responses_ns(np.random.default_rng(5), 2_000_000)
-    for q in (0.5, 0.95):
-        # 2,000,000 rows are like 55,700 independent ones (tau 35.9): the share below within four standard errors
-        share = np.mean(values <= Queue("constant", 1, 0.8, 800_000).response_quantile(q))
-        assert share == pytest.approx(q, abs=4 * math.sqrt(q * (1 - q) / 55_700))
+@pytest.mark.parametrize(
+    ("case", "n", "qs", "n_independent"),
+    [
+        # 2,000,000 rows are like 55,700 independent ones (tau 35.9)
+        (BUSTLING, 2_000_000, (0.5, 0.95), 55_700),
+        # 500 pauses: at p95 their share of rows has a standard error of 6 % of 2.5 %, 0.0015
+        (PAUSES, 1_000_000, (0.5, 0.95, 0.99), 15_000),
+    ],
+)
+def test_what_is_simulated_has_the_known_quantiles(
+    case: QueueCase, n: int, qs: tuple[float, ...], n_independent: int
+) -> None:
+    """The share below within four standard errors."""
+    values = case.responses_ns(np.random.default_rng(5), n)
+    for q in qs:
+        share = np.mean(values <= case.quantile_ns(q))
+        assert share == pytest.approx(q, abs=4 * math.sqrt(q * (1 - q) / n_independent))

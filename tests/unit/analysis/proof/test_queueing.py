@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from decimal import Decimal, localcontext
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,6 @@ from squall.analysis.proof.queueing import (
     departures_ns,
     erlang_c,
     md1_response_cdf,
-    mm1_response_quantile,
     mmc_response_cdf,
     sampling_ranges,
     simulate_quantiles,
@@ -26,32 +26,24 @@ LOADS = (0.5, 0.8, 0.95)
 
 
 @pytest.mark.parametrize("load", LOADS)
-@pytest.mark.parametrize("q", [0.01, 0.5, 0.95, 0.999])
-def test_mm1_has_the_quantiles_of_an_exponential(load: float, q: float) -> None:
-    rate_per_ns = (1.0 - load) / (2 * MS)  # mu - lambda
-    assert mm1_response_quantile(q, load, 2 * MS) == pytest.approx(
-        -math.log(1.0 - q) / rate_per_ns, rel=1e-12
-    )
-
-
-@pytest.mark.parametrize("load", LOADS)
-def test_mmc_of_one_lane_is_mm1(load: float) -> None:
+def test_one_lane_has_the_response_times_of_an_exponential(load: float) -> None:
     for t in (0.0, 0.3, 1.0, 7.0, 200.0):
         assert mmc_response_cdf(t, 1, load, 1.0) == pytest.approx(-math.expm1(-(1 - load) * t), abs=1e-14)
-    # bisected to a millionth of a service time
-    bisected = _bisected(lambda t: mmc_response_cdf(t, 1, load, 1.0), 0.99, 1.0)
-    assert bisected == pytest.approx(mm1_response_quantile(0.99, load, 1.0), abs=2e-6)
+    for q in (0.01, 0.5, 0.95, 0.999):
+        found = Queue("exponential", 1, load, 2 * MS).response_quantile(q)
+        assert found == pytest.approx(-math.log(1 - q) * 2 * MS / (1 - load), rel=1e-12)
+        # bisected to a millionth of a service time
+        bisected = _bisected(lambda t: mmc_response_cdf(t, 1, load, 2 * MS), q, 2 * MS)
+        assert bisected == pytest.approx(found, abs=2e-6 * 2 * MS)
 
 
 @pytest.mark.parametrize("load", LOADS)
-def test_erlang_c_has_its_closed_values(load: float) -> None:
-    assert erlang_c(1, load) == pytest.approx(load, rel=1e-14)
-    assert erlang_c(2, load) == pytest.approx(2 * load**2 / (1 + load), rel=1e-14)
-    offered = 4 * load
-    waits = offered**4 / math.factorial(4) / (1 - load)
-    assert erlang_c(4, load) == pytest.approx(
-        waits / (sum(offered**k / math.factorial(k) for k in range(4)) + waits), rel=1e-13
-    )
+@pytest.mark.parametrize("n_lanes", [1, 2, 4])
+def test_erlang_c_is_its_sum(n_lanes: int, load: float) -> None:
+    offered = n_lanes * load
+    waits = offered**n_lanes / math.factorial(n_lanes) / (1 - load)
+    others = sum(offered**k / math.factorial(k) for k in range(n_lanes))
+    assert erlang_c(n_lanes, load) == pytest.approx(waits / (others + waits), rel=1e-13)
 
 
 def test_mmc_is_smooth_where_its_two_rates_meet() -> None:
@@ -76,72 +68,43 @@ def crommelin(load: float, wait: float) -> float:
 
 
 @pytest.mark.parametrize("load", [*LOADS, 0.999])
-@pytest.mark.parametrize("wait", [0.0, 0.25, 1.0, 1.75, 10.5, 60.0, 150.125])
-def test_md1_is_crommelins_sum(load: float, wait: float) -> None:
-    assert md1_response_cdf(1.0 + wait, load, 1.0) == pytest.approx(crommelin(load, wait), abs=1e-12)
+def test_md1_is_crommelins_sum(load: float) -> None:
+    assert md1_response_cdf(0.999, load, 1.0) == 0.0
+    for wait in (0.0, 0.25, 1.0, 1.75, 10.5, 60.0, 150.125):
+        assert md1_response_cdf(1.0 + wait, load, 1.0) == pytest.approx(crommelin(load, wait), abs=1e-12)
+    # no wait: an atom of 1 - load at the service time
+    assert Queue("constant", 1, load, MS).response_quantile((1 - load) / 2) == pytest.approx(MS, abs=1)
 
 
-@pytest.mark.parametrize("load", LOADS)
-def test_md1_has_the_mean_wait_of_pollaczek_and_khinchine(load: float) -> None:
-    """The mean is the integral of 1 - F, by Gauss with 5 nodes between whole service times, where F has its kinks.
-
-    P(W > x) falls as exp(-2 (1 - rho) x) at least: beyond 12 / (1 - rho) less than exp(-24) / (1 - rho) is left.
-    """
-    nodes, weights = np.polynomial.legendre.leggauss(5)
-    integral = 0.0
-    for k in range(math.ceil(12 / (1 - load))):
-        above = [1.0 - md1_response_cdf(1.0 + k + (1 + node) / 2, load, 1.0) for node in nodes.tolist()]
-        integral += float(np.dot(weights, above)) / 2
-    # Pollaczek-Khinchine, Kleinrock I (1975), section 5.6
-    assert integral == pytest.approx(load / (2 * (1 - load)), rel=1e-7)
-
-
-def test_md1_has_an_atom_at_its_service_time() -> None:
-    assert md1_response_cdf(0.999, 0.5, 1.0) == 0.0
-    assert md1_response_cdf(1.0, 0.5, 1.0) == pytest.approx(0.5, rel=1e-14)
-    assert Queue("constant", 1, 0.5, MS).response_quantile(0.3) == pytest.approx(MS, abs=1)
-
-
-LOADS = (0.5, 0.8, 0.9)
-QUEUES = [
-    *(Queue("exponential", 1, load, 2 * MS) for load in LOADS),
-    *(Queue("constant", 1, load, 2 * MS) for load in LOADS),
-    *(Queue("exponential", 4, load, 2 * MS) for load in LOADS),
-]
-
-
+N_ARRIVALS = {0.5: 300, 0.8: 1_200, 0.9: 4_000}
 SIMULATED = [
-    *((queue, 2_000) for queue in QUEUES if queue.load_ratio < 0.9),
-    *((queue, 800) for queue in QUEUES if queue.load_ratio == 0.9),
-    *(pytest.param(queue, 2_000, marks=pytest.mark.slow) for queue in QUEUES if queue.load_ratio == 0.9),
-]
+    pytest.param(law, n_lanes, load, n_runs, marks=[pytest.mark.slow] if (load, n_runs) == (0.9, 2_000) else [])
+    for law, n_lanes in (("exponential", 1), ("constant", 1), ("exponential", 4))
+    for load, n_runs in ((0.5, 2_000), (0.8, 2_000), (0.9, 800), (0.9, 2_000))
+]  # fmt: skip
 
 
-def queue_of(value: object) -> str | None:
-    return f"{value.name} at {value.load_ratio}" if isinstance(value, Queue) else None
-
-
-@pytest.mark.parametrize(("queue", "n_runs"), SIMULATED, ids=queue_of)
-def test_theory_is_what_a_simulation_from_empty_comes_to(queue: Queue, n_runs: int) -> None:
+@pytest.mark.parametrize(("law", "n_lanes", "load", "n_runs"), SIMULATED)
+def test_theory_is_what_a_simulation_from_empty_comes_to(
+    law: Any, n_lanes: int, load: float, n_runs: int
+) -> None:
     """The last of many arrivals, in runs of their own: independent and, by then, stationary.
 
     The start is forgotten as exp(-t / r) with r = service / (sqrt(c) (1 - sqrt(rho))^2) at most (M/M/1 has c = 1);
     at rho 0.9 that is 380 service times or 342 arrivals, so that of 4,000 arrivals exp(-11) is left; at rho 0.5 and
     4 lanes 12 arrivals. The share below a quantile is binomial: 4.5 standard errors are missed once in 150,000 times.
     """
-    n_arrivals = {0.5: 300, 0.8: 1_200, 0.9: 4_000}[queue.load_ratio]
-    rng = np.random.default_rng(5)
-    shape = n_runs, n_arrivals
+    queue = Queue(law, n_lanes, load, 2 * MS)
+    rng, shape = np.random.default_rng(5), (n_runs, N_ARRIVALS[load])
     arrivals = np.cumsum(rng.exponential(S / queue.arrival_hz, shape), axis=1)
     services = rng.exponential(queue.service_ns, shape)
-    if queue.law == "constant":
+    if law == "constant":
         services = np.full(shape, float(queue.service_ns))
-    last = (departures_ns(arrivals, services, queue.n_lanes) - arrivals)[:, -1]
+    last = (departures_ns(arrivals, services, n_lanes) - arrivals)[:, -1]
     for q in (0.6, 0.9, 0.99):
-        expected = queue.response_cdf(queue.response_quantile(q))
-        assert expected == pytest.approx(q, abs=1e-5)
-        share = np.count_nonzero(last <= queue.response_quantile(q)) / n_runs
-        assert abs(share - q) < 4.5 * math.sqrt(q * (1 - q) / n_runs), q
+        expected = queue.response_quantile(q)
+        assert queue.response_cdf(expected) == pytest.approx(q, abs=1e-5)
+        assert abs(np.mean(last <= expected) - q) < 4.5 * math.sqrt(q * (1 - q) / n_runs), q
 
 
 @pytest.mark.parametrize("n_lanes", [1, 3])
@@ -169,16 +132,14 @@ def test_a_simulated_run_has_the_arrivals_of_its_window_only() -> None:
 
 
 @pytest.mark.parametrize("law", ["exponential", "constant"])
-def test_a_range_misses_new_runs_as_rarely_as_it_says(law: str) -> None:
+def test_a_range_misses_new_runs_as_rarely_as_it_says(law: Any) -> None:
     """4,000 new runs, 200 for each of 20 ranges, of which 20 % are missed.
 
     The 200 share the luck of their range, made of 30 runs: on each side a standard deviation of
     sqrt(0.1 * 0.9 / 31) = 0.054 at most, so 0.054 sqrt(2 / 20) = 0.017 for the share; the runs add
     sqrt(0.2 * 0.8 / 4,000) = 0.006. 4.5 standard errors are 0.082.
     """
-    queue = Queue("constant" if law == "constant" else "exponential", 1, 0.8, 2 * MS)
-    rng = np.random.default_rng(11)
-    n_missed = 0
+    queue, rng, n_missed = Queue(law, 1, 0.8, 2 * MS), np.random.default_rng(11), 0
     for _ in range(20):
         ((low, high),) = sampling_ranges(queue, S, (0.95,), 0.2, rng)
         runs = simulate_quantiles(queue, S, (0.95,), 200, rng)[:, 0]
@@ -187,25 +148,22 @@ def test_a_range_misses_new_runs_as_rarely_as_it_says(law: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("law", "n_lanes", "load", "service_ns", "said"),
+    "queue",
     [
-        ("exponential", 1, 1.0, 1, "load"),
-        ("exponential", 1, 0.0, 1, "load"),
-        ("exponential", 0, 0.5, 1, "1 lane or more"),
-        ("exponential", 1, 0.5, 0, "service time"),
-        ("constant", 2, 0.5, 1, "1 lane only"),
+        ("exponential", 1, 1.0, 1),
+        ("exponential", 1, 0.0, 1),
+        ("exponential", 0, 0.5, 1),
+        ("exponential", 1, 0.5, 0),
+        ("constant", 2, 0.5, 1),
     ],
 )
-def test_what_is_no_known_queue_is_refused(
-    law: str, n_lanes: int, load: float, service_ns: int, said: str
-) -> None:
-    with pytest.raises(ValueError, match=said):
-        Queue("constant" if law == "constant" else "exponential", n_lanes, load, service_ns)
+def test_what_is_no_known_queue_is_refused(queue: Any) -> None:
+    with pytest.raises(ValueError, match=r"load|lane|service time"):
+        Queue(*queue)
 
 
 @pytest.mark.parametrize("q", [0.0, 1.0, -0.1])
-def test_what_is_no_probability_has_no_quantile(q: float) -> None:
+@pytest.mark.parametrize("law", ["exponential", "constant"])
+def test_what_is_no_probability_has_no_quantile(law: Any, q: float) -> None:
     with pytest.raises(ValueError, match="between 0 and 1"):
-        Queue("exponential", 1, 0.5, 1).response_quantile(q)
-    with pytest.raises(ValueError, match="between 0 and 1"):
-        Queue("constant", 1, 0.5, 1).response_quantile(q)
+        Queue(law, 1, 0.5, 1).response_quantile(q)
