@@ -10,48 +10,49 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from squall.analysis.clocks.timeline import RunPhase
-from squall.analysis.render.templates import sentences
 from squall.analysis.requests.at_once import at_once
 from squall.analysis.requests.sequences import SequenceFigures, run_sequences, sequence_figures
 from squall.analysis.tables.manifest import Manifest
 from squall.scenarios.sequences import CUT
 from tests.many_examples import examples
-from tests.unit.analysis.requests.test_streams import requests_of
+from tests.unit.analysis.requests.made_requests import requests_of
 
 MS, S = 1_000_000, 1_000_000_000
-SPANS = [RunPhase("main", "measure", 0, 10 * S)]
+SPANS = [RunPhase("main", "measure", 0, 10 * S), RunPhase("later", "measure", 10 * S, 20 * S)]
+UNSENT: dict[str, Any] = {"outcome": "unsent", "sent_ns": None, "done_ns": None}
 
 
-def manifest_of(concurrent: int = 2, length: Any = 3) -> Manifest:
-    clients = {"sequences": {"length": length, "concurrent": concurrent}}
+def manifest_of(**clients: Any) -> Manifest:
     return Manifest(run="r", scenario={"seed": 1, "clients": clients})
 
 
-def figures_of(ends: list[dict[str, Any]], spans: list[RunPhase] = SPANS, **told: Any) -> SequenceFigures:
-    found = sequence_figures(run_sequences(requests_of(ends), manifest_of(**told)), spans, (0.5,))
+def figures_of(
+    ends: list[dict[str, Any]], spans: list[RunPhase] = SPANS[:1], concurrent: int = 2, length: int = 3
+) -> SequenceFigures:
+    """Of requests of `begin_ns`, `done_ns` and what else of one is unlike the others."""
+    begin_ns = [one["begin_ns"] for one in ends]
+    plain = {"sent_ns": None, "done_ns": 0, "phase": "main", "outcome": "ok", "detail": ""}
+    columns = {name: [one.get(name, value) for one in ends] for name, value in plain.items()}
+    columns["sent_ns"] = [one.get("sent_ns", one["begin_ns"]) for one in ends]
+    manifest = manifest_of(sequences={"length": length, "concurrent": concurrent})
+    found = sequence_figures(run_sequences(requests_of(begin_ns, **columns), manifest), spans, (0.5,))
     assert found is not None
     return found
 
 
 def test_every_figure_by_hand() -> None:
     """Lane 0 has 0 2 4 and 6 8, lane 1 has 1 3 5 and 7."""
-    cut: dict[str, Any] = {
-        "outcome": "unsent",
-        "sent": None,
-        "done": None,
-        "detail": f"{CUT}: an earlier request of it failed",
-    }
     found = figures_of(
         [
-            {"begin": 0 * S, "sent": 0 * S + MS, "done": 1 * S},
-            {"begin": 1 * S, "done": 2 * S},
-            {"begin": 1 * S, "done": 3 * S},
-            {"begin": 2 * S, "done": 3 * S, "outcome": "timeout"},
-            {"begin": 3 * S, "sent": 4 * S, "done": 5 * S},  # the first of lane 0 has ended
-            {"begin": 4 * S, **cut},
-            {"begin": 5 * S, "done": 6 * S},
-            {"begin": 6 * S, "done": 7 * S, "phase": "later"},
-            {"begin": 7 * S, "done": 9 * S, "outcome": "cancelled"},  # the run ended
+            {"begin_ns": 0 * S, "sent_ns": 0 * S + MS, "done_ns": 1 * S},
+            {"begin_ns": 1 * S, "done_ns": 2 * S},
+            {"begin_ns": 1 * S, "done_ns": 3 * S},
+            {"begin_ns": 2 * S, "done_ns": 3 * S, "outcome": "timeout"},
+            {"begin_ns": 3 * S, "sent_ns": 4 * S, "done_ns": 5 * S},  # the first of lane 0 has ended
+            {"begin_ns": 4 * S, **UNSENT, "detail": f"{CUT}: an earlier request of it failed"},
+            {"begin_ns": 5 * S, "done_ns": 6 * S},
+            {"begin_ns": 6 * S, "done_ns": 7 * S, "phase": "later"},
+            {"begin_ns": 7 * S, "done_ns": 9 * S, "outcome": "cancelled"},  # the run ended
         ]
     )
     assert (found.n_begun, found.n_ended, found.n_cut, dict(found.cut_by)) == (3, 1, 1, {"timeout": 1})
@@ -61,32 +62,22 @@ def test_every_figure_by_hand() -> None:
     assert [(one.n, one.n_failed) for one in found.durations] == [(2, 1)]
     assert found.at_once_mean_count == pytest.approx((4.999 + 2 + 4 + 1) / 10)
     assert found.at_once_most_count == 2
-    lines = sentences("sequences", found)
-    assert lines[1] == "3 begun, 1 ended, 1 cut (1 by timeout), 1 left when the load ended"
-    assert "3 requests a sequence asked for, 1.67 got" in lines[2]
 
 
-def test_a_sequence_is_of_the_phase_of_its_first_request_and_of_none_where_that_was_not_sent() -> None:
-    spans = [*SPANS, RunPhase("later", "measure", 10 * S, 20 * S)]
+def test_a_sequence_is_of_the_phase_of_its_first_request_if_that_was_sent_and_cut_by_what_follows() -> None:
     ends: list[dict[str, Any]] = [
-        {"begin": i * S, "done": i * S + MS, "phase": "main" if i < 2 else "later"} for i in range(8)
+        {"begin_ns": i * S, "done_ns": i * S + MS, "phase": "main" if i < 2 else "later"} for i in range(8)
     ]  # two sequences begin in main, and end in later
-    assert figures_of(ends, spans[:1]).n_ended == 2
-    assert figures_of(ends, spans[1:]).n_begun == 2
-    ends[0] |= {"outcome": "unsent", "sent": None, "done": None}
-    assert figures_of(ends, spans[:1]).n_begun == 1
-
-
-def test_what_a_lost_workers_sequences_left_is_cut() -> None:
-    ends: list[dict[str, Any]] = [{"begin": i * S, "done": i * S + MS} for i in range(6)]
-    ends[4] |= {"outcome": "unsent", "sent": None, "done": None, "detail": f"{CUT}: its earlier requests"}
+    assert figures_of(ends).n_ended == figures_of(ends, SPANS[1:]).n_begun == 2
+    ends[0] |= UNSENT
+    assert figures_of(ends).n_begun == 1
+    ends[5] |= {**UNSENT, "detail": f"{CUT}: its earlier requests"}  # with the worker that had them
     found = figures_of(ends)
-    assert (found.n_ended, found.n_cut, dict(found.cut_by)) == (1, 1, {"unsent": 1})
+    assert (found.n_ended, found.n_cut, dict(found.cut_by)) == (0, 1, {"unsent": 1})
 
 
 def test_requests_of_no_sequence_have_no_figures() -> None:
-    requests = requests_of([{"begin": 0, "done": S}])
-    assert run_sequences(requests, Manifest(run="r", scenario={"seed": 1, "clients": {}})) is None
+    assert run_sequences(requests_of([0]), manifest_of()) is None
     assert sequence_figures(None, SPANS, (0.5,)) is None
 
 
@@ -96,7 +87,7 @@ def test_requests_of_no_sequence_have_no_figures() -> None:
 )
 @examples(40)
 def test_counts_are_those_of_a_brute_force(n_lanes: int, outcomes: list[str]) -> None:
-    ends = [{"begin": i * MS, "done": (i + 9) * MS, "outcome": one} for i, one in enumerate(outcomes)]
+    ends = [{"begin_ns": i * MS, "done_ns": (i + 9) * MS, "outcome": one} for i, one in enumerate(outcomes)]
     found = figures_of(ends, concurrent=n_lanes, length=4)
     sequences: dict[tuple[int, int], list[str]] = {}
     for i, one in enumerate(outcomes):
@@ -110,9 +101,7 @@ def test_counts_are_those_of_a_brute_force(n_lanes: int, outcomes: list[str]) ->
 
 @given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 30)), min_size=1, max_size=30))
 def test_how_many_are_at_once_is_that_of_a_brute_force(intervals: list[tuple[int, int]]) -> None:
-    begin = np.array([at for at, _ in intervals], np.int64)
-    end = begin + np.array([length for _, length in intervals], np.int64)
-    counts = [int(((begin <= t) & (end > t)).sum()) for t in range(10, 90)]
-    mean, most = at_once(begin, end, [RunPhase("m", "measure", 10, 90)])
-    assert mean == pytest.approx(np.mean(counts))
-    assert most == max(counts)
+    begin, length = np.array(intervals, np.int64).T
+    counts = [int(((begin <= t) & (begin + length > t)).sum()) for t in range(10, 90)]
+    mean, most = at_once(begin, begin + length, [RunPhase("m", "measure", 10, 90)])
+    assert (mean, most) == (pytest.approx(np.mean(counts)), max(counts))

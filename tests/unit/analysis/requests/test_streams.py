@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -14,60 +13,38 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from squall.analysis.clocks.timeline import RunPhase
-from squall.analysis.render.templates import sentences
 from squall.analysis.requests.requests import Requests
 from squall.analysis.requests.streams import StreamFigures, of_requests, stream_figures, times_of
 from squall.analysis.schema import HUNG_UP
+from tests.unit.analysis.requests.made_requests import requests_of
 
 MS, S = 1_000_000, 1_000_000_000
-QS = (0.5, 0.9)
 SPANS = [RunPhase("main", "measure", 0, 10 * S)]
-
-
-def requests_of(ends: list[dict[str, Any]], is_open: bool = True) -> Requests:
-    """Requests by the instants `begin`, `sent` (else as begin) and `done`, with `outcome` and `detail`."""
-    rows = [
-        {
-            "request_id": index, "worker": 0, "node": "node-0", "target": "server-0", "phase": one.get("phase", "main"),
-            "scheduled_ns": one["begin"] if is_open else None, "sent_ns": one.get("sent", one["begin"]),
-            "done_ns": one["done"], "rows": 1, "request_kind": "m", "outcome": one.get("outcome", "ok"),
-            "detail": one.get("detail", ""),
-        }
-        for index, one in enumerate(ends)
-    ]  # fmt: skip
-    texts = ("node", "target", "request_kind", "phase", "outcome", "detail")
-    schema = pa.schema([(name, pa.string() if name in texts else pa.int64()) for name in rows[0]])
-    return Requests.from_table(pa.Table.from_pylist(rows, schema), is_open)
 
 
 def responses_of(given: dict[int, list[int]], tokens: int | None = None, phase: str = "main") -> pa.Table:
     """Responses by request at those instants."""
-    rows = [
-        {"phase": phase, "request_id": one, "index": index, "t_ns": t_ns, "tokens": tokens}
-        for one, instants in given.items()
-        for index, t_ns in enumerate(instants)
-    ]
-    schema = pa.schema(
-        [("phase", pa.string()), *((name, pa.int64()) for name in ("request_id", "index", "t_ns", "tokens"))]
-    )
-    return pa.Table.from_pylist(rows, schema)
+    rows = [(one, index, t_ns, tokens) for one, of in given.items() for index, t_ns in enumerate(of)]
+    names = ("request_id", "index", "t_ns", "tokens")
+    columns = {name: pa.array([row[k] for row in rows], pa.int64()) for k, name in enumerate(names)}
+    return pa.table({**columns, "phase": pa.array([phase] * len(rows), pa.string())})
 
 
-def figures_of(requests: Requests, responses: pa.Table, spans: list[RunPhase] | None = None) -> StreamFigures:
-    found = stream_figures(responses, requests, spans or SPANS, QS)
+def figures_of(requests: Requests, responses: pa.Table, spans: list[RunPhase] = SPANS) -> StreamFigures:
+    found = stream_figures(responses, requests, spans, (0.5, 0.9))
     assert found is not None
     return found
 
 
 def test_every_figure_by_hand() -> None:
+    begin_ns = np.array([1, 2, 4, 6, 8]) * S
     requests = requests_of(
-        [
-            {"begin": 1 * S, "sent": 1 * S + MS, "done": 3 * S},
-            {"begin": 2 * S, "done": 5 * S, "outcome": "transport_error"},  # cut after one
-            {"begin": 4 * S, "done": 6 * S, "outcome": "timeout"},  # without any
-            {"begin": 6 * S, "done": 7 * S, "detail": f"{HUNG_UP} 1 responses"},
-            {"begin": 8 * S, "done": 9 * S},  # ok, and nothing to say
-        ]
+        begin_ns,
+        sent_ns=begin_ns + np.array([MS, 0, 0, 0, 0]),
+        done_ns=np.array([3, 5, 6, 7, 9]) * S,
+        # one is cut after a response, one times out without any, and the last has nothing to say
+        outcome=["ok", "transport_error", "timeout", "ok", "ok"],
+        detail=["", "", "", f"{HUNG_UP} 1 responses", ""],
     )
     given = {0: [1 * S + 30 * MS, 2 * S, 3 * S], 1: [4 * S], 3: [7 * S]}
     found = figures_of(requests, responses_of(given, tokens=2))
@@ -80,62 +57,38 @@ def test_every_figure_by_hand() -> None:
     assert found.streams_mean_count == pytest.approx((1.999 + 3 + 2 + 1 + 1) / 10)
     assert found.streams_most_count == 2
     assert (found.n_cut, found.n_hung_up) == (1, 1)
-    assert (
-        sentences("streams", found)[-1]
-        == "1 failed after a response; 1 were cut short by the client, as asked"
-    )
 
 
-def test_a_closed_loop_counts_from_the_send() -> None:
-    requests = requests_of([{"begin": 1 * S, "sent": 1 * S, "done": 2 * S}], is_open=False)
+def test_a_closed_loop_counts_from_the_send_and_a_run_without_the_table_has_no_figures() -> None:
+    requests = requests_of([1 * S], is_open=False, done_ns=2 * S)
     found = figures_of(requests, responses_of({0: [1 * S + 7 * MS]}))
-    assert found.first_response_mean_ns == 7 * MS
-    assert found.tokens_hz is None
-
-
-def test_a_run_without_the_table_has_no_figures() -> None:
-    requests = requests_of([{"begin": 0, "done": 1}])
-    assert stream_figures(None, requests, SPANS, QS) is None
+    assert (found.first_response_mean_ns, found.tokens_hz) == (7 * MS, None)
+    assert stream_figures(None, requests, SPANS, (0.5,)) is None
 
 
 def test_only_responses_of_the_phases_count() -> None:
     spans = [RunPhase("main", "measure", 0, 4 * S), RunPhase("other", "measure", 4 * S, 8 * S)]
-    ends: list[dict[str, Any]] = [
-        {"begin": 1 * S, "done": 2 * S},
-        {"begin": 5 * S, "done": 6 * S, "phase": "other"},
-    ]
+    requests = requests_of([1 * S, 5 * S], done_ns=[2 * S, 6 * S], phase=["main", "other"])
     both = pa.concat_tables([responses_of({0: [2 * S]}), responses_of({1: [6 * S]}, phase="other")])
-    requests = requests_of(ends)
-    first = figures_of(requests.in_phases(["main"]), both, spans[:1])
-    assert (first.n_requests, first.n_responses, first.responses_hz) == (1, 1, 0.25)
-    whole = figures_of(requests, both, spans)
-    assert (whole.n_requests, whole.n_responses, whole.responses_hz) == (2, 2, 0.25)
+    for own, n in ((spans[:1], 1), (spans, 2)):
+        found = figures_of(requests.in_phases([one.name for one in own]), both, own)
+        assert (found.n_requests, found.n_responses, found.responses_hz) == (n, n, 0.25)
 
 
 def test_of_several_models_only_own_responses_count_and_tokens_where_there_are_any() -> None:
     """Requests 0 and 2 ask a model with tokens, 1 one without; each alone is what it is in a run of its own."""
-    requests = requests_of([{"begin": n * S, "done": (n + 1) * S} for n in range(3)])
+    requests = requests_of([0, S, 2 * S], done_ns=[S, 2 * S, 3 * S])
     with_tokens = responses_of({0: [S // 2, S], 2: [5 * S // 2, 3 * S]}, tokens=4)
-    both = pa.concat_tables([with_tokens, responses_of({1: [2 * S]})])
+    without = responses_of({1: [2 * S]})
+    both = pa.concat_tables([with_tokens, without])
     whole = figures_of(requests, both)
     assert (whole.n_responses, whole.tokens_hz) == (5, 1.6)
-    for rows, own, alone in (([0, 2], (4, 1.6), with_tokens), ([1], (1, None), responses_of({1: [2 * S]}))):
+    for rows, tokens_hz, alone in (([0, 2], 1.6, with_tokens), ([1], None, without)):
         asked = requests.take(np.array(rows))
         found = figures_of(asked, of_requests(both, asked))
-        assert (found.n_responses, found.tokens_hz) == own
         assert found == figures_of(asked, alone)
+        assert (found.n_responses, found.tokens_hz) == (alone.num_rows, tokens_hz)
     assert of_requests(None, requests) is None
-
-
-@given(st.lists(st.tuples(st.integers(0, 9 * S), st.integers(1, 3 * S)), min_size=1, max_size=30))
-def test_requests_in_flight_are_those_of_a_sweep(made: list[tuple[int, int]]) -> None:
-    ends = [{"begin": begin, "done": begin + length} for begin, length in sorted(made)]
-    found = figures_of(requests_of(ends), responses_of({0: [ends[0]["done"]]}))
-    end_ns = SPANS[0].end_ns
-    spans = [(one["begin"], min(one["done"], end_ns)) for one in ends]
-    at_once = [sum(begin <= t < end for begin, end in spans) for t, _ in spans]
-    assert found.streams_most_count == max(at_once)
-    assert found.streams_mean_count == pytest.approx(sum(end - begin for begin, end in spans) / end_ns)
 
 
 @pytest.mark.slow
@@ -145,28 +98,20 @@ def test_quantiles_known_in_theory_are_inside_their_intervals() -> None:
     A binomial of 60 at 0.95 is below 51 once in a thousand.
     """
     rng = np.random.default_rng(11)
-    gap_q = -math.log(0.1) * 10 * MS
-    n_held = {"first": 0, "gap": 0}
+    truths_ns = (90 * MS, -math.log(0.1) * 10 * MS)
+    n_held = np.zeros(2)
     for _ in range(60):
         begins = np.sort(rng.integers(0, 9 * S, 600))
-        given = {}
-        for index, begin in enumerate(begins.tolist()):
-            first = begin + int(rng.uniform(0, 100 * MS))
-            given[index] = (first + np.r_[0, rng.exponential(10 * MS, 4).cumsum()]).astype(np.int64).tolist()
-        requests = requests_of([{"begin": b, "done": given[i][-1]} for i, b in enumerate(begins.tolist())])
-        found = figures_of(requests, responses_of(given))
-        for name, one, truth in (("first", found.first_response[1], 90 * MS), ("gap", found.gaps[1], gap_q)):
-            assert one.low_ns is not None, one.interval_reason
-            assert one.high_ns is not None
-            n_held[name] += one.low_ns <= truth <= one.high_ns
-    assert min(n_held.values()) >= 51, n_held
-
-
-def test_lines_leave_out_what_is_not_there() -> None:
-    found = figures_of(requests_of([{"begin": 0, "done": 1 * S}]), responses_of({0: [1 * S]}))
-    lines = sentences("streams", replace(found, first_response=(), gaps=(), gap_mean_ns=None))
-    assert [line.split()[0] for line in lines] == ["first", "1", "in"]
-    assert "tokens" not in lines[1]
+        firsts = begins + rng.uniform(0, 100 * MS, 600).astype(np.int64)
+        later = rng.exponential(10 * MS, (600, 4)).cumsum(axis=1).astype(np.int64)
+        times = np.c_[firsts, firsts[:, None] + later]
+        requests = requests_of(begins, done_ns=times[:, -1])
+        found = figures_of(requests, responses_of(dict(enumerate(times.tolist()))))
+        intervals = [(one[1].low_ns, one[1].high_ns) for one in (found.first_response, found.gaps)]
+        n_held += [
+            (low or 0) <= t <= (high or 0) for (low, high), t in zip(intervals, truths_ns, strict=True)
+        ]
+    assert n_held.min() >= 51
 
 
 @given(st.lists(st.lists(st.integers(0, 99), max_size=6), max_size=12), st.randoms(use_true_random=False))
