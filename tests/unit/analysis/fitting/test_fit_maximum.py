@@ -19,7 +19,8 @@ X, Y = (Coordinate(name, PLAIN, -3.0, 3.0) for name in "xy")
 def test_the_top_of_a_parabola_is_no_failure_and_its_curvature_the_error() -> None:
     found = maximise(lambda x: -2.0 * (x - 1) ** 2, [X], [(0.0,)], 1)
     (x,) = found.parameters
-    assert (found.failure, found.log_likelihood) == ("", pytest.approx(0.0, abs=1e-8))
+    assert found.failure == ""
+    assert found.log_likelihood == pytest.approx(0.0, abs=1e-8)
     assert [x.value, x.stderr] == pytest.approx([1.0, 0.5], abs=1e-4)
     # ln L of ln s: the error of s is s times as large
     scaled = Coordinate("s", LOG, 0.01, 100.0, "s", scale=8.0)

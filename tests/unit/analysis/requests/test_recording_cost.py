@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,7 +41,7 @@ def recorded(n_periods: int) -> Windows:
     return Windows.of([(r["begun_ns"], r["start_ns"], r["end_ns"], r["done_ns"]) for r in rows])
 
 
-def requests(sent_ns: np.ndarray, service_ns: np.ndarray, **columns: list[str]) -> Requests:
+def requests(sent_ns: np.ndarray, service_ns: np.ndarray, **columns: Any) -> Requests:
     return requests_of(sent_ns - 1_000, sent_ns=sent_ns, done_ns=sent_ns + service_ns, **columns)
 
 

@@ -20,7 +20,9 @@ CASES: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("reje
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_rejections_are_counted_by_their_words_and_held_to_the_servers_count(case: dict[str, Any]) -> None:
     flat = [end[:3] for end in case["ends"] for _ in range(end[3])]
-    columns = {name: [end[k] for end in flat] for k, name in enumerate(("phase", "outcome", "detail"))}
+    columns: dict[str, Any] = {
+        name: [end[k] for end in flat] for k, name in enumerate(("phase", "outcome", "detail"))
+    }
     sampled = case.get("sampled")
     samples = sampled if sampled is None else pa.table(
         {

@@ -32,7 +32,7 @@ def figures_of(
     """Of requests of `begin_ns`, `done_ns` and what else of one is unlike the others."""
     begin_ns = [one["begin_ns"] for one in ends]
     plain = {"sent_ns": None, "done_ns": 0, "phase": "main", "outcome": "ok", "detail": ""}
-    columns = {name: [one.get(name, value) for one in ends] for name, value in plain.items()}
+    columns: dict[str, Any] = {name: [one.get(name, value) for one in ends] for name, value in plain.items()}
     columns["sent_ns"] = [one.get("sent_ns", one["begin_ns"]) for one in ends]
     manifest = manifest_of(sequences={"length": length, "concurrent": concurrent})
     found = sequence_figures(run_sequences(requests_of(begin_ns, **columns), manifest), spans, (0.5,))
@@ -104,4 +104,5 @@ def test_how_many_are_at_once_is_that_of_a_brute_force(intervals: list[tuple[int
     begin, length = np.array(intervals, np.int64).T
     counts = [int(((begin <= t) & (begin + length > t)).sum()) for t in range(10, 90)]
     mean, most = at_once(begin, begin + length, [RunPhase("m", "measure", 10, 90)])
-    assert (mean, most) == (pytest.approx(np.mean(counts)), max(counts))
+    assert mean == pytest.approx(np.mean(counts))
+    assert most == max(counts)

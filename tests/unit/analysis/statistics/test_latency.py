@@ -34,9 +34,8 @@ def test_a_quantile_is_the_smallest_value_that_enough_rows_do_not_exceed(
 ) -> None:
     """Failures are infinite; what n rows cannot carry is refused, with the n that it takes."""
     q = percent / 100
-    values, is_failed = (
-        np.array([row[k] for row in rows], dtype) for k, dtype in enumerate((np.int64, np.bool_))
-    )
+    values = np.array([value for value, _ in rows], np.int64)
+    is_failed = np.array([failed for _, failed in rows], np.bool_)
     (found,) = quantiles(values, [q], is_failed)
     everything = sorted([math.inf if failed else value for value, failed in rows])
     assert (found.n, found.n_failed) == (len(rows), int(is_failed.sum()))
