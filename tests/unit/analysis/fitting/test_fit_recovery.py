@@ -7,6 +7,7 @@ are no larger than they should be is a test of its own: a fit with errors of ten
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 import yaml
 
-from squall.analysis.fitting.dispersion import fit_bmodel, fit_fgn, fit_hawkes_curve, fit_mmpp_curve
+from squall.analysis.fitting.dispersion import CURVES, fit_curve
 from squall.analysis.fitting.fitted import Fitted, arrivals_of, excerpts_of
 from squall.analysis.fitting.hawkes import fit_hawkes
 from squall.analysis.fitting.mmpp import fit_mmpp
@@ -34,10 +35,7 @@ FITS: dict[str, Callable[[Any, int], Fitted | None]] = {
     **{family.name: by_likelihood(fit_renewal, family) for family in FAMILIES},
     "hawkes": by_likelihood(fit_hawkes),
     "mmpp": by_likelihood(fit_mmpp),
-    "hawkes-curve": fit_hawkes_curve,
-    "mmpp-curve": fit_mmpp_curve,
-    "fgn": fit_fgn,
-    "b-model": fit_bmodel,
+    **{fit.name: partial(fit_curve, fit) for fit in CURVES},
 }
 CASES: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("recovery.yaml").read_text())
 assert set(CASES) == set(FITS)
