@@ -106,16 +106,16 @@ def test_equal_cycles_are_accounted_for_wherever_the_phase_cuts_them(
 
 @pytest.mark.parametrize("cv", [1.0, 1.5])
 def test_few_long_think_times_cut_off_by_the_end_are_no_gap(cv: float, closed: SyntheticRun) -> None:
-    """Three cycles a user: the think times that ended in the phase are on average a third too short."""
+    """Less than two cycles a user: the think times that ended in the phase are on average far too short."""
     rng = np.random.default_rng(5)
     if cv == 1.0:
         think: dict[str, Any] = {"kind": "exponential", "mean": "4s"}
-        found = [rewrite(closed, lambda: (10 * MS, int(rng.exponential(4 * S))), think) for _ in range(40)]
+        found = [rewrite(closed, lambda: (3 * S, int(rng.exponential(4 * S))), think) for _ in range(40)]
     else:
         think, sigma2 = {"kind": "lognormal", "mean": "4s", "cv": cv}, math.log1p(cv**2)
         mu = math.log(4 * S) - sigma2 / 2
         found = [
-            rewrite(closed, lambda: (10 * MS, int(rng.lognormal(mu, math.sqrt(sigma2)))), think)
+            rewrite(closed, lambda: (3 * S, int(rng.lognormal(mu, math.sqrt(sigma2)))), think)
             for _ in range(40)
         ]
     error = found[-1].gap_error_ratio
@@ -166,58 +166,6 @@ def test_completeness_counts_what_the_workers_issued_and_holes_in_a_users_reques
     for values in closed.tables["requests"].values():
         values.append(values[5])
     assert n_incomplete() == 2
-
-
-def test_the_summary_of_a_closed_run_has_the_service_time_of_its_rows_alone(
-    closed_run: RunStore, closed_summary: Summary
-) -> None:
-    measure = closed_summary.measure
-    assert (closed_summary.load, closed_summary.latency_name) == ("closed", "service")
-    assert set(measure.latency.spreads) == {"service"}
-    assert measure.load.intended is None
-    assert measure.load.delivered.n == measure.outcomes.n
-    assert known(measure.users).users_mean_count == N_USERS
-    account = known(known(measure.join).accounting)
-    assert (account.level, next(iter(account.parts))) == ("server", "service")
-    assert all(one.is_met for one in closed_summary.identities)
-    rows = [row for row in closed_run.read("requests").to_pylist() if row["phase"] == "burst"]
-    services = sorted(row["done_ns"] - row["sent_ns"] for row in rows)
-    found = {one.q: one for one in measure.latency.service.quantiles}
-    assert found[0.95].value_ns == services[-(-95 * len(services) // 100) - 1]
-
-
-def test_joined_and_windows_have_no_response_time_and_no_lag(closed_run: RunStore) -> None:
-    joined, windows = closed_run.read("joined"), closed_run.read("windows")
-    for table, names in (
-        (joined, ("scheduled_ns", "response_ns", "lag_ns")),
-        (windows, ("n_arrivals", "response_p50_ns", "response_p95_ns")),
-    ):
-        assert [table[name].null_count for name in names] == [table.num_rows] * 3
-    assert joined["service_ns"].null_count == 0
-    t_ns = START_NS + 5 * S
-    rows = closed_run.read("requests").to_pylist()
-    own = sorted(r["done_ns"] - r["sent_ns"] for r in rows if t_ns <= r["sent_ns"] < t_ns + S // 10)
-    window = next(row for row in windows.to_pylist() if row["t_ns"] == t_ns)
-    p50_ns, p95_ns = (own[-(-percent * len(own) // 100) - 1] for percent in (50, 95))
-    assert (window["n_sent"], window["service_p50_ns"], window["service_p95_ns"]) == (
-        len(own),
-        p50_ns,
-        p95_ns,
-    )
-
-
-def test_failures_of_a_closed_loop_fall_into_the_window_of_their_send(
-    make_run: Callable[..., RunStore], closed: SyntheticRun
-) -> None:
-    requests = closed.tables["requests"]
-    requests["outcome"][500] = "timeout"
-    never = 600  # issued when the run ended, and never sent: it has no instant and no window
-    requests["outcome"][never] = "unsent"
-    for name in ("sent_ns", "first_byte_ns", "done_ns"):
-        requests[name][never] = None
-    failed = [row["t_ns"] for row in make_run(closed).read("windows").to_pylist() if row["n_failed"]]
-    assert len(failed) == 1
-    assert 0 <= requests["sent_ns"][500] - failed[0] < S // 10
 
 
 def test_the_report_says_closed_loop_and_has_no_response_time(

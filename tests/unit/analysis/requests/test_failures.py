@@ -145,9 +145,9 @@ def test_no_latency_of_a_run_that_failed_and_ended_early_stands_without_its_fail
 
 
 def ended(ends: list[tuple[str, str]], is_sent: bool = True) -> Requests:
-    """Requests with these outcomes and details; what is unsent, or failed where not `is_sent`, was not sent."""
+    """Requests with these outcomes and details; what is unsent or lost, or failed where not `is_sent`, was not sent."""
     outcome, detail = (list(column) for column in zip(*ends, strict=True))
-    sent_ns = [0 if one == "ok" or (is_sent and one != "unsent") else None for one in outcome]
+    sent_ns = [0 if one == "ok" or (is_sent and one not in ("unsent", "lost")) else None for one in outcome]
     return requests_of([0] * len(ends), sent_ns=sent_ns, outcome=outcome, detail=detail)
 
 
@@ -177,12 +177,12 @@ def test_of_failures_of_several_kinds_the_most_frequent_names_the_cause() -> Non
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from([*FAILED, "ok", "unsent"]), st.sampled_from(["", "503 full", "why"])),
+        st.tuples(st.sampled_from([*FAILED, "ok", "unsent", "lost"]), st.sampled_from(["", "503 full", "why"])),
         min_size=1, max_size=60,
     ),
-    st.floats(0, 1),
+    st.floats(0, 1) | st.just(1.0),
 )  # fmt: skip
-def test_failures_are_counted_once_each_and_unsent_is_none_of_the_servers(
+def test_failures_are_counted_once_each_and_what_was_never_sent_is_none_of_the_servers(
     ends: list[tuple[str, str]], allowed: float
 ) -> None:
     found = failures_of(ended(ends), {"expect": {"failures": allowed}})
@@ -193,7 +193,8 @@ def test_failures_are_counted_once_each_and_unsent_is_none_of_the_servers(
     assert counts == sorted(
         ((one, failed.count(one)) for one in set(failed)), key=lambda item: (-item[1], item[0])
     )
-    n_tried = len(ends) - outcomes.count("unsent")
+    n_tried = len(ends) - outcomes.count("unsent") - outcomes.count("lost")
+    assert found.n_never == len(ends) - n_tried
     assert found.failed_ratio == (len(failed) / n_tried if n_tried else 0.0)
     assert found.is_beyond == (found.failed_ratio > allowed or bool(failed and "ok" not in outcomes))
     assert bool(found.sentence) == bool(failed)

@@ -129,16 +129,6 @@ def test_each_wrongly_delivered_stimulus_fails_its_own_checks_and_no_others(name
     assert from_json(Stimulus, plain) == figures
 
 
-def test_one_late_worker_of_many_is_named() -> None:
-    sends, _ = FAULTS["one worker of 200 is 20 ms late"]
-    stimulus = verify(sends, LIMITS)
-    assert stimulus.worst_worker is not None
-    assert stimulus.lag is not None
-    assert stimulus.worst_worker.worker == 7
-    assert stimulus.lag.p99_ns < LAG_NS < stimulus.worst_worker.p50_ns
-    assert "worker 7 was late" in failed(sends)[LATE].reason
-
-
 def test_the_phase_that_is_worst_by_its_own_measure_decides() -> None:
     good, even, drifted, growing = (
         verify(FAULTS[name][0], LIMITS)
@@ -357,13 +347,6 @@ def test_a_phase_has_the_scales_that_it_holds_ten_windows_of_and_no_values_where
 
 
 # figures of a series, before it is sent
-
-
-def test_the_figures_of_a_plan_are_those_of_the_same_schedule_on_the_run_clock() -> None:
-    before = np.concatenate([np.arange(7) * S, AT + 7 * S])
-    assert series_figures(before, 7 * S, 127 * S) == series_figures(
-        PLANNED, ORIGIN_NS, ORIGIN_NS + SECONDS * S
-    )
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,7 @@
-"""Figures of streams, held to what is known: by hand, against a brute force, and to quantiles in theory."""
+"""Figures of streams, held to a brute force and to what is known of parts of a run."""
 
 from __future__ import annotations
 
-import math
 from itertools import pairwise
 from typing import Any
 
@@ -13,13 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from squall.analysis.clocks.timeline import RunPhase
+from squall.analysis.requests.at_once import at_once
 from squall.analysis.requests.requests import Requests
 from squall.analysis.requests.streams import StreamFigures, of_requests, stream_figures, times_of
 from squall.analysis.schema import HUNG_UP
+from squall.analysis.statistics.latency import quantiles
+from tests.many_examples import examples
 from tests.unit.analysis.requests.made_requests import requests_of
 
 MS, S = 1_000_000, 1_000_000_000
 SPANS = [RunPhase("main", "measure", 0, 10 * S)]
+QS = (0.5, 0.9)
 
 
 def responses_of(given: dict[int, list[int]], tokens: int | None = None, phase: str = "main") -> pa.Table:
@@ -31,48 +34,72 @@ def responses_of(given: dict[int, list[int]], tokens: int | None = None, phase: 
 
 
 def figures_of(requests: Requests, responses: pa.Table, spans: list[RunPhase] = SPANS) -> StreamFigures:
-    found = stream_figures(responses, requests, spans, (0.5, 0.9))
+    found = stream_figures(responses, requests, spans, QS)
     assert found is not None
     return found
 
 
-def test_every_figure_by_hand() -> None:
-    begin_ns = np.array([1, 2, 4, 6, 8]) * S
+ENDS = st.tuples(
+    st.sampled_from([("ok", ""), ("ok", f"{HUNG_UP} 1 responses"), ("timeout", ""), ("transport_error", "closed")]),
+    st.integers(0, 9_000), st.integers(0, 50), st.lists(st.integers(0, 3_000), max_size=6), st.integers(0, 3_000),
+)  # fmt: skip
+"""How a request ends, when it is due, its lag, when its responses come after that and how long it takes, ms."""
+
+
+@given(ends=st.lists(ENDS, min_size=1, max_size=40), is_open=st.booleans(), tokens=st.sampled_from([None, 2]))
+@examples(60)
+def test_figures_are_those_of_a_brute_force(ends: list[Any], is_open: bool, tokens: int | None) -> None:
+    ends = sorted(ends, key=lambda end: end[1] if is_open else end[1] + end[2])
+    due, lag, took = (np.array([end[k] for end in ends]) * MS for k in (1, 2, 4))
+    sent = due + lag + np.arange(len(ends))  # each at an instant of its own
+    # users' requests come in the order of their sends, whatever their numbers
+    ids = np.arange(len(ends))[:: 1 if is_open else -1]
     requests = requests_of(
-        begin_ns,
-        sent_ns=begin_ns + np.array([MS, 0, 0, 0, 0]),
-        done_ns=np.array([3, 5, 6, 7, 9]) * S,
-        # one is cut after a response, one times out without any, and the last has nothing to say
-        outcome=["ok", "transport_error", "timeout", "ok", "ok"],
-        detail=["", "", "", f"{HUNG_UP} 1 responses", ""],
+        due if is_open else sent, is_open, request_id=ids, sent_ns=sent, done_ns=sent + took,
+        outcome=[end[0][0] for end in ends], detail=[end[0][1] for end in ends],
+    )  # fmt: skip
+    came = {i: [int(sent[i]) + ms * MS for ms in sorted(end[3])] for i, end in enumerate(ends)}
+    responses = responses_of({int(ids[i]): of for i, of in came.items()}, tokens)
+    responses = responses.take(np.random.default_rng(len(ends)).permutation(len(responses)))
+    found = figures_of(requests, responses)
+    begin = due if is_open else sent
+    awaited = [i for i, end in enumerate(ends) if came[i] or end[0][0] != "ok"]
+    waits = np.array([came[i][0] - begin[i] if came[i] else 0 for i in awaited], np.int64)
+    is_missing = np.array([not came[i] for i in awaited], np.bool_)
+    timed = sorted(
+        (later, ids[i], k, later - one)
+        for i, of in came.items()
+        for k, (one, later) in enumerate(pairwise(of))
     )
-    given = {0: [1 * S + 30 * MS, 2 * S, 3 * S], 1: [4 * S], 3: [7 * S]}
-    found = figures_of(requests, responses_of(given, tokens=2))
-    assert (found.n_requests, found.n_responses) == (5, 5)
-    assert (found.responses_mean_count, found.responses_most_count) == (1.0, 3)
-    assert [(one.n, one.n_failed) for one in found.first_response] == [(4, 1), (4, 1)]
-    assert found.first_response_mean_ns == pytest.approx((30 * MS + 2 * S + 1 * S) / 3)
-    assert found.gap_mean_ns == pytest.approx((970 * MS + 1 * S) / 2)
-    assert (found.responses_hz, found.tokens_hz) == (0.5, 1.0)
-    assert found.streams_mean_count == pytest.approx((1.999 + 3 + 2 + 1 + 1) / 10)
-    assert found.streams_most_count == 2
-    assert (found.n_cut, found.n_hung_up) == (1, 1)
-
-
-def test_a_closed_loop_counts_from_the_send_and_a_run_without_the_table_has_no_figures() -> None:
-    requests = requests_of([1 * S], is_open=False, done_ns=2 * S)
-    found = figures_of(requests, responses_of({0: [1 * S + 7 * MS]}))
-    assert (found.first_response_mean_ns, found.tokens_hz) == (7 * MS, None)
-    assert stream_figures(None, requests, SPANS, (0.5,)) is None
+    gaps = np.array([row[3] for row in timed], np.int64)
+    assert found.first_response == tuple(quantiles(waits, QS, is_missing))
+    assert found.gaps == tuple(quantiles(gaps, QS))
+    means = (found.first_response_mean_ns, found.gap_mean_ns)
+    expected = [values.mean() if len(values) else None for values in (waits[~is_missing], gaps)]
+    assert means == pytest.approx(expected)
+    times, own = times_of(responses, requests.request_id), [np.diff(of).tolist() for of in came.values()]
+    assert times.first_ns.tolist() == [of[0] if of else 0 for of in came.values()]
+    assert times.gap_ns.tolist() == [max(one, default=0) for one in own]
+    assert times.mean_gap_ns.tolist() == [sum(one) // len(one) if one else 0 for one in own]
+    n_of = [len(of) for of in came.values()]
+    assert (found.n_requests, found.n_responses) == (len(ends), sum(n_of))
+    assert found.responses_mean_count == np.mean(n_of)
+    assert found.responses_most_count == max(n_of)
+    responses_hz = sum(t_ns < 10 * S for of in came.values() for t_ns in of) / 10
+    assert found.responses_hz == responses_hz
+    assert found.tokens_hz == (2 * responses_hz if tokens and sum(n_of) else None)
+    assert (found.streams_mean_count, found.streams_most_count) == at_once(sent, sent + took, SPANS)
+    assert found.n_cut == sum(end[0][0] != "ok" and bool(end[3]) for end in ends)
+    assert found.n_hung_up == sum(HUNG_UP in end[0][1] for end in ends)
 
 
 def test_only_responses_of_the_phases_count() -> None:
     spans = [RunPhase("main", "measure", 0, 4 * S), RunPhase("other", "measure", 4 * S, 8 * S)]
-    requests = requests_of([1 * S, 5 * S], done_ns=[2 * S, 6 * S], phase=["main", "other"])
-    both = pa.concat_tables([responses_of({0: [2 * S]}), responses_of({1: [6 * S]}, phase="other")])
-    for own, n in ((spans[:1], 1), (spans, 2)):
+    requests = requests_of([1 * S, 5 * S], done_ns=[4 * S, 6 * S], phase=["main", "other"])
+    both = pa.concat_tables([responses_of({0: [2 * S, 4 * S]}), responses_of({1: [6 * S]}, phase="other")])
+    for own, expected in ((spans[:1], (1, 2, 1 / 4)), (spans, (2, 3, 3 / 8))):
         found = figures_of(requests.in_phases([one.name for one in own]), both, own)
-        assert (found.n_requests, found.n_responses, found.responses_hz) == (n, n, 0.25)
+        assert (found.n_requests, found.n_responses, found.responses_hz) == expected
 
 
 def test_of_several_models_only_own_responses_count_and_tokens_where_there_are_any() -> None:
@@ -89,44 +116,4 @@ def test_of_several_models_only_own_responses_count_and_tokens_where_there_are_a
         assert found == figures_of(asked, alone)
         assert (found.n_responses, found.tokens_hz) == (alone.num_rows, tokens_hz)
     assert of_requests(None, requests) is None
-
-
-@pytest.mark.slow
-def test_quantiles_known_in_theory_are_inside_their_intervals() -> None:
-    """Waits uniform in 0 to 100 ms, gaps exponential of mean 10 ms: of 60 runs 95 % of the intervals hold the truth.
-
-    A binomial of 60 at 0.95 is below 51 once in a thousand.
-    """
-    rng = np.random.default_rng(11)
-    truths_ns = (90 * MS, -math.log(0.1) * 10 * MS)
-    n_held = np.zeros(2)
-    for _ in range(60):
-        begins = np.sort(rng.integers(0, 9 * S, 600))
-        firsts = begins + rng.uniform(0, 100 * MS, 600).astype(np.int64)
-        later = rng.exponential(10 * MS, (600, 4)).cumsum(axis=1).astype(np.int64)
-        times = np.c_[firsts, firsts[:, None] + later]
-        requests = requests_of(begins, done_ns=times[:, -1])
-        found = figures_of(requests, responses_of(dict(enumerate(times.tolist()))))
-        intervals = [(one[1].low_ns, one[1].high_ns) for one in (found.first_response, found.gaps)]
-        n_held += [
-            (low or 0) <= t <= (high or 0) for (low, high), t in zip(intervals, truths_ns, strict=True)
-        ]
-    assert n_held.min() >= 51
-
-
-@given(st.lists(st.lists(st.integers(0, 99), max_size=6), max_size=12), st.randoms(use_true_random=False))
-def test_times_of_each_request_are_those_of_a_brute_force(given_: list[list[int]], shuffle: Any) -> None:
-    instants = [sorted(one) for one in given_]
-    rows = [(i, at, t_ns + 1) for i, of in enumerate(instants) for at, t_ns in enumerate(of)]
-    shuffle.shuffle(rows)
-    asked = list(range(len(instants)))
-    shuffle.shuffle(asked)  # users' requests are in order of their sends
-    columns = np.array(rows, np.int64).reshape(-1, 3).T
-    responses = pa.table(dict(zip(("request_id", "index", "t_ns"), columns, strict=True)))
-    found = times_of(responses, np.array(asked, np.int64))
-    for place, i in enumerate(asked):
-        of = [t_ns + 1 for t_ns in instants[i]]
-        gaps = [b - a for a, b in pairwise(of)]
-        assert found.first_ns[place] == (of[0] if of else 0)
-        assert found.gap_ns[place] == max(gaps, default=0)
-        assert found.mean_gap_ns[place] == (sum(gaps) // len(gaps) if gaps else 0)
+    assert stream_figures(None, requests, SPANS, QS) is None
