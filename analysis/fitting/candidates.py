@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-import numpy as np
-from numpy.typing import NDArray
-
-from squall.analysis.fitting.dispersion import fit_bmodel, fit_fgn, fit_hawkes_curve, fit_mmpp_curve
+from squall.analysis.fitting.dispersion import CURVES, Times, fit_curve
 from squall.analysis.fitting.envelope import ResidualKind, envelope_bins, fit_envelope
 from squall.analysis.fitting.fitted import Fitted, excerpts_of
 from squall.analysis.fitting.hawkes import fit_hawkes
@@ -16,8 +13,6 @@ from squall.analysis.fitting.renewal import FAMILIES, constant_of, fit_poisson, 
 from squall.scenarios.units import NS_PER_S
 
 RESIDUALS: tuple[ResidualKind, ...] = ("poisson", "gamma", "hawkes")
-
-Times = NDArray[np.int64]
 
 
 def fit_all(times_ns: Times, end_ns: int, seed: int = 1) -> Iterator[Fitted]:
@@ -34,14 +29,8 @@ def fit_all(times_ns: Times, end_ns: int, seed: int = 1) -> Iterator[Fitted]:
         yield fit_renewal(family, excerpts, rate_hz)
     yield fit_hawkes(excerpts, rate_hz)
     yield fit_mmpp(excerpts, rate_hz)
-    by_curve: tuple[Callable[[Times, int, int], Fitted | None], ...] = (
-        fit_hawkes_curve,
-        fit_mmpp_curve,
-        fit_fgn,
-        fit_bmodel,
-    )
-    for fit in by_curve:
-        found = fit(times_ns, end_ns, seed)
+    for fit in CURVES:
+        found = fit_curve(fit, times_ns, end_ns, seed)
         if found is not None:
             yield found
     for bin_ns in envelope_bins(times_ns.size, end_ns):

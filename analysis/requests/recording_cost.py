@@ -221,10 +221,9 @@ def _over_phases(whole: RecordingCost, phases: Sequence[RecordingCost]) -> Recor
     """`whole` with the ratios of the phases in place of that of all requests in one heap."""
 
     def means(name: str) -> Any:
-        every = [(one.n_pairs, getattr(one, name)) for one in phases]
-        found = getattr(whole, name)
-        return found and tuple(
-            _mean(one, [(n, own[place]) for n, own in every]) for place, one in enumerate(found)
+        return getattr(whole, name) and tuple(
+            _mean(one, [(phase.n_pairs, getattr(phase, name)[place]) for phase in phases])
+            for place, one in enumerate(getattr(whole, name))
         )
 
     return replace(whole, response=means("response"), service=means("service"))

@@ -28,7 +28,7 @@ def busy_ratios(samples: pa.Table) -> Floats:
 
 def peak_total(samples: pa.Table, name: str) -> int:
     """Largest sum over the workers of one second of column `name`; 0 of none."""
-    return int(_per_second(samples, column(samples, name)).max(initial=0.0))
+    return int(np.bincount(seconds_of(samples), weights=column(samples, name)).max(initial=0.0))
 
 
 def seconds_of(samples: pa.Table) -> npt.NDArray[np.int64]:
@@ -40,11 +40,6 @@ def seconds_of(samples: pa.Table) -> npt.NDArray[np.int64]:
     if not len(t_ns):
         return np.empty(0, np.int64)
     return np.asarray((t_ns - t_ns.min() + NS_PER_S // 2) // NS_PER_S, dtype=np.int64)
-
-
-def _per_second(samples: pa.Table, values: Floats) -> Floats:
-    """Sums of `values` over the samples that end in the same second."""
-    return np.bincount(seconds_of(samples), weights=values).astype(np.float64)
 
 
 LANE_COST = "a request costs 2 to 5 times the CPU, and is sent later (docs/client.md)"

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.analysis.fitting.dispersion import fit_bmodel, fit_fgn, fit_hawkes_curve, fit_mmpp_curve
+from squall.analysis.fitting.dispersion import CURVES, fit_curve
 from squall.analysis.fitting.fitted import Fitted, excerpts_of
 from squall.analysis.fitting.hawkes import fit_hawkes
 from squall.analysis.fitting.mmpp import fit_mmpp
@@ -139,13 +139,14 @@ def preset_table(folder: Path = TRACES) -> Iterator[str]:
     for source in SOURCES:
         times_ns, end_ns = times_of(source, folder)
         rate_hz, stretches = times_ns.size / end_ns * S, excerpts_of(times_ns, end_ns)
+        by_curve = {fit.name: fit_curve(fit, times_ns, end_ns) for fit in CURVES}
         fits = [
-            fit_mmpp_curve(times_ns, end_ns),
+            by_curve["mmpp-curve"],
             fit_mmpp(stretches, rate_hz),
-            fit_hawkes_curve(times_ns, end_ns),
+            by_curve["hawkes-curve"],
             fit_hawkes(stretches, rate_hz),
-            fit_fgn(times_ns, end_ns),
-            fit_bmodel(times_ns, end_ns),
+            by_curve["fgn"],
+            by_curve["b-model"],
         ]
         yield f"| {source.title} | {rate_hz:.4g} | {' | '.join(_values(fit) for fit in fits if fit)} |"
 

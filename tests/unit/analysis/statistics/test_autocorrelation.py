@@ -1,3 +1,5 @@
+"""Autocorrelation times of series that are known, and their sums by definition."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -16,46 +18,34 @@ def two_state(rng: np.random.Generator, n: int, leave_low: float, leave_high: fl
     return np.repeat(np.tile([True, False], n_spells), lengths)[:n]
 
 
-@pytest.mark.parametrize(("leave_low", "leave_high"), [(0.5, 0.5), (0.05, 0.05), (0.01, 0.19)])
-def test_the_time_of_a_two_state_chain_is_the_known_one(leave_low: float, leave_high: float) -> None:
-    # Autocorrelation at lag k is (1 - a - b)^k: tau = (2 - a - b) / (a + b).
+@pytest.mark.parametrize(("leave_low", "leave_high"), [(0.5, 0.5), (0.05, 0.05), (0.01, 0.19), (0.95, 0.05)])
+def test_the_time_of_a_two_state_chain_is_the_known_one_in_bins_too(
+    leave_low: float, leave_high: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Autocorrelation at lag k is (1 - a - b)^k: tau = (2 - a - b) / (a + b); of a + b = 1 rows are independent.
     n = 400_000
     series = two_state(np.random.default_rng(1), n, leave_low, leave_high)
     tau = (2 - leave_low - leave_high) / (leave_low + leave_high)
     # Standard error sqrt(2 (2 K + 1) / n), relative, for lags up to K = 5 tau (Madras and Sokal 1988); four of them.
     error = np.sqrt(2 * (2 * 5 * tau + 1) / n)
-    assert integrated_time(deviations(series)) == pytest.approx(tau, rel=4 * error)
-
-
-def test_independent_rows_and_rows_that_alternate_have_a_time_of_one() -> None:
-    rows = np.random.default_rng(2).uniform(size=100_000) < 0.95
-    assert integrated_time(deviations(rows)) == pytest.approx(1.0, abs=0.03)  # 4 sqrt(2 (2 + 1) / n) = 0.03
-    assert integrated_time(deviations(np.arange(10_000) % 2 == 0)) == 1.0
-
-
-@given(rows=st.lists(st.booleans(), min_size=0, max_size=60), lags=st.integers(2, 30))
-def test_autocovariances_are_those_of_the_sums_written_out(rows: list[bool], lags: int) -> None:
-    sums = deviations(np.array(rows, dtype=np.bool_)).sums
-    if not len(sums):
-        return
-    found = autocorrelation._autocovariances(sums)
-    for lag in range(min(lags, len(sums))):
-        expected = float(sums[: len(sums) - lag] @ sums[lag:]) / len(sums)
-        assert found[lag] == pytest.approx(expected, abs=1e-9)
-
-
-def test_bins_keep_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    series = two_state(np.random.default_rng(3), 400_000, 0.02, 0.02)  # tau = 49
     fine = integrated_time(deviations(series))
-    monkeypatch.setattr(autocorrelation, "MOST_BINS", 20_000)
+    assert fine == pytest.approx(tau, rel=4 * error)
+    monkeypatch.setattr(autocorrelation, "MOST_BINS", 80_000)
     binned = deviations(series)
-    assert (binned.width, len(binned.sums)) == (20, 20_000)
+    assert (binned.width, len(binned.sums)) == (5, 80_000)
     assert integrated_time(binned) == pytest.approx(fine, rel=0.05)
 
 
-def test_a_series_that_does_not_vary_has_a_time_of_one() -> None:
-    for rows in ([], [True], [False, False, False]):
-        assert integrated_time(deviations(np.array(rows, dtype=np.bool_))) == 1.0
+@pytest.mark.parametrize("rows", [[], [True], [False, False, False], [True, False] * 5_000])
+def test_rows_that_do_not_vary_or_alternate_have_a_time_of_one(rows: list[bool]) -> None:
+    assert integrated_time(deviations(np.array(rows, dtype=np.bool_))) == 1.0
+
+
+@given(rows=st.lists(st.booleans(), min_size=1, max_size=60))
+def test_autocovariances_are_those_of_the_sums_written_out(rows: list[bool]) -> None:
+    sums = deviations(np.array(rows, dtype=np.bool_)).sums
+    expected = [float(sums[: len(sums) - lag] @ sums[lag:]) / len(sums) for lag in range(len(sums))]
+    assert autocorrelation._autocovariances(sums) == pytest.approx(expected, abs=1e-9)
 
 
 def test_each_stretch_deviates_from_its_own_mean(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,10 +58,3 @@ def test_each_stretch_deviates_from_its_own_mean(monkeypatch: pytest.MonkeyPatch
     assert binned.width == 2
     # rows 2 and 9 fill no bin
     assert binned.sums == pytest.approx([1 - 4 / 3, 2 - 6 / 7, 0 - 6 / 7, 1 - 6 / 7])
-
-
-def test_a_step_between_stretches_is_no_dependence() -> None:
-    rng = np.random.default_rng(4)
-    rows = np.concatenate([rng.uniform(size=5_000) < 0.2, rng.uniform(size=5_000) < 0.8])
-    assert integrated_time(deviations(rows)) > 1_000
-    assert integrated_time(deviations(rows, [5_000, 5_000])) < 1.3
