@@ -73,8 +73,9 @@ def with_manifest(**fields: Any) -> Spoil:
     return spoil
 
 
-def phase(name: str, start_ns: int, end_ns: int) -> dict[str, Any]:
-    return {"name": name, "kind": "measure", "start_ns": start_ns, "end_ns": end_ns}
+def phases(*spans: tuple[str, int, int]) -> dict[str, Any]:
+    keys = ("name", "start_ns", "end_ns")
+    return {"phases": [{"kind": "measure", **dict(zip(keys, span, strict=True))} for span in spans]}
 
 
 def refusal(run: Path) -> str:
@@ -87,6 +88,7 @@ def refusal(run: Path) -> str:
 
 
 def test_a_whole_run_is_intact_sealed_or_not_and_so_is_one_whose_manifest_lacks_a_field(copy: Path) -> None:
+    with_manifest(notes=["x"] * 100_000)(copy)
     require_intact(RunStore.open(copy))
     unsealed(copy)
     require_intact(RunStore.open(copy))
@@ -255,27 +257,14 @@ def test_what_changed_since_the_seal_is_not_taken_for_the_run(copy: Path, spoil:
     ("fields", "said"),
     [
         ({"phases": "x"}, "phases: "),
-        ({"phases": None}, "phases: "),
-        ({"phases": ["x"]}, "phases.0: "),
-        ({"phases": [{"name": "a"}]}, "phases.0.kind: is not there"),
-        ({"phases": [{"name": "a", "kind": "measure", "start_ns": 5.0, "end_ns": 6}]}, "phases.0.start_ns: "),
-        ({"phases": [{"name": "a", "kind": "measure", "start_ns": 5, "end_ns": 4}]}, "phase a ends before it starts"),
-        ({"phases": [phase("b", 7, 9), phase("a", 0, 8)]}, "phases a and b overlap"),
-        ({"phases": [phase("a", 0, 1), phase("a", 2, 3)]}, "two phases are named a"),
-        ({"nodes": ["node-0"]}, "nodes: "),
-        ({"nodes": {"node-0": None}}, "nodes.node-0: "),
-        ({"nodes": {"node-0": {"clock_error_ns": "1"}}}, "nodes.node-0.clock_error_ns: "),
-        ({"servers": {"server-0": {}}}, "servers.server-0.node: is not there"),
-        ({"servers": {"server-0": None}}, "servers.server-0: "),
-        ({"plan": None}, "plan: "),
-        ({"scenario": []}, "scenario: "),
-        ({"verdict": None}, "verdict: is null"),
-        ({"workers": None}, "workers: "),
-        ({"profiled_phases": {"steady": None}}, "profiled_phases.steady: "),
-        ({"start_ns": True}, "start_ns: "),
+        (phases(("a", 5, 4)), "phase a ends before it starts"),
+        (phases(("b", 7, 9), ("a", 0, 8)), "phases a and b overlap"),
+        (phases(("a", 0, 1), ("a", 2, 3)), "two phases are named a"),
+        ({"notes": ["x"] * 100_001}, "notes has 100,001 entries, and 100,000 at most are read"),
+        ({"losses": ["x"] * 100_001}, "losses has 100,001 entries, and 100,000 at most are read"),
     ],
-)  # fmt: skip
-def test_a_manifest_of_another_shape_says_where(copy: Path, fields: dict[str, Any], said: str) -> None:
+)
+def test_a_manifest_that_cannot_be_says_where(copy: Path, fields: dict[str, Any], said: str) -> None:
     with_manifest(**fields)(copy)
     assert f"RUN has a manifest that squall did not write: {said}" in refusal(copy)
 
@@ -297,15 +286,6 @@ def test_an_instant_far_from_the_run_is_named(tmp_path: Path, table: str, column
     line = refusal(run.write(tmp_path).run_dir)
     assert f"tables/{table}/part-00000.parquet has a {column} that is" in line
     assert "days from the start of the run" in line
-
-
-@pytest.mark.parametrize("name", ["notes", "losses"])
-def test_a_manifest_with_more_lines_than_are_read_is_refused(copy: Path, name: str) -> None:
-    with_manifest(**{name: ["x"] * 100_000})(copy)
-    require_intact(RunStore.open(copy))
-    with_manifest(**{name: ["x"] * 100_001})(copy)
-    line = f"RUN has a manifest that squall did not write: {name} has 100,001 entries, and 100,000 at most are read"
-    assert refusal(copy) == line
 
 
 def test_derived_tables_count_only_for_who_reads_them(copy: Path) -> None:
