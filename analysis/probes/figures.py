@@ -10,14 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from tempfile import gettempdir
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from squall.analysis.storage.intact import require_intact
-from squall.analysis.storage.query import database
+from squall.analysis.storage.query import over, rows
 from squall.analysis.storage.store import RunStore
 from squall.scenarios.errors import AnalysisError
 from squall.scenarios.foreign_text import json_of
@@ -81,10 +80,10 @@ def probe_figures(run_dir: Path) -> dict[str, RowFigures]:
     require_intact(store)
     facts = json_of(store.read_text(FILE))["facts"]
     if probe["kind"] == "operator":
-        rows = store.read("probe_calls") if store.has("probe_calls") else None
-        return operator_figures(rows, probe["sizes"], facts["left_out"], facts["no_kernels"])
-    rows = store.read("probe_stages") if store.has("probe_stages") else None
-    return pipeline_figures(rows, facts["left_out"])
+        calls = store.read("probe_calls") if store.has("probe_calls") else None
+        return operator_figures(calls, probe["sizes"], facts["left_out"], facts["no_kernels"])
+    stages = store.read("probe_stages") if store.has("probe_stages") else None
+    return pipeline_figures(stages, facts["left_out"])
 
 
 def operator_figures(
@@ -137,13 +136,8 @@ def pipeline_figures(stages: pa.Table | None, left_out: Mapping[str, str]) -> di
     return known | {name: {"not_measured": why} for name, why in left_out.items()}
 
 
-def rows_by(rows: pa.Table, query: str, key: str, **values: object) -> dict[Any, RowFigures]:
-    """What the query makes of `rows`, its table `measured`, by the value of column `key`; without what is null."""
-    plain = [
-        field.with_type(pa.string()) if pa.types.is_dictionary(field.type) else field for field in rows.schema
-    ]
-    with database(gettempdir()) as connection:
-        connection.register("measured", rows.cast(pa.schema(plain)))
-        found = connection.sql(query, params=values).to_arrow_table().to_pylist()
-        connection.unregister("measured")
+def rows_by(measured: pa.Table, query: str, key: str, **values: object) -> dict[Any, RowFigures]:
+    """What the query makes of table `measured`, by the value of column `key`; without what is null."""
+    with over({"measured": measured}) as connection:
+        found = rows(connection, query, values)
     return {row.pop(key): {name: value for name, value in row.items() if value is not None} for row in found}

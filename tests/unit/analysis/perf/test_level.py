@@ -8,6 +8,7 @@ from statistics import mean, stdev
 from typing import Any
 
 import pytest
+import yaml
 
 from squall.analysis.perf.level import (
     GpuFigures,
@@ -23,6 +24,7 @@ from squall.scenarios.units import NS_PER_S
 from tests.plain_runs import START_NS, Row, plain_run
 from tests.unit.analysis.perf.rows import ended
 
+CASES = yaml.safe_load((Path(__file__).parent / "cases.yaml").read_text())
 S = NS_PER_S
 MS = S // 1_000
 SERVER = {
@@ -118,34 +120,8 @@ def test_a_stream_ends_with_its_last_response_and_each_of_them_is_exported(
     assert [len(one["response_outputs"]) for one in experiment["requests"]] == [1, 0, 3]
 
 
-OTHERS = [{"model": "beside", "version": "1", "steps": ["second", "third"], "batch_record": None}]
-
-
-@pytest.mark.parametrize(
-    ("samples", "others", "span_ms", "counts"),
-    [
-        # those whose middle lies in the window
-        ([("top", at, 10) for at in (40, 60, 160, 2_960, 3_060)] + [("other", 500, 3)], [], (0, 3_000), {"top": 30}),
-        # a window that is shorter than a sample has the one that it lies in
-        ([("top", at, at // 100) for at in (100, 200, 300)], [], (160, 190), {"top": 2}),
-        # an ensemble comes before its steps, every model under load before the steps of any
-        (
-            [(name, 500, 1) for name in ("second", "top", "first", "stranger")], [], (0, 1_000),
-            {"top": 1, "first": 1, "second": 1},
-        ),
-        (
-            [(name, 500, 1) for name in ("third", "second", "top", "beside", "first", "stranger")], OTHERS, (0, 1_000),
-            {"top": 1, "beside": 1, "first": 1, "second": 1, "third": 1},
-        ),
-    ],
-)  # fmt: skip
-def test_the_server_is_told_of_its_samples_in_the_window(
-    tmp_path: Path,
-    samples: list[tuple[str, int, int]],
-    others: list[Row],
-    span_ms: tuple[int, int],
-    counts: dict[str, int],
-) -> None:
+@pytest.mark.parametrize("case", CASES["samples"])
+def test_the_server_is_told_of_its_samples_in_the_window(tmp_path: Path, case: dict[str, Any]) -> None:
     each = {
         "request_count": 1, "inference_count": 2, "execution_count": 1, "queue_ns": MS, "compute_input_ns": 2 * MS,
         "compute_infer_ns": 3 * MS, "compute_output_ns": 4 * MS, "success_ns": 12 * MS,
@@ -153,18 +129,18 @@ def test_the_server_is_told_of_its_samples_in_the_window(
     rows = [
         {"model": model, "t_ns": START_NS + at_ms * MS, "interval_ns": 100 * MS}
         | {name: n * value for name, value in each.items()}
-        for model, at_ms, n in samples
+        for model, at_ms, n in case["samples"]
     ]
-    servers = {"server-0": {**SERVER, "others": others}}
+    servers = {"server-0": {**SERVER, "others": case.get("others", [])}}
     store = plain_run(tmp_path, {"requests": [request(0, 5)], "triton_samples": rows}, servers=servers)
-    start_ns, end_ns = (START_NS + at * MS for at in span_ms)
+    start_ns, end_ns = (START_NS + case.get(*edge) * MS for edge in (("start", 0), ("end", 1_000)))
     found = server_figures(store, Window(start_ns, end_ns, ended([], [])))
     assert [*found.items()] == [
         (model, ServerFigures(**{name: n * value for name, value in each.items()}))
-        for model, n in counts.items()
+        for model, n in case["has"].items()
     ]
     own = found["top"]
-    assert [own.mean_us(one) for one in (own.queue_ns, own.compute_ns, own.success_ns)] == [
+    assert [own.mean_us(ns) for ns in (own.queue_ns, own.compute_ns, own.success_ns)] == [
         1_000,
         9_000,
         12_000,

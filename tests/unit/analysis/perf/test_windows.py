@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +27,7 @@ from squall.analysis.perf.windows import (
 from squall.scenarios.units import NS_PER_S
 from tests.unit.analysis.perf.rows import ended, evenly
 
+CASES = yaml.safe_load((Path(__file__).parent / "cases.yaml").read_text())
 S = NS_PER_S
 Times = list[tuple[int, int, bool]]
 TIMES = st.lists(st.tuples(st.integers(0, 9 * S), st.integers(1, S), st.booleans()), min_size=1, max_size=60)
@@ -84,34 +88,13 @@ def test_failed_requests_are_infinitely_slow_in_percentiles_and_not_in_the_avera
     assert math.isnan(percentiles_ns(nothing.done_ns, nothing, [percentile])[0])
 
 
-STEADY = [50] * 100
-
-
-@pytest.mark.parametrize(
-    ("windows", "percentile", "may_vary", "first"),
-    [
-        ([STEADY, [52] * 105, [55] * 110], None, False, 0),
-        ([STEADY] * 2, None, False, None),
-        ([[50] * 80, STEADY, [50] * 105, [50] * 110], None, False, 1),
-        ([STEADY, [60] * 100, STEADY], None, False, None),
-        ([STEADY, [], STEADY], None, False, None),
-        ([STEADY, [50] * 111, STEADY], None, False, None),
-        # as with --async, the throughput alone decides where the latency does not settle
-        ([STEADY, [90] * 100, STEADY, STEADY, STEADY], None, True, 2),
-        ([STEADY, [90] * 100, STEADY], None, True, 0),
-        ([[50] * 10, [*[50] * 9, 90], [50] * 10], 50, False, 0),
-        ([[50] * 10, [*[50] * 9, 90], [50] * 10], 99, False, None),
-    ],
-)
-def test_three_windows_in_a_row_are_stable_in_throughput_and_latency(
-    windows: list[list[int]], percentile: int | None, may_vary: bool, first: int | None
-) -> None:
-    """Each window by the service times of its requests."""
-    found = [
-        Window(i * S, (i + 1) * S, ended([i * S] * len(service), service))
-        for i, service in enumerate(windows)
-    ]
-    assert first_stable(found, 0.1, percentile, may_vary) == first
+@pytest.mark.parametrize("case", CASES["stable"])
+def test_three_windows_in_a_row_are_stable_in_throughput_and_latency(case: dict[str, Any]) -> None:
+    windows = []
+    for i, (n, service, *slow) in enumerate(case["windows"]):
+        requests = ended([i * S] * (n + len(slow)), [*[service] * n, *slow])
+        windows.append(Window(i * S, (i + 1) * S, requests))
+    assert first_stable(windows, 0.1, case.get("percentile"), case.get("may_vary", False)) == case["first"]
 
 
 def test_how_far_values_differ() -> None:

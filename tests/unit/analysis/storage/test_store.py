@@ -93,7 +93,7 @@ def leftovers(store: RunStore) -> list[str]:
 
 
 class Story:
-    """A run directory, and by name what is done to it and what is then true of it."""
+    """A run directory, and by name what is done to it, beside the methods of the store, and what is then true of it."""
 
     def __init__(self, tmp_path: Path) -> None:
         self.full = Disk()
@@ -105,9 +105,6 @@ class Story:
 
     def append(self, table: str, *values: int) -> None:
         self.store.append(table, rows([*values], table).to_batches()[0])
-
-    def flush(self) -> None:
-        self.store.flush()
 
     def replace(self, table: str, *values: int) -> None:
         self.store.replace_derived(table, rows([*values], table))
@@ -135,12 +132,6 @@ class Story:
 
     def rename(self, name: str, other: str) -> None:
         (self.store.run_dir / name).rename(self.store.run_dir / other)
-
-    def write(self, name: str, text: str) -> None:
-        self.store.write_text(name, text)
-
-    def read(self, table: str) -> None:
-        self.store.read(table)
 
     def holds(self, **tables: list[int]) -> None:
         assert held(self.store) == tables
@@ -184,7 +175,7 @@ def test_a_run_directory_becomes_what_its_story_says(
         words = options.pop("refused", None)
         values = given if isinstance(given, list) else [] if isinstance(given, dict | None) else [given]
         with pytest.raises(SquallError, match=re.escape(words)) if words else nullcontext():
-            getattr(story, verb)(*values, **options)
+            getattr(story, verb, getattr(story.store, verb, None))(*values, **options)
     for dead in story.dead:  # their finalisers write to files that they still have open
         for part in dead._parts.values():
             part.drop()
