@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import duckdb
 import pyarrow as pa
 import pytest
 
@@ -161,15 +160,6 @@ def test_what_a_query_spills_lies_outside_the_run_and_goes_with_the_connection(
 def test_the_memory_of_a_connection_is_bounded(run: Run) -> None:
     with run.duckdb(memory_limit_bytes=64 * 1024**2) as connection:
         assert connection.sql("SELECT current_setting('memory_limit')").fetchall() == [("64.0 MiB",)]
-        with pytest.raises(duckdb.OutOfMemoryException):
-            connection.sql("SELECT list(a) FROM range(100_000_000) AS made(a)").fetchall()
-
-
-def test_two_connections_are_apart(run: Run) -> None:
-    with run.duckdb() as one, run.duckdb() as other:
-        one.execute("CREATE TABLE own AS SELECT 1")
-        with pytest.raises(duckdb.CatalogException):
-            other.execute("SELECT * FROM own")
 
 
 def test_a_run_without_a_summary_says_what_makes_one(run: Run) -> None:
@@ -198,12 +188,9 @@ def test_an_aborted_run_and_one_that_goes_on_are_readable(tmp_path: Path, plain:
         assert found.duckdb().sql("SELECT count(*) FROM requests").fetchall() == [(n_rows,)]
 
 
-@pytest.mark.parametrize("is_there", [True, False])
-def test_a_path_that_is_no_run_is_one_line(tmp_path: Path, is_there: bool) -> None:
-    path = tmp_path if is_there else tmp_path / "gone"
-    with pytest.raises(squall.StoreError, match=f"{path} is not a run directory: ") as raised:
-        squall.open_run(path)
-    assert "\n" not in str(raised.value)
+def test_a_path_that_is_no_run_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(squall.StoreError, match=f"^{tmp_path}/gone is not a run directory: [^\n]+$"):
+        squall.open_run(tmp_path / "gone")
 
 
 def test_a_part_that_cannot_be_read_is_one_line(tmp_path: Path, whole_run: RunStore) -> None:

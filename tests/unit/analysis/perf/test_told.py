@@ -44,7 +44,7 @@ def level(changes: dict[str, Any]) -> LevelFigures:
 @pytest.mark.parametrize("name", CASES)
 def test_levels_are_told_as_perf_analyzer_does(name: str) -> None:
     case = CASES[name]
-    options = {
+    options: dict[str, Any] = {
         "mode": "concurrency",
         "percentile": None,
         "is_verbose": False,
@@ -53,7 +53,7 @@ def test_levels_are_told_as_perf_analyzer_does(name: str) -> None:
     }
     mode, percentile, is_verbose, has_metrics, is_grpc = (options | case.get("options", {})).values()
     levels = [level(dict(changes)) for changes in case["levels"]]
-    lines = []
+    lines = list[str]()
     for figures in levels:
         lines += [heading(mode, figures.level), *level_lines(figures, percentile, is_grpc, is_verbose)]
         lines += metrics_lines(figures.gpus) if has_metrics else []

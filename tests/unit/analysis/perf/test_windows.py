@@ -30,7 +30,14 @@ from tests.unit.analysis.perf.rows import ended, evenly
 CASES = yaml.safe_load((Path(__file__).parent / "cases.yaml").read_text())
 S = NS_PER_S
 Times = list[tuple[int, int, bool]]
-TIMES = st.lists(st.tuples(st.integers(0, 9 * S), st.integers(1, S), st.booleans()), min_size=1, max_size=60)
+
+
+def tenths(least: int, most: int) -> st.SearchStrategy[int]:
+    """Times on a grid of tenths of a second, so that they meet edges of windows."""
+    return st.integers(least, most).map((S // 10).__mul__)
+
+
+TIMES = st.lists(st.tuples(tenths(0, 90), tenths(1, 10), st.booleans()), min_size=1, max_size=60)
 """Sends, service times, and whether the request succeeded."""
 
 
@@ -39,7 +46,7 @@ def made(times: Times) -> EndedRequests:
     return ended([*sent], [*service], tuple(i for i, ok in enumerate(is_ok) if not ok))
 
 
-@given(times=TIMES, length=st.integers(S // 10, 3 * S))
+@given(times=TIMES, length=tenths(1, 30))
 def test_every_request_is_in_the_window_in_which_it_ended(times: Times, length: int) -> None:
     requests = made(times)
     windows = time_windows(requests, S, 8 * S, length)
@@ -61,7 +68,7 @@ def test_a_window_of_requests_holds_as_many_and_whole_seconds(times: Times, n: i
         assert len(requests.between(window.start_ns, window.end_ns - S)) < n
 
 
-@given(times=TIMES, n=st.integers(1, 60), since=st.integers(0, 9 * S))
+@given(times=TIMES, n=st.integers(1, 60), since=tenths(0, 90))
 def test_the_window_of_a_number_of_requests_has_those_that_were_sent_first(
     times: Times, n: int, since: int
 ) -> None:

@@ -37,7 +37,8 @@ def test_what_is_of_the_wrong_kind_is_refused_with_its_place(
 ) -> None:
     place, value, said, *missing = case
     *way, last = [int(key) if key.isdigit() else key for key in place.split()]
-    refused = held = {**current, "losses": [""]}
+    refused: dict[str, Any] = {**current, "losses": [""]}
+    held: Any = refused
     for key in way:
         held = held[key]
     held[last] = value
