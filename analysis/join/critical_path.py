@@ -14,7 +14,6 @@ from __future__ import annotations
 import numpy as np
 
 from squall.analysis.arrays import Bools, Int64s
-from squall.analysis.storage.row_groups import NULL
 
 
 def critical_paths(owner: Int64s, start_ns: Int64s, end_ns: Int64s, place: Int64s) -> tuple[Bools, Bools]:
@@ -28,7 +27,7 @@ def critical_paths(owner: Int64s, start_ns: Int64s, end_ns: Int64s, place: Int64
     start, end = start_ns[order], end_ns[order]
     n_paths = int(path[-1]) + 1 if len(path) else 0
     begins_ns = np.full(n_paths, np.iinfo(np.int64).max)
-    longest_ns, longest = np.full(n_paths, NULL), np.zeros(n_paths, np.intp)
+    longest_ns, longest = np.full(n_paths, np.iinfo(np.int64).min), np.zeros(n_paths, np.intp)
     is_on_path, is_longest = np.zeros(len(path), np.bool_), np.zeros(len(path), np.bool_)
     for rows in _by_rank(rank):  # the last to end of every path, then the second to last
         rows = rows[end[rows] <= begins_ns[path[rows]]]

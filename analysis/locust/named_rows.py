@@ -8,13 +8,9 @@ its rounding alone: of n sorted response times the one with ⌊q n⌋ before it
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
 from squall.analysis.storage.store import RunStore
-
-if TYPE_CHECKING:
-    import duckdb
 
 QUANTILES = (0.5, 0.95, 0.99)
 
@@ -22,11 +18,15 @@ _BEYOND = 1e-11
 """DuckDB takes the value with ⌈q n⌉ - 1 before it, one less than Locust where q n is whole: beyond q by so little both
 are one, of up to 10^9 requests, since these quantiles are whole hundredths."""
 _COUNTS = f"""
-SELECT {{method}} AS method, {{name}} AS name, count(*), count(*) FILTER (outcome <> 'ok'), count(done_ns - sent_ns),
-    CAST(coalesce(sum(done_ns - sent_ns), 0) AS BIGINT), max(done_ns - sent_ns),
-    count(*) FILTER (request_kind = ''),
-    {", ".join(f"quantile_disc(done_ns - sent_ns, {q + _BEYOND!r}::DOUBLE)" for q in QUANTILES)}
-FROM requests GROUP BY ALL ORDER BY ALL
+-- by method and name, and behind these all together, of which neither is known
+WITH timed AS (
+    SELECT coalesce(method, '') AS method, coalesce(name, '') AS name, outcome, request_kind,
+        done_ns - sent_ns AS response_ns
+    FROM requests)
+SELECT coalesce(method, ''), coalesce(name, ''), count(*), count(*) FILTER (outcome <> 'ok'), count(response_ns),
+    CAST(coalesce(sum(response_ns), 0) AS BIGINT), max(response_ns), count(*) FILTER (request_kind = ''),
+    {", ".join(f"quantile_disc(response_ns, {q + _BEYOND!r}::DOUBLE)" for q in QUANTILES)}
+FROM timed GROUP BY GROUPING SETS ((method, name), ()) HAVING count(*) > 0 ORDER BY grouping(method), method, name
 """
 
 
@@ -57,12 +57,5 @@ class RowsByName:
 def rows_by_name(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> RowsByName:
     """Those of a run. Raises `MissingTable` if it has no requests."""
     with connect(store, ["requests"], memory_limit_bytes) as connection:
-        names = _grouped(connection, "coalesce(method, '')", "coalesce(name, '')")
-        total = _grouped(connection, "''", "''")
-    return RowsByName(tuple(names), total[0] if total else None)
-
-
-def _grouped(connection: duckdb.DuckDBPyConnection, method: str, name: str) -> list[NamedRows]:
-    """`method`, `name`: what rows are counted under."""
-    rows = connection.execute(_COUNTS.format(method=method, name=name)).fetchall()
-    return [NamedRows(*[*row[:8], tuple(row[8:])]) for row in rows]
+        rows = [NamedRows(*row[:8], row[8:]) for row in connection.execute(_COUNTS).fetchall()]
+    return RowsByName(tuple(rows[:-1]), rows[-1] if rows else None)

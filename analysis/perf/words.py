@@ -25,9 +25,7 @@ def microseconds(value_ns: float) -> str:
 
 def heading(mode: str, level: float) -> str:
     """The first line of a level; empty of request intervals."""
-    if mode == "concurrency":
-        return f"Request concurrency: {number(level)}"
-    return f"Request Rate: {number(level)} inference requests per second" if mode == "request rate" else ""
+    return "".join(_lines("heading", mode, level))
 
 
 def level_lines(figures: LevelFigures, percentile: int | None, is_grpc: bool, is_verbose: bool) -> list[str]:

@@ -156,8 +156,7 @@ def over(
 def in_memory(**tables: pa.Table | None) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection in which each of `tables` of a run, held in memory, is a view with all columns that it can have:
     null where the run lacks them, and empty where the table is absent."""
-    with database("") as connection:
-        connection.execute("SET enable_progress_bar = false")
+    with over({}) as connection:
         for name, table in tables.items():
             connection.register(f"{name}_columns", arrow_schema(name).empty_table())
             told = ""

@@ -18,7 +18,7 @@ import pytest
 
 from squall.actors.process.own_python import own_environment
 from squall.analysis.derive import derive
-from squall.analysis.probes.figures import probe_figures
+from squall.analysis.probes import probe_figures
 from squall.analysis.render.report import write_report
 from squall.analysis.run import open_run
 from squall.analysis.storage.store import RunStore

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from squall.analysis.experiments.rows import MOST_ATTEMPTS
-from squall.analysis.probes.figures import probe_figures
+from squall.analysis.probes import probe_figures
 from squall.analysis.published.result import LOST, VALID, RunFigures
 from squall.analysis.storage.intact import content_errors_of
 from squall.analysis.storage.store import RunStore

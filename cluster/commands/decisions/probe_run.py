@@ -17,8 +17,7 @@ import pyarrow as pa
 from squall.actors.clock import utc_minus_monotonic_ns
 from squall.actors.probes.runner import Probed, probed, run_probe
 from squall.actors.sampling.gpu.source import driver_and_names
-from squall.analysis.probes.figures import FILE, probe_figures
-from squall.analysis.probes.verdict import judge_probe
+from squall.analysis.probes import FILE, judge_probe, probe_figures
 from squall.analysis.schema import arrow_schema
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest, PhaseFacts

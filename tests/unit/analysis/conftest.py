@@ -11,6 +11,7 @@ from squall.analysis.render.report import render_html, write_report
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary import summarise
 from squall.analysis.summary.summary_file import Summary
+from tests.locust_runs import synthesise_locust
 from tests.made_once import run_once, value_once
 from tests.synthetic_runs import SyntheticRun, synthesise, synthesise_closed, synthesise_two_models
 from tests.unit.analysis.h200_fixtures import cuda_graphs, h200, h200_report, two_heads, two_heads_metrics
@@ -42,75 +43,14 @@ def plain() -> SyntheticRun:
     return run
 
 
-@pytest.fixture(scope="session")
-def whole_run(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
-    """One sealed run for tests that only read."""
-    return run_once(tmp_path_factory, "whole_run", synthesise().write)
-
-
-@pytest.fixture(scope="session")
-def whole_summary(whole_run: RunStore, tmp_path_factory: pytest.TempPathFactory) -> Summary:
-    return value_once(tmp_path_factory, "whole_summary", lambda: summarise(whole_run))
-
-
-@pytest.fixture(scope="session")
-def whole_page(whole_run: RunStore, whole_summary: Summary) -> str:
-    return page_of(whole_run, whole_summary)
-
-
-@pytest.fixture(scope="session")
-def closed_run(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
-    """The same of a closed loop."""
-    return run_once(tmp_path_factory, "closed_run", synthesise_closed().write)
-
-
-@pytest.fixture(scope="session")
-def closed_summary(closed_run: RunStore, tmp_path_factory: pytest.TempPathFactory) -> Summary:
-    return value_once(tmp_path_factory, "closed_summary", lambda: summarise(closed_run))
-
-
-@pytest.fixture(scope="session")
-def closed_page(closed_run: RunStore, closed_summary: Summary) -> str:
-    return page_of(closed_run, closed_summary)
-
-
-@pytest.fixture(scope="session")
-def two_nodes_run(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
-    """The server and a worker have a node each."""
-    return run_once(tmp_path_factory, "two_nodes_run", synthesise(n_nodes=2).write)
-
-
-@pytest.fixture(scope="session")
-def two_nodes_summary(two_nodes_run: RunStore, tmp_path_factory: pytest.TempPathFactory) -> Summary:
-    return value_once(tmp_path_factory, "two_nodes_summary", lambda: summarise(two_nodes_run))
-
-
-@pytest.fixture(scope="session")
-def mixed_run(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
-    """Of two models, one on both of its servers."""
-    return run_once(tmp_path_factory, "mixed_run", synthesise_two_models().write)
-
-
-@pytest.fixture(scope="session")
-def mixed_summary(mixed_run: RunStore, tmp_path_factory: pytest.TempPathFactory) -> Summary:
-    return value_once(tmp_path_factory, "mixed_summary", lambda: summarise(mixed_run))
-
-
-@pytest.fixture(scope="session")
-def phaseless_run(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
+def phaseless() -> SyntheticRun:
     """It ended before its phases began."""
     run = synthesise()
     run.manifest["phases"] = []
-    return run_once(tmp_path_factory, "phaseless_run", run.write)
+    return run
 
 
-@pytest.fixture(scope="session")
-def phaseless_summary(phaseless_run: RunStore, tmp_path_factory: pytest.TempPathFactory) -> Summary:
-    return value_once(tmp_path_factory, "phaseless_summary", lambda: summarise(phaseless_run))
-
-
-@pytest.fixture(scope="session")
-def telling_run(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
+def telling() -> SyntheticRun:
     """Its manifest tells more: a note, a phase that nsys missed, workers without the C lane, a measured warm-up."""
     run = synthesise()
     run.manifest["notes"] = ["a note " * 40]
@@ -119,19 +59,49 @@ def telling_run(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
     for worker in run.manifest["workers"]:
         worker |= {"has_lane": False, "no_lane": "it speaks no TLS"}
     run.manifest["phases"][0]["kind"] = "measure"
-    return run_once(tmp_path_factory, "telling_run", run.write)
+    return run
+
+
+RUNS: dict[str, Callable[[], SyntheticRun]] = {
+    "whole": synthesise,
+    "closed": synthesise_closed,
+    "locust": synthesise_locust,
+    "two_nodes": lambda: synthesise(n_nodes=2),  # the server and a worker have a node each
+    "mixed": synthesise_two_models,  # one on both of its servers
+    "phaseless": phaseless,
+    "telling": telling,
+}
+"""Sealed runs for tests that only read, each made once: `whole_run` and so on, and what is derived: `whole_summary`."""
+
+
+def fixtures_of(name: str, make: Callable[[], SyntheticRun]) -> list[object]:
+    @pytest.fixture(scope="session", name=f"{name}_run")
+    def run(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
+        return run_once(tmp_path_factory, f"{name}_run", make().write)
+
+    @pytest.fixture(scope="session", name=f"{name}_summary")
+    def summary(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Summary:
+        store = request.getfixturevalue(f"{name}_run")
+        return value_once(tmp_path_factory, f"{name}_summary", lambda: summarise(store))
+
+    return [run, summary]
+
+
+for _name, _make in RUNS.items():
+    globals().update({f"_{_name}_{i}": fixture for i, fixture in enumerate(fixtures_of(_name, _make))})
 
 
 @pytest.fixture(scope="session")
-def telling_summary(telling_run: RunStore, tmp_path_factory: pytest.TempPathFactory) -> Summary:
-    return value_once(tmp_path_factory, "telling_summary", lambda: summarise(telling_run))
+def whole_page(whole_run: RunStore, whole_summary: Summary) -> str:
+    return write_report(whole_run, whole_summary).read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
+def closed_page(closed_run: RunStore, closed_summary: Summary) -> str:
+    return write_report(closed_run, closed_summary).read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="session")
 def telling_page(telling_run: RunStore, telling_summary: Summary) -> str:
     """Without plots: they take as long to draw as all the rest, and what is told is in words."""
     return render_html(telling_summary, telling_run.manifest, [])
-
-
-def page_of(store: RunStore, summary: Summary) -> str:
-    return write_report(store, summary).read_text(encoding="utf-8")

@@ -17,7 +17,7 @@ from tests.bench import big_runs
 from tests.bench.big_events import BATCHES
 from tests.bench.big_exports import write_big_export
 from tests.bench.big_runs import write_big_run
-from tests.bench.join import Cost, lines_of, measured, runs
+from tests.bench.join import measured
 from tests.bench.join_steps import RUN_STEPS, Step
 from tests.fakes import out_of_memory
 
@@ -118,21 +118,3 @@ def test_a_step_is_measured_in_a_process_of_its_own(big: RunStore) -> None:
     assert cost.cpu_s > 0
     assert 30 << 20 < cost.peak_bytes < GIB
     assert measured(Step("full", out_of_memory), big.run_dir, GIB, 7).failure == "MemoryError: no room"
-
-
-def test_the_table_says_how_cost_grows_and_why_a_step_ended() -> None:
-    costs = [
-        Cost(10, 1.0, 2.0, 1 << 20),
-        Cost(100, 10.0, 30.0, 1 << 20),
-        Cost(1000, 1.0, 1.0, 1 << 20, "MemoryError"),
-    ]
-    assert list(lines_of("join", costs)) == [
-        "| join | 10 | 1.0 | 2.0 | 10 | 1 |  |",
-        "| join | 100 | 10.0 | 30.0 | 10 | 1 | 1.50 |",
-        "| join | 1,000 | 1.0 | 1.0 | MemoryError | 1 |  |",
-    ]
-
-
-def test_a_run_is_made_once(tmp_path: Path) -> None:
-    (first,) = runs(tmp_path, [0.0001])
-    assert runs(tmp_path, [0.0001]) == [first]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +22,9 @@ from squall.analysis.occupancy import (
     sm_count,
     theoretical_occupancy,
 )
+from tests.known import known
 
+CASES = yaml.safe_load((Path(__file__).parent / "occupancy.yaml").read_text())
 KNOWN = ((7, 0), (7, 5), (8, 0), (8, 6), (8, 7), (8, 9), (9, 0), (10, 0), (10, 3), (12, 0), (12, 1))
 _LIMITS = """
 SELECT smCount, maxWarpsPerSm, maxRegistersPerSm, maxShmemPerSm, maxBlocksPerSm, computeMajor, computeMinor
@@ -36,53 +40,23 @@ def test_the_limits_of_an_h200_are_those_that_nsys_reported_of_one(
         ((*limits, minor),) = connection.execute(_LIMITS).fetchall()
     reported = DeviceLimits(*limits)
     assert limits_of((reported.compute_major, minor), reported.sm_count) == reported
-    assert sm_count((9, 0), 16_896) == reported.sm_count, "cores of an H200, as NVML counts them"
 
 
-@pytest.mark.parametrize(
-    ("capability", "n_cores", "n_sms"),
-    [
-        ((7, 5), 2_560, 40),
-        ((8, 0), 6_912, 108),
-        ((8, 6), 9_216, 72),
-        ((8, 9), 7_424, 58),
-        ((10, 0), 18_944, 148),
-    ],
-    ids=["T4", "A100", "A10", "L4", "B200"],
-)
-def test_cores_tell_how_many_sms_there_are(capability: tuple[int, int], n_cores: int, n_sms: int) -> None:
-    assert sm_count(capability, n_cores) == n_sms
+@pytest.mark.parametrize("gpu", CASES["sms"])
+def test_cores_tell_how_many_sms_there_are(gpu: str) -> None:
+    capability, n_cores, n_sms = CASES["sms"][gpu]
+    assert sm_count(tuple(capability), n_cores) == n_sms
 
 
 def test_of_what_is_not_known_nothing_is_guessed() -> None:
-    assert limits_of((6, 1), 28) is None
-    assert limits_of((13, 0), 200) is None
-    assert (sm_count((6, 1), 3_584), sm_count((9, 0), 16_897), sm_count((9, 0), 0)) == (None, None, None)
+    assert [limits_of((6, 1), 28), limits_of((13, 0), 200)] == [None, None]
 
 
-@pytest.mark.parametrize(
-    ("capability", "threads", "registers", "shared", "occupancy"),
-    [
-        ((7, 5), 256, 32, 0, 1.0),  # 32 warps: 4 blocks of 8
-        ((7, 5), 32, 16, 0, 0.5),  # 16 blocks of a warp
-        ((7, 5), 256, 32, 32_768, 0.5),  # 64 KiB: 2 blocks
-        ((8, 0), 128, 32, 49_152, 12 / 64),  # 164 KiB: 3 blocks of 48 + 1
-        ((8, 6), 128, 32, 0, 1.0),  # 48 warps: 12 blocks of 4
-        ((8, 6), 32, 16, 0, 16 / 48),
-        ((8, 9), 32, 16, 0, 24 / 48),
-        ((9, 0), 384, 168, 213_000, 12 / 64),  # a matrix product of cuBLAS
-        ((9, 0), 128, 33, 0, 0.75),  # 40 registers: 12 warps in each quarter
-        ((12, 0), 1024, 32, 0, 32 / 48),  # one block of 32 warps
-    ],
-)
-def test_occupancy_is_that_of_the_tightest_limit(
-    capability: tuple[int, int], threads: int, registers: int, shared: int, occupancy: float
-) -> None:
-    limits = limits_of(capability, 10)
-    assert limits is not None
-    filled = filling(Launch(1_000, threads, registers, shared), limits)
-    assert filled is not None
-    assert filled.occupancy_ratio == occupancy
+@pytest.mark.parametrize("case", CASES["launches"], ids=str)
+def test_occupancy_is_that_of_the_tightest_limit(case: list[Any]) -> None:
+    capability, *sizes, n_warps, most_warps = case
+    filled = filling(Launch(1_000, *sizes), known(limits_of(tuple(capability), 10)))
+    assert known(filled).occupancy_ratio == n_warps / most_warps
 
 
 SIZES = st.tuples(st.integers(0, 2_048), st.integers(0, 255), st.integers(0, 300_000), st.sampled_from(KNOWN))

@@ -2,239 +2,132 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.identities import locust_identities
-from squall.analysis.tables.sealed import Verdict
-from squall.analysis.verdict.run_view import HUB_LAG_NS, Samples
+from squall.analysis.tables.sealed import CheckResult
+from squall.analysis.verdict.run_view import Samples
 from squall.analysis.verdict.validity import judge_run
-from tests.locust_runs import N_USERS, PLAIN, bucket, synthesise_locust
+from tests.known import known
+from tests.locust_runs import PLAIN, bucket, synthesise_locust
 from tests.synthetic_runs import MS, START_NS, S, SyntheticRun, check_of
 
-Judge = Callable[[SyntheticRun], Verdict]
+FAULTS = yaml.safe_load((Path(__file__).parent / "faults.yaml").read_text())
 
 
-@pytest.fixture
-def honest() -> SyntheticRun:
-    return synthesise_locust()
+def made(fault: dict[str, Any]) -> SyntheticRun:
+    """A run of Locust's with what a row of the table plants in it, of which nothing is derived."""
+    run = synthesise_locust(**fault.get("made", {}))
+    run.derived = run.seal = False
+    run.omit = {*fault.get("omit", ())}
+    for table, values in fault.get("set", {}).items():
+        for name, value in values.items():
+            run.tables[table][name] = [value] * len(run.tables[table]["phase"])
+    for table, factors in fault.get("scaled", {}).items():
+        for name, factor in factors.items():
+            run.tables[table][name] = [int(factor * value) for value in run.tables[table][name]]
+    for table, values in fault.get("one", {}).items():
+        for name, value in values.items():
+            run.tables[table][name][10] = value
+    samples = run.tables["locust_samples"]
+    if "n_users" in fault:
+        samples["n_users"] = [fault["n_users"][t > START_NS + 8 * S] for t in samples["t_ns"]]
+        samples["present_ns"] = [n * S for n in samples["n_users"]]
+    run.manifest["locust"] |= fault.get("locust", {})
+    run.manifest["locust"]["workers"][1] |= fault.get("worker_1", {})
+    return run
 
 
-@pytest.fixture
-def store_of(tmp_path: Path) -> Callable[[SyntheticRun], RunStore]:
-    def write(run: SyntheticRun) -> RunStore:
-        run.derived = run.seal = False
-        return run.write(tmp_path)
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_of_the_users_fails_the_check_that_is_about_it(name: str, tmp_path: Path) -> None:
+    fault = FAULTS[name]
+    verdict = judge_run(made(fault).write(tmp_path))
+    unmet = {check.name for check in verdict.checks if check.is_unmet}
+    assert unmet == {*fault["unmet"]} if "unmet" in fault else unmet >= {*fault.get("reasons", ())}
+    assert verdict.status == ("INVALID" if unmet else "VALID")
+    assert {check.name for check in verdict.checks} >= {*fault.get("met", ())}
+    for check, words in fault.get("reasons", {}).items():
+        assert words in check_of(verdict, check).reason
+    for check, words in fault.get("not_assessed", {}).items():
+        assert words in check_of(verdict, check).not_assessed
+    for check, value in fault.get("values", {}).items():
+        assert check_of(verdict, check).value == pytest.approx(value)
+    if fault.get("client") is False:
+        assert verdict.client_bottleneck is None
+    elif "client" in fault:
+        cause = verdict.causes[0]
+        assert (cause.kind, cause.sentence) == ("client", verdict.reasons[0])
+        assert [words for words in fault["client"] if words not in cause.sentence] == []
+        assert known(verdict.client_bottleneck).cause == fault.get(
+            "bottleneck", known(verdict.client_bottleneck).cause
+        )
 
-    return write
 
-
-@pytest.fixture
-def judge(store_of: Callable[[SyntheticRun], RunStore]) -> Judge:
-    return lambda run: judge_run(store_of(run))
-
-
-def set_samples(run: SyntheticRun, table: str = "locust_samples", **values: Any) -> None:
-    for name, value in values.items():
-        run.tables[table][name] = [value] * len(run.tables[table]["phase"])
-
-
-def drop_rows(run: SyntheticRun, every: int, of: tuple[str, str] = PLAIN) -> int:
-    """Every so many rows of a name are gone; how many that are."""
+def drop_rows(run: SyntheticRun, every: int) -> int:
+    """Every so many rows of the plain requests are gone; how many that are."""
     requests = run.tables["requests"]
-    own = [i for i, key in enumerate(zip(requests["method"], requests["name"], strict=True)) if key == of]
-    gone = set(own[::every])
+    own = [i for i, key in enumerate(zip(requests["method"], requests["name"], strict=True)) if key == PLAIN]
+    gone = {*own[::every]}
     for name, values in requests.items():
         requests[name] = [value for i, value in enumerate(values) if i not in gone]
     run.manifest["plan"]["n_arrivals"] -= len(gone)
     return len(gone)
 
 
-def unmet_counts(run: SyntheticRun, store: RunStore) -> set[str]:
-    record = Samples.read(store).locust
-    assert record is not None
-    return {one.name for one in locust_identities(run.stated, record.rows) if not one.is_met}
+def counts_of(run: SyntheticRun, parent: Path) -> tuple[CheckResult, set[str]]:
+    """The check of Locust's counts, and which identities are not met."""
+    store = run.write(parent)
+    rows = known(Samples.read(store).locust).rows
+    unmet = {one.name for one in locust_identities(run.stated, rows) if not one.is_met}
+    return check_of(judge_run(store), "Locust's counts"), unmet
 
 
-def test_an_honest_run_is_valid_and_meets_every_check_of_users(honest: SyntheticRun, judge: Judge) -> None:
-    verdict = judge(honest)
-    assert (verdict.status, verdict.reasons, verdict.client_bottleneck) == ("VALID", (), None)
-    assert {check.name for check in verdict.checks} == {
-        "completeness", "losses", "ok share", "users accounted for", "clock bound", "lost records",
-        "event-loop lag p95", "worker saturation", "users present", "late users", "Locust's counts",
-    }  # fmt: skip
-    assert all(check.is_met for check in verdict.checks)
-
-
-def test_time_inside_locust_makes_the_client_the_cause_and_says_what_users_saw(judge: Judge) -> None:
-    run = synthesise_locust(inside_ns=300 * MS)
-    set_samples(run, "worker_samples", cpu_ns=int(0.97 * S))
-    verdict = judge(run)
-    assert verdict.status == "INVALID"
-    cause = verdict.causes[0]
-    assert cause.kind == "client"
-    assert cause.sentence == verdict.reasons[0]
-    # 300 ms before each send, service 2 ms and 8 ms on average behind it
-    assert "requests took their users 30" in cause.sentence
-    assert "of which Locust's response times hold 9." in cause.sentence
-    assert "a Locust worker has one core" in cause.sentence
-    assert verdict.client_bottleneck is not None
-    assert verdict.client_bottleneck.cause == "worker cpu"
-    accounted = check_of(verdict, "users accounted for")
-    assert accounted.is_unmet
-    assert "a Locust worker has one core" in accounted.reason
-
-
-def test_a_full_worker_fails_its_check_and_is_told_of_its_one_core(
-    honest: SyntheticRun, judge: Judge
+@pytest.mark.parametrize("has_reported", [True, False])
+def test_rows_that_are_missing_are_found_by_name_where_every_worker_has_reported(
+    tmp_path: Path, has_reported: bool
 ) -> None:
-    set_samples(honest, "worker_samples", cpu_ns=int(0.95 * S))
-    verdict = judge(honest)
-    assert check_of(verdict, "worker saturation").reason.endswith("a Locust worker has one core.")
-    assert verdict.causes[0].kind == "client"
+    run = made({})
+    n_gone = drop_rows(run, 100)
+    run.manifest["locust"]["workers"][0]["has_reported"] = has_reported
+    counts, unmet = counts_of(run, tmp_path)
+    assert known(counts.value) >= n_gone
+    assert counts.is_unmet == has_reported
+    assert counts.not_assessed == ("" if has_reported else "no last report to Locust's master of worker 0")
+    if has_reported:
+        assert "of GET /v2/health/ready;" in counts.reason
+        assert "Locust's requests" in unmet
 
 
-def test_a_late_hub_fails_the_check_of_the_event_loop(honest: SyntheticRun, judge: Judge) -> None:
-    set_samples(honest, "worker_samples", loop_lag_ns=HUB_LAG_NS)
-    assert judge(honest).status == "VALID"  # a tenth of the p95 would be 2.6 ms
-    set_samples(honest, "worker_samples", loop_lag_ns=HUB_LAG_NS + 1)
-    assert check_of(judge(honest), "event-loop lag p95").is_unmet
-
-
-def test_users_that_wake_late_are_the_clients_fault(judge: Judge) -> None:
-    verdict = judge(synthesise_locust(late_ns=30 * MS))
-    late = check_of(verdict, "late users")
-    assert (late.is_unmet, late.value) == (True, 1.0)
-    assert verdict.causes[0].kind == "client"
-    assert "100 % of the users' wakes were more than 10.0 ms late" in verdict.causes[0].sentence
-
-
-def test_late_wakes_alone_are_a_cause_with_their_share(honest: SyntheticRun, judge: Judge) -> None:
-    samples = honest.tables["locust_samples"]
-    samples["n_late_wakes"] = [n // 10 for n in samples["n_wakes"]]
-    verdict = judge(honest)
-    assert [check.name for check in verdict.checks if check.is_unmet] == ["late users"]
-    assert verdict.client_bottleneck is not None
-    assert "of the users' wakes were more than 10.0 ms late" in verdict.client_bottleneck.evidence
-
-
-def test_a_handful_of_wakes_says_nothing(honest: SyntheticRun, judge: Judge) -> None:
-    set_samples(honest, n_wakes=0, n_late_wakes=0)
-    honest.tables["locust_samples"]["n_wakes"][10] = honest.tables["locust_samples"]["n_late_wakes"][10] = 5
-    late = check_of(judge(honest), "late users")
-    assert late.not_assessed == "5 wakes, it takes 20"
-
-
-def test_requests_side_by_side_are_not_called_the_clients_limit(judge: Judge) -> None:
-    verdict = judge(synthesise_locust(at_once=3))
-    accounted = check_of(verdict, "users accounted for")
-    assert accounted.not_assessed.startswith("users have requests side by side")
-    assert (verdict.status, verdict.client_bottleneck) == ("VALID", None)
-
-
-def test_users_that_died_make_the_run_invalid_in_the_words_of_their_exception(
-    honest: SyntheticRun, judge: Judge
-) -> None:
-    samples = honest.tables["locust_samples"]
-    samples["present_ns"] = [int(0.9 * ns) for ns in samples["present_ns"]]
-    samples["n_died"][0] = 2
-    honest.manifest["locust"]["exceptions"] = [
-        {"message": "KeyError: 'token'", "traceback": "", "n": 2},
-        {"message": "ValueError: seldom", "traceback": "", "n": 1},
-    ]
-    verdict = judge(honest)
-    missing = check_of(verdict, "users present")
-    assert missing.value == pytest.approx(0.1)
-    assert "2 died of an exception (KeyError: 'token'): mend the locustfile" in missing.reason
-    assert f"21.6 of {N_USERS}" in missing.reason
-
-
-def test_users_lost_with_a_worker_and_users_that_come_late_are_told_apart(
-    honest: SyntheticRun, judge: Judge
-) -> None:
-    samples = honest.tables["locust_samples"]
-    samples["n_users"] = [12 if t > START_NS + 8 * S else 2 for t in samples["t_ns"]]
-    samples["present_ns"] = [n * S for n in samples["n_users"]]
-    assert "still being spawned: lengthen the warmup" in check_of(judge(honest), "users present").reason
-    honest.manifest["locust"]["workers"][1] |= {"has_reported": False, "n_users_lost": 12}
-    assert "12 went with worker 1" in check_of(judge(honest), "users present").reason
-
-
-def test_users_that_ended_by_themselves_are_missed_too(honest: SyntheticRun, judge: Judge) -> None:
-    samples = honest.tables["locust_samples"]
-    samples["n_users"] = [2 if t > START_NS + 8 * S else 12 for t in samples["t_ns"]]
-    samples["present_ns"] = [n * S for n in samples["n_users"]]
-    assert "they ended by themselves (StopUser)" in check_of(judge(honest), "users present").reason
-
-
-def test_without_samples_of_its_users_a_run_is_invalid(honest: SyntheticRun, judge: Judge) -> None:
-    honest.omit = {"locust_samples"}
-    verdict = judge(honest)
-    unmet = {check.name for check in verdict.checks if check.is_unmet}
-    assert unmet == {"users present", "late users"}
-
-
-def test_a_master_that_was_lost_leaves_counts_and_users_asked_for_unknown(
-    honest: SyntheticRun, judge: Judge
-) -> None:
-    honest.manifest["locust"] |= {"is_whole": False, "asked": []}
-    verdict = judge(honest)
-    assert "master was lost" in check_of(verdict, "users present").not_assessed
-    assert "master was lost" in check_of(verdict, "Locust's counts").not_assessed
-
-
-def test_rows_that_are_missing_are_found_by_name(
-    honest: SyntheticRun, judge: Judge, store_of: Callable[[SyntheticRun], RunStore]
-) -> None:
-    n_gone = drop_rows(honest, 100)
-    counts = check_of(judge(honest), "Locust's counts")
-    assert counts.is_unmet
-    assert counts.value is not None
-    assert counts.value >= n_gone
-    assert "of GET /v2/health/ready;" in counts.reason
-    assert "Locust's requests" in unmet_counts(honest, store_of(honest))
-
-
-def test_a_worker_without_a_last_report_leaves_the_counts_unassessed(
-    honest: SyntheticRun, judge: Judge
-) -> None:
-    drop_rows(honest, 100)
-    honest.manifest["locust"]["workers"][0]["has_reported"] = False
-    counts = check_of(judge(honest), "Locust's counts")
-    assert counts.not_assessed == "no last report to Locust's master of worker 0"
-    assert counts.value
-
-
-def test_a_failure_that_is_recorded_as_ok_is_found(
-    honest: SyntheticRun, judge: Judge, store_of: Callable[[SyntheticRun], RunStore]
-) -> None:
-    outcomes = honest.tables["requests"]["outcome"]
+def test_a_failure_that_is_recorded_as_ok_is_found(tmp_path: Path) -> None:
+    run = made({})
+    outcomes = run.tables["requests"]["outcome"]
     outcomes[outcomes.index("server_error")] = "ok"
-    assert check_of(judge(honest), "Locust's counts").value == 1
-    assert unmet_counts(honest, store_of(honest)) == {"Locust's failures"}
+    counts, unmet = counts_of(run, tmp_path)
+    assert (counts.value, unmet) == (1, {"Locust's failures"})
 
 
-def test_response_times_that_are_rounded_in_the_rows_are_found(
-    honest: SyntheticRun, store_of: Callable[[SyntheticRun], RunStore]
-) -> None:
-    requests = honest.tables["requests"]
+def test_response_times_that_are_rounded_in_the_rows_are_found(tmp_path: Path) -> None:
+    run = made({})
+    requests = run.tables["requests"]
     requests["sent_ns"] = [
         done - int(bucket((done - sent) / MS * 0.9)) * MS
         for sent, done in zip(requests["sent_ns"], requests["done_ns"], strict=True)
     ]
-    assert unmet_counts(honest, store_of(honest)) == {"Locust's response times"}
+    assert counts_of(run, tmp_path)[1] == {"Locust's response times"}
 
 
+@pytest.mark.parametrize(("n_more", "status"), [(0, "VALID"), (1, "INVALID")])
 def test_a_hole_of_a_user_that_was_stopped_within_a_request_is_no_loss(
-    honest: SyntheticRun, judge: Judge
+    tmp_path: Path, n_more: int, status: str
 ) -> None:
     """Its id was taken, and it has no row: what Locust counted is what there is."""
-    requests = honest.tables["requests"]
+    run = made({})
+    requests = run.tables["requests"]
     requests["request_id"] = [one + 2 if one > 100 else one for one in requests["request_id"]]
-    assert judge(honest).status == "VALID"
-    honest.manifest["plan"]["n_arrivals"] += 1
-    assert check_of(judge(honest), "completeness").is_unmet
+    run.manifest["plan"]["n_arrivals"] += n_more
+    verdict = judge_run(run.write(tmp_path))
+    assert (verdict.status, check_of(verdict, "completeness").is_unmet) == (status, n_more > 0)

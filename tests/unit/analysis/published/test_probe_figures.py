@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from squall.analysis.probes.figures import operator_figures, pipeline_figures, probe_figures
+from squall.analysis.probes import operator_figures, pipeline_figures, probe_figures
 from squall.analysis.schema import arrow_schema
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from squall.analysis.probes.verdict import judge_probe
+from squall.analysis.probes import judge_probe
 from squall.analysis.schema import arrow_schema
 from squall.analysis.tables.sealed import Verdict
 

@@ -26,7 +26,7 @@ from squall.scenarios.errors import StoreError
 from tests.planted_runs import START_NS, Planted, Shape, plant
 
 DAY_NS = 24 * 3600 * 10**9
-Spoil = Callable[[Path], None]
+Spoil = Callable[[Path], object]
 
 
 @pytest.fixture(scope="module")
@@ -44,37 +44,52 @@ def part(run: Path, table: str) -> Path:
     return run / "tables" / table / "part-00000.parquet"
 
 
-def rewritten(table: str, change: Callable[[pa.Table], pa.Table]) -> Spoil:
-    def spoil(run: Path) -> None:
-        pq.write_table(change(pq.read_table(part(run, table))), part(run, table))
+def content(change: Callable[[bytes], bytes]) -> Spoil:
+    """Changes the bytes of a part."""
 
-    return spoil
-
-
-def with_bytes(table: str, change: Callable[[bytes], bytes]) -> Spoil:
-    def spoil(run: Path) -> None:
-        path = part(run, table)
+    def spoil(path: Path) -> None:
         path.write_bytes(change(path.read_bytes()))
 
     return spoil
 
 
-def unsealed(run: Path) -> None:
-    manifest = json.loads((run / "manifest.json").read_text())
-    del manifest["tables"], manifest["verdict"]
-    (run / "manifest.json").write_text(json.dumps({**manifest, "state": "open"}))
+def rows(change: Callable[[pa.Table], pa.Table], **how: Any) -> Spoil:
+    """Writes the rows of a part otherwise."""
+    return lambda path: pq.write_table(change(pq.read_table(path)), path, **how)
 
 
-def with_manifest(**fields: Any) -> Spoil:
-    def spoil(run: Path) -> None:
-        manifest = json.loads((run / "manifest.json").read_text())
-        (run / "manifest.json").write_text(json.dumps({**manifest, **fields}))
+def column(name: str, values: Callable[[pa.Table], Any], **how: Any) -> Spoil:
+    """Writes a part with other values in a column."""
+    return rows(
+        lambda table: table.set_column(table.schema.get_field_index(name), name, values(table)), **how
+    )
 
-    return spoil
+
+def long_text(n_bytes: int, is_plain: bool = False, **how: Any) -> Spoil:
+    """Each row has the same detail, of `n_bytes`."""
+
+    def words(table: pa.Table) -> pa.Array:
+        texts = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(table), np.int32)), ["x" * n_bytes])
+        return texts.cast(pa.string()) if is_plain else texts
+
+    return column("detail", words, compression="zstd", **how)
 
 
-def phase(name: str, start_ns: int, end_ns: int) -> dict[str, Any]:
-    return {"name": name, "kind": "measure", "start_ns": start_ns, "end_ns": end_ns}
+def restated(run: Path, /, **fields: Any) -> RunStore:
+    """The run with other fields in its manifest; None leaves one out."""
+    path = run / "manifest.json"
+    document = {**json.loads(path.read_text()), **fields}
+    path.write_text(json.dumps({name: value for name, value in document.items() if value is not None}))
+    return RunStore.open(run)
+
+
+def unsealed(run: Path) -> RunStore:
+    return restated(run, tables=None, verdict=None, state="open")
+
+
+def phases(*spans: tuple[str, int, int]) -> dict[str, Any]:
+    keys = ("name", "start_ns", "end_ns")
+    return {"phases": [{"kind": "measure", **dict(zip(keys, span, strict=True))} for span in spans]}
 
 
 def refusal(run: Path) -> str:
@@ -87,40 +102,15 @@ def refusal(run: Path) -> str:
 
 
 def test_a_whole_run_is_intact_sealed_or_not_and_so_is_one_whose_manifest_lacks_a_field(copy: Path) -> None:
-    require_intact(RunStore.open(copy))
-    unsealed(copy)
-    require_intact(RunStore.open(copy))
-    path = copy / "manifest.json"
-    manifest = json.loads(path.read_text())
+    require_intact(restated(copy, notes=["x"] * 100_000))
+    require_intact(unsealed(copy))
+    manifest = json.loads((copy / "manifest.json").read_text())
     for field in manifest.keys() - {"run", "state", "schema_version"}:
-        path.write_text(json.dumps({name: value for name, value in manifest.items() if name != field}))
-        require_intact(RunStore.open(copy))
+        require_intact(restated(copy, **{**manifest, field: None}))
 
 
-def _replaced(rows: pa.Table, column: str, values: Any) -> pa.Table:
-    return rows.set_column(rows.schema.get_field_index(column), column, values)
-
-
-def long_text(n_bytes: int, store_schema: bool = True, **how: Any) -> Spoil:
-    """Each request has the same detail, of `n_bytes`."""
-
-    def spoil(run: Path) -> None:
-        rows = pq.read_table(part(run, "requests"))
-        words = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(rows), np.int32)), ["x" * n_bytes])
-        rows = _replaced(rows, "detail", words.cast(pa.string()) if how else words)
-        pq.write_table(rows, part(run, "requests"), compression="zstd", store_schema=store_schema, **how)
-
-    return spoil
-
-
-def without_statistics(run: Path) -> None:
-    path = part(run, "requests")
-    pq.write_table(pq.read_table(path), path, write_statistics=False)
-
-
-def told_again(run: Path) -> None:
+def told_again(path: Path) -> None:
     """The same file with a footer that tells its row groups twice."""
-    path = part(run, "requests")
     content, groups = path.read_bytes(), pq.read_metadata(path)
     groups.append_row_groups(pq.read_metadata(path))
     groups.write_metadata_file(path)
@@ -137,78 +127,60 @@ def varint(number: int) -> bytes:
     return bytes([*found, zigzag])
 
 
-def too_many_rows(run: Path) -> None:
-    path = part(run, "requests")
-    rows = pq.read_table(path).take(pa.array(np.zeros(1_100_000, np.int64)))
-    pq.write_table(rows, path, row_group_size=1_100_000)
-    content = path.read_bytes()
-    assert varint(1_100_000) in content
-    path.write_bytes(content.replace(varint(1_100_000), varint(130_000_000)))
+def too_many_rows(path: Path) -> None:
+    n = 1_100_000
+    rows(lambda table: table.take(pa.array(np.zeros(n, np.int64))), row_group_size=n)(path)
+    assert varint(n) in path.read_bytes()
+    content(lambda found: found.replace(varint(n), varint(130_000_000)))(path)
     assert pq.read_metadata(path).num_rows == 130_000_000
 
 
-_NO_PARQUET = "RUN: cannot read tables/kernels/part-00000.parquet"
-_TOO_LONG = "has a detail of 8,388,608 bytes: no text of a run is that long"
+NO_PARQUET = "RUN: cannot read tables/kernels/part-00000.parquet"
+TOO_LONG = "has a detail of 8,388,608 bytes: no text of a run is that long"
+DIFFERENCES: dict[str, Any] = {"use_dictionary": False, "column_encoding": {"detail": "DELTA_BYTE_ARRAY"}}
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("table", "spoil", "said"),
     [
-        (with_bytes("kernels", lambda content: content[: len(content) // 2]), _NO_PARQUET),
-        (with_bytes("kernels", lambda _: b""), _NO_PARQUET),
-        (
-            with_bytes("kernels", lambda content: content[:4] + bytes(len(content) - 12) + content[-8:]),
-            _NO_PARQUET,
-        ),
-        (with_bytes("kernels", lambda _: b"SQLite format 3\0" + bytes(4096)), _NO_PARQUET),
-        (
-            rewritten("kernels", lambda rows: rows.drop_columns(["correlation_id"])),
-            "has no column correlation_id",
-        ),
-        (
-            rewritten("batches", lambda _: pa.table({"x": [1]})),
-            "has no column run: it is not of table batches",
-        ),
-        (
-            rewritten("requests", lambda rows: _replaced(rows, "sent_ns", pa.array(["x"] * rows.num_rows))),
-            "column sent_ns is string, not int64",
-        ),
-        (
-            rewritten("batches", lambda rows: _replaced(rows, "request_ids", rows["batch_id"])),
-            "column request_ids is int64, not list",
-        ),
-        (without_statistics, "requests/part-00000.parquet has no statistics of "),
-        (long_text(8_388_608), _TOO_LONG),
-        (long_text(8_388_608, store_schema=False), _TOO_LONG),
-        (
-            long_text(100, use_dictionary=False, column_encoding={"detail": "DELTA_BYTE_ARRAY"}),
-            "the text of detail is encoded as squall encodes none",
-        ),
-        (told_again, "requests/part-00000.parquet states rows that it has not"),
-        (too_many_rows, "requests states 130,000,000 rows in "),
+        ("kernels", content(lambda found: found[: len(found) // 2]), NO_PARQUET),
+        ("kernels", content(lambda _: b""), NO_PARQUET),
+        ("kernels", content(lambda found: found[:4] + bytes(len(found) - 12) + found[-8:]), NO_PARQUET),
+        ("kernels", content(lambda _: b"SQLite format 3\0" + bytes(4096)), NO_PARQUET),
+        ("kernels", rows(lambda table: table.drop_columns(["correlation_id"])), "has no column correlation_id"),
+        ("batches", rows(lambda _: pa.table({"x": [1]})), "has no column run: it is not of table batches"),
+        ("requests", column("sent_ns", lambda table: table["outcome"]), "column sent_ns is string, not int64"),
+        ("batches", column("request_ids", lambda table: table["batch_id"]), "column request_ids is int64, not list"),
+        ("requests", rows(lambda table: table, write_statistics=False), "part-00000.parquet has no statistics of "),
+        ("requests", long_text(8_388_608), TOO_LONG),
+        ("requests", long_text(8_388_608, store_schema=False), TOO_LONG),
+        ("requests", long_text(100, True, **DIFFERENCES), "the text of detail is encoded as squall encodes none"),
+        ("requests", told_again, "requests/part-00000.parquet states rows that it has not"),
+        ("requests", too_many_rows, "requests states 130,000,000 rows in "),
     ],
-)
-def test_a_part_that_squall_did_not_write_is_named(copy: Path, spoil: Spoil, said: str) -> None:
+)  # fmt: skip
+def test_a_part_that_squall_did_not_write_is_named(copy: Path, table: str, spoil: Spoil, said: str) -> None:
     unsealed(copy)  # a sealed run tells by the size alone
-    spoil(copy)
+    spoil(part(copy, table))
     assert said in refusal(copy)
 
 
-def test_text_that_stands_plain_is_no_fault(copy: Path) -> None:
-    unsealed(copy)
-    before = RunStore.open(copy).read("requests", ["outcome"]).to_pylist()
-    rewritten("requests", lambda rows: _replaced(rows, "outcome", rows["outcome"].cast(pa.string())))(copy)
-    store = RunStore.open(copy)
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        column("outcome", lambda table: table["outcome"].cast(pa.string())),
+        long_text(65_536),
+        long_text(65_536, store_schema=False),
+    ],
+    ids=["plain", "as long as any", "as long as any, plain"],
+)
+def test_a_text_may_stand_plain_and_be_long(copy: Path, spoil: Spoil) -> None:
+    store = unsealed(copy)
+    before = store.read("requests", ["outcome"]).to_pylist()
+    spoil(part(copy, "requests"))
     require_intact(store)
     assert store.read("requests", ["outcome"]).to_pylist() == before
     assert store.read("requests", ["outcome"], pc.field("outcome") == "none of these").num_rows == 0
-
-
-@pytest.mark.parametrize("store_schema", [True, False], ids=["by dictionary", "plain"])
-def test_a_text_as_long_as_any_is_no_fault(copy: Path, store_schema: bool) -> None:
-    unsealed(copy)
-    long_text(65_536, store_schema)(copy)
-    require_intact(RunStore.open(copy))
 
 
 def test_a_text_of_many_rows_is_held_once(tmp_path: Path) -> None:
@@ -224,59 +196,37 @@ def test_more_text_than_the_bytes_can_hold_is_refused(copy: Path, monkeypatch: p
     """As plain values, 12 of 1 MB, which compress to nothing."""
     monkeypatch.setattr(intact, "FEW_TEXT_BYTES", 1_000_000)
     unsealed(copy)
-    long_text(1_000_000, use_dictionary=False)(copy)
+    long_text(1_000_000, True, use_dictionary=False)(part(copy, "requests"))
     assert re.search(r" has 12,[0-9,]+ bytes of text in [0-9,]+ bytes, which squall does not", refusal(copy))
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("table", "spoil", "said"),
     [
-        (
-            rewritten("requests", lambda rows: rows.slice(1)),
-            "requests/part-00000.parquet has changed since the seal",
-        ),
-        (rewritten("kernels", lambda rows: rows.slice(0, 0)), "kernels/part-00000.parquet has changed"),
-        (lambda run: part(run, "batches").unlink(), "batches/part-00000.parquet is missing"),
-        (
-            lambda run: shutil.copy(
-                part(run, "kernels"), part(run, "kernels").with_name("part-00001.parquet")
-            ),
-            "kernels/part-00001.parquet is not in the manifest",
-        ),
-        (with_manifest(tables=None), "tables: is null"),
+        ("requests", rows(lambda table: table.slice(1)), "part-00000.parquet has changed since the seal"),
+        ("batches", Path.unlink, "part-00000.parquet is missing"),
+        ("kernels", lambda path: shutil.copy(path, path.with_name("part-1.parquet")), "part-1.parquet is not in the"),
     ],
-)
-def test_what_changed_since_the_seal_is_not_taken_for_the_run(copy: Path, spoil: Spoil, said: str) -> None:
-    spoil(copy)
-    assert said in refusal(copy)
+)  # fmt: skip
+def test_what_changed_since_the_seal_is_not_taken_for_the_run(
+    copy: Path, table: str, spoil: Spoil, said: str
+) -> None:
+    spoil(part(copy, table))
+    assert f"tables/{table}/{said}" in refusal(copy)
 
 
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"phases": "x"}, "phases: "),
-        ({"phases": None}, "phases: "),
-        ({"phases": ["x"]}, "phases.0: "),
-        ({"phases": [{"name": "a"}]}, "phases.0.kind: is not there"),
-        ({"phases": [{"name": "a", "kind": "measure", "start_ns": 5.0, "end_ns": 6}]}, "phases.0.start_ns: "),
-        ({"phases": [{"name": "a", "kind": "measure", "start_ns": 5, "end_ns": 4}]}, "phase a ends before it starts"),
-        ({"phases": [phase("b", 7, 9), phase("a", 0, 8)]}, "phases a and b overlap"),
-        ({"phases": [phase("a", 0, 1), phase("a", 2, 3)]}, "two phases are named a"),
-        ({"nodes": ["node-0"]}, "nodes: "),
-        ({"nodes": {"node-0": None}}, "nodes.node-0: "),
-        ({"nodes": {"node-0": {"clock_error_ns": "1"}}}, "nodes.node-0.clock_error_ns: "),
-        ({"servers": {"server-0": {}}}, "servers.server-0.node: is not there"),
-        ({"servers": {"server-0": None}}, "servers.server-0: "),
-        ({"plan": None}, "plan: "),
-        ({"scenario": []}, "scenario: "),
-        ({"verdict": None}, "verdict: is null"),
-        ({"workers": None}, "workers: "),
-        ({"profiled_phases": {"steady": None}}, "profiled_phases.steady: "),
-        ({"start_ns": True}, "start_ns: "),
+        (phases(("a", 5, 4)), "phase a ends before it starts"),
+        (phases(("b", 7, 9), ("a", 0, 8)), "phases a and b overlap"),
+        (phases(("a", 0, 1), ("a", 2, 3)), "two phases are named a"),
+        ({"notes": ["x"] * 100_001}, "notes has 100,001 entries, and 100,000 at most are read"),
+        ({"losses": ["x"] * 100_001}, "losses has 100,001 entries, and 100,000 at most are read"),
     ],
-)  # fmt: skip
-def test_a_manifest_of_another_shape_says_where(copy: Path, fields: dict[str, Any], said: str) -> None:
-    with_manifest(**fields)(copy)
+)
+def test_a_manifest_that_cannot_be_says_where(copy: Path, fields: dict[str, Any], said: str) -> None:
+    restated(copy, **fields)
     assert f"RUN has a manifest that squall did not write: {said}" in refusal(copy)
 
 
@@ -297,15 +247,6 @@ def test_an_instant_far_from_the_run_is_named(tmp_path: Path, table: str, column
     line = refusal(run.write(tmp_path).run_dir)
     assert f"tables/{table}/part-00000.parquet has a {column} that is" in line
     assert "days from the start of the run" in line
-
-
-@pytest.mark.parametrize("name", ["notes", "losses"])
-def test_a_manifest_with_more_lines_than_are_read_is_refused(copy: Path, name: str) -> None:
-    with_manifest(**{name: ["x"] * 100_000})(copy)
-    require_intact(RunStore.open(copy))
-    with_manifest(**{name: ["x"] * 100_001})(copy)
-    line = f"RUN has a manifest that squall did not write: {name} has 100,001 entries, and 100,000 at most are read"
-    assert refusal(copy) == line
 
 
 def test_derived_tables_count_only_for_who_reads_them(copy: Path) -> None:

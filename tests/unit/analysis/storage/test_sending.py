@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from squall.analysis import derive as derive_module
 from squall.analysis.derive import derive
@@ -25,7 +26,9 @@ from tests.bucket import Bucket, bucket
 from tests.planted_runs import Shape, plant
 
 PART = "tables/requests/part-00000.parquet"
+FAILED = OSError(5, "Input/output error")
 Files = dict[str, bytes]
+THERE = yaml.safe_load((Path(__file__).parent / "sending.yaml").read_text())
 
 
 @pytest.fixture
@@ -46,164 +49,127 @@ def files(folder: Path) -> Files:
     }
 
 
-def tables(of: Files) -> Files:
-    return {name: content for name, content in of.items() if name.startswith("tables/")}
+def but(name: str, of: Files) -> Files:
+    return {key: content for key, content in of.items() if key != name}
+
+
+def stated(manifest: bytes, places: dict[str, Any]) -> bytes:
+    """A manifest with other values."""
+    document = json.loads(manifest)
+    for place, value in places.items():
+        *way, last = (int(key) if key.isdigit() else key for key in place.split())
+        held = document
+        for key in way:
+            held = held[key]
+        held[last] = value
+    return json.dumps(document).encode()
 
 
 def with_address(run: RunStore, address: str) -> RunStore:
     """The run as its manifest says that it goes there."""
     path = run.run_dir / "manifest.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "copied_to": address}))
+    path.write_bytes(stated(path.read_bytes(), {"copied_to": address}))
     return RunStore.open(run.run_dir)
 
 
-def stated(of: Files, **fields: Any) -> bytes:
-    """A manifest with other fields."""
-    return json.dumps({**json.loads(of["manifest.json"]), **fields}).encode()
+def broken_off(patch: pytest.MonkeyPatch, how: str, failure: BaseException) -> None:
+    """That part of the requests neither comes nor goes."""
+    whole = getattr(ObjectFolder, how)
+
+    def break_off(place: ObjectFolder, name: str, path: Path) -> None:
+        if name == PART:
+            raise failure
+        whole(place, name, path)
+
+    patch.setattr(ObjectFolder, how, break_off)
 
 
-def test_what_the_manifest_says_sends_nothing(run: RunStore, there: Bucket) -> None:
+def test_what_the_manifest_says_sends_nothing_and_the_user_says_where_it_goes(
+    run: RunStore, there: Bucket
+) -> None:
     store = with_address(run, f"s3://theirs/{run.run}")
+    here, address = but("manifest.json", files(run.run_dir)), f"s3://mine/{run.run}"
     assert send_away(store, "") == str(run.run_dir)
     assert not there.objects
-    assert run.run_dir.is_dir()
-
-
-def test_it_goes_where_the_user_says_and_states_that(run: RunStore, there: Bucket) -> None:
-    store = with_address(run, f"s3://theirs/{run.run}")
-    address, here = f"s3://mine/{run.run}", tables(files(run.run_dir))
     assert send_away(store, address) == address
     found = there.files(f"mine/{run.run}")
-    assert (tables(found), len(found)) == (here, len(there.objects))
+    assert (but("manifest.json", found), len(found)) == (here, len(there.objects))
     assert json.loads(found["manifest.json"])["copied_to"] == address
     assert not run.run_dir.exists()
 
 
-@pytest.mark.parametrize(
-    "lies",
-    [
-        lambda here: {"manifest.json": stated(here, run="another")},
-        lambda here: {"manifest.json": stated(here, started_ns=1)},
-        lambda _: {"letters.txt": b"mine"},
-        lambda _: {"report.html": b"mine"},
-        lambda _: {"logs/server-0.log": b"mine"},
-    ],
-)
-def test_what_lies_there_already_is_not_overwritten(
-    run: RunStore, there: Bucket, lies: Callable[[Files], Files]
+@pytest.mark.parametrize("name", THERE)
+def test_a_run_takes_the_place_of_its_own_copy_and_of_nothing_else(
+    run: RunStore, there: Bucket, name: str
 ) -> None:
-    run.write_text("report.html", "planted")
-    here = files(run.run_dir)
-    there.objects = before = {f"mine/{run.run}/{name}": content for name, content in lies(here).items()}
-    with pytest.raises(StoreError, match="has something else: remove that, or name another place") as raised:
-        send_away(run, f"s3://mine/{run.run}")
-    assert len(str(raised.value).splitlines()) == 1
-    assert (there.objects, files(run.run_dir)) == (before, here)
-
-
-def another_part(found: Files) -> bytes:
-    of_tables = json.loads(found["manifest.json"])["tables"]
-    of_tables["requests"]["files"][0]["sha256"] = "0" * 64
-    return stated(found, tables=of_tables)
-
-
-@pytest.mark.parametrize(
-    "differ",
-    [
-        lambda found: {"manifest.json": another_part(found)},
-        lambda _: {"logs/server-0.log": b"it is not"},
-        lambda _: {"logs/server-0.log": b"it is not", "report.html": b"of the user's run"},
-        lambda _: {"logs/server-1.log": b"only there"},
-        lambda found: {PART: bytes(len(found[PART]))},
-    ],
-)
-def test_a_sealed_run_there_is_not_replaced_by_an_altered_copy(
-    run: RunStore, there: Bucket, differ: Callable[[Files], Files]
-) -> None:
-    run.write_text("logs/server-0.log", "as it was")
-    run.write_text("report.html", "of the altered copy")
-    there.put(run.run_dir, f"mine/{run.run}")
-    here = files(run.run_dir)
-    there.objects |= {f"mine/{run.run}/{name}": of for name, of in differ(here).items()}
-    before = dict(there.objects)
-    told = "has this run with other records or logs, and stays as it is: name another place by --out"
-    with pytest.raises(StoreError, match=told):
-        send_away(run, f"s3://mine/{run.run}")
-    assert (there.objects, files(run.run_dir)) == (before, here)
-
-
-def without_manifest(of: Files) -> Files:
-    return {**of, "manifest.json": b""}
-
-
-@pytest.mark.parametrize("is_alike", [True, False])
-def test_a_sealed_run_that_lies_there_already_is_sent_and_what_is_derived_there_is_replaced(
-    run: RunStore, there: Bucket, is_alike: bool
-) -> None:
-    """As a process leaves it there that was killed while it derived, or an older squall that made other figures."""
-    run.write_text("logs/server-0.log", "as it was")
+    case, under = THERE[name], f"mine/{run.run}"
     run.replace_derived("joined", TABLES["joined"].arrow().empty_table())
-    run.write_text("report.html", "made")
-    under = f"mine/{run.run}"
-    there.put(run.run_dir, under)
-    if not is_alike:
-        joined = f"{under}/tables/joined/part-00000.parquet"
-        there.objects |= {f"{under}/summary.json": b"{}", joined: b"x", f"{under}/report.html": b"of before"}
-        run.replace_derived("windows", TABLES["windows"].arrow().empty_table())
-        run.write_text("summary.json", "made anew")
+    for file, text in {"logs/server-0.log": "as it was", "report.html": "made"}.items():
+        run.write_text(file, text)
+    if "is_copy" in case:
+        there.put(run.run_dir, under)
     here = files(run.run_dir)
-    assert send_away(run, f"s3://mine/{run.run}") == f"s3://mine/{run.run}"
-    found = there.files(under)
-    assert without_manifest(found) == without_manifest(here)
-    assert ("windows" in json.loads(found["manifest.json"])["tables"]) is not is_alike
+    lies = {
+        file: bytes(len(here[file])) if text is None else text.encode()
+        for file, text in case.get("lies", {}).items()
+    }
+    if "manifest" in case:
+        lies["manifest.json"] = stated(here["manifest.json"], case["manifest"])
+    there.objects |= {f"{under}/{file}": content for file, content in lies.items()}
+    run.write_text("summary.json", "made anew")
+    here, before = files(run.run_dir), dict(there.objects)
+    if "refused" in case:
+        with pytest.raises(
+            StoreError, match=f"^[^\n]*{case['refused']}[^\n]*name another place by --out[^\n]*$"
+        ):
+            send_away(run, f"s3://{under}")
+        assert (there.objects, files(run.run_dir)) == (before, here)
+        return
+    assert send_away(run, f"s3://{under}") == f"s3://{under}"
+    assert but("manifest.json", there.files(under)) == but("manifest.json", here)
+    assert (
+        json.loads(there.files(under)["manifest.json"])["tables"]
+        == json.loads(here["manifest.json"])["tables"]
+    )
     assert not run.run_dir.exists()
 
 
 def test_a_users_files_in_a_run_directory_are_neither_sent_nor_removed(run: RunStore, there: Bucket) -> None:
-    for name in ("notes.txt", "sub/thesis.tex", ".hidden"):
+    sent = {*files(run.run_dir)}
+    names = [".hidden", "notes.txt", "sub/thesis.tex"]
+    for name in names:
         (run.run_dir / name).parent.mkdir(exist_ok=True)
         (run.run_dir / name).write_text("a user's")
     (run.run_dir / ".fetched").mkdir()
-    sent = tables(files(run.run_dir))
     send_away(run, f"s3://mine/{run.run}")
-    assert set(there.files(f"mine/{run.run}")) == {"manifest.json", *sent}
-    assert sorted(files(run.run_dir)) == [".hidden", "notes.txt", "sub/thesis.tex"]
+    assert {*there.files(f"mine/{run.run}")} == sent
+    assert sorted(files(run.run_dir)) == names
     assert not (run.run_dir / ".fetched").exists()
 
 
 def test_what_was_broken_off_is_made_whole_and_what_else_lies_there_stays(
     run: RunStore, there: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, send, under = tables(files(run.run_dir)), ObjectFolder.send, f"mine/{run.run}"
-
-    def break_off(place: ObjectFolder, name: str, path: Path) -> None:
-        if name == PART:
-            raise OSError(5, "Input/output error")
-        send(place, name, path)
-
+    whole, under = but("manifest.json", files(run.run_dir)), f"mine/{run.run}"
     with monkeypatch.context() as patch:
-        patch.setattr(ObjectFolder, "send", break_off)
+        broken_off(patch, "send", FAILED)
         with pytest.raises(StoreError, match="input/output error; the run is whole in"):
             send_away(run, f"s3://{under}")
     assert json.loads(there.files(under)["manifest.json"])["state"] == "open"
     there.objects[f"{under}/notes.txt"] = b"a user's"
     send_away(RunStore.open(run.run_dir), f"s3://{under}")
     found = there.files(under)
-    assert tables(found) == whole
     assert json.loads(found["manifest.json"])["state"] == "sealed"
-    assert found["notes.txt"] == b"a user's"
+    assert but("manifest.json", found) == {**whole, "notes.txt": b"a user's"}
 
 
-@pytest.mark.parametrize("kind", ["a link", "a pipe"])
+@pytest.mark.parametrize(
+    ("make", "kind"), [(lambda path: path.symlink_to("/etc/hostname"), "a link"), (os.mkfifo, "a pipe")]
+)
 def test_nothing_that_leads_out_of_the_run_is_sent(
-    run: RunStore, there: Bucket, tmp_path: Path, kind: str
+    run: RunStore, there: Bucket, make: Callable[[Path], None], kind: str
 ) -> None:
-    (tmp_path / "key").write_text("secret")
-    if kind == "a link":
-        (run.run_dir / "logs").mkdir(exist_ok=True)
-        (run.run_dir / "logs" / "key.log").symlink_to(tmp_path / "key")
-    else:
-        os.mkfifo(run.run_dir / "pipe")
+    make(run.run_dir / "logs" / "key.log")
     with pytest.raises(StoreError, match=f"is {kind}, which squall leaves in no folder"):
         send_away(run, f"s3://mine/{run.run}")
     assert not there.objects
@@ -231,12 +197,9 @@ def test_the_command_that_sends_is_safe_to_be_typed(run: RunStore, copied_to: st
 def test_a_mirror_that_failed_states_nothing_that_it_has_not(
     run: RunStore, there: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object) -> None:
-        raise OSError(5, "Input/output error")
-
     mirror = Mirror(run.run_dir, ObjectFolder("s3://mine/run"))
     with monkeypatch.context() as patch:
-        patch.setattr(ObjectFolder, "send", fail)
+        broken_off(patch, "send", FAILED)
         mirror.put(PART)
         mirror.put("manifest.json", b"sealed")
         mirror._waiting.join()
@@ -267,27 +230,28 @@ def test_a_run_there_is_analysed_as_one_here(
 def test_a_table_made_anew_there_counts_from_when_the_manifest_names_it(
     run: RunStore, there: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    empty = TABLES["windows"].arrow().empty_table()
+    address, empty = "s3://theirs/run", TABLES["windows"].arrow().empty_table()
     run.replace_derived("windows", empty)
     there.put(run.run_dir, "theirs/run")
     old = dict(there.objects)
 
     def fail(*_: object) -> None:
-        raise OSError(5, "Input/output error")
+        raise FAILED
 
-    store = RunStore.open("s3://theirs/run")
     with monkeypatch.context() as patch:
         patch.setattr(RunStore, "_write_manifest", fail)
         with pytest.raises(OSError, match="Input/output error"):
-            store.replace_derived("windows", empty)
+            RunStore.open(address).replace_derived("windows", empty)
     assert {key: there.objects[key] for key in old} == old
-    assert RunStore.open("s3://theirs/run").verify() == []
-    assert RunStore.open("s3://theirs/run").replace_derived("windows", empty) == 0
+    assert RunStore.open(address).verify() == []
+    assert RunStore.open(address).replace_derived("windows", empty) == 0
     assert there.objects["theirs/run/tables/windows/part-00000.parquet"] == b""
-    assert RunStore.open("s3://theirs/run").verify() == []
-    there.objects["theirs/run/manifest.json"] = stated(there.files("theirs/run"), state="open", tables={})
-    with pytest.raises(StoreError, match="is not sealed: squall resume s3://theirs/run finishes it first"):
-        RunStore.open("s3://theirs/run").replace_derived("windows", empty)
+    assert RunStore.open(address).verify() == []
+    there.objects["theirs/run/manifest.json"] = stated(
+        old["theirs/run/manifest.json"], {"state": "open", "tables": {}}
+    )
+    with pytest.raises(StoreError, match=f"is not sealed: squall resume {address} finishes it first"):
+        RunStore.open(address).replace_derived("windows", empty)
 
 
 @pytest.mark.parametrize("name", [PART, "manifest.json"])
@@ -353,32 +317,28 @@ def test_a_run_is_brought_without_what_squall_does_not_write(
     assert brought(elsewhere) == whole
 
 
-@pytest.mark.parametrize("failure", [OSError(5, "Input/output error"), KeyboardInterrupt()])
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [(FAILED, r"cannot bring s3://theirs/\S+ to \S+: input/output error"), (KeyboardInterrupt(), None)],
+)
 def test_what_was_broken_off_while_it_was_brought_is_brought_whole_from_there_alone(
-    run: RunStore, there: Bucket, elsewhere: str, monkeypatch: pytest.MonkeyPatch, failure: BaseException
+    run: RunStore,
+    there: Bucket,
+    elsewhere: str,
+    monkeypatch: pytest.MonkeyPatch,
+    failure: BaseException,
+    told: str | None,
 ) -> None:
-    fetch = ObjectFolder.fetch
-
-    def break_off(place: ObjectFolder, name: str, path: Path) -> None:
-        if name == PART:
-            raise failure
-        fetch(place, name, path)
-
-    folder = home_of(elsewhere)
+    folder, whole, another = home_of(elsewhere), there.files(f"theirs/{run.run}"), f"another/{run.run}"
     with monkeypatch.context() as patch:
-        patch.setattr(ObjectFolder, "fetch", break_off)
-        told = f"cannot bring {elsewhere} to .*: input/output error"
-        with pytest.raises(
-            (StoreError, KeyboardInterrupt), match=told if isinstance(failure, OSError) else None
-        ):
+        broken_off(patch, "fetch", failure)
+        with pytest.raises((StoreError, KeyboardInterrupt), match=told):
             bring_home(elsewhere, folder)
     assert not (folder / "manifest.json").exists()
-    there.objects |= {
-        f"another/{run.run}/{name}": of for name, of in there.files(f"theirs/{run.run}").items()
-    }
-    with pytest.raises(StoreError, match=f"has files of something else than s3://another/{run.run}"):
-        bring_home(f"s3://another/{run.run}", folder)
-    assert brought(elsewhere) == there.files(f"theirs/{run.run}")
+    there.objects |= {f"{another}/{name}": content for name, content in whole.items()}
+    with pytest.raises(StoreError, match=f"has files of something else than s3://{another}"):
+        bring_home(f"s3://{another}", folder)
+    assert brought(elsewhere) == whole
 
 
 @pytest.mark.usefixtures("elsewhere")
