@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -113,16 +114,6 @@ SELECT avg((tie <> 'none')::INTEGER) FROM batch_costs JOIN (
     WHERE tie <> 'none' AND list_contains([{phases}]::VARCHAR[], phase) GROUP BY server, phase) USING (server, phase)
 WHERE start_ns BETWEEN first_ns AND last_ns AND server NOT IN {library}
 """
-_IN_FLIGHT = """
--- What workers counted against the rows in flight at the same instants, over all their samples. Locust's count users
--- that are not asleep, which is another figure.
-WITH events AS (
-    SELECT worker, unnest([sent_ns, done_ns]) AS t_ns, unnest([1, -1]) AS n, NULL AS n_counted
-    FROM requests WHERE sent_ns IS NOT NULL AND done_ns IS NOT NULL
-    UNION ALL SELECT worker, t_ns, 0, n_in_flight FROM worker_samples WHERE phase <> ''),
-counts AS (SELECT n_counted, sum(n) OVER (PARTITION BY worker ORDER BY t_ns) AS n FROM events)
-SELECT sum(abs(n - n_counted))::DOUBLE / nullif(sum(n_counted), 0) FROM counts
-"""
 _KERNEL_SUMS = """
 -- Only where every tie is by range: kernels tied by time carry no batch themselves.
 SELECT abs((SELECT sum(kernel_ns)::DOUBLE FROM batch_costs) - sum(tied_ns)) FROM operations
@@ -208,11 +199,6 @@ class SelfCheckView:
         return records(self.connection.execute(_CALLS))[0]
 
     @property
-    def has_own_load(self) -> bool:
-        """Whether the load was not Locust's."""
-        return not is_locust_load(self.store.manifest)
-
-    @property
     def has_costs(self) -> bool:
         """Whether what each batch cost is known."""
         return "batch_costs" in self.tables
@@ -262,6 +248,29 @@ class Check:
         is_met = value is not None and (value >= self.limit if self.is_least else value <= self.limit)
         status = UNASSESSED if value is None else MET if is_met else UNMET
         return SelfCheck(self.name, value, self.limit, self.unit, status, self.meaning, where)
+
+
+def _in_flight(view: SelfCheckView) -> float | None:
+    """What workers counted against the rows in flight at the same instants, over all their samples."""
+    if is_locust_load(view.store.manifest):  # whose workers count users that are not asleep
+        return None
+    samples, rows = (
+        view.connection.execute(query).fetchnumpy()
+        for query in (
+            "SELECT worker, t_ns, n_in_flight FROM worker_samples WHERE phase <> ''",
+            "SELECT worker, sent_ns, done_ns FROM requests WHERE sent_ns IS NOT NULL AND done_ns IS NOT NULL",
+        )
+    )
+    off = counted = 0.0
+    for worker in np.unique(samples["worker"]):
+        own, of_worker = samples["worker"] == worker, rows["worker"] == worker
+        t_ns, n_counted = samples["t_ns"][own], samples["n_in_flight"][own]
+        n_sent, n_done = (
+            np.searchsorted(np.sort(rows[name][of_worker]), t_ns, "right") for name in ("sent_ns", "done_ns")
+        )
+        off += float(np.abs(n_sent - n_done - n_counted).sum())
+        counted += float(n_counted.sum())
+    return off / counted if counted else None
 
 
 def _wall(view: SelfCheckView) -> Found:
@@ -317,12 +326,11 @@ CHECKS = (
     ),
     Check(
         "in flight",
-        _IN_FLIGHT,
+        _in_flight,
         0.05,  # a sample is stamped before or after the sends and replies that its turn of the event loop handles
         "ratio",
         "requests in flight as workers counted them against the rows, mean difference over the mean",
         ("requests", "worker_samples"),
-        needs=("has_own_load",),
     ),
     Check(
         "sent before batch",
