@@ -8,6 +8,7 @@ its rounding alone: of n sorted response times the one with ⌊q n⌋ before it
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
 from squall.analysis.storage.store import RunStore
@@ -57,5 +58,6 @@ class RowsByName:
 def rows_by_name(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> RowsByName:
     """Those of a run. Raises `MissingTable` if it has no requests."""
     with connect(store, ["requests"], memory_limit_bytes) as connection:
-        rows = [NamedRows(*row[:8], row[8:]) for row in connection.execute(_COUNTS).fetchall()]
+        found: list[tuple[Any, ...]] = connection.execute(_COUNTS).fetchall()
+    rows = [NamedRows(*[*row[:8], row[8:]]) for row in found]
     return RowsByName(tuple(rows[:-1]), rows[-1] if rows else None)

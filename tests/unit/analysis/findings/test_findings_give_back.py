@@ -80,4 +80,5 @@ def test_no_bound_exceeds_what_its_parts_hold(
         if found.response_ratio is not None and rule is not SCHEDULER:
             fed = share("queue") if rule.give_back.feeds_queue else 0.0
             assert found.with_queue_ratio == pytest.approx(min(1.0, found.response_ratio + fed))
+            assert found.with_queue_ratio is not None
             assert found.with_queue_ratio <= 1.0 - share("network", "output", "residual") + 1e-12

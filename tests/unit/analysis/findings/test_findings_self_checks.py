@@ -113,7 +113,9 @@ def test_a_wall_that_does_not_add_up_and_clocks_that_step_are_found(tmp_path: Pa
                              "wall_tail_ratio": 0.1, "wall_unprofiled_ratio": 0.0, "wall_between_waiting_ratio": 0.1,
                              "wall_between_empty_ratio": 0.05, "wall_edges_ratio": 0.05}  # fmt: skip
     off = {("calm", "server-0/m"): whole, ("burst", "server-0/m"): {**whole, "wall_head_ratio": 0.11}}
-    assert wall_gap(off) == (pytest.approx(0.01), "burst, server-0/m")
+    gap, of_instance = wall_gap(off)
+    assert gap == pytest.approx(0.01)
+    assert of_instance == "burst, server-0/m"
     assert wall_gap({("calm", "server-0/m"): whole})[0] == pytest.approx(0.0, abs=1e-9)
     track = {"at_ns": [0], "offset_ns": [0], "error_ns": [0], "steps": [[1, 2]]}
     reports = {name: {"clock": {"is_assumed": name == "burst"}} for name in ("burst", "calm")}

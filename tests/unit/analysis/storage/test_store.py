@@ -110,7 +110,9 @@ class Story:
         self.store.replace_derived(table, rows([*values], table))
 
     def amend(self, **fields: Any) -> None:
-        stated = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+        stated: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
+        }
         self.store.amend(replace(self.store.manifest, **stated))
 
     def seal(self, status: str, lacks: str = "", is_broken_off: bool = False) -> None:
@@ -175,7 +177,8 @@ def test_a_run_directory_becomes_what_its_story_says(
         words = options.pop("refused", None)
         values = given if isinstance(given, list) else [] if isinstance(given, dict | None) else [given]
         with pytest.raises(SquallError, match=re.escape(words)) if words else nullcontext():
-            getattr(story, verb, getattr(story.store, verb, None))(*values, **options)
+            does: Callable[..., object] = getattr(story if hasattr(story, verb) else story.store, verb)
+            does(*values, **options)
     for dead in story.dead:  # their finalisers write to files that they still have open
         for part in dead._parts.values():
             part.drop()
