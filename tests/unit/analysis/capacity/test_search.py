@@ -140,6 +140,7 @@ def test_an_edge_is_found_from_anywhere_to_the_precision(start: float, precision
     assert edge.low is not None
     assert edge.high is not None
     assert math.log(edge.high.rate_hz / edge.low.rate_hz) <= precision * (1 + 1e-9)
-    assert (edge.kind, edge.slope) == ("found", pytest.approx(4.0, rel=1e-6))
+    assert edge.kind == "found"
+    assert edge.slope == pytest.approx(4.0, rel=1e-6)
     assert edge.rate_hz == pytest.approx(100.0, rel=precision)
     assert edge.n_probes <= 20
