@@ -82,16 +82,7 @@ class Row:
     @property
     def probe(self) -> Probe:
         """What the search makes of it."""
-        return Probe(
-            self.seed,
-            self.rate_hz,
-            self.verdict,
-            self.margin,
-            self.binding,
-            self.is_saturated,
-            self.reason,
-            self.cause,
-        )
+        return Probe(**{name: getattr(self, name) for name in Probe.__dataclass_fields__})
 
 
 def schema() -> pa.Schema:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from squall.analysis.experiments.cell_figures import CellFigures
 from squall.analysis.experiments.result import FRONT, Sweep
 from squall.analysis.experiments.rows import CELL, LATENCIES, REFERENCE
-from squall.analysis.experiments.words import answer, facts, mean_text, reason_text, rival_text, value_text
+from squall.analysis.experiments.words import answer, facts
 from squall.analysis.render.decision_page import DecisionPage
 from squall.analysis.render.plots import Plot, Trace, curve, points
 
@@ -28,14 +28,7 @@ def page_of(sweep: Sweep, command: str) -> DecisionPage:
         tables=(),
         commands=(command,),
         template="sweep.html.j2",
-        values={
-            "sweep": sweep,
-            "rivals": {one.cell: one for one in sweep.ranking.others},
-            "mean_text": mean_text,
-            "reason_text": reason_text,
-            "rival_text": rival_text,
-            "value_text": value_text,
-        },
+        values={"sweep": sweep, "rivals": {one.cell: one for one in sweep.ranking.others}},
     )
 
 

@@ -7,6 +7,7 @@ or a label of its own.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import cache
@@ -31,6 +32,7 @@ from squall.analysis.wording import (
     duration_text,
     figure_text,
     moment_text,
+    names_text,
     rate_text,
     share_text,
 )
@@ -43,14 +45,19 @@ _INSTANTS = {name for table in TABLES.values() for name in table.instants}
 """Columns that hold points in time."""
 
 
-def sentences(macro: str, *values: object) -> list[str]:
-    """What that macro of `sentences.html.j2` says of the values, a line a paragraph."""
-    return [line for _, line in labelled(macro, *values)]
+def sentences(macro: str, *values: object, template: str = "sentences.html.j2") -> list[str]:
+    """What that macro of the template says of the values, a line a paragraph."""
+    return [line for _, line in labelled(macro, *values, template=template)]
 
 
-def labelled(macro: str, *values: object) -> list[tuple[str, str]]:
+def labelled(macro: str, *values: object, template: str = "sentences.html.j2") -> list[tuple[str, str]]:
     """The same with the label of each line."""
-    return paragraphs(getattr(environment().get_template("sentences.html.j2").module, macro)(*values))
+    return paragraphs(getattr(environment().get_template(template).module, macro)(*values))
+
+
+def decision(macro: str, *values: object) -> list[str]:
+    """What that macro of `decisions.html.j2` says of the values, a line a paragraph."""
+    return sentences(macro, *values, template="decisions.html.j2")
 
 
 def paragraphs(html: str) -> list[tuple[str, str]]:
@@ -136,6 +143,7 @@ def environment() -> Environment:
         "share": share_text,
         "change": change_text,
         "count": count_text,
+        "names": names_text,
         "rate": rate_text,
         "figure": figure_text,
         "quantile": quantile_text,
@@ -148,6 +156,7 @@ def environment() -> Environment:
         "pretty": lambda value: json.dumps(value, indent=2, ensure_ascii=False),
     }
     made.globals |= {
+        "infinity": math.inf,
         "limits": LIMITS,
         "no_device": NO_DEVICE,
         "outside": OUTSIDE,

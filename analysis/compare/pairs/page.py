@@ -14,10 +14,7 @@ from squall.analysis.compare.pairs.words import (
     answers_text,
     aside,
     causes,
-    margin_text,
     metric_row,
-    part_row,
-    span_text,
 )
 from squall.analysis.render.decision_page import DecisionPage
 from squall.analysis.render.plots import Plot, Trace, band, curve, points
@@ -37,7 +34,7 @@ def compare_page(found: Comparison, commands: Sequence[str]) -> DecisionPage:
         facts=(
             f"A: {found.side_a}; B: {found.side_b}",
             f"{found.n_pairs} pairs of {found.n_pairs_planned}, each of one schedule and seed; margin"
-            f" {margin_text(found.margin_ratio)}; intervals at {share_text(1.0 - found.level)}",
+            f" {100.0 * found.margin_ratio:g} %; intervals at {share_text(1.0 - found.level)}",
             *(f"differs: {one.text}" for one in found.differs),
         ),
         notes=(*causes(found), answers_text(found), *found.marks, *aside(found)),
@@ -45,7 +42,7 @@ def compare_page(found: Comparison, commands: Sequence[str]) -> DecisionPage:
         tables=(),
         commands=tuple(commands),
         template="compare.html.j2",
-        values={"found": found, "metric_row": metric_row, "part_row": part_row, "span_text": span_text},
+        values={"found": found, "metric_row": metric_row},
     )
 
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from squall.analysis.arrays import Floats
 from squall.analysis.compare.pairs.change import (
     differences,
     n_more_pairs,
@@ -18,9 +19,10 @@ from squall.analysis.compare.pairs.change import (
     walsh_interval,
     wilcoxon_p,
 )
-from squall.analysis.compare.pairs.corrections import NOMINAL, looks_after, nominal_level
+from squall.analysis.compare.pairs.corrections import looks_after, nominal_level
 from squall.analysis.statistics.holm import holm
 from squall.scenarios.errors import ScenarioError
+from tests.known import known
 
 MARGIN = math.log(1.03)
 SAMPLES = st.lists(
@@ -28,29 +30,21 @@ SAMPLES = st.lists(
     min_size=6,
     max_size=12,
     unique_by=lambda one: one[0],
-).map(lambda signed: [size * sign / 1_000 for size, sign in signed])
+).map(lambda signed: np.array([size * sign / 1_000 for size, sign in signed]))
 """Without ties and zeros."""
 
 
 @given(SAMPLES)
-def test_interval_and_p_value_are_those_of_scipy(values: list[float]) -> None:
-    d = np.array(values)
-    found, known = shown_by(d, MARGIN, 0.05), stats.ttest_1samp(d, 0.0)
-    low, high = known.confidence_interval(0.95)
-    assert (found.low, found.high, found.p_value) == pytest.approx((low, high, known.pvalue), rel=1e-9)
+def test_interval_and_p_values_are_those_of_scipy_and_infinite_is_the_largest_rank(d: Floats) -> None:
+    found, student = shown_by(d, MARGIN, 0.05), stats.ttest_1samp(d, 0.0)
+    low, high = student.confidence_interval(0.95)
+    expected = (low, high, student.pvalue, stats.wilcoxon(d).pvalue)
+    assert (found.low, found.high, found.p_value, found.wilcoxon_p) == pytest.approx(expected, rel=1e-9)
     upper = stats.ttest_1samp(d, MARGIN, alternative="less").pvalue
     lower = stats.ttest_1samp(d, -MARGIN, alternative="greater").pvalue
     assert found.is_within == (max(upper, lower) < 0.05)
-
-
-@given(SAMPLES)
-def test_wilcoxon_is_that_of_scipy_and_infinite_is_the_largest(values: list[float]) -> None:
-    d = np.array(values)
-    assert wilcoxon_p(d) == pytest.approx(stats.wilcoxon(d).pvalue)
-    largest = int(np.argmax(np.abs(d)))
-    infinite = d.copy()
-    infinite[largest] = math.copysign(math.inf, d[largest])
-    assert wilcoxon_p(infinite) == pytest.approx(wilcoxon_p(d))
+    largest = np.abs(d) == np.abs(d).max()
+    assert wilcoxon_p(np.where(largest, np.copysign(np.inf, d), d)) == pytest.approx(found.wilcoxon_p)
 
 
 def test_too_few_pairs_have_no_second_opinion() -> None:
@@ -62,57 +56,38 @@ def test_too_few_pairs_have_no_second_opinion() -> None:
 def test_ends_of_the_ranked_interval_are_those_that_the_test_does_not_reject(n: int) -> None:
     d = np.random.default_rng(n).normal(0.3, 1.0, n)
     _, low, high = walsh_interval(d, 0.05)
-    for shift, is_rejected in (
-        (low - 1e-6, True),
-        (low + 1e-6, False),
-        (high - 1e-6, False),
-        (high + 1e-6, True),
-    ):
-        p = wilcoxon_p(d - shift)
-        assert p is not None
-        assert (p <= 0.05) == is_rejected
+    shifts = (low - 1e-6, low + 1e-6, high - 1e-6, high + 1e-6)
+    assert [known(wilcoxon_p(d - one)) <= 0.05 for one in shifts] == [True, False, False, True]
 
 
-def test_a_pair_that_became_infinite_is_never_dropped() -> None:
-    a, b = [10.0] * 8, [10.1] * 7 + [math.inf]
-    found = shown_by(differences(a, b), MARGIN, 0.05, has_infinite=True)
-    assert (found.high, found.is_within) == (math.inf, False)
-    assert found.p_value == pytest.approx(2 / 2**8)
-    both = shown_by(differences([math.inf] * 8, [math.inf] * 8), MARGIN, 0.05, has_infinite=True)
-    assert (both.p_value, both.is_within) == (1.0, False)
+def test_a_pair_that_became_infinite_is_never_dropped_and_no_difference_is_exact() -> None:
+    def shown(a: list[float], b: list[float], has_infinite: bool = False) -> tuple[object, ...]:
+        found = shown_by(differences(a, b), MARGIN, 0.05, has_infinite)
+        return found.p_value, found.high, found.is_within
 
-
-def test_alike_to_the_last_bit_is_within_and_apart_by_a_constant_is_not_chance() -> None:
-    same, other = shown_by(np.zeros(4), MARGIN, 0.05), shown_by(np.full(4, 0.5), MARGIN, 0.05)
-    assert (same.p_value, same.is_within, other.p_value, other.is_within) == (1.0, True, 0.0, False)
+    assert shown([10.0] * 8, [10.1] * 7 + [math.inf], True) == (pytest.approx(2 / 2**8), math.inf, False)
+    assert shown([math.inf] * 8, [math.inf] * 8, True) == (1.0, 0.0, False)
+    assert shown([1.0] * 4, [1.0] * 4) == (1.0, 0.0, True)
+    assert shown([1.0] * 4, [2.0] * 4) == (0.0, pytest.approx(math.log(2)), False)
 
 
 def test_that_many_more_pairs_decide_and_one_fewer_does_not() -> None:
     shown = shown_by(np.array([0.01, -0.05, 0.06, -0.02, 0.05]), MARGIN, 0.05)
-    more = n_more_pairs(shown, MARGIN, 0.05, 4)
-    assert more is not None
-
-    def is_within(n: int) -> bool:
-        half = stats.t.ppf(0.95, n - 1) * shown.spread / math.sqrt(n)
-        return bool(abs(shown.centre) + half < MARGIN)
-
-    assert (is_within(5 + more), is_within(4 + more)) == (True, False)
+    n = 5 + known(n_more_pairs(shown, MARGIN, 0.05, 4))
+    reach = [
+        abs(shown.centre) + stats.t.ppf(0.95, one - 1) * shown.spread / math.sqrt(one) for one in (n, n - 1)
+    ]
+    assert reach[0] < MARGIN <= reach[1]
 
 
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=6), st.floats(0.001, 0.2))
-def test_holm_rejects_what_closed_testing_by_bonferroni_does(p_values: list[float], level: float) -> None:
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
+def test_holm_rejects_what_closed_testing_by_bonferroni_does(p_values: list[float]) -> None:
     """A hypothesis is rejected exactly if every intersection with it is, each by its smallest p times its number."""
     places = range(len(p_values))
-    for place, corrected in enumerate(holm(p_values)):
-        families = (
-            family
-            for size in range(1, len(p_values) + 1)
-            for family in itertools.combinations(places, size)
-            if place in family
-        )
-        closed = max(min(1.0, len(family) * min(p_values[one] for one in family)) for family in families)
-        assert corrected == pytest.approx(closed)
-        assert (corrected <= level) == (closed <= level)
+    families = [one for n in places for one in itertools.combinations(places, n + 1)]
+    p_of = {family: min(1.0, len(family) * min(p_values[one] for one in family)) for family in families}
+    closed = [max(p for family, p in p_of.items() if place in family) for place in places]
+    assert holm(p_values) == pytest.approx(closed)
 
 
 def test_looks_at_pococks_levels_keep_five_percent() -> None:
@@ -129,4 +104,3 @@ def test_looks_end_with_all_pairs_and_never_at_one() -> None:
     for n_pairs, n_looks in ((3, 3), (8, 0), (8, 6)):
         with pytest.raises(ScenarioError, match="--looks"):
             looks_after(n_pairs, n_looks)
-    assert len(NOMINAL) == 5
