@@ -12,7 +12,13 @@ from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary import summarise
 from squall.analysis.summary.summary_file import Summary
 from tests.made_once import run_once, value_once
-from tests.synthetic_runs import SyntheticRun, synthesise, synthesise_closed, synthesise_two_models
+from tests.synthetic_runs import (
+    SyntheticRun,
+    synthesise,
+    synthesise_closed,
+    synthesise_two_models,
+    synthesise_two_servers,
+)
 from tests.unit.analysis.h200_fixtures import cuda_graphs, h200, h200_report, two_heads, two_heads_metrics
 
 __all__ = ["cuda_graphs", "h200", "h200_report", "two_heads", "two_heads_metrics"]
@@ -94,6 +100,16 @@ def mixed_run(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
 @pytest.fixture(scope="session")
 def mixed_summary(mixed_run: RunStore, tmp_path_factory: pytest.TempPathFactory) -> Summary:
     return value_once(tmp_path_factory, "mixed_summary", lambda: summarise(mixed_run))
+
+
+@pytest.fixture(scope="session")
+def two_servers_run(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
+    return run_once(tmp_path_factory, "two_servers_run", synthesise_two_servers().write)
+
+
+@pytest.fixture(scope="session")
+def two_servers_summary(two_servers_run: RunStore, tmp_path_factory: pytest.TempPathFactory) -> Summary:
+    return value_once(tmp_path_factory, "two_servers_summary", lambda: summarise(two_servers_run))
 
 
 @pytest.fixture(scope="session")
