@@ -145,8 +145,10 @@ def test_figures_are_those_of_a_loop_over_the_requests(
     answers = (first_ns, gap * MS, gap * MS // 2)
     figures = held(*condition, found, responses=ResponseTimes(*answers))
     ended = {
-        row: Ended(*map(int, (due_ns[row], sent_ns[row] or -1, found.done_ns[row] or -1)), bool(outcome[row] == 0),
-                   *(int(column[row]) for column in answers))
+        row: Ended(
+            int(due_ns[row]), int(sent_ns[row]) or -1, int(found.done_ns[row]) or -1, bool(outcome[row] == 0),
+            *(int(column[row]) for column in answers),
+        )
         for row in range(len(rows))
         if one.scope.phase in (None, "next" if due_ns[row] >= NEXT.start_ns else "main")
         and one.scope.server in (None, f"server-{row % 2}")

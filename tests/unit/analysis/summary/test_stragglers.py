@@ -38,7 +38,7 @@ def test_the_slower_of_two_servers_is_named_with_what_tells_it_apart(case: dict[
     figures = ServersFigures(
         {"server-0": first, "server-1": replace(second, **case.get("of_second", {}))}, None
     )
-    place = {"pcie_generation": 5, "pcie_lanes": 16, "numa_node": 0}
+    place: dict[str, Any] = {"pcie_generation": 5, "pcie_lanes": 16, "numa_node": 0}
     places = (GpuPlace(uuid="a", **place), GpuPlace(uuid="b", **{**place, **case.get("gpu", {})}))
     servers = {f"server-{at}": ServerFacts(node=f"node-{at}", gpus=(uuid,)) for at, uuid in enumerate("ab")}
     manifest = Manifest(nodes={f"node-{at}": NodeFacts(gpu_places=places) for at in (0, 1)}, servers=servers)
