@@ -8,7 +8,7 @@ test breaks one.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -48,6 +48,20 @@ class SyntheticRun:
     def stated(self) -> Manifest:
         """`manifest`, which tests break as JSON, as it is read."""
         return read_manifest(self.manifest)
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """Of a table, without columns that the run has not."""
+        columns = {name: values for name, values in self.tables[table].items() if values}
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+    def keep(self, table: str, is_kept: Callable[[dict[str, Any]], bool]) -> None:
+        """Leaves those rows of a table alone."""
+        rows = [row for row in self.rows(table) if is_kept(row)]
+        self.tables[table] = {name: [row[name] for row in rows if name in row] for name in self.tables[table]}
+
+    def set(self, table: str, column: str, value: Callable[[dict[str, Any]], Any]) -> None:
+        """Makes a column of the rows as they are."""
+        self.tables[table][column] = [value(row) for row in self.rows(table)]
 
     def write(self, parent: Path) -> RunStore:
         """The run as a run directory under `parent`."""

@@ -13,7 +13,13 @@ from squall.analysis.summary.summary import summarise
 from squall.analysis.summary.summary_file import Summary
 from tests.locust_runs import synthesise_locust
 from tests.made_once import run_once, value_once
-from tests.synthetic_runs import SyntheticRun, synthesise, synthesise_closed, synthesise_two_models
+from tests.synthetic_runs import (
+    SyntheticRun,
+    synthesise,
+    synthesise_closed,
+    synthesise_two_models,
+    synthesise_two_servers,
+)
 from tests.unit.analysis.h200_fixtures import cuda_graphs, h200, h200_report, two_heads, two_heads_metrics
 
 __all__ = ["cuda_graphs", "h200", "h200_report", "two_heads", "two_heads_metrics"]
@@ -68,6 +74,7 @@ RUNS: dict[str, Callable[[], SyntheticRun]] = {
     "locust": synthesise_locust,
     "two_nodes": lambda: synthesise(n_nodes=2),  # the server and a worker have a node each
     "mixed": synthesise_two_models,  # one on both of its servers
+    "two_servers": synthesise_two_servers,
     "phaseless": phaseless,
     "telling": telling,
 }

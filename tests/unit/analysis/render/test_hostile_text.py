@@ -39,7 +39,7 @@ from squall.cluster.commands import diagnosis
 from squall.cluster.commands.printed import screen_text
 from tests.compared_runs import Shape, pairs_of
 from tests.hostile_text import HOSTILE, control_characters, elements, renamed, without_plotly
-from tests.planted_experiment import judged, noisy_runs, published
+from tests.planted_experiment import CLAIMS, judged, noisy_runs, published
 from tests.unit.analysis.decisions.test_over_seeds import run_of
 
 S = 1_000_000_000
@@ -170,8 +170,8 @@ def test_what_a_comparison_writes_has_no_markup_of_its_names() -> None:
 
 def test_what_a_reproduction_writes_has_no_markup_of_its_names() -> None:
     truth = {"linear_head": {"throughput_hz": 4000.0}}
-    one = judged(published(), noisy_runs(truth, 3, np.random.default_rng(1)))
-    names = r"linear_head\w*|seqlen_head|Three heads|NVIDIA \w+|latency|depth|heads"
+    one = judged(published(claims=CLAIMS), noisy_runs(truth, 3, np.random.default_rng(1)))
+    names = r"linear_head\w*|seqlen_head|Three heads|NVIDIA \w+|latency|depth|heads|ten times|launches|1,000 users"
     bad, good = renamed(one, names, HOSTILE), renamed(one, names, "name")
     assert_plain_page(reproduction_page(bad), reproduction_page(good))
     assert_plain_markdown(experiments_document([bad]), experiments_document([good]))

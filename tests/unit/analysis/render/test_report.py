@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import plotly.graph_objects as go
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from squall.analysis.findings.finding import Rows
-from squall.analysis.render.plots import Plot
 from squall.analysis.render.report import render_html, write_report
 from squall.analysis.render.run_plots import (
     MOST_POINTS,
@@ -35,6 +35,7 @@ from tests.known import known
 from tests.synthetic_runs import MS, START_NS, S, SyntheticRun
 
 MakeRun = Callable[..., RunStore]
+WORDS = yaml.safe_load((Path(__file__).parent / "words.yaml").read_text())
 
 
 def words_of(store: RunStore) -> str:
@@ -49,34 +50,10 @@ def test_the_report_loads_nothing_from_a_network_and_has_plotly_once(whole_page:
     assert whole_page.count("plotly.js v") == 1
 
 
-@pytest.mark.parametrize(
-    ("page", "words"),
-    [
-        (
-            "whole",
-            "the client kept up|response p95|infinitely slow|event-loop lag p95|made-up CPU|seqlen_head",
-        ),
-        ("whole", "Exceeds maximum queue size|no nsys on the PATH|install Nsight Systems|<td>all</td>"),
-        (
-            "whole",
-            "requests within the phase|worst second|dispersion in windows of 100 ms|last second less first",
-        ),
-        ("whole", "a harmless lag moves it|Send lag by worker|Bursts: runs of windows"),
-        ("whole", "Not assessed, no nsys report: no nsys on the PATH: "),
-        (
-            "telling",
-            "response p95 under nsys|<h2>Latency under nsys</h2>|Phase burst was not recorded: it hung.",
-        ),
-        (
-            "telling",
-            "without the C lane in 2 of 2 workers: it speaks no TLS; a request costs 2 to 5 times the CPU",
-        ),
-        ("closed", "nothing was scheduled to hold the sends to"),
-    ],
-)
-def test_the_report_says_so(page: str, words: str, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize("page", WORDS["pages"])
+def test_the_report_says_so(page: str, request: pytest.FixtureRequest) -> None:
     text = without_plotly(request.getfixturevalue(f"{page}_page"))
-    assert [one for one in words.split("|") if one not in text] == []
+    assert [words for words in WORDS["pages"][page] if words not in text] == []
 
 
 def test_the_report_says_who_had_the_cpu_and_what_each_step_did(
@@ -135,29 +112,21 @@ def test_the_stimulus_has_its_plots_and_the_limits_that_the_checks_used(
         assert f"<td>{text}</td>" in section, name
 
 
-def dispersion_plot(plots: list[Plot]) -> Plot:
-    return next(plot for plot in plots if plot.title.startswith("Dispersion"))
-
-
 def test_the_curve_of_dispersion_has_the_limit_of_the_check(
-    whole_run: RunStore, whole_summary: Summary
+    whole_run: RunStore, whole_summary: Summary, make_run: MakeRun, plain: SyntheticRun
 ) -> None:
-    plot = dispersion_plot(run_plots(whole_run, whole_summary))
-    sent, upper, lower = plot.traces
+    (plot,) = (one for one in run_plots(whole_run, whole_summary) if one.title.startswith("Dispersion"))
     # 12 s hold ten windows of 0.1, 0.2, 0.5 and 1 s
     assert plot.x_ticks == ["0.1 s", "0.2 s", "0.5 s", "1 s"]
     assert [one["x"] for one in plot.traces] == [[0.0, 1.0, 2.0, 3.0]] * 3
     scale = known(whole_summary.stimulus)["burst"].dispersion[0]
-    assert (sent["y"][0], upper["y"][0], lower["y"][0]) == (
-        100 * scale.change_ratio, 100 * scale.limit_ratio, -100 * scale.limit_ratio
-    )  # fmt: skip
-
-
-def test_a_phase_too_short_for_any_dispersion_says_so(make_run: MakeRun, plain: SyntheticRun) -> None:
+    limits = [100 * one for one in (scale.change_ratio, scale.limit_ratio, -scale.limit_ratio)]
+    assert [one["y"][0] for one in plot.traces] == limits
     burst = plain.manifest["phases"][1]
     burst["end_ns"] = burst["start_ns"] + S // 2
-    plot = dispersion_plot(run_plots(store := make_run(plain), summarise(store)))
-    assert plot.absent == "no measure phase holds ten windows with arrivals"
+    store = make_run(plain)
+    absent = [one.absent for one in run_plots(store, summarise(store))]
+    assert "no measure phase holds ten windows with arrivals" in absent
 
 
 def test_what_was_not_recorded_says_why_and_how_to_mend_it(
@@ -241,22 +210,17 @@ def test_bins_grow_with_the_run_to_keep_the_points_few() -> None:
 def test_windows_binned_keep_their_sums_and_largest_depths(whole_run: RunStore) -> None:
     windows = whole_run.read("windows")
     binned = bin_windows(windows, START_NS, S)
-    counts = windows["n_arrivals"].to_pylist()
+    counts, depths = (windows[name].to_pylist() for name in ("n_arrivals", "in_flight"))
     whole = [sum(counts[i : i + 10]) for i in range(0, len(counts) - 9, 10)]
     assert binned["n_arrivals"][: len(whole)].tolist() == whole
-    depths = windows["in_flight"].to_pylist()
     assert binned["in_flight"].tolist() == [max(depths[i : i + 10]) for i in range(0, len(depths), 10)]
     assert binned["t_s"].tolist() == list(range(15))
-
-
-def test_a_bin_that_windows_do_not_fill_has_no_counts(whole_run: RunStore) -> None:
-    windows = whole_run.read("windows")
-    whole = bin_windows(windows.slice(0, 50), START_NS, S)["n_sent"]
-    cut = bin_windows(windows.slice(3, 46), START_NS, S)["n_sent"]
-    assert (len(whole), len(cut)) == (5, 5)
-    assert not np.isnan(whole).any()
-    assert np.isnan(cut[[0, -1]]).all(), "a rate of seven tenths of a second would read as one that fell"
-    assert cut[1:-1].tolist() == whole[1:-1].tolist()
+    full, cut = (bin_windows(windows.slice(*ends), START_NS, S)["n_sent"] for ends in ((0, 50), (3, 46)))
+    assert not np.isnan(full).any()
+    assert np.isnan(cut).tolist() == [True, False, False, False, True], (
+        "seven tenths of a second would read as a fall"
+    )
+    assert cut[1:-1].tolist() == full[1:-1].tolist()
 
 
 @given(
@@ -304,14 +268,8 @@ def test_streams_have_their_figures_and_plots_and_other_runs_have_none(
 
 
 def test_rows_of_a_finding_have_instants_as_times_of_day(whole_run: RunStore, whole_summary: Summary) -> None:
-    worst = (
-        {
-            "batch_id": 7,
-            "start_ns": 1_795_845_042_000_001_000,
-            "end_ns": 1_795_845_042_003_500_000,
-            "gap_before_ns": 3_500_000,
-        },
-    )
+    start_ns = 1_795_845_042_000_001_000
+    worst = ({"start_ns": start_ns, "end_ns": start_ns + 3_499_000, "gap_before_ns": 3_500_000},)
     told = replace(whole_summary.findings[0], rows=Rows("batch_costs", "true", "end_ns DESC", worst))
     page = render_html(replace(whole_summary, findings=(told,)), whole_run.manifest, [])
     for cell in ("05:50:42.000001", "05:50:42.003500", "3.50 ms"):

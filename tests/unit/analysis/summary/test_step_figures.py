@@ -70,14 +70,6 @@ def test_each_step_has_its_share_of_the_latency_and_its_quantiles(tmp_path: Path
     )  # fmt: skip
 
 
-def test_shares_with_lag_and_what_follows_are_all_of_the_latency(tmp_path: Path) -> None:
-    found = figures(run_of(tmp_path))
-    latency, n = 95 * 100 + 4 * 155, 99
-    after = 95 * 30 + 4 * 30
-    rest = (n * 1 + after) / latency
-    assert sum(one.latency_ratio or 0 for one in found.models) + rest == pytest.approx(1.0)
-
-
 def test_a_closed_loop_has_shares_of_the_service_time(tmp_path: Path) -> None:
     found = figures(run_of(tmp_path, is_open=False), is_open=False)
     assert found.models[0].tail_latency_ratio == pytest.approx(110 / 154)
@@ -92,10 +84,6 @@ def test_a_child_takes_no_share_and_is_said_to_be_tied_by_time(tmp_path: Path) -
     (whose,) = found.children
     assert (whose.parent, whose.n_batches, whose.n_tied) == ("embed", N, N)
     assert sentences("child", whose)[0] == "child: 100 batches name no request; 100 are tied to embed by time"
-
-
-def test_what_is_not_tied_is_said(tmp_path: Path) -> None:
-    (whose,) = figures(run_of(tmp_path, with_child=True)).children
     told = sentences("child", type(whose)("server-0", "child", "embed", 9, 5, 3, 1))[0]
     assert told.endswith("; 5 are tied to embed by time, 3 within several of its batches, 1 within none")
     told = sentences("child", type(whose)("server-0", "child", None, 9, 0, 0, 0))[0]
