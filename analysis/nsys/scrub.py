@@ -137,8 +137,8 @@ class _Scrubber:
         counted = schema.empty_table()
         for data in self._source.read(DIAGNOSTICS, names, ()) if names else ():
             one_each = data.append_column("count", [np.ones(data.num_rows, np.int64)])
-            every = pa.concat_tables([counted, one_each]).group_by(names).aggregate([("count", "sum")])
-            counted = every.rename_columns(schema.names)
+            grouped = pa.concat_tables([counted, one_each]).group_by(names, use_threads=False)
+            counted = grouped.aggregate([("count", "sum")]).rename_columns(schema.names)
         self._write(DIAGNOSTICS, schema, [counted])
 
     def _keep_strings(self) -> None:
