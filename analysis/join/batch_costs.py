@@ -22,7 +22,6 @@ CPU time.
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -238,7 +237,7 @@ def write_batch_costs(
         }
         of_run = {"run": store.run, "has_osrt": store.has("osrt")}
         slices = [
-            Slice(store.run_dir, store.where, memory_limit_bytes, files, number, asdict(one) | of_run, new)
+            Slice(store.run_dir, store.where, memory_limit_bytes, files, number, one | of_run, new)
             for number, one in enumerate(planned)
         ]
         return sum(spread(_write_slice, slices))

@@ -17,7 +17,6 @@ that by time an operation belongs to the execution that was open when it began o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +24,7 @@ from squall.analysis.clocks.timeline import phase_spans
 from squall.analysis.join.executions import add_executions
 from squall.analysis.recorded import add_windows
 from squall.analysis.storage.parquet import literal, read_parquet
-from squall.analysis.storage.query import attach
+from squall.analysis.storage.query import attach, rows
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.collected import ProfiledPhase
 
@@ -122,29 +121,15 @@ SELECT server, part, bool_or(is_bare) AS is_bare, bool_or(is_by_library) AS is_b
     min(coalesce(range_start_ns, start_ns)) AS first_ns, max(coalesce(range_end_ns, end_ns)) AS last_ns
 FROM {file} GROUP BY server, part ORDER BY server, part
 """
-
-
-@dataclass(frozen=True)
-class BatchSlice:
-    """Executions `part` of a `server`, and what their events are found by: their ids, or the instants at which they
-    were open, and those from which to which their threads may have waited."""
-
-    server: str
-    part: int
-    is_bare: bool
-    is_by_library: bool
-    first_id: int
-    last_id: int
-    opens_ns: int
-    closes_ns: int
-    first_ns: int
-    last_ns: int
+"""Executions `part` of a server, and what their events are found by: their ids, or the instants at which they were
+open, and those from which to which their threads may have waited."""
 
 
 def plan_slices(
     connection: duckdb.DuckDBPyConnection, store: RunStore, path: Path, memory_limit_bytes: int
-) -> list[BatchSlice]:
-    """Writes the executions of the run to the Parquet file `path`, by server and start, and returns their slices.
+) -> list[dict[str, Any]]:
+    """Writes the executions of the run to the Parquet file `path`, by server and start, and returns their slices, each
+    by the names of `_SLICES`.
 
     Columns: those of `executions`, range_start_ns, range_end_ns, process, thread (of its range), tie (range or window:
     it may be tied so; none: it cannot be), has_ops, has_copies, has_calls (the server's were recorded in its phase, or
@@ -168,5 +153,4 @@ def plan_slices(
         "n_events": max(min(memory_limit_bytes // 2 // EVENT_BYTES, MOST_EVENTS), 1),
     }
     connection.execute(_SLICED.format(path=literal(str(path))), facts)
-    slices = connection.execute(_SLICES.format(file=read_parquet([path]))).fetchall()
-    return [BatchSlice(*row) for row in slices]
+    return rows(connection, _SLICES.format(file=read_parquet([path])))
