@@ -22,7 +22,6 @@ CPU time.
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,23 +46,22 @@ SELECT *, row_number() OVER (ORDER BY start_ns, instance, instance_device, model
     coalesce(range_end_ns, until_ns) AS scope_end_ns
 FROM executions WHERE server = getvariable('server') AND part = getvariable('part')
 """
-_OPS = """
-SELECT server, instance, instance_device, batch_id, start_ns, end_ns, launch_start_ns, process, gpu_uuid,
+_OPS = " UNION ALL ".join(
+    f"""
+    SELECT server, instance, instance_device, batch_id, start_ns, end_ns, launch_start_ns, process, gpu_uuid,
+        coalesce(launch_start_ns, CASE WHEN getvariable('is_by_library') THEN start_ns END) AS at_ns,
+        {table == "kernels"} AS is_kernel
+    FROM {table}
+    """
+    for table in ("kernels", "memcpys", "memsets")
+)
+_COPIES = """
+SELECT server, instance, instance_device, batch_id, start_ns, end_ns, bytes, copy_kind,
     coalesce(launch_start_ns, CASE WHEN getvariable('is_by_library') THEN start_ns END) AS at_ns,
-    true AS is_kernel, 0 AS bytes, '' AS copy_kind, false AS is_pageable, NULL AS call
-FROM kernels
-UNION ALL
-SELECT server, instance, instance_device, batch_id, start_ns, end_ns, launch_start_ns, process, gpu_uuid,
-    coalesce(launch_start_ns, CASE WHEN getvariable('is_by_library') THEN start_ns END),
-    false, bytes, copy_kind, 'pageable' IN (source_kind, destination_kind),
+    'pageable' IN (source_kind, destination_kind) AS is_pageable,
     -- the call behind it by number: process ids have 22 bits on Linux, CUPTI's correlation ids 32
-    (process << 32) + correlation_id
+    (process << 32) + correlation_id AS call
 FROM memcpys
-UNION ALL
-SELECT server, instance, instance_device, batch_id, start_ns, end_ns, launch_start_ns, process, gpu_uuid,
-    coalesce(launch_start_ns, CASE WHEN getvariable('is_by_library') THEN start_ns END),
-    false, bytes, '', false, NULL
-FROM memsets
 """
 _CALLS = """
 SELECT server, instance, instance_device, batch_id, start_ns, end_ns, start_ns AS at_ns, process, thread, call_class,
@@ -85,17 +83,17 @@ ASOF JOIN (FROM batch WHERE tie = 'window' AND open_from_ns <= open_to_ns) b ON 
 WHERE e.server = getvariable('server') AND e.end_ns >= e.start_ns AND e.at_ns <= b.open_to_ns
     AND e.at_ns BETWEEN getvariable('opens_ns') AND getvariable('closes_ns')
 """
-_OP_COLUMNS = """
-e.start_ns, e.end_ns, launch_start_ns, e.process, gpu_uuid, is_kernel, bytes, copy_kind, is_pageable, call
-"""
+_OP_COLUMNS = "e.start_ns, e.end_ns, launch_start_ns, e.process, gpu_uuid, is_kernel"
+_COPY_COLUMNS = "e.end_ns - e.start_ns AS copy_ns, bytes, copy_kind, is_pageable, call"
 _CALL_COLUMNS = """
 e.start_ns, e.end_ns, e.process, e.thread, correlation_id,
 CASE WHEN call_class IN ('launch', 'graph launch') THEN 1 WHEN call_class = 'blocking sync' THEN 2
     WHEN call_class = 'allocation' THEN 3 ELSE 0 END AS kind,
 -- an asynchronous copy of pageable memory blocks as the blocking calls do
 call_class IN ('blocking sync', 'blocking copy') OR coalesce(
-    CASE WHEN call_class = 'async copy' THEN call END IN (SELECT call FROM ops WHERE is_pageable), false) AS blocks
+    CASE WHEN call_class = 'async copy' THEN call END IN (SELECT call FROM copies WHERE is_pageable), false) AS blocks
 """
+_EVENTS = (("ops", _OP_COLUMNS, _OPS), ("copies", _COPY_COLUMNS, _COPIES), ("calls", _CALL_COLUMNS, _CALLS))
 
 _SUMS = """
 -- Operations of a batch, added up: kernels, and with copies and sets.
@@ -111,13 +109,6 @@ FROM (
         max(end_ns) AS last_op_ns, max(launch_start_ns) AS last_launch_ns
     FROM ops GROUP BY row, gpu_uuid)
 GROUP BY row;
-
--- Its copies and sets.
-CREATE TEMP TABLE copy_sums AS
-SELECT row, sum(end_ns - start_ns) FILTER (copy_kind = 'HtoD') AS h2d_ns,
-    sum(end_ns - start_ns) FILTER (copy_kind = 'DtoH') AS d2h_ns, sum(bytes) FILTER (copy_kind = 'HtoD') AS h2d_bytes,
-    sum(bytes) FILTER (copy_kind = 'DtoH') AS d2h_bytes, sum(bytes) FILTER (is_pageable) AS pageable_bytes
-FROM ops WHERE NOT is_kernel GROUP BY row;
 
 -- Its CUDA calls, likewise.
 CREATE TEMP TABLE call_sums AS
@@ -150,21 +141,7 @@ FROM (
         c.row IS NOT NULL AND NOT is_by_library AS has_own_calls,
         CASE WHEN b.tie = 'range' AND o.row IS NULL AND c.row IS NULL AND range_start_ns IS NULL
             AND NOT is_in_window THEN 'none' ELSE b.tie END AS tie
-    FROM batch b LEFT JOIN op_sums o USING (row) LEFT JOIN call_sums c USING (row));
-
--- Time of its thread in OS-runtime calls that start in its scope, cut to that: each adds what those before it left.
-CREATE TEMP TABLE os_waits AS
-SELECT row, sum(greatest(0, least(end_ns, scope_end_ns) - greatest(start_ns, reached_ns))) AS os_wait_ns
-FROM (
-    SELECT s.row, s.scope_end_ns, o.start_ns, o.end_ns, max(o.end_ns) OVER (
-        PARTITION BY s.row ORDER BY o.start_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reached_ns
-    FROM osrt o ASOF JOIN (
-        SELECT b.*, r.process, r.thread FROM (SELECT row, scope_start_ns, scope_end_ns FROM batch) b
-        JOIN ran_in r USING (row) JOIN told t USING (row) WHERE t.tie <> 'none' AND r.thread IS NOT NULL) s
-        ON o.process = s.process AND o.thread = s.thread AND o.start_ns >= s.scope_start_ns
-    WHERE o.server = getvariable('server') AND o.end_ns >= o.start_ns AND o.start_ns < s.scope_end_ns
-        AND o.start_ns BETWEEN getvariable('first_ns') AND getvariable('last_ns'))
-GROUP BY row
+    FROM batch b LEFT JOIN op_sums o USING (row) LEFT JOIN call_sums c USING (row))
 """
 _SPANS = """
 -- Of a batch its own span, that of its operations within it (its end, twice, where it has none), and that of all
@@ -176,6 +153,24 @@ SELECT row, start_ns, until_ns, least(greatest(coalesce(first_op_ns, until_ns), 
 FROM batch LEFT JOIN op_sums USING (row) LEFT JOIN call_sums USING (row) ORDER BY row
 """
 _COSTS = f"""
+WITH copy_sums AS (
+    SELECT row, sum(copy_ns) FILTER (copy_kind = 'HtoD') AS h2d_ns, sum(copy_ns) FILTER (copy_kind = 'DtoH') AS d2h_ns,
+        sum(bytes) FILTER (copy_kind = 'HtoD') AS h2d_bytes, sum(bytes) FILTER (copy_kind = 'DtoH') AS d2h_bytes,
+        sum(bytes) FILTER (is_pageable) AS pageable_bytes
+    FROM copies GROUP BY row),
+-- Time of its thread in OS-runtime calls that start in its scope, cut to that: each adds what those before it left.
+os_waits AS (
+    SELECT row, sum(greatest(0, least(end_ns, scope_end_ns) - greatest(start_ns, reached_ns))) AS os_wait_ns
+    FROM (
+        SELECT s.row, s.scope_end_ns, o.start_ns, o.end_ns, max(o.end_ns) OVER (
+            PARTITION BY s.row ORDER BY o.start_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reached_ns
+        FROM osrt o ASOF JOIN (
+            SELECT b.*, r.process, r.thread FROM (SELECT row, scope_start_ns, scope_end_ns FROM batch) b
+            JOIN ran_in r USING (row) JOIN told t USING (row) WHERE t.tie <> 'none' AND r.thread IS NOT NULL) s
+            ON o.process = s.process AND o.thread = s.thread AND o.start_ns >= s.scope_start_ns
+        WHERE o.server = getvariable('server') AND o.end_ns >= o.start_ns AND o.start_ns < s.scope_end_ns
+            AND o.start_ns BETWEEN getvariable('first_ns') AND getvariable('last_ns'))
+    GROUP BY row)
 SELECT b.* EXCLUDE (tie, process, thread), t.tie, getvariable('run') AS run, coalesce(o.gpu_uuid, '') AS gpu_uuid,
     CASE WHEN is_tied THEN r.process END AS process,
     CASE WHEN is_tied AND r.process IS NOT NULL THEN r.thread END AS thread,
@@ -242,7 +237,7 @@ def write_batch_costs(
         }
         of_run = {"run": store.run, "has_osrt": store.has("osrt")}
         slices = [
-            Slice(store.run_dir, store.where, memory_limit_bytes, files, number, asdict(one) | of_run, new)
+            Slice(store.run_dir, store.where, memory_limit_bytes, files, number, one | of_run, new)
             for number, one in enumerate(planned)
         ]
         return sum(spread(_write_slice, slices))
@@ -252,8 +247,8 @@ def _write_slice(task: Slice) -> int:
     tied = _BY_TIME if task.variables["is_bare"] else _BY_RANGE
     with task.connect() as connection:
         connection.execute(_BATCHES)
-        connection.execute(tied.format(table="ops", columns=_OP_COLUMNS, events=_OPS))
-        connection.execute(tied.format(table="calls", columns=_CALL_COLUMNS, events=_CALLS))
+        for table, columns, events in _EVENTS:
+            connection.execute(tied.format(table=table, columns=columns, events=events))
         connection.execute(_SUMS)
         spans = _columns(connection, _SPANS)
         found = unions(

@@ -17,7 +17,6 @@ that by time an operation belongs to the execution that was open when it began o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +24,7 @@ from squall.analysis.clocks.timeline import phase_spans
 from squall.analysis.join.executions import add_executions
 from squall.analysis.recorded import add_windows
 from squall.analysis.storage.parquet import literal, read_parquet
-from squall.analysis.storage.query import attach
+from squall.analysis.storage.query import attach, rows
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.collected import ProfiledPhase
 
@@ -38,48 +37,40 @@ EVENT_BYTES = 500
 MOST_EVENTS = 1_000_000
 """In a slice: larger ones are no faster."""
 
-_EVIDENCE = """
--- Batch that has an NVTX range.
-CREATE TEMP TABLE ranges AS
-SELECT server, instance, instance_device, batch_id, min(start_ns) AS range_start_ns,
-    arg_min(end_ns, start_ns) AS range_end_ns, arg_min(process, start_ns) AS process,
-    arg_min(thread, start_ns) AS thread
-FROM nvtx WHERE batch_id IS NOT NULL AND end_ns >= start_ns GROUP BY ALL;
-
--- How much the reports hold of a server and phase.
-CREATE TEMP TABLE recorded AS
-SELECT server, phase, count(*) FILTER (is_op) AS n_ops, count(*) FILTER (NOT is_op) AS n_calls,
-    count(batch_id) > 0 AS has_ids
-FROM (
-    SELECT server, phase, batch_id, true AS is_op FROM kernels
-    UNION ALL SELECT server, phase, batch_id, true FROM memcpys
-    UNION ALL SELECT server, phase, batch_id, true FROM memsets
-    UNION ALL SELECT server, phase, batch_id, false FROM cuda_api)
-GROUP BY server, phase;
-
--- Server of which no event has a batch. One that the library recorded must have some event: without any its windows
--- say that nothing ran.
-CREATE TEMP TABLE bare AS
-SELECT server FROM (SELECT DISTINCT server FROM executions) ANTI JOIN ranges USING (server)
-LEFT JOIN (SELECT server, bool_or(has_ids) AS has_ids FROM recorded GROUP BY server) USING (server)
-WHERE NOT coalesce(has_ids, server IN (SELECT server FROM recorded_windows));
-
--- Instant from which a phase was recorded, of one that was not from before all.
-CREATE TEMP TABLE phase_starts AS
-SELECT unnest($phases::VARCHAR[]) AS phase, unnest($starts_ns::BIGINT[]) AS from_ns;
-
--- Server that has no GPU: no operation means that there was none.
-CREATE TEMP TABLE without_gpu AS SELECT unnest($without_gpu::VARCHAR[]) AS server;
-
--- Events a batch.
-CREATE TEMP TABLE weights AS
-SELECT server, phase, 1 + coalesce(greatest(max(n_ops), max(n_calls)), 0) / count(*) AS weight
-FROM executions LEFT JOIN recorded USING (server, phase) GROUP BY server, phase
-"""
-
 # An instance is idle from the latest end `before` to its next start; `until` and `next` are of the whole server.
 _SLICED = """
 COPY (
+    WITH
+    -- Batch that has an NVTX range.
+    ranges AS MATERIALIZED (
+        SELECT server, instance, instance_device, batch_id, min(start_ns) AS range_start_ns,
+            arg_min(end_ns, start_ns) AS range_end_ns, arg_min(process, start_ns) AS process,
+            arg_min(thread, start_ns) AS thread
+        FROM nvtx WHERE batch_id IS NOT NULL AND end_ns >= start_ns GROUP BY ALL),
+    -- How much the reports hold of a server and phase.
+    recorded AS MATERIALIZED (
+        SELECT server, phase, count(*) FILTER (is_op) AS n_ops, count(*) FILTER (NOT is_op) AS n_calls,
+            count(batch_id) > 0 AS has_ids
+        FROM (
+            SELECT server, phase, batch_id, true AS is_op FROM kernels
+            UNION ALL SELECT server, phase, batch_id, true FROM memcpys
+            UNION ALL SELECT server, phase, batch_id, true FROM memsets
+            UNION ALL SELECT server, phase, batch_id, false FROM cuda_api)
+        GROUP BY server, phase),
+    -- Server of which no event has a batch. One that the library recorded must have some event: without any its windows
+    -- say that nothing ran.
+    bare AS (
+        SELECT server FROM (SELECT DISTINCT server FROM executions) ANTI JOIN ranges USING (server)
+        LEFT JOIN (SELECT server, bool_or(has_ids) AS has_ids FROM recorded GROUP BY server) USING (server)
+        WHERE NOT coalesce(has_ids, server IN (SELECT server FROM recorded_windows))),
+    -- Instant from which a phase was recorded, of one that was not from before all.
+    phase_starts AS (SELECT unnest($phases::VARCHAR[]) AS phase, unnest($starts_ns::BIGINT[]) AS from_ns),
+    -- Server that has no GPU: no operation means that there was none.
+    without_gpu AS (SELECT unnest($without_gpu::VARCHAR[]) AS server),
+    -- Events a batch.
+    weights AS (
+        SELECT server, phase, 1 + coalesce(greatest(max(n_ops), max(n_calls)), 0) / count(*) AS weight
+        FROM executions LEFT JOIN recorded USING (server, phase) GROUP BY server, phase)
     SELECT * EXCLUDE (before_ns, until_ns, next_ns, load, from_ns),
         CASE WHEN before_ns IS NOT NULL THEN greatest(0, start_ns - before_ns) END AS gap_before_ns,
         CASE WHEN end_ns < start_ns OR (is_by_library AND NOT is_in_window) THEN 'none'
@@ -130,29 +121,15 @@ SELECT server, part, bool_or(is_bare) AS is_bare, bool_or(is_by_library) AS is_b
     min(coalesce(range_start_ns, start_ns)) AS first_ns, max(coalesce(range_end_ns, end_ns)) AS last_ns
 FROM {file} GROUP BY server, part ORDER BY server, part
 """
-
-
-@dataclass(frozen=True)
-class BatchSlice:
-    """Executions `part` of a `server`, and what their events are found by: their ids, or the instants at which they
-    were open, and those from which to which their threads may have waited."""
-
-    server: str
-    part: int
-    is_bare: bool
-    is_by_library: bool
-    first_id: int
-    last_id: int
-    opens_ns: int
-    closes_ns: int
-    first_ns: int
-    last_ns: int
+"""Executions `part` of a server, and what their events are found by: their ids, or the instants at which they were
+open, and those from which to which their threads may have waited."""
 
 
 def plan_slices(
     connection: duckdb.DuckDBPyConnection, store: RunStore, path: Path, memory_limit_bytes: int
-) -> list[BatchSlice]:
-    """Writes the executions of the run to the Parquet file `path`, by server and start, and returns their slices.
+) -> list[dict[str, Any]]:
+    """Writes the executions of the run to the Parquet file `path`, by server and start, and returns their slices, each
+    by the names of `_SLICES`.
 
     Columns: those of `executions`, range_start_ns, range_end_ns, process, thread (of its range), tie (range or window:
     it may be tied so; none: it cannot be), has_ops, has_copies, has_calls (the server's were recorded in its phase, or
@@ -173,10 +150,7 @@ def plan_slices(
         "phases": [*starts_ns],
         "starts_ns": [*starts_ns.values()],
         "without_gpu": [name for name in manifest.servers if manifest.is_without_gpu(name)],
+        "n_events": max(min(memory_limit_bytes // 2 // EVENT_BYTES, MOST_EVENTS), 1),
     }
-    for statement in _EVIDENCE.split(";"):
-        connection.execute(statement, {name: one for name, one in facts.items() if f"${name}:" in statement})
-    n_events = max(min(memory_limit_bytes // 2 // EVENT_BYTES, MOST_EVENTS), 1)
-    connection.execute(_SLICED.format(path=literal(str(path))), {"n_events": n_events})
-    slices = connection.execute(_SLICES.format(file=read_parquet([path]))).fetchall()
-    return [BatchSlice(*row) for row in slices]
+    connection.execute(_SLICED.format(path=literal(str(path))), facts)
+    return rows(connection, _SLICES.format(file=read_parquet([path])))

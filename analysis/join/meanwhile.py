@@ -33,8 +33,9 @@ MEANWHILE = """
 -- Servers and what some request asks of them, with none of these in any batch; has_ids: some in one of a decoupled
 -- model.
 CREATE TEMP TABLE silent AS
-SELECT DISTINCT target AS server, request_kind, false AS has_ids FROM requests
-WHERE (target, request_kind) NOT IN (SELECT (p.server, s.request_kind) FROM served s JOIN placed p USING (place))
+SELECT server, request_kind, false AS has_ids FROM (SELECT DISTINCT target AS server, request_kind FROM requests)
+ANTI JOIN (SELECT DISTINCT p.server, s.request_kind FROM served s JOIN placed p USING (place))
+    USING (server, request_kind)
 UNION ALL
 SELECT DISTINCT p.server, s.request_kind, true FROM served s JOIN placed p USING (place)
 SEMI JOIN decoupled USING (server, model);

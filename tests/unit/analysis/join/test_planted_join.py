@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -14,10 +15,10 @@ from hypothesis import example, given
 
 from squall.analysis.join.batch_costs import write_batch_costs
 from squall.analysis.join.join import read_join_report, write_joined
+from squall.analysis.join.server_parts import PARTS
 from squall.analysis.storage.store import RunStore
-from tests.known import known
 from tests.many_examples import examples, folder_in
-from tests.planted_runs import FEATURES, MS, STYLES, US, Planted, PlantedBatch, Shape, plant, shapes
+from tests.planted_runs import MS, STYLES, US, Planted, PlantedBatch, Shape, plant, shapes
 from tests.reference_join import Reference, key, reference, unknown
 
 Row = dict[str, Any]
@@ -165,8 +166,26 @@ def check_sums(store: RunStore, planted: Planted) -> None:
         assert shared[one] <= (cost["kernel_ns"] or 0)
 
 
+def check_report(store: RunStore) -> None:
+    """The report counts and adds up the rows of `joined`."""
+    report, joined = read_join_report(store), rows(store, "joined")
+    assert report.n_by_level == Counter(row["join_level"] for row in joined)
+    assert report.n_by_parts_level == Counter(row["parts_level"] for row in joined)
+    ok = [row for row in joined if row["outcome"] == "ok"]
+    assert report.n_ok_kernels == sum((row["n_kernels"] or 0) > 0 and row["tie"] != "none" for row in ok)
+    ok = [row for row in ok if row["parts_level"] != "none"]
+    latencies = [row["service_ns"] if row["response_ns"] is None else row["response_ns"] for row in ok]
+    assert report.sums_ns == {
+        "latency_ns": sum(latencies), **{name: sum(row[name] or 0 for row in ok) for name in PARTS}
+    }  # fmt: skip
+    assert sum(report.sums_ns[name] for name in PARTS) == report.sums_ns["latency_ns"]
+    ratios = [abs(row["residual_ns"]) / ns for row, ns in zip(ok, latencies, strict=True)]
+    assert report.residual_median_ratio == (pytest.approx(median(ratios)) if ratios else None)
+
+
 def check_run(store: RunStore, planted: Planted, expected: Reference) -> None:
     check_tables(store, expected)
+    check_report(store)
     check_truth(store, planted, expected)
     check_sums(store, planted)
 
@@ -217,27 +236,6 @@ def test_a_run_with_every_kind_of_server_and_loss_is_joined_as_it_was_planted(ev
     check_run(every_kind.store, every_kind.planted, reference(every_kind.store))
 
 
-def test_requests_are_joined_at_the_levels_that_their_servers_allow(parent: Path) -> None:
-    features = frozenset(FEATURES) - {"duplicates", "partial_traces"}
-    planted = plant(Shape(seed=8, n_requests=90, servers=STYLES, n_nodes=2, features=features))
-    store = planted.write(parent)
-    write_joined(store)
-    report = read_join_report(store)
-    served = [one for one in planted.requests if one.batch is not None]
-    lost = [one for one in served if one.server.has_record and one.batch and not one.batch.is_recorded]
-    expected = Counter(
-        "batch" if one.server.style == "bare" else "exact"
-        for one in served
-        if one.server.style != "blind" and one not in lost
-    )
-    assert {name: known(report.n_by_level)[name] for name in ("exact", "batch")} == expected
-    assert lost, "the record lacks some"
-    blind = [one for one in planted.requests if one.server.style == "blind"]
-    others = len(planted.requests) - sum(expected.values())
-    assert known(report.n_by_level).get("window", 0) + known(report.n_by_level)["none"] == others
-    assert 0 < known(report.n_by_level).get("window", 0) <= len(blind)
-
-
 def test_parts_from_statistics_are_the_planted_means_and_the_queue_lies_within_what_means_can_say(
     parent: Path,
 ) -> None:
@@ -274,19 +272,6 @@ def test_parts_from_statistics_are_the_planted_means_and_the_queue_lies_within_w
     assert errors_ns > 0
 
 
-def test_kernel_time_is_shared_so_that_nothing_is_lost_and_nothing_counted_twice(parent: Path) -> None:
-    """Without losses and foreign requests, the parts of all requests add up to all kernels of the run's batches."""
-    shape = Shape(seed=6, n_requests=100, n_instances=2, features=frozenset({"blocks", "streams", "graphs"}))
-    planted = plant(shape)
-    store = derived(planted, parent)
-    kernels = [
-        op for batch in planted.batches if batch.is_profiled for op in batch.work.ops if op.kind == "kernel"
-    ]
-    shared = [row["kernel_share_ns"] for row in rows(store, "joined") if row["tie"] == "range"]
-    assert sum(shared) == sum(op.end_ns - op.start_ns for op in kernels) > 0
-    assert sum(row["end_ns"] - row["start_ns"] for row in rows(store, "kernels")) == sum(shared)
-
-
 class Backwards:
     """A `Spread` that works on pickled copies of the partitions, last first."""
 
@@ -314,6 +299,8 @@ def test_any_slicing_in_any_order_gives_the_rows_of_one_slice(
     again = rows(store, "batch_costs")
     assert {key(row): row for row in again} == by_key
     assert len(again) == len(by_key)
+    assert [row["server"] for row in again] == sorted(row["server"] for row in again)
+    assert not list(store.run_dir.glob(".spill-*"))
 
 
 def check_little_memory(store: RunStore, whole: dict[str, list[Row]]) -> None:

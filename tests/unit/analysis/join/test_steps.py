@@ -25,6 +25,7 @@ from tests.plain_runs import plain_run
 Row = dict[str, Any]
 Span = tuple[int, int]
 KEY = ("server", "instance", "instance_device", "batch_id")
+OF_BATCH = ("model", "version", "start_ns", "end_ns", "rows", "n_requests", "phase")
 MS = 1_000_000
 
 
@@ -103,10 +104,8 @@ def wait_by_hand(row: Row, own: list[Row], path: list[Row], sent_ns: int | None)
 def check_steps(store: RunStore) -> None:
     """What holds in every run: the batch of each row names the request or lies within one that does, and `joined` has
     exactly those that are said to be joined."""
-    named = {
-        tuple(row[name] for name in KEY): row["request_ids"]
-        for row in store.read("batches", [*KEY, "request_ids"]).to_pylist()
-    }
+    batches = {tuple(row[name] for name in KEY): row for row in store.read("batches").to_pylist()}
+    named = {key: row["request_ids"] for key, row in batches.items()}
     sent_ns = {row["request_id"]: row["sent_ns"] for row in store.read("requests").to_pylist()}
     found = steps(store)
     by_request: dict[int, list[Row]] = {}
@@ -114,7 +113,10 @@ def check_steps(store: RunStore) -> None:
         by_request.setdefault(row["request_id"], []).append(row)
     for request_id, own in by_request.items():
         assert len(own) > 1
+        assert own == sorted(own, key=lambda row: row["start_ns"])
         for row in own:
+            batch = batches[tuple(row[name] for name in KEY)]
+            assert {name: row[name] for name in OF_BATCH} == {name: batch[name] for name in OF_BATCH}
             if row["tie"] == "id":
                 assert request_id in named[tuple(row[name] for name in KEY)]
             else:
@@ -300,75 +302,58 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
     return found
 
 
-def test_a_path_of_three_steps_with_a_fork(seen: dict[str, Seen]) -> None:
-    rows = seen["fork"].steps
-    own = {row["model"]: row for row in rows if row["request_id"] == 3}
-    assert {name: row["is_on_path"] for name, row in own.items()} == {
-        "tokenize": True, "embed": True, "filter": False, "rank": True
-    }  # fmt: skip
-    assert [name for name, row in own.items() if row["is_joined"]] == ["embed"]
-    assert {name: row["wait_ns"] for name, row in own.items()} == {
-        "tokenize": 9, "embed": 5, "filter": 2, "rank": 5
-    }  # fmt: skip
-    assert {row["phase"] for row in own.values()} == {"burst"}
-    assert {(row["n_requests"], row["rows"], row["tie"]) for row in own.values()} == {(2, 2, "id")}
-    order = [(row["request_id"], row["start_ns"]) for row in rows]
-    assert order == sorted(order)
-    assert seen["fork"].told == []
+# of a request its steps: model, on the path, joined, tie, wait
+PATHS: dict[str, tuple[int, list[tuple[str, bool, bool, str, int | None]]]] = {
+    "fork": (3, [
+        ("tokenize", True, False, "id", 9), ("filter", False, False, "id", 2), ("embed", True, True, "id", 5),
+        ("rank", True, False, "id", 5),
+    ]),
+    "named child": (1, [
+        ("parent", True, True, "id", 10), ("child", False, False, "id", 10), ("child", False, False, "id", 2),
+    ]),
+    "never sent": (1, [("a", True, True, "id", None), ("b", True, False, "id", 10)]),
+    "two children": (7, [
+        ("parent", True, True, "id", MS), ("child", False, False, "time", 5 * MS), ("child", False, False, "time", MS),
+    ]),
+    "ensemble": (3, [
+        ("parent", True, True, "id", MS), ("child", False, False, "time", 5 * MS), ("rank", True, False, "id", 2 * MS),
+    ]),
+}  # fmt: skip
 
 
-def test_a_run_of_one_model_has_no_steps(tmp_path: Path) -> None:
-    batches = Batches()
-    for number in range(30):
-        batches.add("alone", (100 * number, 100 * number + 50), number)
-    store = run_of(tmp_path, {"server-0": Case(batches, {i: 100 * i for i in range(30)})})
-    assert "steps" not in store.tables()
+@pytest.mark.parametrize("name", PATHS)
+def test_the_steps_of_a_request(seen: dict[str, Seen], name: str) -> None:
+    request_id, expected = PATHS[name]
+    columns = ("model", "is_on_path", "is_joined", "tie", "wait_ns")
+    own = [row for row in seen[name].steps if row["request_id"] == request_id]
+    assert [tuple(row[column] for column in columns) for row in own] == expected
 
 
-def test_a_child_that_bears_the_id_is_a_step_beside_the_path(seen: dict[str, Seen]) -> None:
-    found = [
-        (row["model"], row["is_on_path"], row["is_joined"], row["wait_ns"])
-        for row in seen["named child"].steps
-    ]
-    assert found == [
-        ("parent", True, True, 10),
-        ("child", False, False, 10),
-        ("child", False, False, 2),
-    ]
+# of each child model: model, parent, batches, tied, ambiguous, unheld; and rows of `steps` by model
+CHILDREN: dict[str, tuple[list[tuple[str, str | None, int, int, int, int]], dict[str, int]]] = {
+    "fork": ([], dict.fromkeys(("tokenize", "embed", "filter", "rank"), 6)),
+    "two children": ([("child", "parent", 2 * N, 2 * N, 0, 0)], {"parent": N, "child": 2 * N}),
+    "two requests": ([("child", "parent", N, N, 0, 0)], {"parent": 2 * N, "child": 2 * N}),
+    "two instances": ([("child", "parent", N, N - 20, 20, 0)], {"parent": N - 20, "child": N - 20}),
+    "beside": ([("child", "parent", N + 1, N, 0, 1)], {"parent": N, "child": N}),
+    "asked by others": ([("child", None, N + 40, 0, 0, 0)], {}),
+    "busy parent": ([("child", "parent", N_BUSY, N_BUSY, 0, 0)], {"parent": N_BUSY, "child": N_BUSY}),
+    "two holders": ([("child", None, N, 0, 0, 0)], {"parent": N, "other": N}),
+    "few": ([("child", None, 19, 0, 0, 0)], {}),
+    "warm-ups": ([("child", "parent", N, N, 0, 0)], {"parent": N, "child": N}),
+    "ensemble": ([("child", "parent", N, N, 0, 0)], {"parent": N, "child": N, "rank": N}),
+    "chain": (
+        [("child", "parent", N, N, 0, 0), ("grandchild", "parent", N, N, 0, 0)],
+        {"parent": N, "child": N, "grandchild": N},
+    ),
+}
 
 
-def test_what_was_never_sent_waited_for_nothing_and_what_is_not_ours_has_no_steps(
-    seen: dict[str, Seen],
-) -> None:
-    assert [(row["model"], row["wait_ns"]) for row in seen["never sent"].steps] == [("a", None), ("b", 10)]
-
-
-def test_children_without_an_id_are_steps_of_the_request_whose_batch_holds_them(
-    seen: dict[str, Seen],
-) -> None:
-    found = seen["two children"]
-    assert found.told == [ChildModel("two children", "child", "parent", 2 * N, 2 * N, 0, 0)]
-    own = [row for row in found.steps if row["request_id"] == 7]
-    assert [(row["model"], row["tie"], row["is_joined"], row["wait_ns"]) for row in own] == [
-        ("parent", "id", True, MS), ("child", "time", False, 5 * MS), ("child", "time", False, MS)
-    ]  # fmt: skip
-    assert len(found.steps) == 3 * N
-
-
-def test_each_request_of_the_parents_batch_has_the_child(seen: dict[str, Seen]) -> None:
-    assert Counter(row["tie"] for row in seen["two requests"].steps) == {"id": 2 * N, "time": 2 * N}
-
-
-def test_a_child_that_two_batches_of_the_parent_hold_is_ambiguous_and_tied_to_none(
-    seen: dict[str, Seen],
-) -> None:
-    found = seen["two instances"]
-    assert found.told == [ChildModel("two instances", "child", "parent", N, N - 20, 20, 0)]
-    assert {row["request_id"] for row in found.steps} == set(range(20, N))
-
-
-def test_a_child_beside_its_parents_is_not_held(seen: dict[str, Seen]) -> None:
-    assert seen["beside"].told == [ChildModel("beside", "child", "parent", N + 1, N, 0, 1)]
+@pytest.mark.parametrize("name", CHILDREN)
+def test_what_is_told_of_batches_that_name_nobody(seen: dict[str, Seen], name: str) -> None:
+    children, n_steps = CHILDREN[name]
+    assert seen[name].told == [ChildModel(name, *one) for one in children]
+    assert Counter(row["model"] for row in seen[name].steps) == n_steps
 
 
 @pytest.mark.parametrize("name", NOBODYS)
@@ -378,46 +363,6 @@ def test_requests_of_somebody_else_without_an_id_are_nobodys_children(
     """However busy the model beside them is, which then holds them as often by chance."""
     assert [(one.parent, one.n_tied) for one in seen[name].told] == [(None, 0)]
     assert not seen[name].steps
-
-
-def test_where_somebody_else_asks_the_child_too_nothing_is_tied(seen: dict[str, Seen]) -> None:
-    found = seen["asked by others"]
-    assert [(one.parent, one.n_batches, one.n_tied) for one in found.told] == [(None, N + 40, 0)]
-    assert not found.steps
-
-
-def test_of_a_busy_parent_a_child_that_misses_nothing_is_told(seen: dict[str, Seen]) -> None:
-    assert seen["busy parent"].told == [ChildModel("busy parent", "child", "parent", N_BUSY, N_BUSY, 0, 0)]
-
-
-def test_of_two_models_that_hold_all_neither_is_the_parent(seen: dict[str, Seen]) -> None:
-    assert [one.parent for one in seen["two holders"].told] == [None]
-    assert {row["model"] for row in seen["two holders"].steps} == {"parent", "other"}
-
-
-def test_few_children_tell_nothing(seen: dict[str, Seen]) -> None:
-    assert [one.parent for one in seen["few"].told] == [None]
-
-
-def test_warm_ups_are_nobodys_children_and_are_not_counted(seen: dict[str, Seen]) -> None:
-    assert seen["warm-ups"].told == [ChildModel("warm-ups", "child", "parent", N, N, 0, 0)]
-
-
-def test_a_child_of_a_step_of_an_ensemble_belongs_to_that_step(seen: dict[str, Seen]) -> None:
-    own = [row for row in seen["ensemble"].steps if row["request_id"] == 3]
-    assert [(row["model"], row["is_on_path"], row["tie"]) for row in own] == [
-        ("parent", True, "id"), ("child", False, "time"), ("rank", True, "id")
-    ]  # fmt: skip
-
-
-def test_of_a_chain_without_ids_all_children_belong_to_the_requests_of_the_first(
-    seen: dict[str, Seen],
-) -> None:
-    found = seen["chain"]
-    assert [(one.model, one.parent, one.n_tied) for one in found.told] == [
-        ("child", "parent", N), ("grandchild", "parent", N)
-    ]  # fmt: skip
-    assert Counter(row["model"] for row in found.steps) == {"parent": N, "child": N, "grandchild": N}
 
 
 DRAWN = st.lists(

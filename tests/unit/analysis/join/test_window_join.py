@@ -13,7 +13,6 @@ from squall.analysis.join.batch_costs import write_batch_costs
 from squall.analysis.join.join import write_joined
 from squall.analysis.storage.store import RunStore
 from tests.many_examples import folder_in
-from tests.plain_runs import plain_run
 from tests.planted_runs import FEATURES, MS, START_NS, STYLES, US, Shape, plant, shapes
 from tests.reference_join import key, reference
 from tests.unit.analysis.join.test_planted_join import check_tables
@@ -21,7 +20,6 @@ from tests.window_runs import by_library, window, windows_of
 
 Row = dict[str, Any]
 Key = tuple[str, int]
-FIRST_NS = 1_000_000
 S = 1_000_000_000
 
 
@@ -108,80 +106,3 @@ def test_one_window_over_everything_gives_what_nsys_gives_but_for_calls(tmp_path
 def _costs(store: RunStore) -> dict[Any, Row]:
     write_batch_costs(store)
     return {key(row): row for row in store.read("batch_costs").to_pylist()}
-
-
-def batch(batch_id: int, start_ns: int, end_ns: int) -> Row:
-    span = {"start_ns": FIRST_NS + start_ns, "end_ns": FIRST_NS + end_ns}
-    return {"batch_id": batch_id, "instance": "i0", "rows": 1, "n_requests": 1, "phase": "p", **span}
-
-
-def kernel(batch_id: int | None, start_ns: int, end_ns: int) -> Row:
-    span = {"start_ns": FIRST_NS + start_ns, "end_ns": FIRST_NS + end_ns}
-    tie = {"instance": "i0" if batch_id is not None else "", "batch_id": batch_id}
-    return {**span, **tie, "process": 7, "gpu_uuid": "GPU-0", "phase": "p", "recorded_by": "library"}
-
-
-def recording(start_ns: int, end_ns: int, kinds: str = "kernels,copies") -> Row:
-    return window(FIRST_NS + start_ns, FIRST_NS + end_ns, 0, kinds)
-
-
-def edges(kinds: str = "kernels,copies") -> dict[str, list[Row]]:
-    """A window [100, 200]: batches before, over either edge, exactly its own length, inside without a kernel."""
-    return {
-        "batches": [batch(0, 0, 50), batch(1, 90, 110), batch(2, 120, 150), batch(3, 155, 160),
-                    batch(4, 190, 210), batch(5, 300, 400)],
-        "kernels": [kernel(1, 102, 105), kernel(2, 125, 135), kernel(4, 191, 195), kernel(5, 300, 400),
-                    kernel(None, 156, 158)],
-        "recordings": [recording(100, 200, kinds), recording(300, 400, kinds)],
-    }  # fmt: skip
-
-
-def made(tmp_path: Path, tables: dict[str, list[Row]]) -> dict[int, Row]:
-    store = plain_run(tmp_path, tables)
-    write_batch_costs(store)
-    return {row["batch_id"]: row for row in store.read("batch_costs").to_pylist()}
-
-
-def test_an_execution_at_the_edge_of_a_window_has_no_part_of_its_kernels(tmp_path: Path) -> None:
-    found = made(tmp_path, edges())
-    assert [found[n]["tie"] for n in range(6)] == ["none", "none", "range", "range", "none", "range"]
-    assert [found[n]["n_kernels"] for n in range(6)] == [None, None, 1, 0, None, 1]
-    for n in (0, 1, 4):
-        assert {
-            found[n][name] for name in ("kernel_ns", "head_ns", "copy_exposed_ns", "h2d_bytes", "process")
-        } == {None}
-    assert (found[2]["head_ns"], found[2]["kernel_busy_ns"], found[2]["tail_ns"]) == (5, 10, 15)
-    assert (found[5]["head_ns"], found[5]["tail_ns"], found[5]["process"]) == (0, 0, 7)
-    assert (found[3]["head_ns"], found[3]["kernel_ns"], found[3]["gpu_uuid"]) == (5, 0, "")
-    assert {found[n][name] for n in found for name in ("n_launches", "sync_wait_ns", "launch_idle_ns")} == {
-        None
-    }
-
-
-def test_what_a_window_did_not_ask_for_is_not_known(tmp_path: Path) -> None:
-    found = made(tmp_path, edges("kernels"))[2]
-    assert (found["tie"], found["n_kernels"], found["kernel_busy_ns"]) == ("range", 1, 10)
-    assert {found[name] for name in ("n_copies", "copy_ns", "head_ns", "copy_exposed_ns", "h2d_ns")} == {None}
-
-
-def test_a_server_that_ran_nothing_in_its_windows_has_zeros(tmp_path: Path) -> None:
-    tables = edges()
-    del tables["kernels"]
-    found = made(tmp_path, tables)
-    assert [found[n]["kernel_ns"] for n in range(6)] == [None, None, 0, 0, None, 0]
-
-
-def test_without_batch_ids_a_kernel_is_the_executions_that_alone_was_open_when_it_began(
-    tmp_path: Path,
-) -> None:
-    tables = edges()
-    tables["kernels"] = [{**row, "instance": "", "batch_id": None} for row in tables["kernels"]]
-    found = made(tmp_path, tables)
-    assert [found[n]["tie"] for n in range(6)] == ["none", "none", "window", "window", "none", "window"]
-    assert [found[n]["n_kernels"] for n in range(6)] == [None, None, 1, 1, None, 1]
-
-
-def test_a_window_that_never_held_records_nothing(tmp_path: Path) -> None:
-    tables = edges()
-    tables["recordings"] = [recording(200, 100), *tables["recordings"][1:]]
-    assert [made(tmp_path, tables)[n]["tie"] for n in (2, 5)] == ["none", "range"]
