@@ -281,22 +281,29 @@ def load_digest(manifest: Manifest) -> str:
     """Equal for runs of one squall that send the same rows at the same instants, from the same seed; the digest of a
     plan holds which of several servers each arrival is for, too."""
     scenario = manifest.scenario or {}
-    clients = dict(scenario.get("clients") or {})
+    clients, locust = _part(scenario, "clients"), _part(scenario, "load", "locust")
     said = [
         scenario.get("phases"), clients.get("rows"), clients.get("payload_variants"), scenario.get("seed"),
         dict(manifest.plan.n_by_phase), manifest.plan.n_users, manifest.versions.get("squall"),
     ]  # fmt: skip
     if scenario.get("load"):  # where a locustfile lies is nobody's matter, what it says is
-        stated = {key: one for key, one in scenario["load"]["locust"].items() if key not in _NO_LOAD}
+        stated = {key: one for key, one in locust.items() if key not in _NO_LOAD}
         said += [stated, manifest.locust.file_sha256 if manifest.locust is not None else None]
     if scenario.get("models"):
         keys = ("share", "rows", "payload_variants")
         said.append([[one.get(key) for key in keys] for one in manifest.stated_models.values()])
     if manifest.data is not None:
-        said += [manifest.data.sha256, {**clients["data"], "path": None}]
+        said += [manifest.data.sha256, {**_part(clients, "data"), "path": None}]
     for name, data in sorted(manifest.data_by_model.items()):
-        said += [name, data.sha256, {**manifest.stated_models[name]["data"], "path": None}]
+        said += [name, data.sha256, {**_part(manifest.stated_models, name, "data"), "path": None}]
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
+def _part(stated: object, *keys: str) -> dict[str, Any]:
+    """What a scenario states under the keys; nothing where that is no object, as in a manifest that anybody wrote."""
+    for key in keys:
+        stated = stated.get(key) if isinstance(stated, Mapping) else None
+    return dict(stated) if isinstance(stated, Mapping) else {}
 
 
 def _setting(manifest: Manifest) -> dict[str, str]:
