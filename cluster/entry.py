@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import sys
@@ -13,8 +12,6 @@ from squall.actors.process.own_python import leave_out_pandas
 
 ORDERLY = frozenset({"run", "demo", "doctor", "selftest", "analyze"})
 """Commands that take the signals themselves as soon as there is something to end in order."""
-_OBJECTS_A_COLLECTION = 50_000
-"""Python's 700 take a tenth of the CPU time of a small analysis, whose imports make many objects and few cycles."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -25,7 +22,6 @@ def main() -> None:
         signal.signal(number, _end_now)
     end_without_destructors()
     leave_out_pandas()
-    gc.set_threshold(_OBJECTS_A_COLLECTION)
     from squall.cluster.cli import is_interruption
     from squall.cluster.cli import main as run
 
