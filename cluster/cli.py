@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from squall.actors.process.own_python import leave_out_pandas
 from squall.cluster.commands.analyze import analyze
 from squall.cluster.commands.bundle import bundle
 from squall.cluster.commands.decisions.capacity import capacity
@@ -70,7 +69,6 @@ def _top(
 
 def main() -> None:
     """Entry point: every error and Ctrl-C is one line on stderr and an exit code."""
-    leave_out_pandas()
     try:
         _main()
     except SystemExit as done:
