@@ -131,9 +131,9 @@ types: $(READY)
 
 docs: $(READY)
 	@mkdir -p build/docs
-	$(BIN)/python -m squall.analysis.schema >build/docs/schema.md
-	$(BIN)/python -m squall.analysis.summary.keys >build/docs/summary.md
-	$(BIN)/python -m squall.analysis.findings.rules.tried >build/docs/rules.md
+	$(BIN)/python -m squall.analysis.storage.schema >build/docs/schema.md
+	$(BIN)/python -m squall.analysis.report.keys >build/docs/summary.md
+	$(BIN)/python -m squall.analysis.findings.tried >build/docs/rules.md
 	$(BIN)/python -m tests.planted_faults.page >build/docs/checks.md
 	$(BIN)/python -m docs.make.pictures
 	$(BIN)/python -m docs.make.experiments

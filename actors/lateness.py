@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.analysis.schema import OUTCOMES
+from squall.analysis.storage.schema import OUTCOMES
 from squall.scenarios.plan.plan import Plan
 from squall.scenarios.promises import LateLimit
 
@@ -94,7 +94,7 @@ class Lateness:
 
 
 def _is_late(limit: LateLimit, records: NDArray[np.void]) -> NDArray[np.bool_]:
-    """As `squall.analysis.decisions.judged` has it of the same rows."""
+    """As `squall.analysis.compare.judged` has it of the same rows."""
     is_ok = records["outcome"] == _OK
     sent_ns, done_ns = records["sent_ns"], records["done_ns"]
     if limit.late_from_ns is None:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from squall.analysis.schema import arrow_schema
+from squall.analysis.storage.schema import arrow_schema
 
 _COPIED_BYTES = 2**20
 _LEAST_COMPRESSED_BYTES = 65_536

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from squall.analysis.schema import arrow_schema
+from squall.analysis.storage.schema import arrow_schema
 from squall.scenarios.units import NS_PER_S
 
 

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from squall.analysis.arrays import Bools, Int64s
-from squall.analysis.clocks.timeline import phase_spans
+from squall.analysis.storage.collected import ProfiledPhase
 from squall.analysis.storage.parquet import literal
 from squall.analysis.storage.query import attach
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.collected import ProfiledPhase
+from squall.analysis.storage.timeline import phase_spans
 
 if TYPE_CHECKING:
     import duckdb

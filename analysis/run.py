@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from squall.analysis.schema import TABLES
+from squall.analysis.report.summary_file import Summary
 from squall.analysis.shown import html_text
+from squall.analysis.storage.manifest import Manifest
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, open_connection
+from squall.analysis.storage.schema import TABLES
+from squall.analysis.storage.sealed import Verdict
 from squall.analysis.storage.store import RunStore
-from squall.analysis.summary.summary_file import Summary
-from squall.analysis.tables.manifest import Manifest
-from squall.analysis.tables.sealed import Verdict
 from squall.scenarios.errors import AnalysisError, MissingTable
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Run:
 
     @property
     def manifest(self) -> Manifest:
-        """What ran, where, when: `python -m squall.analysis.schema` prints its fields."""
+        """What ran, where, when: `python -m squall.analysis.storage.schema` prints its fields."""
         return self._store.manifest
 
     @property

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from squall.analysis.schema import TABLES
 from squall.analysis.storage.parquet import pattern_of
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, add_view, configure, passing_folder
+from squall.analysis.storage.schema import TABLES
 from squall.analysis.storage.store import RunStore
 from squall.scenarios.errors import AnalysisError, MissingTable
 

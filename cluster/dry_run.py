@@ -11,8 +11,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from squall.analysis.record import to_json
-from squall.analysis.schema import arrow_schema
-from squall.analysis.tables.manifest import DataFacts, PlanFacts
+from squall.analysis.storage.manifest import DataFacts, PlanFacts
+from squall.analysis.storage.schema import arrow_schema
 from squall.analysis.wording import count_text, share_text
 from squall.cluster.driver.client_workers import seats_of
 from squall.cluster.driver.intent import describe_plan, refuse_empty, trace_notes, users_text

@@ -7,7 +7,7 @@ SquallError                 exit code 1 unless the class says otherwise
 │   ├── LostActor           a process of ours on some node died: the run goes on without it
 │   └── SessionLost         (squall.actors.nsys.session) the nsys session is gone
 ├── StoreError              the run directory cannot be written or read
-│   ├── SchemaMismatch      a table's columns are not those of `squall.analysis.schema`
+│   ├── SchemaMismatch      a table's columns are not those of `squall.analysis.storage.schema`
 │   └── Sealed              the run is sealed and takes no more rows
 └── AnalysisError           the tables do not carry the question
     └── MissingTable        the run has no such table

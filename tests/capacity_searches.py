@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from squall.analysis.arrays import Floats
-from squall.analysis.capacity.probe import Probe
-from squall.analysis.capacity.search import Found, Options, search
-from squall.analysis.decisions.figures import BROKEN, KEPT
+from squall.analysis.compare.figures import BROKEN, KEPT
+from squall.analysis.studies.capacity_probe import Probe
+from squall.analysis.studies.capacity_search import Found, Options, search
 from tests.simulated_servers import batched_response, fifo_response, gamma_arrivals
 
 SERVICE_S = 0.01

@@ -17,9 +17,9 @@ import numpy as np
 
 from squall.analysis.join.batch_costs import write_batch_costs
 from squall.analysis.join.join import write_joined
+from squall.analysis.report.summary import summarise
+from squall.analysis.report.summary_file import Summary
 from squall.analysis.storage.store import RunStore
-from squall.analysis.summary.summary import summarise
-from squall.analysis.summary.summary_file import Summary
 from tests.plain_runs import START_NS, Row, plain_run
 
 MS, S = 1_000_000, 1_000_000_000

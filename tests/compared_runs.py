@@ -17,8 +17,8 @@ from squall.analysis.compare.run_account import (
     RunAccount,
     SizeSums,
 )
-from squall.analysis.compare.run_figures import Reading
 from squall.analysis.compare.run_row import FAILURES, SHIFT_PERCENTS, RunRow
+from squall.analysis.verdict.run_figures import Reading
 from tests.simulated_servers import batched_response, fifo_response, gamma_arrivals
 
 SERVICE_S, NETWORK_S = 0.010, 0.000_2

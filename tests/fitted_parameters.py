@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from squall.analysis.fitting.fitted import Fitted, Parameter
+from squall.analysis.traces.fitted import Fitted, Parameter
 
 
 def parameter(fitted: Fitted, name: str) -> Parameter:

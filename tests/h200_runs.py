@@ -16,13 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from squall.analysis.clocks.timeline import assign_phase, phase_spans
 from squall.analysis.nsys.report import NsysReport
 from squall.analysis.nsys.tables import EventLabels, event_tables
-from squall.analysis.schema import arrow_schema
+from squall.analysis.storage.manifest import read_manifest
+from squall.analysis.storage.schema import arrow_schema
+from squall.analysis.storage.sealed import Verdict
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.manifest import read_manifest
-from squall.analysis.tables.sealed import Verdict
+from squall.analysis.storage.timeline import assign_phase, phase_spans
 
 START_NS = 1_795_250_252_000_000_000
 """Start of the collection on the run clock: what the report counts from."""

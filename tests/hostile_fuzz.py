@@ -228,8 +228,8 @@ def decoys(root: Path) -> None:
 
 def looks(where: str) -> None:
     """What every command does first, and what may be written of a run without its rows being read."""
-    from squall.analysis.schema import TABLES
     from squall.analysis.storage.intact import require_intact
+    from squall.analysis.storage.schema import TABLES
     from squall.analysis.storage.store import RunStore
 
     store = RunStore.open(where)

@@ -22,7 +22,7 @@ from squall.actors.inject.ring_file import RingError
 from squall.actors.load.recorder import Recorder
 from squall.actors.sampling.triton_trace import read_traces
 from squall.actors.spill import SpillFile, read_spill
-from squall.analysis.schema import OUTCOME_CODE
+from squall.analysis.storage.schema import OUTCOME_CODE
 from squall.cluster.node.batches import read_batches, read_recorded
 from squall.cluster.node.injected.kernel_process import TakenProcess
 from squall.cluster.node.injected.kernel_tables import KernelTables, read_instances

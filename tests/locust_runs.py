@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from squall.analysis.schema import arrow_schema
+from squall.analysis.storage.schema import arrow_schema
 from tests.synthetic_runs import (
     MS,
     START_NS,

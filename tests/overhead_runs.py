@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 
 from squall.analysis.compare.overhead import evaluate
-from squall.analysis.compare.overhead_file import OVERHEAD_FILE, Overhead, PairRun
-from squall.analysis.schema import arrow_schema
+from squall.analysis.storage.manifest import read_manifest
+from squall.analysis.storage.schema import arrow_schema
+from squall.analysis.storage.sealed import Verdict
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.manifest import read_manifest
-from squall.analysis.tables.sealed import Verdict
+from squall.analysis.verdict.overhead_file import OVERHEAD_FILE, Overhead, PairRun
 
 START_NS = 1_795_250_252_000_000_000
 MS, S = 1_000_000, 1_000_000_000

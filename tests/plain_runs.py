@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from squall.analysis.schema import NO_DEVICE, TABLES, arrow_schema
+from squall.analysis.storage.manifest import read_manifest
+from squall.analysis.storage.schema import NO_DEVICE, TABLES, arrow_schema
+from squall.analysis.storage.sealed import Verdict
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.manifest import read_manifest
-from squall.analysis.tables.sealed import Verdict
 
 Row = dict[str, Any]
 START_NS = 1_795_250_252_000_000_000

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from squall.analysis.published.result import Reproduction, RunFigures, evaluate
+from squall.analysis.studies.published_result import Reproduction, RunFigures, evaluate
 from squall.scenarios.published.file import PublishedFile
 
 MS = 1_000_000

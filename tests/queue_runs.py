@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.analysis.proof.queueing import Queue, departures_ns
+from squall.analysis.statistics.queueing import Queue, departures_ns
 
 GAP_NS = 1_000_000
 _SPELLS = ((3.0, 50.0), (0.5, 200.0))

@@ -27,10 +27,10 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from squall import scenarios
-from squall.analysis.capacity.rows import read_rows
-from squall.analysis.render.screen import render
-from squall.analysis.schema import TABLES
-from squall.analysis.summary.summary_file import Summary
+from squall.analysis.report.screen import render
+from squall.analysis.report.summary_file import Summary
+from squall.analysis.storage.schema import TABLES
+from squall.analysis.studies.capacity_rows import read_rows
 from squall.cluster.cli import app
 from squall.cluster.commands.decisions.capacity import settings_of, with_promises
 from squall.cluster.commands.decisions.capacity_search import FILE as CAPACITY

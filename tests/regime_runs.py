@@ -28,10 +28,10 @@ from squall.analysis.findings.self_checks import self_checks, unmet
 from squall.analysis.join.batch_costs import write_batch_costs
 from squall.analysis.join.join import write_joined
 from squall.analysis.metrics.run import run_metrics
-from squall.analysis.schema import NO_DEVICE, TABLES, arrow_schema
+from squall.analysis.storage.manifest import read_manifest
+from squall.analysis.storage.schema import NO_DEVICE, TABLES, arrow_schema
+from squall.analysis.storage.sealed import CheckResult, Verdict
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.manifest import read_manifest
-from squall.analysis.tables.sealed import CheckResult, Verdict
 
 START_NS = 1_795_250_252_000_000_000
 US, MS, S = 1_000, 1_000_000, 1_000_000_000
@@ -241,7 +241,7 @@ def write_regime_run(parent: Path, phases: Sequence[Phase], **manifest: Any) -> 
 
 
 def diagnose(store: RunStore, verdict: Verdict | None = None) -> tuple[list[Finding], dict[str, SelfCheck]]:
-    """Findings, and self-checks by name, of a run: made from its raw tables as `squall.analysis.derive` does."""
+    """Findings, and self-checks by name, of a run: made from its raw tables as `squall.analysis.report.derive` does."""
     write_batch_costs(store)
     if store.has("requests"):
         write_joined(store)

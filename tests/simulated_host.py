@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from squall.analysis.schema import arrow_schema
+from squall.analysis.storage.schema import arrow_schema
 from squall.analysis.verdict.cpu_shares import CpuShares, InFlight, cpu_shares
 
 S = 1_000_000_000

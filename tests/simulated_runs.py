@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from squall.analysis.arrays import Int64s
-from squall.analysis.clocks.timeline import RunPhase
+from squall.analysis.compare.figures import INVALID
+from squall.analysis.compare.judged import hold
 from squall.analysis.compare.level import level_of
 from squall.analysis.compare.run_row import RunRow
-from squall.analysis.decisions.figures import INVALID
-from squall.analysis.decisions.judged import hold
 from squall.analysis.requests.requests import Labels, Requests
+from squall.analysis.storage.timeline import RunPhase
 from squall.cluster.draining import Unanswered
 from squall.cluster.driver.run import RunResult
 from squall.cluster.interrupts import Interrupts

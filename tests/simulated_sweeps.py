@@ -8,8 +8,8 @@ from typing import cast
 
 import numpy as np
 
-from squall.analysis.experiments.result import Design, Sweep, evaluate
-from squall.analysis.experiments.rows import CELL, DONE, Figures, SweepRow
+from squall.analysis.studies.sweep_result import Design, Sweep, evaluate
+from squall.analysis.studies.sweep_rows import CELL, DONE, Figures, SweepRow
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.experiment import Cell, Experiment, ExperimentFile, Order, PlannedRun
 from tests.simulated_servers import fifo_response, gamma_arrivals

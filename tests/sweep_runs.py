@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from squall.analysis.experiments.result import Sweep
-from squall.analysis.experiments.rows import Figures
+from squall.analysis.studies.sweep_result import Sweep
+from squall.analysis.studies.sweep_rows import Figures
 from squall.cluster.commands.decisions.site import Site
 from squall.cluster.commands.decisions.sweeper import Asked, Surroundings, run_sweep
 from squall.cluster.driver.run import RunResult

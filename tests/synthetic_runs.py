@@ -20,10 +20,10 @@ import pyarrow as pa
 from squall.analysis.join.join import write_joined
 from squall.analysis.metrics.windows import write_windows
 from squall.analysis.requests.requests import Requests, is_open_load
-from squall.analysis.schema import NO_DEVICE, arrow_schema
+from squall.analysis.storage.manifest import Manifest, read_manifest
+from squall.analysis.storage.schema import NO_DEVICE, arrow_schema
+from squall.analysis.storage.sealed import CheckResult, Verdict
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.manifest import Manifest, read_manifest
-from squall.analysis.tables.sealed import CheckResult, Verdict
 from squall.analysis.verdict.run_view import Samples
 from squall.analysis.verdict.validity import judge, judge_run
 

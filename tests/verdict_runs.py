@@ -22,13 +22,13 @@ from squall.actors.load.targets import TargetSettings
 from squall.actors.load.worker import WorkerSettings
 from squall.actors.sampling.observer import Observer, ObserverSettings, ServerTarget
 from squall.actors.spill import read_spill
-from squall.analysis.clocks.timeline import RunPhase, assign_phase
-from squall.analysis.render.screen import render
+from squall.analysis.report.screen import render
+from squall.analysis.report.summary import summarise
+from squall.analysis.report.summary_file import Summary
+from squall.analysis.storage.manifest import read_manifest
+from squall.analysis.storage.sealed import Verdict
 from squall.analysis.storage.store import RunStore
-from squall.analysis.summary.summary import summarise
-from squall.analysis.summary.summary_file import Summary
-from squall.analysis.tables.manifest import read_manifest
-from squall.analysis.tables.sealed import Verdict
+from squall.analysis.storage.timeline import RunPhase, assign_phase
 from squall.analysis.verdict.validity import judge_run
 from squall.cluster.commands.local_workers import Child
 from squall.scenarios.config.loader import scenario_from_mapping

@@ -14,10 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from squall.analysis.schema import TABLES
+from squall.analysis.storage.manifest import OWN_FIELDS, Manifest
+from squall.analysis.storage.nsys import DEVICE_TABLES
+from squall.analysis.storage.schema import TABLES
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.manifest import OWN_FIELDS, Manifest
-from squall.analysis.tables.nsys import DEVICE_TABLES
 from tests.planted_runs import as_table
 
 Row = dict[str, Any]

@@ -26,7 +26,7 @@ from squall.actors.load.sequence_turns import Turns
 from squall.actors.load.streams import Streams
 from squall.actors.messages.template import Template
 from squall.actors.net.loop import Loop
-from squall.analysis.schema import OUTCOME_CODE
+from squall.analysis.storage.schema import OUTCOME_CODE
 from squall.models.payload import encode_id
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan, kinds_of

@@ -20,7 +20,7 @@ from squall.actors.messages.gzip_wire import Settling
 from squall.actors.messages.packed_templates import PackedTemplates
 from squall.actors.messages.template import Template, TemplateKey
 from squall.actors.net.loop import Loop
-from squall.analysis.schema import OUTCOME_CODE
+from squall.analysis.storage.schema import OUTCOME_CODE
 from squall.scenarios.model_shares import models_of
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from squall.actors.spill import SpillFile, used_words
-from squall.analysis.schema import OUTCOMES, TEXT, arrow_schema
+from squall.analysis.storage.schema import OUTCOMES, TEXT, arrow_schema
 from squall.scenarios.foreign_text import without_secrets
 
 NEVER = -1

@@ -18,7 +18,7 @@ from squall.actors.messages.http_stream import HttpStreamTemplate
 from squall.actors.messages.template import Template
 from squall.actors.messages.value_check import StreamCheck
 from squall.actors.spill import SpillFile
-from squall.analysis.schema import HUNG_UP, arrow_schema
+from squall.analysis.storage.schema import HUNG_UP, arrow_schema
 from squall.models.spec import ModelSpec
 from squall.scenarios.exact.hashing import mix64
 

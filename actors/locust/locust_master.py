@@ -13,7 +13,7 @@ from typing import Any
 
 from squall.actors.locust.child import LocustChild
 from squall.actors.locust.settings import ACCOUNT, LocustSettings
-from squall.analysis.tables.locust import AskedUsers, LocustEntry, LocustException, LocustFailure
+from squall.analysis.storage.locust import AskedUsers, LocustEntry, LocustException, LocustFailure
 from squall.scenarios.errors import ClusterError, LostActor, ScenarioError
 from squall.scenarios.foreign_text import json_of
 from squall.scenarios.units import NS_PER_S

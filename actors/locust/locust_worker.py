@@ -27,7 +27,7 @@ from squall.actors.locust.settings import LocustSettings
 from squall.actors.messages.value_check import Tally
 from squall.actors.spill import SpillFile
 from squall.actors.worker_usage import sample_table
-from squall.analysis.schema import OUTCOME_CODE, arrow_schema
+from squall.analysis.storage.schema import OUTCOME_CODE, arrow_schema
 from squall.scenarios.errors import ClusterError, LostActor, ScenarioError
 from squall.scenarios.records import AddressFacts, SenderScheduling
 from squall.scenarios.units import NS_PER_S

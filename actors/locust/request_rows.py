@@ -16,7 +16,7 @@ from typing import Any
 from squall.actors.locust.outcomes import outcome_of
 from squall.actors.locust.row_ring import NEVER, NONE, RowWriter
 from squall.actors.triton_user.handed import SENT_KEY, Sent
-from squall.analysis.schema import OUTCOME_CODE
+from squall.analysis.storage.schema import OUTCOME_CODE
 from squall.scenarios.units import NS_PER_MS
 
 _LONGEST_DETAIL = 500

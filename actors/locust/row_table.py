@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from squall.actors.locust.row_ring import NEVER, NONE, Rows
 from squall.actors.spill import used_words
-from squall.analysis.schema import OUTCOMES, arrow_schema
+from squall.analysis.storage.schema import OUTCOMES, arrow_schema
 
 
 class RowTable:

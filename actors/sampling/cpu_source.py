@@ -22,7 +22,7 @@ from squall.actors.sampling.cgroups import (
 from squall.actors.sampling.cpu_groups import OtherProcesses, ProcessTree, Roots, grouped
 from squall.actors.sampling.host import CPU_FIELDS, cpu_times, psi_ns
 from squall.actors.sampling.source import ClientPids, OwnNode, Row, Sampled
-from squall.analysis.tables.columns import INTERVAL, OF_NODE, PhaseAt, T, Table, columns
+from squall.analysis.columns import INTERVAL, OF_NODE, PhaseAt, T, Table, columns
 from squall.scenarios.units import NS_PER_S
 
 _LOOK_NS = 5 * NS_PER_S

@@ -8,7 +8,7 @@ from typing import Any
 
 from squall.actors.process.proc_files import ProcFile, process_cpu_ns
 from squall.actors.sampling.source import OwnNode, Row, Sampled
-from squall.analysis.tables.columns import INTERVAL, OF_NODE, PhaseAt, T, Table, columns
+from squall.analysis.columns import INTERVAL, OF_NODE, PhaseAt, T, Table, columns
 
 _NS_PER_US = 1_000
 CPU_FIELDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")

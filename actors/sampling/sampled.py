@@ -1,6 +1,6 @@
 """Everything that an observer samples, of its node, a server, the GPUs: joined from the modules of the sources.
 
-Imported for the tables alone too, by `squall.analysis.schema`: nothing here or below imports that.
+Imported for the tables alone too, by `squall.analysis.storage.schema`: nothing here or below imports that.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import pyarrow as pa
 from squall.actors.clock import Clock
 from squall.actors.sampling.source import Row, Source
 from squall.actors.spill import SpillFile
-from squall.analysis.schema import arrow_schema
+from squall.analysis.storage.schema import arrow_schema
 from squall.scenarios.units import NS_PER_S
 
 _BASELINE_TIMEOUT_S = 15.0

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from squall.actors.clock import Clock
 from squall.actors.process.proc_files import OpenFiles, gained, process_cpu_ns, read_once
 from squall.actors.sampling.source import OwnServer, Row, Sampled
-from squall.analysis.tables.columns import INTERVAL, OF_SERVER, PhaseAt, T, Table, columns
+from squall.analysis.columns import INTERVAL, OF_SERVER, PhaseAt, T, Table, columns
 from squall.scenarios.units import NS_PER_S
 
 _FAMILY_NS = 5 * NS_PER_S

@@ -19,7 +19,7 @@ from squall.actors.sampling.triton_metrics import (
     failure_key,
     model_counters,
 )
-from squall.analysis.tables.columns import INTERVAL, OF_SERVER, PhaseAt, T, Table, columns
+from squall.analysis.columns import INTERVAL, OF_SERVER, PhaseAt, T, Table, columns
 from squall.scenarios.foreign_text import is_component
 
 Key = tuple[str, str]

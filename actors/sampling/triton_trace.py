@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from squall.actors.net.triton_control import PLAIN, Access, Control, ControlError
 from squall.actors.spill import bounded
-from squall.analysis.schema import arrow_schema
+from squall.analysis.storage.schema import arrow_schema
 from squall.models.payload import ID_DIGITS
 from squall.scenarios.foreign_file import plain_opener
 from squall.scenarios.foreign_text import json_of

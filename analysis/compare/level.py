@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from squall.analysis.arrays import Bools, Int64s
-from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.limits import LIMITS
 from squall.analysis.requests.burst_spans import find_bursts
 from squall.analysis.requests.failures import ANSWERED
 from squall.analysis.requests.requests import Requests
+from squall.analysis.storage.timeline import RunPhase
 from squall.scenarios.series.burstiness import window_counts
 from squall.scenarios.units import NS_PER_S
 

@@ -2,7 +2,7 @@
 
 A pair is whole when both of its runs ended VALID and were made of the same scenario but for `profile`. Only whole
 pairs count; what is left out is said. See `squall.analysis.statistics.paired` for the interval,
-`squall.analysis.compare.run_figures` for the figures, `squall.analysis.compare.overhead_file` for what it is kept in.
+`squall.analysis.verdict.run_figures` for the figures, `squall.analysis.verdict.overhead_file` for what it is kept in.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from squall.analysis.clocks.timeline import measure_spans
-from squall.analysis.compare.overhead_file import Change, Changes, Overhead, PairRun, RunEntry
-from squall.analysis.compare.run_figures import METRICS, Reading, RunFigures, run_figures
 from squall.analysis.statistics.paired import LEAST_PAIRS, paired_ratio
+from squall.analysis.storage.manifest import Manifest
+from squall.analysis.storage.sealed import Verdict
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.manifest import Manifest
-from squall.analysis.tables.sealed import Verdict
+from squall.analysis.storage.timeline import measure_spans
+from squall.analysis.verdict.overhead_file import Change, Changes, Overhead, PairRun, RunEntry
+from squall.analysis.verdict.run_figures import METRICS, Reading, RunFigures, run_figures
 from squall.analysis.wording import share_text
 from squall.scenarios.errors import AnalysisError, SquallError
 

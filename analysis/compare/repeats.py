@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from squall.analysis.arrays import Bools, Int64s
-from squall.analysis.clocks.timeline import measure_spans
-from squall.analysis.compare.overhead_file import find_overhead
 from squall.analysis.requests.requests import Labels, Requests, is_open_load, together
 from squall.analysis.statistics.latency import LEAST_RUNS, Quantile, pooled_quantile
 from squall.analysis.storage.intact import require_intact
 from squall.analysis.storage.store import RunStore
+from squall.analysis.storage.timeline import measure_spans
+from squall.analysis.verdict.overhead_file import find_overhead
 from squall.scenarios.errors import StoreError
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from squall.analysis.findings.rules.shares import BODY_PARTS, LATENCY
+from squall.analysis.findings.shares import BODY_PARTS, LATENCY
 from squall.analysis.findings.tail import TAIL_PARTS, part_columns, whole_parts
 from squall.analysis.storage.parquet import literal
 

@@ -18,20 +18,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from squall.analysis.clocks.timeline import measure_spans
 from squall.analysis.compare.level import Level, level_of
+from squall.analysis.compare.of_run import promises_of
 from squall.analysis.compare.run_account import NO_ACCOUNT, RunAccount, run_account
-from squall.analysis.compare.run_figures import Reading, run_figures
-from squall.analysis.decisions.of_run import promises_of
 from squall.analysis.record import from_json, parquet_schema, to_json
 from squall.analysis.requests.requests import Requests
 from squall.analysis.statistics.latency import quantile_values
 from squall.analysis.storage.beneath import read_plain
 from squall.analysis.storage.intact import content_errors_of, finite, require_intact
+from squall.analysis.storage.manifest import Manifest
 from squall.analysis.storage.parquet import literal
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.manifest import Manifest
+from squall.analysis.storage.timeline import measure_spans
+from squall.analysis.verdict.run_figures import Reading, run_figures
 from squall.scenarios.errors import SquallError
 from squall.scenarios.foreign_text import json_of
 from squall.scenarios.locust_plan import NO_LOAD

@@ -1,1 +1,1 @@
-"""Why latencies are what they are: findings with evidence, scope and next step."""
+"""Why latencies are what they are: findings by rules, with evidence, scope and next step; self-checks."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from squall.analysis.findings.confidence import Reason, RunState
 from squall.analysis.findings.finding import Evidence, Finding, Rows, Scope, link, lowered
-from squall.analysis.findings.rules.confidence import Reason, RunState
-from squall.analysis.findings.rules.shares import LATENCY
+from squall.analysis.findings.shares import LATENCY
 from squall.analysis.requests.cold import BATCHES, DRIFT, RESPONSES, ColdFigures
 from squall.analysis.requests.cold_words import advice_text, cold_text
 from squall.analysis.storage.parquet import literal

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from squall.analysis.findings.rules.shares import Key
+from squall.analysis.findings.shares import Key
 from squall.analysis.metrics.measures import instance_key
+from squall.analysis.storage.manifest import Manifest
 from squall.analysis.storage.parquet import literal
-from squall.analysis.tables.manifest import Manifest
 from squall.analysis.wording import count_text, duration_text, rate_text
 
 if TYPE_CHECKING:

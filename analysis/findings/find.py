@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from squall.analysis.clocks.timeline import RunPhase, measure_spans
-from squall.analysis.compare.overhead_file import profiling_ratio
 from squall.analysis.findings.beginning import beginning_finding, weakened
 from squall.analysis.findings.ceilings import Ceiling, ceiling_text, ceilings
+from squall.analysis.findings.confidence import RunState
+from squall.analysis.findings.facts import facts, wall_partition
 from squall.analysis.findings.finding import (
     UNASSESSED,
     Finding,
@@ -23,10 +23,9 @@ from squall.analysis.findings.finding import (
     make_finding,
     scope_filter,
 )
-from squall.analysis.findings.rules.confidence import RunState
-from squall.analysis.findings.rules.facts import facts, wall_partition
-from squall.analysis.findings.rules.rule import Classification, Level, Measures, classify
-from squall.analysis.findings.rules.shares import (
+from squall.analysis.findings.rule import Classification, Level, Measures, classify
+from squall.analysis.findings.sent import SentRequests
+from squall.analysis.findings.shares import (
     BODY_PARTS,
     Key,
     Sums,
@@ -37,11 +36,10 @@ from squall.analysis.findings.rules.shares import (
     is_cpu,
     response_shares,
 )
-from squall.analysis.findings.rules.tried import RULES, rules_of
-from squall.analysis.findings.sent import SentRequests
 from squall.analysis.findings.statistics import statistics_finding
 from squall.analysis.findings.tail import Tail, tail_finding, tails
 from squall.analysis.findings.tail_batches import tail_measures
+from squall.analysis.findings.tried import RULES, rules_of
 from squall.analysis.findings.unserved import REFUSED, UNSERVED, absent_finding, unserved_filter
 from squall.analysis.limits import LIMITS
 from squall.analysis.metrics.measures import instance_key, instance_of, server_of
@@ -50,14 +48,16 @@ from squall.analysis.metrics.records import InstanceMetrics, RunMetrics
 from squall.analysis.recorded import library_windows
 from squall.analysis.requests.cold import ColdFigures
 from squall.analysis.requests.requests import Requests, is_open_load
+from squall.analysis.storage.deployed import ModelFacts, ServerFacts
+from squall.analysis.storage.manifest import Manifest
+from squall.analysis.storage.nsys import OPERATIONS
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
+from squall.analysis.storage.sealed import Bottleneck, Verdict
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.deployed import ModelFacts, ServerFacts
-from squall.analysis.tables.manifest import Manifest
-from squall.analysis.tables.nsys import OPERATIONS
-from squall.analysis.tables.sealed import Bottleneck, Verdict
+from squall.analysis.storage.timeline import RunPhase, measure_spans
 from squall.analysis.verdict.cpu_shares import CpuShares
 from squall.analysis.verdict.gpu_shares import GpuShares
+from squall.analysis.verdict.overhead_file import profiling_ratio
 from squall.analysis.verdict.run_view import Samples, run_gpus, run_shares
 from squall.analysis.wording import count_text, share_text
 

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from squall.analysis.findings.rules.confidence import LEVELS, Reason, RunState, lowest, reasons_of
-from squall.analysis.findings.rules.facts import total
-from squall.analysis.findings.rules.rule import (
+from squall.analysis.columns import NO_DEVICE
+from squall.analysis.findings.confidence import LEVELS, Reason, RunState, lowest, reasons_of
+from squall.analysis.findings.facts import total
+from squall.analysis.findings.rule import (
     QUOTIENTS,
     Assessment,
     Classification,
@@ -18,7 +19,6 @@ from squall.analysis.findings.rules.rule import (
 )
 from squall.analysis.record import Number
 from squall.analysis.storage.parquet import literal
-from squall.analysis.tables.columns import NO_DEVICE
 from squall.analysis.wording import count_text, figure_text
 
 if TYPE_CHECKING:

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from squall.analysis.clocks.timeline import measure_spans
 from squall.analysis.limits import LIMITS
-from squall.analysis.locust.users import is_locust_load, users_of_run
 from squall.analysis.requests.requests import Requests
+from squall.analysis.requests.users import is_locust_load, users_of_run
 from squall.analysis.storage.parquet import literal
 from squall.analysis.storage.store import RunStore
+from squall.analysis.storage.timeline import measure_spans
 
 if TYPE_CHECKING:
     import duckdb

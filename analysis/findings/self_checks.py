@@ -14,24 +14,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from squall.analysis.clocks.timeline import measure_spans
+from squall.analysis.findings.facts import wall_partition
 from squall.analysis.findings.littles_law import closed_gap, open_gap
-from squall.analysis.findings.rules.facts import wall_partition
-from squall.analysis.findings.rules.rule import Measures
-from squall.analysis.findings.rules.shares import LATENCY
+from squall.analysis.findings.rule import Measures
 from squall.analysis.findings.self_check import MET, UNASSESSED, UNMET, SelfCheck
-from squall.analysis.locust.users import is_locust_load
+from squall.analysis.findings.shares import LATENCY
 from squall.analysis.metrics.model_statistics import of_executed
 from squall.analysis.metrics.records import RunMetrics
 from squall.analysis.record import Number
 from squall.analysis.recorded import TABLE as WINDOWS
 from squall.analysis.recorded import whole
 from squall.analysis.requests.requests import is_open_load
+from squall.analysis.requests.users import is_locust_load
+from squall.analysis.storage.collected import CollectorState
+from squall.analysis.storage.nsys import DEVICE_TABLES, EVENT_TABLES
 from squall.analysis.storage.parquet import literal
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect, records
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.collected import CollectorState
-from squall.analysis.tables.nsys import DEVICE_TABLES, EVENT_TABLES
+from squall.analysis.storage.timeline import measure_spans
 from squall.analysis.verdict.measured import cache_hits, unbatched_requests
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from squall.analysis.findings.confidence import Reason, RunState, cpu_reasons
 from squall.analysis.findings.finding import Evidence, Finding, Scope, lowered
-from squall.analysis.findings.rules.confidence import Reason, RunState, cpu_reasons
-from squall.analysis.findings.rules.rule import Measures
+from squall.analysis.findings.rule import Measures
 from squall.analysis.limits import LIMITS
 from squall.analysis.metrics.model_statistics import ModelStatistics
-from squall.analysis.tables.deployed import ModelFacts, ServingFacts
+from squall.analysis.storage.deployed import ModelFacts, ServingFacts
 from squall.analysis.wording import count_text, duration_text, share_text
 
 QUEUES, COMPUTES, CACHED = "queue-bound", "compute-bound", "answered from the cache"

@@ -19,10 +19,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from squall.analysis.findings.confidence import Reason, RunState
 from squall.analysis.findings.finding import N_WORST, UNASSESSED, Evidence, Finding, Rows, Scope, lowered
-from squall.analysis.findings.rules.confidence import Reason, RunState
-from squall.analysis.findings.rules.shares import BODY_PARTS, LATENCY
 from squall.analysis.findings.sent import Sent
+from squall.analysis.findings.shares import BODY_PARTS, LATENCY
 from squall.analysis.statistics.latency import smallest_n
 from squall.analysis.storage.parquet import literal
 from squall.analysis.wording import count_text, duration_text, share_text

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from squall.analysis.findings.rules.rule import Measures
-from squall.analysis.findings.rules.shares import Key
+from squall.analysis.findings.rule import Measures
+from squall.analysis.findings.shares import Key
 from squall.analysis.findings.tail import Key as TailKey
 from squall.analysis.findings.tail import Tail
 from squall.analysis.metrics.batches import batch_sums, pick

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from squall.analysis.findings.confidence import RunState
 from squall.analysis.findings.finding import UNASSESSED, Finding, Scope, link, lowered, make_finding
-from squall.analysis.findings.rules.confidence import RunState
-from squall.analysis.findings.rules.rule import Rule, classify
-from squall.analysis.findings.rules.tried import RULES
+from squall.analysis.findings.rule import Rule, classify
 from squall.analysis.findings.sent import Sent, SentRequests, sent_measures
+from squall.analysis.findings.tried import RULES
 from squall.analysis.metrics.requests import IS_ANSWERED, IS_UNSERVED
 from squall.analysis.storage.parquet import literal
 from squall.analysis.wording import count_text

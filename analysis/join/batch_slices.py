@@ -20,13 +20,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from squall.analysis.clocks.timeline import phase_spans
 from squall.analysis.join.executions import add_executions
 from squall.analysis.recorded import add_windows
+from squall.analysis.storage.collected import ProfiledPhase
 from squall.analysis.storage.parquet import literal, read_parquet
 from squall.analysis.storage.query import attach, rows
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.collected import ProfiledPhase
+from squall.analysis.storage.timeline import phase_spans
 
 if TYPE_CHECKING:
     import duckdb

@@ -25,7 +25,7 @@ import numpy as np
 
 from squall.analysis.arrays import Int64s
 from squall.analysis.join.holders import AMBIGUOUS, UNHELD, Stretches, holder_of
-from squall.analysis.tables.manifest import Manifest
+from squall.analysis.storage.manifest import Manifest
 
 if TYPE_CHECKING:
     import duckdb

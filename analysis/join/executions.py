@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from squall.analysis.columns import NO_DEVICE
 from squall.analysis.join.critical_path import critical_paths
 from squall.analysis.join.named_ids import id_spans
 from squall.analysis.storage.query import attach
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.columns import NO_DEVICE
 from squall.scenarios.errors import AnalysisError
 
 if TYPE_CHECKING:

@@ -28,18 +28,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from squall.analysis.clocks.errors import ClockErrors
 from squall.analysis.join.batch_costs import write_batch_costs
 from squall.analysis.join.meanwhile import COLUMNS as GPU_COLUMNS
 from squall.analysis.join.named_ids import count_named, n_repeated
 from squall.analysis.join.server_parts import PARTS
 from squall.analysis.join.slices import Slice
 from squall.analysis.join.sources import ROWS, write_sources
-from squall.analysis.schema import arrow_schema
+from squall.analysis.storage.derived import DEVICE_COSTS
+from squall.analysis.storage.errors import ClockErrors
 from squall.analysis.storage.held_folder import held_folder
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, Spread, connect, in_turn
+from squall.analysis.storage.schema import arrow_schema
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.derived import DEVICE_COSTS
 from squall.scenarios.errors import MissingTable
 from squall.scenarios.units import NS_PER_S
 

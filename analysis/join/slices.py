@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from squall.analysis.schema import arrow_schema
 from squall.analysis.storage.part import NewParts
 from squall.analysis.storage.query import add_view, connect_at
+from squall.analysis.storage.schema import arrow_schema
 
 if TYPE_CHECKING:
     import duckdb

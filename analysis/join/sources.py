@@ -21,18 +21,18 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from squall.analysis.clocks.errors import ClockErrors
+from squall.analysis.columns import NO_DEVICE
 from squall.analysis.join.children import find_children
 from squall.analysis.join.executions import add_named
 from squall.analysis.join.meanwhile import GPU_STATE, GPU_STATES, MEANWHILE, WHILE_THERE
 from squall.analysis.join.named_ids import id_spans, n_repeated
 from squall.analysis.join.server_parts import MEANS, TRACES
 from squall.analysis.recorded import add_windows
+from squall.analysis.storage.errors import ClockErrors
+from squall.analysis.storage.manifest import Manifest
 from squall.analysis.storage.parquet import literal, read_parquet
 from squall.analysis.storage.query import attach, connect
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.columns import NO_DEVICE
-from squall.analysis.tables.manifest import Manifest
 
 _USED = ("triton_samples", "gpu_samples", "kernels")
 

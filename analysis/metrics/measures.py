@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from squall.analysis.tables.columns import NO_DEVICE
+from squall.analysis.columns import NO_DEVICE
 
 Measures = dict[str, float | None]
 

@@ -13,7 +13,7 @@ from functools import reduce
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from squall.analysis.tables.manifest import Manifest
+from squall.analysis.storage.manifest import Manifest
 
 _SUMS = (
     "request_count", "failure_count", "inference_count", "execution_count", "queue_ns", "compute_input_ns",

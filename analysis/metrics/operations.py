@@ -18,10 +18,10 @@ import numpy as np
 import pyarrow as pa
 
 from squall.analysis.arrays import Int64s
+from squall.analysis.columns import NO_DEVICE
 from squall.analysis.metrics.measures import INSTANCE
+from squall.analysis.storage.nsys import OPERATIONS
 from squall.analysis.storage.query import rows
-from squall.analysis.tables.columns import NO_DEVICE
-from squall.analysis.tables.nsys import OPERATIONS
 
 if TYPE_CHECKING:
     import duckdb

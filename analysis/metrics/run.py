@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from squall.analysis.metrics.activity import used_gpus
 from squall.analysis.metrics.batches import batch_sums, pick, walls
 from squall.analysis.metrics.calls import call_figures, copy_figures, copy_measures, os_waits
-from squall.analysis.metrics.device_limits import read_device_limits
 from squall.analysis.metrics.gpus import attribution, foreign_ns, gpu_activity, gpu_samples, sample_measures
 from squall.analysis.metrics.kernels import kernel_figures, kernel_measures
 from squall.analysis.metrics.launches import launch_figures, launch_measures
@@ -18,11 +17,12 @@ from squall.analysis.metrics.operations import Row, add_operations, tie_operatio
 from squall.analysis.metrics.records import GpuMetrics, RunMetrics
 from squall.analysis.metrics.requests import add_requests, request_measures, server_figures
 from squall.analysis.metrics.spans import PhaseSpan, add_spans, measured_phases
+from squall.analysis.nsys.device_limits import read_device_limits
 from squall.analysis.record import from_json
 from squall.analysis.recorded import library_windows
+from squall.analysis.storage.nsys import EVENT_TABLES
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.nsys import EVENT_TABLES
 
 if TYPE_CHECKING:
     import duckdb

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from squall.analysis.clocks.timeline import RunPhase, measure_spans, phase_spans
 from squall.analysis.metrics.operations import add_table
 from squall.analysis.recorded import (
     Stretch,
@@ -17,8 +16,9 @@ from squall.analysis.recorded import (
     profiled_after_ns,
     report_stretches,
 )
+from squall.analysis.storage.nsys import EVENT_TABLES
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.nsys import EVENT_TABLES
+from squall.analysis.storage.timeline import RunPhase, measure_spans, phase_spans
 
 if TYPE_CHECKING:
     import duckdb

@@ -16,19 +16,19 @@ import numpy as np
 import pyarrow as pa
 
 from squall.analysis.arrays import Int64s
-from squall.analysis.clocks.timeline import RunPhase, assign_phase, phase_spans
 from squall.analysis.intervals import joined_up
 from squall.analysis.metrics.activity import Activity, activity, used_gpus
 from squall.analysis.metrics.operations import add_operations, add_table
 from squall.analysis.metrics.spans import covered_spans
 from squall.analysis.recorded import Stretch
 from squall.analysis.requests.requests import is_open_load
-from squall.analysis.schema import TABLES, arrow_schema
 from squall.analysis.statistics.latency import INFINITE_NS
+from squall.analysis.storage.nsys import DEVICE_TABLES, EVENT_TABLES
 from squall.analysis.storage.part import conform
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
+from squall.analysis.storage.schema import TABLES, arrow_schema
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.nsys import DEVICE_TABLES, EVENT_TABLES
+from squall.analysis.storage.timeline import RunPhase, assign_phase, phase_spans
 
 WINDOW_NS = 100_000_000
 SLACK_NS = 3600 * 10**9

@@ -27,8 +27,8 @@ from squall.analysis.nsys.queries import BATCH_RANGES, CALLS, GPUS, LAUNCHES, TI
 from squall.analysis.nsys.ranges import BatchRanges
 from squall.analysis.nsys.report import ROWS_AT_A_TIME, NsysReport
 from squall.analysis.nsys.scrub import parquet_options
+from squall.analysis.storage.collected import TiedEvents
 from squall.analysis.storage.parquet import read_parquet
-from squall.analysis.tables.collected import TiedEvents
 
 if TYPE_CHECKING:
     import duckdb

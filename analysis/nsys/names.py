@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from squall.analysis.tables.columns import NO_DEVICE
+from squall.analysis.columns import NO_DEVICE
 
 BATCH_RANGE = (
     r"^squall\|(?P<instance>.+?)(?:\|(?:cpu|gpu(?P<device>[0-9]{1,4})))?"

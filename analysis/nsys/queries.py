@@ -7,6 +7,7 @@ ranges. `api_calls` are the CUDA API calls with their batch; `launches` the same
 
 from __future__ import annotations
 
+from squall.analysis.columns import NO_DEVICE
 from squall.analysis.nsys.allowed import (
     GRAPHS,
     KERNELS,
@@ -19,7 +20,6 @@ from squall.analysis.nsys.allowed import (
     SYNCS,
 )
 from squall.analysis.nsys.names import BATCH_RANGE, CLOCK_RANGE
-from squall.analysis.tables.columns import NO_DEVICE
 
 NEVER_NS = 2**63 - 1
 

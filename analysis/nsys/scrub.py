@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from squall.analysis.nsys.allowed import ALLOWED, DIAGNOSTICS, META, NVTX, OSRT, STRINGS, AllowedTable
 from squall.analysis.nsys.source import Export, open_export
-from squall.analysis.tables.collected import ReportScrub
+from squall.analysis.storage.collected import ReportScrub
 from squall.scenarios.errors import AnalysisError
 
 

@@ -27,8 +27,8 @@ from squall.analysis.nsys.names import (
 )
 from squall.analysis.nsys.report import ROWS_AT_A_TIME, NsysReport
 from squall.analysis.occupancy import Launches, theoretical_occupancy
-from squall.analysis.schema import NO_DEVICE, arrow_schema
 from squall.analysis.storage.part import conform
+from squall.analysis.storage.schema import NO_DEVICE, arrow_schema
 from squall.scenarios.errors import AnalysisError, SchemaMismatch
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class EventLabels(NamedTuple):
 
 
 class Clock(Protocol):
-    """The report's clock on another, as `squall.analysis.clocks.track.ClockTrack`."""
+    """The report's clock on another, as `squall.analysis.storage.track.ClockTrack`."""
 
     def convert(self, source_ns: NDArray[np.int64], /) -> NDArray[np.int64]:
         """Instants of the other clock."""

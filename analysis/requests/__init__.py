@@ -1,1 +1,2 @@
-"""Measured requests as arrays: failures, bursts, users, workers, servers, load asked and sent, what recording cost."""
+"""Measured requests as arrays: failures, bursts, users, servers, load asked and sent, what Locust's limits
+did."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from squall.analysis.arrays import Int64s
-from squall.analysis.clocks.timeline import RunPhase
+from squall.analysis.storage.timeline import RunPhase
 
 
 def at_once(begin_ns: Int64s, end_ns: Int64s, spans: Sequence[RunPhase]) -> tuple[float, int]:

@@ -9,12 +9,12 @@ from typing import NamedTuple
 import numpy as np
 
 from squall.analysis.arrays import Bools, Int64s
-from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.limits import LIMITS, Limits
 from squall.analysis.requests.burst_spans import find_bursts
 from squall.analysis.requests.bursts import MOST_LISTED
 from squall.analysis.requests.requests import Requests
 from squall.analysis.statistics.latency import Quantile, quantiles
+from squall.analysis.storage.timeline import RunPhase
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from squall.analysis.arrays import Int64s
-from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.limits import Limits
+from squall.analysis.storage.timeline import RunPhase
 from squall.scenarios.series.burstiness import window_counts
 from squall.scenarios.units import NS_PER_S
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from squall.analysis.arrays import Int64s
-from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.limits import Limits
 from squall.analysis.requests.burst_spans import find_bursts
+from squall.analysis.storage.timeline import RunPhase
 
 MOST_LISTED = 10
 """Largest bursts that are listed one by one; the figures are of all."""

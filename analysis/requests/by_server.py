@@ -24,8 +24,8 @@ from squall.analysis.requests.requests import Requests, server_names
 from squall.analysis.statistics.latency import Quantile, quantiles
 from squall.analysis.statistics.stretches import run_lengths
 from squall.analysis.statistics.student import student_quantile
+from squall.analysis.storage.manifest import Manifest
 from squall.analysis.storage.query import over
-from squall.analysis.tables.manifest import Manifest
 from squall.scenarios.config.client import WEIGHED
 
 QUANTILES = (0.50, 0.95, 0.99)

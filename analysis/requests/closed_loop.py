@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.requests.requests import Requests, together
-from squall.analysis.tables.manifest import Manifest
+from squall.analysis.storage.manifest import Manifest
+from squall.analysis.storage.timeline import RunPhase
 from squall.scenarios.arrivals.users import ClosedArrivals
 from squall.scenarios.units import NS_PER_S
 

@@ -31,13 +31,13 @@ import numpy as np
 import pyarrow as pa
 
 from squall.analysis.arrays import Bools, Floats, Int64s
-from squall.analysis.clocks.timeline import RunPhase, phase_spans
 from squall.analysis.requests.requests import Requests
 from squall.analysis.statistics.latency import Quantile, quantiles
+from squall.analysis.storage.manifest import Manifest
 from squall.analysis.storage.parquet import literal
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.manifest import Manifest
+from squall.analysis.storage.timeline import RunPhase, phase_spans
 from squall.scenarios.units import NS_PER_S
 
 if TYPE_CHECKING:

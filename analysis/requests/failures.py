@@ -16,7 +16,7 @@ import numpy as np
 
 from squall.analysis.arrays import Bools
 from squall.analysis.requests.requests import Labels, Requests
-from squall.analysis.tables.sealed import FailureGroup, Failures
+from squall.analysis.storage.sealed import FailureGroup, Failures
 from squall.analysis.wording import count_text, share_text
 from squall.scenarios.sequences import CUT
 

@@ -28,13 +28,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from squall.analysis.arrays import Bools, Int64s
-from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.intervals import joined_up
 from squall.analysis.recorded import Windows, common_stretches
 from squall.analysis.requests.requests import Requests
 from squall.analysis.statistics.order_statistics import TAIL, rank_value, smallest_n
 from squall.analysis.statistics.stretches import INFINITE_NS
 from squall.analysis.statistics.student import student_quantile
+from squall.analysis.storage.timeline import RunPhase
 
 QUANTILES = (0.50, 0.95)
 LEAST_PAIRS = 10

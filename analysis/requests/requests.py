@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from squall.analysis.arrays import Bools, Int64s, Integers
+from squall.analysis.storage.manifest import Manifest
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.manifest import Manifest
 from squall.scenarios.promises import DECIDED
 
 

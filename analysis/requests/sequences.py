@@ -8,13 +8,13 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.requests.at_once import at_once
 from squall.analysis.requests.failures import is_cut
 from squall.analysis.requests.requests import Requests
 from squall.analysis.statistics.latency import Quantile, quantiles
+from squall.analysis.storage.manifest import Manifest
 from squall.analysis.storage.query import over, rows
-from squall.analysis.tables.manifest import Manifest
+from squall.analysis.storage.timeline import RunPhase
 from squall.scenarios.config.client import SequencesConfig
 from squall.scenarios.sequences import SequenceRule, Sequences
 

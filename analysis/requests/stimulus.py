@@ -16,12 +16,12 @@ import numpy as np
 import pyarrow as pa
 
 from squall.analysis.arrays import Bools, Floats, Int64s, Integers
-from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.limits import Limits
 from squall.analysis.requests.bursts import Bursts, compare_bursts, count_within, missed
 from squall.analysis.requests.failures import is_cut, is_lost, is_unreached
 from squall.analysis.requests.requests import Requests, in_order, together
 from squall.analysis.storage.query import over
+from squall.analysis.storage.timeline import RunPhase
 from squall.scenarios.series.burstiness import LEAST_WINDOWS, N_SHIFTS, idc_shifted, window_counts
 from squall.scenarios.units import NS_PER_S
 

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from squall.analysis.arrays import Bools, Int64s
-from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.requests.at_once import at_once
 from squall.analysis.requests.requests import Requests, rows_in
-from squall.analysis.schema import HUNG_UP
 from squall.analysis.statistics.latency import Quantile, quantiles
 from squall.analysis.statistics.stretches import run_lengths
 from squall.analysis.storage.query import over
+from squall.analysis.storage.schema import HUNG_UP
 from squall.analysis.storage.store import RunStore
+from squall.analysis.storage.timeline import RunPhase
 from squall.scenarios.units import NS_PER_S
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from squall.analysis.arrays import Floats
-from squall.analysis.tables.deployed import WorkerFacts
+from squall.analysis.storage.deployed import WorkerFacts
 from squall.scenarios.units import NS_PER_S
 
 

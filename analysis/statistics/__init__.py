@@ -1,1 +1,1 @@
-"""Quantiles, their intervals and what dependence does to them."""
+"""Quantiles, their intervals and what dependence does to them; queues with exact answers."""

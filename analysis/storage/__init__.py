@@ -1,1 +1,2 @@
-"""The run directory: parts of tables, the manifest, the seal, its copy in object storage, DuckDB over it."""
+"""The run directory: its tables and manifest, parts, the seal, object storage, DuckDB over it; one time for
+all nodes."""

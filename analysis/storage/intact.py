@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from squall.analysis.schema import TABLES, arrow_schema
+from squall.analysis.storage.manifest import SEALED, Manifest
 from squall.analysis.storage.parquet import column_chunks, parquet_file
 from squall.analysis.storage.part import disk_errors, plain
+from squall.analysis.storage.schema import TABLES, arrow_schema
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.manifest import SEALED, Manifest
 from squall.scenarios.errors import AnalysisError, StoreError
 
 LONGEST_NS = 30 * 24 * 3600 * 10**9

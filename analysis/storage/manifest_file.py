@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from squall.analysis.record import to_json
-from squall.analysis.schema import SCHEMA_VERSION
 from squall.analysis.storage.beneath import read_plain
+from squall.analysis.storage.manifest import OWN_FIELDS, Manifest, read_manifest
 from squall.analysis.storage.object_folder import ObjectFolder
 from squall.analysis.storage.part import error_reason
-from squall.analysis.tables.manifest import OWN_FIELDS, Manifest, read_manifest
+from squall.analysis.storage.schema import SCHEMA_VERSION
 from squall.scenarios.errors import StoreError
 from squall.scenarios.foreign_text import escaped, json_of
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from squall.analysis.schema import TABLES, arrow_schema
 from squall.analysis.storage.beneath import FileOpener, new_file, passing_name
+from squall.analysis.storage.schema import TABLES, arrow_schema
 from squall.scenarios.errors import SchemaMismatch, StoreError
 
 

@@ -16,10 +16,10 @@ from typing import Any, Protocol, TypeVar
 import duckdb
 import pyarrow as pa
 
-from squall.analysis.schema import arrow_schema
 from squall.analysis.storage.held_folder import held_folder
 from squall.analysis.storage.parquet import read_parquet
 from squall.analysis.storage.part import plain
+from squall.analysis.storage.schema import arrow_schema
 from squall.analysis.storage.store import RunStore
 from squall.scenarios.errors import AnalysisError, MissingTable, StoreError
 

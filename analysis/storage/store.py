@@ -41,7 +41,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from squall.analysis.schema import TABLES
 from squall.analysis.storage.beneath import (
     FileOpener,
     new_file,
@@ -49,13 +48,14 @@ from squall.analysis.storage.beneath import (
     refuse_ways_out,
     write_atomically,
 )
+from squall.analysis.storage.manifest import OPEN, SEALED, Manifest
 from squall.analysis.storage.manifest_file import MANIFEST, changed, read_document, refuse_own
 from squall.analysis.storage.mirror import Mirror, is_of_run
 from squall.analysis.storage.object_folder import ObjectFolder, place_at
 from squall.analysis.storage.parquet import rows_of
 from squall.analysis.storage.part import NewParts, OpenPart, conform, disk_errors, error_reason
-from squall.analysis.tables.manifest import OPEN, SEALED, Manifest
-from squall.analysis.tables.sealed import SealedFile, SealedTable, Unfinished, Verdict
+from squall.analysis.storage.schema import TABLES
+from squall.analysis.storage.sealed import SealedFile, SealedTable, Unfinished, Verdict
 from squall.scenarios.errors import MissingTable, Sealed, StoreError
 from squall.scenarios.foreign_text import escaped, is_beneath
 

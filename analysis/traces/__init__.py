@@ -1,1 +1,1 @@
-"""Figures of a trace, a synthesis with the same figures, a run as a trace."""
+"""Figures of a trace, fits of arrival processes to it, a synthesis with the same figures."""

@@ -17,7 +17,7 @@ from squall.scenarios.traces.part import TracePart
 from squall.scenarios.units import format_duration, parse_duration, parse_rate
 
 if TYPE_CHECKING:
-    from squall.analysis.fitting.fitted import Fitted
+    from squall.analysis.traces.fitted import Fitted
 
 BLOCK_ROWS = 64
 """Consecutive rows whose sizes stay together: what one request's size says of the next one's is kept this far."""

@@ -14,12 +14,12 @@ from functools import cached_property
 from typing import Any
 
 from squall.analysis.arrays import Bools
-from squall.analysis.locust.users import is_locust_load
 from squall.analysis.requests.failures import is_cut
 from squall.analysis.requests.requests import rows_in
+from squall.analysis.requests.users import is_locust_load
 from squall.analysis.requests.workers import lane_text, peak_total
 from squall.analysis.storage.query import in_memory, records
-from squall.analysis.tables.sealed import Bottleneck
+from squall.analysis.storage.sealed import Bottleneck
 from squall.analysis.verdict.client_checks import SATURATED_RATIO, SATURATED_SHARE_RATIO
 from squall.analysis.verdict.run_view import RunView
 from squall.analysis.verdict.user_checks import USERS_CHECK, waited_texts

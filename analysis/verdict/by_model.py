@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.join.counts import Accounting, JoinCounts, join_figures
 from squall.analysis.requests.load_share import load_share
 from squall.analysis.requests.requests import Requests, model_names, rows_in
 from squall.analysis.requests.streams import of_requests, stream_figures
-from squall.analysis.tables.manifest import Manifest
+from squall.analysis.storage.manifest import Manifest
+from squall.analysis.storage.timeline import RunPhase
 from squall.analysis.verdict.measured import (
     QUANTILES,
     RunTables,

@@ -17,7 +17,7 @@ silence from begin to end as well, which without it is a server that is not ther
 from __future__ import annotations
 
 from squall.analysis.requests.failures import ABSENT, CLIENT, REFUSES, SILENT, SLOW, WRONG
-from squall.analysis.tables.sealed import Bottleneck, Cause, Failures, Starvation
+from squall.analysis.storage.sealed import Bottleneck, Cause, Failures, Starvation
 from squall.analysis.verdict.server_checks import OTHERS as STARVED_BY_OTHERS
 from squall.analysis.verdict.server_checks import makes_invalid
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from squall.analysis.record import Number
-from squall.analysis.tables.sealed import CheckResult
+from squall.analysis.storage.sealed import CheckResult
 from squall.analysis.wording import figure_text
 
 if TYPE_CHECKING:

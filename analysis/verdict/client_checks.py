@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from squall.analysis.limits import LIMITS
-from squall.analysis.locust.users import is_locust_load
 from squall.analysis.record import Number
+from squall.analysis.requests.users import is_locust_load
 from squall.analysis.requests.workers import busy_ratios
 from squall.analysis.statistics.order_statistics import rank_value
-from squall.analysis.tables.manifest import Manifest
+from squall.analysis.storage.manifest import Manifest
 from squall.analysis.verdict.check import CLIENT, Check, Figure
 from squall.analysis.verdict.run_view import RunView, has_measured
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 import numpy as np
 
 from squall.analysis.arrays import Int64s
-from squall.analysis.locust.users import is_locust_load
 from squall.analysis.requests.failures import is_lost
 from squall.analysis.requests.requests import in_order, together
+from squall.analysis.requests.users import is_locust_load
 from squall.analysis.verdict.check import Check, Figure
 from squall.analysis.verdict.run_view import RunView
 

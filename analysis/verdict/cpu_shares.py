@@ -55,8 +55,8 @@ import pyarrow as pa
 from squall.analysis.arrays import Floats, Int64s
 from squall.analysis.requests.requests import Requests, in_order, numbers
 from squall.analysis.statistics.order_statistics import nearest_rank
+from squall.analysis.storage.manifest import Manifest
 from squall.analysis.storage.query import in_memory, records
-from squall.analysis.tables.manifest import Manifest
 from squall.analysis.wording import count_text, duration_text, share_text
 
 GROUPS = ("server", "clients", "squall", "others")

@@ -11,14 +11,14 @@ from types import MappingProxyType
 import numpy as np
 
 from squall.analysis.arrays import Int64s
-from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.join.counts import Accounting, join_figures
-from squall.analysis.locust.users import users_of_run
 from squall.analysis.requests.by_server import by_server
 from squall.analysis.requests.failures import failures_of, is_cut, is_unreached
 from squall.analysis.requests.requests import Requests, in_order, rows_in, together
 from squall.analysis.requests.sequences import sequence_figures
 from squall.analysis.requests.streams import stream_figures
+from squall.analysis.requests.users import users_of_run
+from squall.analysis.storage.timeline import RunPhase
 from squall.analysis.verdict.by_model import by_model
 from squall.analysis.verdict.measured import (
     QUANTILES,
@@ -56,7 +56,7 @@ def phase_figures(
 ) -> PhaseFigures:
     """All figures over the requests of the phases `spans`; `users` only of a closed loop.
 
-    `account`: where their time went, from `squall.analysis.summary.accounting.accounting`; `of_models`: that of the
+    `account`: where their time went, from `squall.analysis.report.accounting.accounting`; `of_models`: that of the
     requests of each of several models.
     """
     names = [span.name for span in spans]

@@ -40,10 +40,10 @@ import numpy as np
 import pyarrow as pa
 
 from squall.analysis.arrays import Int64s
-from squall.analysis.clocks.timeline import RunPhase, measure_spans
 from squall.analysis.requests.requests import Requests, in_order
+from squall.analysis.storage.manifest import Manifest
 from squall.analysis.storage.query import in_memory, records
-from squall.analysis.tables.manifest import Manifest
+from squall.analysis.storage.timeline import RunPhase, measure_spans
 from squall.analysis.wording import count_text, duration_text, share_text
 from squall.scenarios.records import GpuUse
 from squall.scenarios.units import NS_PER_S

@@ -23,8 +23,8 @@ from squall.analysis.requests.sequences import RunSequences
 from squall.analysis.statistics.latency import quantiles
 from squall.analysis.statistics.order_statistics import rank_value
 from squall.analysis.statistics.stretches import run_lengths
-from squall.analysis.tables.deployed import ModelFacts
-from squall.analysis.tables.manifest import Manifest
+from squall.analysis.storage.deployed import ModelFacts
+from squall.analysis.storage.manifest import Manifest
 from squall.analysis.verdict.lag_parts import lag_parts
 from squall.analysis.verdict.phase_figures import (
     BatchFigures,

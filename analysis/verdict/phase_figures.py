@@ -14,7 +14,7 @@ from squall.analysis.requests.load_share import LoadShare
 from squall.analysis.requests.sequences import SequenceFigures
 from squall.analysis.requests.streams import StreamFigures
 from squall.analysis.statistics.latency import Quantile
-from squall.analysis.tables.sealed import Failures
+from squall.analysis.storage.sealed import Failures
 from squall.analysis.verdict.lag_parts import LagPart
 
 

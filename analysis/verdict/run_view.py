@@ -9,18 +9,18 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from squall.analysis.clocks.timeline import RunPhase, measure_spans
 from squall.analysis.limits import LIMITS
-from squall.analysis.locust.named_rows import RowsByName, rows_by_name
-from squall.analysis.locust.users import is_locust_load, users_of_run
 from squall.analysis.requests.closed_loop import UserTime
 from squall.analysis.requests.failures import failures_of, is_cut, is_lost, is_unreached
+from squall.analysis.requests.named_rows import RowsByName, rows_by_name
 from squall.analysis.requests.requests import Requests, rows_in
 from squall.analysis.requests.stimulus import Stimulus, sends_of, verify
+from squall.analysis.requests.users import is_locust_load, users_of_run
 from squall.analysis.statistics.order_statistics import rank_value
+from squall.analysis.storage.manifest import Manifest
+from squall.analysis.storage.sealed import CheckResult, Failures
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.manifest import Manifest
-from squall.analysis.tables.sealed import CheckResult, Failures
+from squall.analysis.storage.timeline import RunPhase, measure_spans
 from squall.analysis.verdict.check import SENDS, Check
 from squall.analysis.verdict.cpu_shares import CpuShares, cpu_shares, in_flight_by_node, programs_of
 from squall.analysis.verdict.gpu_shares import BATCH_COLUMNS, GpuShares, GpuTables, gpu_shares

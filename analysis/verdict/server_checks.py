@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from squall.analysis.limits import LIMITS
-from squall.analysis.tables.sealed import Starvation
+from squall.analysis.storage.sealed import Starvation
 from squall.analysis.verdict.check import Check, Figure
 from squall.analysis.verdict.cpu_shares import OWN, STEAL, CpuShares
 from squall.analysis.verdict.gpu_shares import ACTIVITY, GpuShares

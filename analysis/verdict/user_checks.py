@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.limits import LIMITS
-from squall.analysis.locust.asked import GRACE_NS, asked_mean
-from squall.analysis.locust.statistics import is_aggregate, unreported
-from squall.analysis.locust.user_watch import LocustTime, count_before, locust_time, per_second
-from squall.analysis.locust.users import reported_mean_ns, seen_mean_ns
+from squall.analysis.requests.asked import GRACE_NS, asked_mean
 from squall.analysis.requests.closed_loop import UserTime
-from squall.analysis.tables.locust import LocustFacts
+from squall.analysis.requests.locust_statistics import is_aggregate, unreported
+from squall.analysis.requests.user_watch import LocustTime, count_before, locust_time, per_second
+from squall.analysis.requests.users import reported_mean_ns, seen_mean_ns
+from squall.analysis.storage.locust import LocustFacts
+from squall.analysis.storage.timeline import RunPhase
 from squall.analysis.verdict.check import CLIENT, Check, Figure
 from squall.analysis.verdict.client_checks import more_workers
 from squall.analysis.verdict.run_view import RunView, has_users, is_locust

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 
 from squall.analysis.requests.requests import Requests
 from squall.analysis.requests.stimulus import Stimulus
+from squall.analysis.storage.manifest import Manifest
+from squall.analysis.storage.sealed import Verdict
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.manifest import Manifest
-from squall.analysis.tables.sealed import Verdict
 from squall.analysis.verdict.bottleneck import find_bottleneck
 from squall.analysis.verdict.causes import causes_of
 from squall.analysis.verdict.check import CLIENT, SENDS

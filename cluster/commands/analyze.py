@@ -45,7 +45,7 @@ def analyze(
     is_verbose: VerboseOption = False,
 ) -> None:
     """Join, windows, summary and report again, from the run directory alone."""
-    from squall.analysis.derive import derive
+    from squall.analysis.report.derive import derive
     from squall.analysis.storage.intact import content_errors_of
     from squall.analysis.storage.store import RunStore
 

@@ -27,8 +27,8 @@ from squall.actors.load.worker import WorkerSettings
 from squall.actors.process.own_python import own_command, own_environment
 from squall.actors.process.proc_files import stolen_ns, waited_ns
 from squall.actors.spill import read_spill
-from squall.analysis.proof.answers import Cost, Requests
-from squall.analysis.proof.exact_queue import Waits
+from squall.analysis.statistics.answers import Cost, Requests
+from squall.analysis.statistics.exact_queue import Waits
 from squall.models.spec import head_spec
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.errors import ClusterError

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from squall.analysis.compare.overhead import evaluate
-from squall.analysis.compare.overhead_file import OVERHEAD_FILE, Overhead, PairRun
-from squall.analysis.render.overhead_screen import page
+from squall.analysis.report.overhead_screen import page
+from squall.analysis.verdict.overhead_file import OVERHEAD_FILE, Overhead, PairRun
 from squall.cluster.driver.run import run_scenario
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.measured import RunOne, folder_of_runs, held, write_text

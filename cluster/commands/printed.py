@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
 
-    from squall.analysis.summary.summary_file import Summary
+    from squall.analysis.report.summary_file import Summary
 
 NARROWEST, WIDEST = 80, 140
 """Tables of figures take 80 columns; a line of text beyond 140 is hard to read."""
@@ -80,7 +80,7 @@ def print_summary(summary: Summary | None, where: str, as_json: bool, is_verbose
         return
 
     def screen(width: int) -> RenderableType:
-        from squall.analysis.render.screen import render
+        from squall.analysis.report.screen import render
 
         return render(summary, where, width, is_verbose)
 

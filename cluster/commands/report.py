@@ -9,7 +9,7 @@ from squall.cluster.commands.printed import say
 
 def report(run_dir: RunArgument) -> None:
     """The HTML report again, from the run directory alone."""
-    from squall.analysis.render.report import write_report
+    from squall.analysis.report.page import write_report
     from squall.analysis.storage.intact import content_errors_of, require_intact
     from squall.analysis.storage.store import RunStore
 

@@ -88,8 +88,8 @@ def run_once(
 ) -> None:
     """One run of the scenario; exit code 3 if it is not VALID, and with `ends_by_promises` 99 if a promise is
     broken or more requests failed than `expect.failures` allows, 4 if a promise is undecided."""
-    from squall.analysis.decisions.figures import BROKEN
-    from squall.analysis.decisions.of_run import unexpected_failures
+    from squall.analysis.compare.figures import BROKEN
+    from squall.analysis.compare.of_run import unexpected_failures
     from squall.cluster.driver.run import run_scenario
 
     with interruptible() as interrupts:
@@ -109,7 +109,7 @@ def run_once(
 
 def end_by_promises(verdicts: Sequence[str]) -> None:
     """Ends the command with the exit code of what became of promises; returns where all were kept."""
-    from squall.analysis.decisions.figures import BROKEN, INVALID, KEPT, worst_verdict
+    from squall.analysis.compare.figures import BROKEN, INVALID, KEPT, worst_verdict
 
     verdict = worst_verdict(verdicts)
     if verdict != KEPT:
@@ -125,7 +125,7 @@ def _rehearse(scenario: Scenario, ray: str | None, as_json: bool) -> None:
 
 
 def _measure_overhead(scenario: Scenario, out: str, ray: str | None, n_pairs: int, as_json: bool) -> None:
-    from squall.analysis.render.overhead_screen import render
+    from squall.analysis.report.overhead_screen import render
     from squall.cluster.commands.overhead import measure_overhead
 
     with interruptible() as interrupts:

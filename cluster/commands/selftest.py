@@ -31,7 +31,7 @@ def selftest(
     as_json: JsonOption = False,
 ) -> None:
     """Proves the client of this host against a null server: highest rate, send lag, CPU, known answers."""
-    from squall.analysis.proof.answers import UNMEASURABLE
+    from squall.analysis.statistics.answers import UNMEASURABLE
     from squall.cluster.commands.selftest_runs import options_of
     from squall.cluster.commands.selftest_runs import selftest as prove
     from squall.cluster.commands.selftest_screen import render

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from squall.actors.load.lane import IS_BUILT, NOT_BUILT
-from squall.analysis.proof.answers import (
+from squall.analysis.statistics.answers import (
     FAILED,
     PASSED,
     QS,
@@ -27,7 +27,7 @@ from squall.analysis.proof.answers import (
     judge_queue,
     judge_step,
 )
-from squall.analysis.proof.exact_queue import Waits
+from squall.analysis.statistics.exact_queue import Waits
 from squall.cluster.commands.local_workers import Job, NullTriton, poisson_plan, run_workers
 from squall.cluster.node.scratch import Scratch
 from squall.scenarios.errors import ScenarioError

@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from squall.actors.load.lane import BUILD_MEND
-from squall.analysis.proof.answers import FAILED, PASSED, UNMEASURABLE
 from squall.analysis.requests.workers import LANE_COST
+from squall.analysis.statistics.answers import FAILED, PASSED, UNMEASURABLE
 from squall.analysis.wording import count_text, duration_text, rate_text
 
 WIDTH = 80

@@ -209,7 +209,7 @@ def _grid(heads: Sequence[str]) -> Table:
 
 def _print_tables(stores: Sequence[RunStore], as_json: bool) -> None:
     """Of each table that a run has what a row is, and of each column name, unit and meaning."""
-    from squall.analysis.schema import TABLES
+    from squall.analysis.storage.schema import TABLES
 
     tables = [table for name, table in TABLES.items() if any(store.has(name) for store in stores)]
     if as_json:

@@ -14,7 +14,7 @@ from squall.cluster.commands.printed import print_result, say
 from squall.scenarios.errors import ScenarioError
 
 if TYPE_CHECKING:
-    from squall.analysis.fitting.fitted import Fitted
+    from squall.analysis.traces.fitted import Fitted
     from squall.scenarios.arrivals.replay import Replay
     from squall.scenarios.traces.part import TracePart
 
@@ -97,7 +97,7 @@ def info(
     as_json: JsonOption = False,
 ) -> None:
     """Rate, bursts, memory and tails of a trace, and what they do to a queue."""
-    from squall.analysis.render.trace_screen import render_trace
+    from squall.analysis.report.trace_screen import render_trace
     from squall.analysis.traces.info import trace_summary
 
     if plot is not None and plot.suffix not in (*_PAGES, *_PICTURES):
@@ -133,8 +133,8 @@ def fit(
     as_json: JsonOption = False,
 ) -> None:
     """Fits arrival processes to a trace, ranks them, and prints the best as a piece of a scenario."""
-    from squall.analysis.fitting.report import fit_trace
-    from squall.analysis.render.fit_screen import render_fit
+    from squall.analysis.report.fit_screen import render_fit
+    from squall.analysis.traces.fit_report import fit_trace
 
     settings = _settings(
         file, spread, overrides, format=format_, unit=unit, column=column, repair=repair, stamp_at=stamp_at,
@@ -193,7 +193,7 @@ def synth(
 
 
 def _best_fit(old: TracePart, seed: int) -> tuple[Fitted, int]:
-    from squall.analysis.fitting.report import fit_trace
+    from squall.analysis.traces.fit_report import fit_trace
 
     report = fit_trace(old.stamp_ns, seed=seed)
     return report.best.fitted, report.end_ns
@@ -201,7 +201,7 @@ def _best_fit(old: TracePart, seed: int) -> tuple[Fitted, int]:
 
 def _fit_named(process: str, old: TracePart, seed: int) -> tuple[Fitted, int]:
     """Without the fits after it, and without the ranking, which no one asked for."""
-    from squall.analysis.fitting.report import fits_of
+    from squall.analysis.traces.fit_report import fits_of
 
     fits, end_ns = fits_of(old.stamp_ns, seed=seed)
     names = []
@@ -247,9 +247,9 @@ def from_run(
     to: ToOption = None,
 ) -> None:
     """Turns the load of a recorded run into a trace, with the rows of each request."""
+    from squall.analysis.requests.capture import trace_of_run
     from squall.analysis.storage.intact import content_errors_of, require_intact
     from squall.analysis.storage.store import RunStore
-    from squall.analysis.traces.capture import trace_of_run
 
     if instant not in ("scheduled", "sent"):
         raise ScenarioError(f"--instant {instant}: must be scheduled or sent")
@@ -377,10 +377,10 @@ def _write(out: Path, to: str | None, parts: Any) -> None:
 
 def _draw(plot: Path, part: TracePart, summary: dict[str, Any], title: str) -> None:
     """One picture, or a page that loads nothing, by the ending of the name."""
-    from squall.analysis.render.decision_page import page_html
-    from squall.analysis.render.png import write_png
-    from squall.analysis.render.trace_plots import trace_plots
-    from squall.analysis.render.trace_screen import trace_page
+    from squall.analysis.report.decision_page import page_html
+    from squall.analysis.report.png import write_png
+    from squall.analysis.report.trace_plots import trace_plots
+    from squall.analysis.report.trace_screen import trace_page
     from squall.scenarios.traces.writing import whole_or_not
 
     plots = trace_plots(part.stamp_ns, summary, part.sizes)

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from squall.analysis.tables.deployed import ControlFacts
+from squall.analysis.storage.deployed import ControlFacts
 from squall.analysis.wording import names_text
 from squall.cluster.control.repository import Config, Repository
 from squall.scenarios.config.servers import ControlConfig, LoadSettings

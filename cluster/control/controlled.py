@@ -9,7 +9,7 @@ from pathlib import Path
 
 from squall.actors.net.triton_control import Access, Control
 from squall.analysis.storage.beneath import read_plain
-from squall.analysis.tables.deployed import ControlFacts
+from squall.analysis.storage.deployed import ControlFacts
 from squall.cluster.control.changes import Undo, apply, names_wanted, refuse_unknown, restore
 from squall.cluster.control.repository import Repository
 from squall.cluster.control.watch import ControlWatch, Where

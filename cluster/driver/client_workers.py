@@ -22,8 +22,8 @@ from squall.actors.load.worker import (
     WorkerSettings,
 )
 from squall.actors.messages.value_check import ValueRule
-from squall.analysis.tables.collected import ValueChecks
-from squall.analysis.tables.deployed import WorkerFacts
+from squall.analysis.storage.collected import ValueChecks
+from squall.analysis.storage.deployed import WorkerFacts
 from squall.cluster.driver.deciding import late_limits
 from squall.cluster.driver.payload_packing import Requests
 from squall.cluster.driver.payload_wires import (

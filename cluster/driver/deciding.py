@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from squall.actors.lateness import LateCounts
-from squall.analysis.clocks.timeline import MEASURE, RunPhase
-from squall.analysis.decisions.certainty import Count, Outcome, outcome
+from squall.analysis.compare.certainty import Count, Outcome, outcome
 from squall.analysis.limits import LIMITS
+from squall.analysis.storage.timeline import MEASURE, RunPhase
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.plan.growing import pieces
 from squall.scenarios.plan.plan import PhaseSpan, Plan

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from squall.analysis.tables.collected import FetchFacts
+from squall.analysis.storage.collected import FetchFacts
 from squall.cluster.driver.copies import LARGE_PIECE_BYTES
 from squall.cluster.driver.node_files import FilesThere, NodeFiles
 from squall.cluster.driver.pace import PIECE_BYTES, Pace, Span

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from squall.actors.client_worker import ClientWorker
 from squall.actors.locust.locust_master import MasterAccount
-from squall.analysis.clocks.timeline import RunPhase, assign_phase
+from squall.analysis.storage.collected import KernelRecordingFacts, NsysFacts, ObserverCost
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.collected import KernelRecordingFacts, NsysFacts, ObserverCost
+from squall.analysis.storage.timeline import RunPhase, assign_phase
 from squall.cluster.driver.client_workers import Worker
 from squall.cluster.driver.deployed_server import DeployedServer
 from squall.cluster.driver.deployment import Deployment, with_clock

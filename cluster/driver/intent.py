@@ -9,8 +9,8 @@ from pathlib import Path, PurePath
 import numpy as np
 
 from squall.analysis.record import from_json, to_json
-from squall.analysis.render.templates import sentences
-from squall.analysis.tables.manifest import PlanFacts
+from squall.analysis.report.templates import sentences
+from squall.analysis.storage.manifest import PlanFacts
 from squall.analysis.verdict.figures import series_figures
 from squall.analysis.verdict.phase_figures import SeriesFigures
 from squall.analysis.wording import count_text

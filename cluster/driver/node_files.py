@@ -10,7 +10,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from squall.analysis.schema import TABLES
+from squall.analysis.storage.schema import TABLES
 from squall.cluster.driver.copies import Copies, PieceBytes, at_once
 from squall.cluster.node.agent import NodeAgent
 from squall.cluster.node.scratch import Owner, owner_of

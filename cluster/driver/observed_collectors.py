@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from squall.analysis.tables.collected import CollectorState
+from squall.analysis.storage.collected import CollectorState
 from squall.cluster.progress import Screen
 from squall.scenarios.errors import ClusterError
 

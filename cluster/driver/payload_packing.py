@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from squall.actors.load.streams import StreamRule
 from squall.actors.load.targets import Wire, pack
 from squall.actors.messages.packed import PackWriter
-from squall.analysis.tables.manifest import DataFacts
+from squall.analysis.storage.manifest import DataFacts
 from squall.cluster.driver.payload_wires import asked_of, stream_rule, wire_of
 from squall.cluster.node.endpoint import Endpoint, specs_of
 from squall.models.entries import Fitting, carried_entries

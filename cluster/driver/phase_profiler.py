@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from squall.actors.nsys.session import SessionLost
-from squall.analysis.tables.collected import NsysStep, ProfiledPhase
+from squall.analysis.storage.collected import NsysStep, ProfiledPhase
 from squall.cluster.node.agent import NodeAgent
 from squall.cluster.remote.spawn import Handle
 from squall.scenarios.errors import LostActor, SquallError

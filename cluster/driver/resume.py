@@ -18,20 +18,20 @@ import pyarrow.compute as pc
 from squall.actors.load.engine import BEFORE_ITS_TURN
 from squall.actors.sampling.sampled import FILLED
 from squall.actors.sampling.triton_trace import TRACE, traces_in
-from squall.analysis.clocks.timeline import RunPhase, phase_spans
-from squall.analysis.clocks.track import ClockTrack
-from squall.analysis.derive import derive, is_derived
-from squall.analysis.schema import TABLES
+from squall.analysis.report.derive import derive, is_derived
+from squall.analysis.report.summary_file import Summary
 from squall.analysis.storage.beneath import refuse_ways_out
+from squall.analysis.storage.collected import KernelRecordingFacts
+from squall.analysis.storage.deployed import ServerFacts
 from squall.analysis.storage.held_folder import sole_holder
 from squall.analysis.storage.home import sending_command
 from squall.analysis.storage.intact import require_intact
+from squall.analysis.storage.manifest import OPEN, Manifest
+from squall.analysis.storage.schema import TABLES
+from squall.analysis.storage.sealed import Unfinished, Verdict
 from squall.analysis.storage.store import RunStore
-from squall.analysis.summary.summary_file import Summary
-from squall.analysis.tables.collected import KernelRecordingFacts
-from squall.analysis.tables.deployed import ServerFacts
-from squall.analysis.tables.manifest import OPEN, Manifest
-from squall.analysis.tables.sealed import Unfinished, Verdict
+from squall.analysis.storage.timeline import RunPhase, phase_spans
+from squall.analysis.storage.track import ClockTrack
 from squall.analysis.verdict.validity import judge_run
 from squall.cluster.control.controlled import told_by_watches
 from squall.cluster.driver.copies import copied_sites, is_whole, remove_copies

@@ -25,17 +25,17 @@ from squall.actors.clock import utc_minus_monotonic_ns
 from squall.actors.load.trial import try_request
 from squall.actors.locust.locust_master import MasterAccount
 from squall.actors.process.sweep import hold
-from squall.analysis.clocks.timeline import RunPhase
-from squall.analysis.decisions.certainty import Outcome
-from squall.analysis.decisions.figures import BROKEN
-from squall.analysis.decisions.of_run import with_certain_request
-from squall.analysis.derive import derive, is_derived
+from squall.analysis.compare.certainty import Outcome
+from squall.analysis.compare.figures import BROKEN
+from squall.analysis.compare.of_run import with_certain_request
+from squall.analysis.report.derive import derive, is_derived
+from squall.analysis.report.summary_file import Summary
 from squall.analysis.storage.home import HERE, is_to_be_sent, send_away, sending_command, unsent_text
+from squall.analysis.storage.manifest import DecidedFacts, Manifest, PhaseFacts, PlanFacts
 from squall.analysis.storage.object_folder import ObjectFolder, place_at
+from squall.analysis.storage.sealed import Unfinished, Verdict
 from squall.analysis.storage.store import RunStore
-from squall.analysis.summary.summary_file import Summary
-from squall.analysis.tables.manifest import DecidedFacts, Manifest, PhaseFacts, PlanFacts
-from squall.analysis.tables.sealed import Unfinished, Verdict
+from squall.analysis.storage.timeline import RunPhase
 from squall.analysis.verdict.validity import judge_run
 from squall.analysis.wording import names_text
 from squall.cluster.driver.copies import remove_copies

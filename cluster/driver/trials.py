@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import islice
 
 from squall.actors.load.trial import Trial, TrialRequest, try_request
-from squall.analysis.tables.manifest import TriedFacts
+from squall.analysis.storage.manifest import TriedFacts
 from squall.analysis.wording import duration_text
 from squall.cluster.driver.client_workers import targets_of
 from squall.cluster.driver.payload_packing import GivenRequests, MadeRequests, sendable

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from squall.actors.client_worker import Account, ClientWorker
 from squall.actors.process.priority import MOST_SHARE
-from squall.analysis.tables.deployed import WorkerFacts
+from squall.analysis.storage.deployed import WorkerFacts
 from squall.cluster.driver.client_workers import Worker, told_of_addresses
 from squall.scenarios.errors import LostActor, SquallError
 from squall.scenarios.units import NS_PER_S

@@ -13,8 +13,8 @@ from squall.actors.process.cores import Cores, Split, node_split
 from squall.actors.sampling.gpu.source import missing_reason
 from squall.actors.sampling.triton_trace import traces_in
 from squall.analysis.nsys.tables import EventLabels
-from squall.analysis.tables.collected import KernelRecordingFacts, NsysFacts, ObserverCost
-from squall.analysis.tables.deployed import ControlFacts, NodeFacts, ServerScheduling
+from squall.analysis.storage.collected import KernelRecordingFacts, NsysFacts, ObserverCost
+from squall.analysis.storage.deployed import ControlFacts, NodeFacts, ServerScheduling
 from squall.cluster.node.endpoint import Endpoint
 from squall.cluster.node.held_observer import NodeObserver
 from squall.cluster.node.injected.batch_recording import missing_library

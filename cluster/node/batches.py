@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from squall.actors.inject.batch_ring import CutOff, RecordedBatch, recorded_batches
 from squall.actors.spill import bounded
-from squall.analysis.schema import NO_DEVICE, arrow_schema
+from squall.analysis.storage.schema import NO_DEVICE, arrow_schema
 from squall.models.payload import ID_DIGITS, LEAST_TRIAL_ID
 from squall.scenarios.foreign_file import plain_opener
 from squall.scenarios.foreign_text import json_of, printable

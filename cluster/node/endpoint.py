@@ -27,7 +27,7 @@ from squall.actors.net.triton_models import (
     step_names,
     whole_of,
 )
-from squall.analysis.tables.deployed import ServingFacts
+from squall.analysis.storage.deployed import ServingFacts
 from squall.analysis.wording import names_text
 from squall.models.spec import ZOO, ModelSpec, head_of, head_spec, is_decoupled
 from squall.scenarios.config.models import ModelConfig

@@ -5,7 +5,7 @@ from __future__ import annotations
 from squall.actors.process.state import listening_pids
 from squall.actors.sampling.observer import Observer, ObserverSettings, ServerTarget
 from squall.analysis.record import from_json
-from squall.analysis.tables.collected import ObserverCost
+from squall.analysis.storage.collected import ObserverCost
 from squall.cluster.node.endpoint import Endpoint
 from squall.scenarios.config.profile import ProfileConfig
 

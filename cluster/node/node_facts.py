@@ -10,7 +10,7 @@ import psutil
 from squall.actors.doctor.checkup import ThisHost
 from squall.actors.doctor.priority import watchdogs
 from squall.actors.sampling.gpu.source import GpuSource, gpu_places, gpu_uses, missing_reason
-from squall.analysis.tables.deployed import NodeFacts
+from squall.analysis.storage.deployed import NodeFacts
 
 
 def node_facts() -> NodeFacts:

@@ -27,7 +27,7 @@ from squall.analysis.nsys.clock import ReportClock, parse_lines, read_clock
 from squall.analysis.nsys.report import NsysReport
 from squall.analysis.nsys.scrub import scrub
 from squall.analysis.nsys.tables import EventLabels, event_tables
-from squall.analysis.tables.collected import NsysFacts, NsysProblem, NsysStep, ReportFacts
+from squall.analysis.storage.collected import NsysFacts, NsysProblem, NsysStep, ReportFacts
 from squall.cluster.node.triton_home import cache_dir
 from squall.scenarios.config.profile import ProfileConfig
 from squall.scenarios.errors import ClusterError

@@ -13,7 +13,7 @@ from squall.actors.process.supervisor import remove_leftovers
 from squall.actors.sampling.gpu.source import gpu_identities, missing_reason
 from squall.actors.sampling.triton_trace import TRACE, TraceSwitch, trace_holds, trace_reason
 from squall.analysis.record import from_json
-from squall.analysis.tables.deployed import ControlFacts, ServerScheduling
+from squall.analysis.storage.deployed import ControlFacts, ServerScheduling
 from squall.cluster.node.endpoint import Endpoint
 from squall.cluster.node.injected.inside import LibrariesInside
 from squall.cluster.node.plan_gpus import refuse_other_gpus

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from squall.actors.process.sweep import hold, is_own_folder, share, sweep
 from squall.analysis.storage.beneath import read_plain
+from squall.analysis.storage.manifest import is_sealed_whole
 from squall.analysis.storage.manifest_file import MANIFEST
-from squall.analysis.tables.manifest import is_sealed_whole
 from squall.scenarios.foreign_text import is_beneath, is_component, json_of
 
 _OWNER, _MOST_OWNER_BYTES = "owner.json", 65_536

@@ -24,7 +24,7 @@ from squall.actors.nsys.session import NsysSession
 from squall.actors.process.state import listening_pids, wait_until_gone
 from squall.actors.process.supervisor import region_prefix, remove_leftovers
 from squall.actors.sampling.triton_trace import trace_holds, trace_options
-from squall.analysis.tables.deployed import ControlFacts
+from squall.analysis.storage.deployed import ControlFacts
 from squall.cluster.control.controlled import load_own
 from squall.cluster.node.container import container_command, find_runtime, loader_refusal
 from squall.cluster.node.endpoint import READY, Endpoint, bracketed, inspect, why_not

@@ -9,7 +9,7 @@ from squall.actors.nsys.session import NsysSession
 from squall.actors.nsys.tools import NsysTools, find_nsys
 from squall.actors.sampling.gpu.source import missing_reason
 from squall.analysis.nsys.tables import EventLabels
-from squall.analysis.tables.collected import NsysFacts
+from squall.analysis.storage.collected import NsysFacts
 from squall.cluster.node.node_profiler import NodeProfiler, Spill
 from squall.cluster.node.triton_home import cache_dir
 from squall.scenarios.config.profile import ProfileConfig

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from squall.analysis.published.page import experiments_document
-from squall.analysis.published.result import Reproduction, joined
+from squall.analysis.studies.published_page import experiments_document
+from squall.analysis.studies.published_result import Reproduction, joined
 from squall.scenarios.errors import AnalysisError
 
 PAGE = Path(__file__).parents[1] / "experiments.md"

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from squall.analysis.arrays import Int64s
-from squall.analysis.render.plots import Plot, Trace, curve
-from squall.analysis.render.png import write_png
+from squall.analysis.report.plots import Plot, Trace, curve
+from squall.analysis.report.png import write_png
 from squall.scenarios.arrivals.kinds import OpenArrivals
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.exact.draws import lognormal

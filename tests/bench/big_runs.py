@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from squall.analysis.clocks.timeline import RunPhase, phase_of, phase_spans
-from squall.analysis.schema import arrow_schema
+from squall.analysis.storage.manifest import read_manifest
+from squall.analysis.storage.schema import arrow_schema
+from squall.analysis.storage.sealed import Verdict
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.manifest import read_manifest
-from squall.analysis.tables.sealed import Verdict
+from squall.analysis.storage.timeline import RunPhase, phase_of, phase_spans
 from tests.bench.big_events import (
     KERNELS,
     LONGEST_NS,

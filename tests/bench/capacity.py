@@ -2,7 +2,7 @@
 
     python -m tests.bench.capacity [N_SEARCHES]
 
-The planted servers are those of tests/unit/analysis/capacity/test_planted_truths.py: first come first served, 10 ms
+The planted servers are those of tests/unit/analysis/studies/test_planted_truths.py: first come first served, 10 ms
 each, 6,000 requests a run, five seeds a search; and a batcher that waits 20 ms. Prints one JSON object.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from squall.analysis.capacity.search import Options, search
+from squall.analysis.studies.capacity_search import Options, search
 from tests.capacity_searches import SERVICE_S, Simulated, delayed_batches, searched
 
 TRUTH_HZ = 80.0

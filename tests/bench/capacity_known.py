@@ -43,7 +43,7 @@ from tests.null_process import NullProcess
 
 LOAD = 0.8
 LIMITS = {1.0: 7.61, 3.0: 63.0}
-"""p95 over D at that load (tests/unit/analysis/capacity holds both to a simulation)."""
+"""p95 over D at that load (tests/unit/analysis/studies holds both to a simulation)."""
 _ON_CORES = (
     "import os, sys; os.sched_setaffinity(0, map(int, sys.argv[1].split(',')));"
     "os.execvp(sys.argv[2], sys.argv[2:])"

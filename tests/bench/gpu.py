@@ -34,7 +34,7 @@ import yaml
 from squall.actors.nsys.tools import NsysTools, find_nsys
 from squall.analysis.nsys.report import NsysReport
 from squall.analysis.record import to_json
-from squall.analysis.schema import arrow_schema
+from squall.analysis.storage.schema import arrow_schema
 from squall.analysis.storage.store import RunStore
 from squall.cluster.node.triton_home import cache_dir
 from tests.nsys_stats import summary

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.analysis.derive import N_THREADS
+from squall.analysis.report.derive import N_THREADS
 from squall.analysis.storage.query import connect, in_threads
 from squall.analysis.storage.store import RunStore
 
@@ -63,22 +63,22 @@ def verdict(run: Path, _memory_limit_bytes: int) -> None:
 
 
 def summary(run: Path, memory_limit_bytes: int) -> None:
-    from squall.analysis.summary.summary import summarise
+    from squall.analysis.report.summary import summarise
 
     summarise(RunStore.open(run), memory_limit_bytes)
 
 
 def report(run: Path, _memory_limit_bytes: int) -> None:
     """From the summary that `derived` left."""
-    from squall.analysis.render.report import write_report
-    from squall.analysis.summary.summary_file import Summary
+    from squall.analysis.report.page import write_report
+    from squall.analysis.report.summary_file import Summary
 
     store = RunStore.open(run)
     write_report(store, Summary.read(store))
 
 
 def derived(run: Path, memory_limit_bytes: int) -> None:
-    from squall.analysis.derive import derive
+    from squall.analysis.report.derive import derive
 
     derive(RunStore.open(run), memory_limit_bytes=memory_limit_bytes)
 

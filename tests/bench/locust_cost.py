@@ -34,8 +34,8 @@ from typing import Any
 import numpy as np
 
 import squall
-from squall.analysis.clocks.timeline import measure_spans
 from squall.analysis.run import Run
+from squall.analysis.storage.timeline import measure_spans
 from tests.bench.target import Target, real_triton
 
 _PHASE = "measure"

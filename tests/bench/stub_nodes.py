@@ -26,9 +26,9 @@ from squall.actors.load.worker import Answers, LoadWorker
 from squall.actors.net.stream import allow_many_files
 from squall.actors.process.priority import settle_process
 from squall.actors.sampling.clock_responder import ClockResponder
-from squall.analysis.schema import OUTCOME_CODE, arrow_schema
-from squall.analysis.tables.collected import ObserverCost
-from squall.analysis.tables.deployed import NodeFacts
+from squall.analysis.storage.collected import ObserverCost
+from squall.analysis.storage.deployed import NodeFacts
+from squall.analysis.storage.schema import OUTCOME_CODE, arrow_schema
 from squall.cluster.node import scratch
 from squall.cluster.node.agent import NodeAgent
 from squall.cluster.node.node_facts import node_facts

@@ -21,11 +21,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.analysis.fitting.dispersion import CURVES, fit_curve
-from squall.analysis.fitting.fitted import Fitted, excerpts_of
-from squall.analysis.fitting.hawkes import fit_hawkes
-from squall.analysis.fitting.mmpp import fit_mmpp
-from squall.analysis.fitting.report import FitReport, Ranked, fit_trace, rank
+from squall.analysis.traces.dispersion import CURVES, fit_curve
+from squall.analysis.traces.fit_report import FitReport, Ranked, fit_trace, rank
+from squall.analysis.traces.fitted import Fitted, excerpts_of
+from squall.analysis.traces.hawkes import fit_hawkes
+from squall.analysis.traces.mmpp import fit_mmpp
 from squall.scenarios.series.logging_tick import find_grid, spread_in_ticks
 from squall.scenarios.traces.reading import TraceOptions, read_trace
 

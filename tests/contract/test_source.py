@@ -24,7 +24,7 @@ from squall.actors.sampling.sampled import (
 from squall.actors.sampling.sampler import Telling
 from squall.actors.sampling.source import ClientPids, OwnGpus, OwnNode, OwnServer, Row, Source
 from squall.actors.sampling.threads import Family
-from squall.analysis.schema import arrow_schema
+from squall.analysis.storage.schema import arrow_schema
 from tests.null_process import NullProcess
 from tests.unit.actors.fake_nvml import FakeGpu, FakeNvml
 from tests.unit.actors.sampling.gpu.test_gpu import GPM, process, used, values

@@ -17,7 +17,7 @@ import pytest
 
 from squall.actors.clock import utc_minus_monotonic_ns
 from squall.actors.sampling.clock_responder import MESSAGE_BYTES, ClockResponder, probe_message, read_answer
-from squall.analysis.schema import arrow_schema
+from squall.analysis.storage.schema import arrow_schema
 from squall.cluster.driver.clocksync import ClockWatch
 from squall.scenarios.errors import ClusterError
 from tests.fakes import DriftingClock

@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from squall.analysis.clocks.timeline import measure_spans
-from squall.analysis.decisions.over_seeds import SeedPromise, decide
-from squall.analysis.render.templates import sentences
+from squall.analysis.compare.over_seeds import SeedPromise, decide
+from squall.analysis.report.templates import sentences
 from squall.analysis.requests.cold import ColdFigures, cold_figures
 from squall.analysis.requests.cold_words import cold_text
 from squall.analysis.requests.requests import Requests
+from squall.analysis.storage.timeline import measure_spans
 from squall.analysis.verdict.measured import QUANTILES
 from tests.cold_runs import (
     MEASURE,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import squall.cluster.commands.local_workers
-from squall.analysis.proof.answers import FAILED, PASSED, expect, judge_queue
+from squall.analysis.statistics.answers import FAILED, PASSED, expect, judge_queue
 from squall.cluster.commands.local_workers import Child
 from squall.cluster.commands.selftest_runs import Options, serve
 

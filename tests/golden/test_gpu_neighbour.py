@@ -16,11 +16,11 @@ import pynvml
 import pytest
 
 from squall.actors.sampling.gpu.source import GpuProcessSource, GpuSource
+from squall.analysis.report.summary import summarise
+from squall.analysis.report.summary_file import Summary
 from squall.analysis.requests.requests import Requests
-from squall.analysis.schema import arrow_schema
-from squall.analysis.summary.summary import summarise
-from squall.analysis.summary.summary_file import Summary
-from squall.analysis.tables.sealed import Verdict
+from squall.analysis.storage.schema import arrow_schema
+from squall.analysis.storage.sealed import Verdict
 from squall.analysis.verdict.gpu_shares import GpuShares, GpuTables, gpu_lines
 from squall.analysis.verdict.run_view import Samples, run_gpus
 from squall.analysis.verdict.validity import judge

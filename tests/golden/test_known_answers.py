@@ -1,6 +1,6 @@
 """Queues with known response times through a real engine and a real null server, over HTTP and gRPC.
 
-Each departure is the exact one of this very run (`squall.analysis.proof.exact_queue`), and the client's instants
+Each departure is the exact one of this very run (`squall.analysis.statistics.exact_queue`), and the client's instants
 enclose the server's. How long the host takes between the two is an absolute time: the selftest and the benchmarks
 judge it. Theory's ranges stand beside it: `test_the_seeds_own_draws_…` shows that the fixed seed is no chance of one
 in twenty.
@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from squall.actors.null.queue import Service, service_times
-from squall.analysis.proof.answers import QS, expect
-from squall.analysis.proof.queueing import departures_ns
+from squall.analysis.statistics.answers import QS, expect
 from squall.analysis.statistics.latency import nearest_rank
+from squall.analysis.statistics.queueing import departures_ns
 from squall.cluster.commands.local_workers import NullTriton, poisson_plan
 from squall.cluster.commands.selftest_runs import (
     CONSTANT_HZ,

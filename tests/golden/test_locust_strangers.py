@@ -14,7 +14,7 @@ import msgpack  # type: ignore[import-untyped]
 import zmq
 
 from squall.analysis.record import from_json
-from squall.analysis.tables.locust import LocustFacts
+from squall.analysis.storage.locust import LocustFacts
 from squall.scenarios.units import NS_PER_S
 from tests.locust_pair import LedWorker
 

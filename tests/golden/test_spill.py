@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import squall.actors.load.recorder
 from squall.actors.load.recorder import NEVER, Recorder
 from squall.actors.spill import read_spill
-from squall.analysis.schema import OUTCOME_CODE
+from squall.analysis.storage.schema import OUTCOME_CODE
 
 LABELS = {"run": "r", "node": "node-0"}
 SERVERS = (["server-0"], ["stub"])

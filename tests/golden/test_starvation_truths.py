@@ -7,7 +7,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from squall.analysis.limits import LIMITS
-from squall.analysis.tables.sealed import CheckResult, Starvation
+from squall.analysis.storage.sealed import CheckResult, Starvation
 from squall.analysis.verdict.cpu_shares import cpu_line
 from squall.analysis.verdict.server_checks import CPU_CHECK, cpu_figure, judge_starvation, makes_invalid
 from tests.simulated_host import Host, Truth, truth_of

@@ -14,7 +14,7 @@ from squall.actors.load.streams import StreamRule
 from squall.actors.load.worker import ModelRequests
 from squall.actors.messages.value_check import Tally, ValueRule
 from squall.actors.net.http2 import CANCEL
-from squall.analysis.schema import HUNG_UP
+from squall.analysis.storage.schema import HUNG_UP
 from tests.fakes_grpc import GrpcBehaviour, GrpcKind, StubGrpc
 from tests.golden.driving import (
     MS,

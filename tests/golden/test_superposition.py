@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from squall.analysis.arrays import Int64s
-from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.limits import LIMITS
 from squall.analysis.requests.stimulus import compare_dispersion
+from squall.analysis.storage.timeline import RunPhase
 from squall.scenarios.plan.plan import Plan, deal
 from tests.fakes import StubTriton
 from tests.golden.driving import MS, REPLY_BYTES, S, numbers, plan_of, run_worker, settings_of

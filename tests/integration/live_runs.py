@@ -19,8 +19,8 @@ from typing import Any
 import psutil
 import yaml
 
-from squall.analysis.clocks.timeline import phase_spans
 from squall.analysis.storage.store import RunStore
+from squall.analysis.storage.timeline import phase_spans
 
 RUN_TIMEOUT_S = 300.0
 """No run hangs so long: of several, on a host of which others have most of the CPU."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from squall.analysis.derive import derive
+from squall.analysis.report.derive import derive
 from squall.analysis.storage.store import RunStore
 from squall.cluster.cli import main
 from tests.planted_runs import Shape, plant
@@ -22,7 +22,7 @@ import json, os, sys
 from pathlib import Path
 
 import squall.analysis.join.join as join
-from squall.analysis.derive import derive
+from squall.analysis.report.derive import derive
 from squall.analysis.storage.store import RunStore
 from squall.cluster.remote.session import Session
 from squall.cluster.remote.spread import TaskSpread

@@ -18,8 +18,8 @@ import psutil
 import pytest
 
 from squall.actors.inject.library import built_library
+from squall.analysis.report.summary_file import Summary
 from squall.analysis.storage.store import RunStore
-from squall.analysis.summary.summary_file import Summary
 from tests.integration.disks import assert_whole
 from tests.integration.live_runs import RAY_AUTH, Bench, planned_rows, scenario_mapping, wait_until
 from tests.integration.namespaces import Host, cluster

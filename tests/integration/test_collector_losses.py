@@ -13,7 +13,7 @@ import psutil
 import pyarrow.compute as pc
 import pytest
 
-from squall.analysis.clocks.timeline import phase_spans
+from squall.analysis.storage.timeline import phase_spans
 from tests.integration.live_runs import Bench, scenario_mapping, wait_until
 
 needs_nsys = pytest.mark.skipif(shutil.which("nsys") is None, reason="nsys is not installed")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from squall.analysis.locust.named_rows import QUANTILES, rows_by_name
+from squall.analysis.requests.named_rows import QUANTILES, rows_by_name
 from tests.known import known
 from tests.locust_runs import MODEL, bucket, quantile_of, synthesise_locust
 from tests.synthetic_runs import MS

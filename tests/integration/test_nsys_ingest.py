@@ -20,16 +20,16 @@ import pytest
 
 from squall.actors.nsys.session import _nvtx_library
 from squall.actors.nsys.tools import NsysTools, find_nsys
-from squall.analysis.clocks.timeline import assign_phase, phase_spans
-from squall.analysis.derive import derive
 from squall.analysis.nsys.clock import ReportClock, read_clock
 from squall.analysis.nsys.report import NsysReport
 from squall.analysis.nsys.scrub import scrub
 from squall.analysis.nsys.tables import EventLabels, event_tables
-from squall.analysis.schema import arrow_schema
+from squall.analysis.report.derive import derive
+from squall.analysis.storage.manifest import read_manifest
+from squall.analysis.storage.schema import arrow_schema
+from squall.analysis.storage.sealed import Verdict
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.manifest import read_manifest
-from squall.analysis.tables.sealed import Verdict
+from squall.analysis.storage.timeline import assign_phase, phase_spans
 
 pytestmark = pytest.mark.single
 

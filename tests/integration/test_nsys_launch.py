@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from squall.analysis.tables.collected import NsysFacts
+from squall.analysis.storage.collected import NsysFacts
 from squall.cluster.node.agent import NodeAgent
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from squall.analysis.derive import derive
+from squall.analysis.report.derive import derive
 from squall.analysis.run import open_run
-from squall.analysis.schema import TABLES
 from squall.analysis.storage import object_folder
 from squall.analysis.storage.mirror import Mirror
 from squall.analysis.storage.object_folder import ObjectFolder
+from squall.analysis.storage.schema import TABLES
 from squall.analysis.storage.store import RunStore
 from squall.scenarios.errors import StoreError
 from tests.integration.live_runs import Bench, Live, planned_rows, scenario_mapping, wait_until

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from squall.analysis.derive import derive
+from squall.analysis.report.derive import derive
 from squall.analysis.storage.store import RunStore
 from tests.integration.live_runs import FullRun
 

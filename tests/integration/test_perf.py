@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 
-from squall.analysis.clocks.timeline import measure_spans
 from squall.analysis.storage.store import RunStore
+from squall.analysis.storage.timeline import measure_spans
 from squall.cluster.node.endpoint import Endpoint
 from squall.scenarios.config.loader import load_scenario
 from tests.certificates import Authority

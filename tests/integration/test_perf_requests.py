@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from squall.analysis.clocks.timeline import phase_spans
 from squall.analysis.storage.store import RunStore
+from squall.analysis.storage.timeline import phase_spans
 from squall.cluster.node.endpoint import Endpoint
 from tests.integration import test_sequences, test_streams
 from tests.integration.live_runs import Bench

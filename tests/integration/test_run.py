@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from squall.analysis.requests.capture import trace_of_run
 from squall.analysis.storage.store import RunStore
-from squall.analysis.traces.capture import trace_of_run
 from squall.scenarios.config.loader import load_scenario, scenario_from_mapping
 from squall.scenarios.plan.drafting import plan_scenario
 from squall.scenarios.plan.plan import deal

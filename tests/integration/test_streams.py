@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from squall.analysis.schema import HUNG_UP
+from squall.analysis.storage.schema import HUNG_UP
 from squall.models.payload import LEAST_TRIAL_ID
 from tests.integration.live_runs import Bench, planned_rows, scenario_mapping, unmet
 

@@ -23,7 +23,7 @@ from squall.actors.sampling.triton_metrics import parse_metrics
 from squall.actors.sampling.triton_source import TritonSource
 from squall.actors.sampling.triton_trace import TraceSwitch, trace_files, trace_options
 from squall.analysis.requests.rejections import FULL_QUEUE, QUEUE_TIMEOUT
-from squall.analysis.schema import arrow_schema
+from squall.analysis.storage.schema import arrow_schema
 from squall.cluster.node.server import Ports, free_ports
 from squall.cluster.node.server_environment import server_environment
 from squall.cluster.node.triton_home import find_triton

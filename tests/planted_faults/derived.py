@@ -21,8 +21,8 @@ from squall.analysis.join.join import write_joined
 from squall.analysis.metrics.run import run_metrics
 from squall.analysis.nsys.report import NsysReport
 from squall.analysis.nsys.scrub import scrub
+from squall.analysis.report.identities import Identity, cost_identities
 from squall.analysis.storage.store import RunStore
-from squall.analysis.summary.identities import Identity, cost_identities
 from tests.h200_runs import write_h200_run
 from tests.regime_runs import Op, Phase, write_regime_run
 from tests.synthetic_runs import synthesise

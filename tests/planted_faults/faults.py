@@ -445,7 +445,7 @@ FAULTS = {
 }  # fmt: skip
 """By name."""
 
-_LOCUST = "tests/unit/analysis/locust/test_locust_checks.py"
+_LOCUST = "tests/unit/analysis/requests/test_locust_checks.py"
 _NEIGHBOUR, _STARVED = "tests/golden/test_gpu_neighbour.py", "tests/integration/test_starved.py"
 _HOSTS, _VERDICTS = "tests/golden/test_starvation_truths.py", "tests/golden/test_verdicts.py"
 ELSEWHERE = (

@@ -58,7 +58,7 @@ def test_links_and_files_that_a_page_names_are_there(page: Path) -> None:
 def test_what_is_not_there_is_seen(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
-        "# One\n`analysis/gone.py`, `analysis/derive.py` [a](page.md#one) [b](page.md#two) [c](other.md)\n"
+        "# One\n`analysis/gone.py`, `analysis/report/derive.py` [a](page.md#one) [b](page.md#two) [c](other.md)\n"
     )
     assert list(missing(page)) == ["page.md#two", "other.md#", "analysis/gone.py"]
 

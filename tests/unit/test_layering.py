@@ -14,8 +14,8 @@ ALLOWED = {
     "models": ("scenarios",),
     "analysis": ("scenarios", "actors.sampling.sampled"),
     "actors": (
-        "scenarios", "models.spec", "models.made", "models.payload", "analysis.schema", "analysis.tables.columns",
-        "analysis.tables.locust",
+        "scenarios", "models.spec", "models.made", "models.payload", "analysis.storage.schema", "analysis.columns",
+        "analysis.storage.locust",
     ),
     "cluster": ("scenarios", "models", "actors", "analysis"),
 }  # fmt: skip
@@ -23,7 +23,7 @@ ALLOWED = {
 HEAVY: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("ray", "plotly", "matplotlib", "tritonclient", "pynvml", "onnx", "onnxruntime"), ()),
     "duckdb": ("analysis.storage", "analysis.join", "analysis.metrics"),
-    "scipy": ("analysis.fitting",),
+    "scipy": ("analysis.traces",),
     "torch": ("models.backend", "actors.probes"),
     "locust": ("actors.locust", "actors.triton_user", "scenarios.published"),
     "gevent": ("actors.locust", "actors.triton_user"),

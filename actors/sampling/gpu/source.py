@@ -13,7 +13,7 @@ from squall.actors.sampling.gpu.processes import processes_of, uses_driver
 from squall.actors.sampling.gpu.readings import running
 from squall.actors.sampling.gpu.topology import PCI, place_of
 from squall.actors.sampling.source import OwnGpus, Row, Sampled
-from squall.analysis.tables.columns import INTERVAL, OF_NODE, PhaseAt, T, Table, columns
+from squall.analysis.columns import INTERVAL, OF_NODE, PhaseAt, T, Table, columns
 from squall.scenarios.records import GpuPlace, GpuUse
 from squall.scenarios.units import NS_PER_S
 

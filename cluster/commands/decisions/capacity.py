@@ -25,7 +25,7 @@ from squall.scenarios.errors import ScenarioError
 from squall.scenarios.units import NS_PER_S, format_duration, parse_rate, parse_share
 
 if TYPE_CHECKING:
-    from squall.analysis.capacity.answer import Settings
+    from squall.analysis.studies.capacity_answer import Settings
     from squall.scenarios.config.scenario import PhaseConfig, Scenario
 
 _MOST_TIMES_START = 100.0
@@ -84,7 +84,7 @@ def capacity(
     as_json: JsonOption = False,
 ) -> None:
     """The most load within the promises, over several seeds, and a load that is safe."""
-    from squall.analysis.capacity.words import lines
+    from squall.analysis.studies.capacity_words import lines
     from squall.cluster.commands.decisions.capacity_search import CapacitySearch, resumed_rows
     from squall.cluster.commands.decisions.fewer_servers import refuse_without_gpus
     from squall.cluster.driver.run import run_scenario
@@ -158,7 +158,7 @@ def settings_of(
     """What is searched. Raises ScenarioError for options that cannot be, a closed loop, and a load without a rate."""
     from fractions import Fraction
 
-    from squall.analysis.capacity.answer import Settings
+    from squall.analysis.studies.capacity_answer import Settings
     from squall.analysis.wording import rate_text
     from squall.scenarios.plan.rates import mean_rate_hz, scaled_scenario
     from squall.scenarios.run_plan import plan_run

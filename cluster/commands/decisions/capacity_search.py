@@ -9,15 +9,15 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from squall.analysis.capacity.answer import SCHEMA_VERSION, Answer, Settings, answer_of
-from squall.analysis.capacity.page import page_of
-from squall.analysis.capacity.probe import LOW
-from squall.analysis.capacity.rows import Row, read_rows, rows_bytes
-from squall.analysis.capacity.search import Found, Options, expected_probes, search
-from squall.analysis.capacity.words import scaling, sentence
-from squall.analysis.render.decision_page import page_html
+from squall.analysis.report.decision_page import page_html
 from squall.analysis.storage.beneath import read_plain, refuse_ways_out
 from squall.analysis.storage.part import error_reason
+from squall.analysis.studies.capacity_answer import SCHEMA_VERSION, Answer, Settings, answer_of
+from squall.analysis.studies.capacity_page import page_of
+from squall.analysis.studies.capacity_probe import LOW
+from squall.analysis.studies.capacity_rows import Row, read_rows, rows_bytes
+from squall.analysis.studies.capacity_search import Found, Options, expected_probes, search
+from squall.analysis.studies.capacity_words import scaling, sentence
 from squall.analysis.wording import counted_text, rate_text
 from squall.cluster.commands.decisions.fewer_servers import ALL, fewer
 from squall.cluster.commands.decisions.levels import Levels, ReadRun, read_run

@@ -45,8 +45,8 @@ def check(
     as_json: JsonOption = False,
 ) -> None:
     """Runs a scenario with several seeds: are its promises kept, broken or undecided?"""
-    from squall.analysis.decisions.checked import lines
-    from squall.analysis.decisions.figures import BROKEN, KEPT, UNDECIDED
+    from squall.analysis.compare.checked import lines
+    from squall.analysis.compare.figures import BROKEN, KEPT, UNDECIDED
     from squall.cluster.commands.decisions.seeds import run_seeds
     from squall.scenarios.config.loader import load_scenario
 

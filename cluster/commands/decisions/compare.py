@@ -15,7 +15,7 @@ from squall.scenarios.errors import ScenarioError
 from squall.scenarios.units import parse_share
 
 if TYPE_CHECKING:
-    from squall.analysis.compare.pairs.compared import Comparison
+    from squall.analysis.compare.compared import Comparison
 
 _DEFAULT_PAIRS = 8
 _SUFFIXES = (".yaml", ".yml")
@@ -74,7 +74,7 @@ def compare(
     as_json: JsonOption = False,
 ) -> None:
     """Is B better than A, worse or the same, and why? Of runs in pairs, or of scenarios that it runs."""
-    from squall.analysis.compare.pairs.compared import DEFAULT_MARGIN
+    from squall.analysis.compare.compared import DEFAULT_MARGIN
     from squall.cluster.commands.decisions.compared_runs import PairPlan, run_pairs
     from squall.scenarios.config.loader import load_scenario
     from squall.scenarios.config.overrides import kept_override
@@ -134,7 +134,7 @@ def _of_runs(
     a: Path, b: Path | None, margin_ratio: float | None, looks: int | None, out: Path | None, as_json: bool
 ) -> None:
     """Margin and looks that are not stated are those of the folder, where a comparison made it."""
-    from squall.analysis.compare.pairs.compared import DEFAULT_MARGIN
+    from squall.analysis.compare.compared import DEFAULT_MARGIN
     from squall.cluster.commands.decisions.compared_folders import compare_folders, made_with, sides_of
     from squall.cluster.commands.decisions.compared_runs import write_files
 
@@ -151,10 +151,10 @@ def _of_runs(
 
 def _end(found: Comparison, folder: Path | None, as_json: bool) -> None:
     """Prints the comparison, and ends the command by its verdict."""
-    from squall.analysis.compare.pairs.change import UNDECIDED
-    from squall.analysis.compare.pairs.compared import INVALID
-    from squall.analysis.compare.pairs.metric_changes import WORSE
-    from squall.analysis.compare.pairs.words import lines
+    from squall.analysis.compare.change import UNDECIDED
+    from squall.analysis.compare.compared import INVALID
+    from squall.analysis.compare.metric_changes import WORSE
+    from squall.analysis.report.compare_words import lines
 
     where = [] if folder is None else [str(folder)]
     print_result(found.to_json(), lambda _: "\n".join([*lines(found), *where]), as_json)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from squall.analysis.compare.pairs.compared import DEFAULT_MARGIN, Comparison, evaluate
-from squall.analysis.compare.pairs.corrections import MOST_LOOKS
-from squall.analysis.compare.pairs.pairing import pair_runs, refuse_incomparable
+from squall.analysis.compare.compared import DEFAULT_MARGIN, Comparison, evaluate
+from squall.analysis.compare.corrections import MOST_LOOKS
+from squall.analysis.compare.pairing import pair_runs, refuse_incomparable
 from squall.analysis.compare.run_row import read_row
 from squall.analysis.storage.beneath import read_plain, refuse_ways_out
 from squall.analysis.storage.intact import content_errors_of

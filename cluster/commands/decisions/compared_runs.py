@@ -10,14 +10,14 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from squall.analysis.compare.pairs.change import UNDECIDED
-from squall.analysis.compare.pairs.compared import INVALID, UNFINISHED, Comparison, evaluate
-from squall.analysis.compare.pairs.corrections import looks_after
-from squall.analysis.compare.pairs.page import compare_page
-from squall.analysis.compare.pairs.pairing import pair_runs, refuse_incomparable
-from squall.analysis.compare.pairs.words import answer, markdown
+from squall.analysis.compare.change import UNDECIDED
+from squall.analysis.compare.compared import INVALID, UNFINISHED, Comparison, evaluate
+from squall.analysis.compare.corrections import looks_after
+from squall.analysis.compare.pairing import pair_runs, refuse_incomparable
 from squall.analysis.compare.run_row import RunRow, read_row
-from squall.analysis.render.decision_page import page_html
+from squall.analysis.report.compare_page import compare_page
+from squall.analysis.report.compare_words import answer, markdown
+from squall.analysis.report.decision_page import page_html
 from squall.analysis.storage.part import error_reason
 from squall.cluster.commands.decisions.compared_folders import SIDES
 from squall.cluster.commands.decisions.minutes import Beside, phases_s

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from squall.analysis.capacity.probe import CONFIRM, LOW, Margin, Probe, margin_of
-from squall.analysis.capacity.rows import Row
+from squall.analysis.compare.figures import INVALID, PromiseFigures
 from squall.analysis.compare.run_row import RunRow, run_row
-from squall.analysis.decisions.figures import INVALID, PromiseFigures
 from squall.analysis.findings.finding import UNASSESSED
+from squall.analysis.report.summary_file import Summary
 from squall.analysis.storage.store import RunStore
-from squall.analysis.summary.summary_file import Summary
+from squall.analysis.studies.capacity_probe import CONFIRM, LOW, Margin, Probe, margin_of
+from squall.analysis.studies.capacity_rows import Row
 from squall.analysis.wording import rate_text, share_text
 from squall.cluster.driver.run import RunResult
 from squall.cluster.measured import Measured, Measurer

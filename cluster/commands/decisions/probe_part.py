@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from squall.analysis.experiments.rows import MOST_ATTEMPTS
-from squall.analysis.probes import probe_figures
-from squall.analysis.published.result import LOST, VALID, RunFigures
 from squall.analysis.storage.intact import content_errors_of
 from squall.analysis.storage.store import RunStore
+from squall.analysis.studies.probe import probe_figures
+from squall.analysis.studies.published_result import LOST, VALID, RunFigures
+from squall.analysis.studies.sweep_rows import MOST_ATTEMPTS
 from squall.cluster.commands.decisions.probe_run import probe_run
 from squall.cluster.commands.decisions.reproduced_folder import part_folder
 from squall.cluster.interrupts import Interrupts

@@ -17,11 +17,11 @@ import pyarrow as pa
 from squall.actors.clock import utc_minus_monotonic_ns
 from squall.actors.probes.runner import Probed, probed, run_probe
 from squall.actors.sampling.gpu.source import driver_and_names
-from squall.analysis.probes import FILE, judge_probe, probe_figures
-from squall.analysis.schema import arrow_schema
+from squall.analysis.storage.manifest import Manifest, PhaseFacts
+from squall.analysis.storage.schema import arrow_schema
+from squall.analysis.storage.sealed import Verdict
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.manifest import Manifest, PhaseFacts
-from squall.analysis.tables.sealed import Verdict
+from squall.analysis.studies.probe import FILE, judge_probe, probe_figures
 from squall.cluster.commands.decisions.gpu_watch import GpuWatch
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.node.node_facts import node_facts

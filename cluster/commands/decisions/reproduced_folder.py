@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from squall.analysis.experiments.rows import SweepRow
-from squall.analysis.published.figures import figures_of_run
-from squall.analysis.published.result import LOST, VALID, RunFigures
 from squall.analysis.record import from_json
+from squall.analysis.report.summary_file import FILE as SUMMARY
 from squall.analysis.storage.beneath import read_plain, refuse_ways_out
 from squall.analysis.storage.intact import content_errors_of
 from squall.analysis.storage.part import error_reason
-from squall.analysis.summary.summary_file import FILE as SUMMARY
+from squall.analysis.studies.published_figures import figures_of_run
+from squall.analysis.studies.published_result import LOST, VALID, RunFigures
+from squall.analysis.studies.sweep_rows import SweepRow
 from squall.cluster.commands.decisions.sweep_journal import FILE as JOURNAL
 from squall.cluster.commands.decisions.sweep_journal import read_state
 from squall.cluster.measured import folder_of_runs, write_text

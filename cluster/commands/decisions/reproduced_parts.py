@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
-from squall.analysis.published.page import reproduction_page
-from squall.analysis.published.result import Reproduction, RunFigures, evaluate
 from squall.analysis.storage.intact import content_errors_of
+from squall.analysis.studies.published_page import reproduction_page
+from squall.analysis.studies.published_result import Reproduction, RunFigures, evaluate
 from squall.cluster.commands.decisions.probe_part import probe_figures_so_far, run_probe_part
 from squall.cluster.commands.decisions.reproduced_folder import (
     Folder,

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from squall.analysis.decisions.checked import Checked, CheckedRun, evaluate, junit, markdown
-from squall.analysis.decisions.figures import BROKEN
-from squall.analysis.decisions.of_run import unexpected_failures
-from squall.analysis.render.check_page import check_page
-from squall.analysis.render.decision_page import page_html
+from squall.analysis.compare.checked import Checked, CheckedRun, evaluate, junit, markdown
+from squall.analysis.compare.figures import BROKEN
+from squall.analysis.compare.of_run import unexpected_failures
+from squall.analysis.report.check_page import check_page
+from squall.analysis.report.decision_page import page_html
 from squall.analysis.storage.part import error_reason
 from squall.cluster.commands.decisions.minutes import Beside, phases_s
 from squall.cluster.driver.run import run_scenario

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from squall.analysis.experiments.rows import DONE, FAILED, INVALID, MOST_ATTEMPTS, SweepRow, row_from_json
 from squall.analysis.record import from_json, to_json
 from squall.analysis.storage.beneath import read_plain, refuse_ways_out
 from squall.analysis.storage.part import error_reason
+from squall.analysis.studies.sweep_rows import DONE, FAILED, INVALID, MOST_ATTEMPTS, SweepRow, row_from_json
 from squall.scenarios.errors import AnalysisError, ScenarioError, StoreError
 from squall.scenarios.foreign_text import json_of
 

@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 
-from squall.analysis.experiments.rows import CELL, CONFIRM
+from squall.analysis.studies.sweep_rows import CELL, CONFIRM
 from squall.cluster.commands.decisions.sweep_journal import Plan, State
 from squall.scenarios.experiment import Cell, Experiment, PlannedRun
 

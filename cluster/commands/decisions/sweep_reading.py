@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from squall.analysis.compare.run_figures import LATENCIES, THROUGHPUT
 from squall.analysis.compare.run_row import run_row
-from squall.analysis.experiments.rows import Figures
 from squall.analysis.storage.store import RunStore
+from squall.analysis.studies.sweep_rows import Figures
+from squall.analysis.verdict.run_figures import LATENCIES, THROUGHPUT
 from squall.cluster.driver.run import RunResult
 
 ReadRun = Callable[[RunResult], tuple[Figures, str]]

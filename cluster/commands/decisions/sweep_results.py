@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from squall.analysis.experiments.page import page_of
-from squall.analysis.experiments.result import Design, Sweep, evaluate
-from squall.analysis.experiments.tables import as_csv, as_parquet, cells_table, runs_table
-from squall.analysis.experiments.words import answer, cell_lines, facts
-from squall.analysis.render.decision_page import page_html
+from squall.analysis.report.decision_page import page_html
+from squall.analysis.studies.sweep_page import page_of
+from squall.analysis.studies.sweep_result import Design, Sweep, evaluate
+from squall.analysis.studies.sweep_tables import as_csv, as_parquet, cells_table, runs_table
+from squall.analysis.studies.sweep_words import answer, cell_lines, facts
 from squall.cluster.commands.decisions.sweep_journal import State
 from squall.cluster.measured import write_bytes, write_text
 from squall.scenarios.experiment import Experiment

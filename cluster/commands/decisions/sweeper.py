@@ -10,9 +10,9 @@ from pathlib import Path
 from shlex import quote
 
 from squall.actors.sampling.gpu.source import temperatures_c
-from squall.analysis.experiments.result import Sweep
-from squall.analysis.experiments.rows import DONE, FAILED, INVALID, Figures, SweepRow
 from squall.analysis.storage.intact import content_errors_of
+from squall.analysis.studies.sweep_result import Sweep
+from squall.analysis.studies.sweep_rows import DONE, FAILED, INVALID, Figures, SweepRow
 from squall.cluster.commands.decisions.cooldown import Cooldown
 from squall.cluster.commands.decisions.runnable_cells import refuse_unrunnable
 from squall.cluster.commands.decisions.site import Site, this_site

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from squall.analysis.perf.words import number
+from squall.analysis.studies.perf_words import number
 from squall.cluster.commands.headers import allowing
 from squall.cluster.commands.perf.asked import Asked
 from squall.cluster.commands.perf.mapping import MEASURED, Load, mapping_of

@@ -9,10 +9,11 @@ from fractions import Fraction
 from importlib.metadata import version
 from typing import Literal
 
-from squall.analysis.perf.level import LevelFigures, level_figures
-from squall.analysis.perf.report import Experiment, ReportOptions, csv_text, export_json
-from squall.analysis.perf.windows import joined, spread_ratio
-from squall.analysis.perf.words import (
+from squall.analysis.storage.store import RunStore
+from squall.analysis.studies.perf_level import LevelFigures, level_figures
+from squall.analysis.studies.perf_report import Experiment, ReportOptions, csv_text, export_json
+from squall.analysis.studies.perf_windows import joined, spread_ratio
+from squall.analysis.studies.perf_words import (
     heading,
     level_lines,
     metrics_lines,
@@ -20,7 +21,6 @@ from squall.analysis.perf.words import (
     number,
     summary_lines,
 )
-from squall.analysis.storage.store import RunStore
 from squall.cluster.commands.ending import EXIT_BROKEN, EXIT_INVALID, EXIT_UNDECIDED
 from squall.cluster.commands.perf.asked import Asked
 from squall.cluster.commands.perf.mapping import Load, scenario_of

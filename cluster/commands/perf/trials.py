@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from squall.analysis.clocks.timeline import measure_spans
-from squall.analysis.perf.rows import EndedRequests
-from squall.analysis.perf.windows import (
+from squall.analysis.storage.store import RunStore
+from squall.analysis.storage.timeline import measure_spans
+from squall.analysis.studies.perf_rows import EndedRequests
+from squall.analysis.studies.perf_windows import (
     IN_A_ROW,
     Window,
     count_windows,
@@ -24,7 +25,6 @@ from squall.analysis.perf.windows import (
     time_windows,
     warm_from_ns,
 )
-from squall.analysis.storage.store import RunStore
 from squall.cluster.commands.perf.asked import Asked
 from squall.cluster.commands.perf.mapping import Load
 from squall.scenarios.units import NS_PER_S

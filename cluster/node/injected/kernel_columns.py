@@ -25,8 +25,8 @@ from squall.analysis.nsys.names import (
 )
 from squall.analysis.nsys.tables import EventLabels
 from squall.analysis.occupancy import DeviceLimits, Launches, theoretical_occupancy
-from squall.analysis.schema import NO_DEVICE, arrow_schema
 from squall.analysis.storage.part import conform
+from squall.analysis.storage.schema import NO_DEVICE, arrow_schema
 from squall.cluster.node.injected.kernel_owners import Held, Int64s
 
 Array = NDArray[Any]

@@ -16,7 +16,7 @@ from squall.actors.process.state import listening_pids
 from squall.actors.sampling.gpu.source import missing_reason
 from squall.analysis.nsys.tables import EventLabels
 from squall.analysis.recorded import Windows
-from squall.analysis.tables.collected import KernelRecordingFacts, RecordedGpu, RecordedProcess
+from squall.analysis.storage.collected import KernelRecordingFacts, RecordedGpu, RecordedProcess
 from squall.cluster.node.injected.effect import injected
 from squall.cluster.node.injected.kernel_rings import KernelRings, left_rings, records_folder
 from squall.cluster.node.injected.kernel_switch import KernelSwitch, planned

@@ -24,8 +24,8 @@ from squall.actors.spill import read_spill
 from squall.analysis.nsys.tables import EventLabels
 from squall.analysis.occupancy import DeviceLimits, limits_of
 from squall.analysis.recorded import Windows
-from squall.analysis.schema import arrow_schema
-from squall.analysis.tables.collected import KernelTies, RecordedGpu
+from squall.analysis.storage.collected import KernelTies, RecordedGpu
+from squall.analysis.storage.schema import arrow_schema
 from squall.cluster.node.injected.execution_lanes import ExecutionLanes
 from squall.cluster.node.injected.kernel_columns import Calls, ColumnMaker
 from squall.cluster.node.injected.kernel_owners import Held, Instance, Lane, Tally, by_lane, held_by

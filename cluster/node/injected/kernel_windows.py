@@ -16,8 +16,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from squall.analysis.schema import arrow_schema
 from squall.analysis.storage.beneath import read_plain
+from squall.analysis.storage.schema import arrow_schema
 from squall.cluster.node.batches import is_int64
 from squall.cluster.node.injected.kernel_process import TakenProcess
 from squall.cluster.node.injected.taken_file import TakenFile

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from squall.actors.sampling.gpu.source import gpu_identities, gpu_sizes
 from squall.analysis.occupancy import sm_count
-from squall.analysis.tables.collected import RecordedGpu
+from squall.analysis.storage.collected import RecordedGpu
 from squall.cluster.node.injected.effect import started_with
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from squall.actors.clock import SystemClock
 from squall.actors.sampling.threads import Family, ThreadSource
-from squall.analysis.schema import arrow_schema
+from squall.analysis.storage.schema import arrow_schema
 
 PR_SET_NAME = 15
 MS = 1_000_000

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from squall.analysis.render.report import render_html, write_report
+from squall.analysis.report.page import render_html, write_report
+from squall.analysis.report.summary import summarise
+from squall.analysis.report.summary_file import Summary
 from squall.analysis.storage.store import RunStore
-from squall.analysis.summary.summary import summarise
-from squall.analysis.summary.summary_file import Summary
 from tests.locust_runs import synthesise_locust
 from tests.made_once import run_once, value_once
 from tests.synthetic_runs import (

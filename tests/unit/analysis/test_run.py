@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 
 import squall
+from squall.analysis.report.summary import summarise
 from squall.analysis.run import Run, open_run
-from squall.analysis.schema import TABLES
+from squall.analysis.storage.manifest import Manifest
+from squall.analysis.storage.schema import TABLES
+from squall.analysis.storage.sealed import Verdict
 from squall.analysis.storage.store import RunStore
-from squall.analysis.summary.summary import summarise
-from squall.analysis.tables.manifest import Manifest
-from squall.analysis.tables.sealed import Verdict
 from squall.scenarios.errors import AnalysisError, MissingTable, StoreError
 from tests.synthetic_runs import SyntheticRun, synthesise
 

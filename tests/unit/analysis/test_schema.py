@@ -3,8 +3,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from squall.analysis.schema import TABLES, arrow_schema, markdown, sections
-from squall.analysis.tables.manifest import Manifest
+from squall.analysis.storage.manifest import Manifest
+from squall.analysis.storage.schema import TABLES, arrow_schema, markdown, sections
 
 
 def test_the_page_has_every_table_and_section_of_the_manifest() -> None:

@@ -10,7 +10,7 @@ import pytest
 import requests
 
 from squall.actors.locust.outcomes import outcome_of
-from squall.analysis.schema import OUTCOMES
+from squall.analysis.storage.schema import OUTCOMES
 
 
 class CatchResponseError(Exception):

@@ -10,7 +10,7 @@ import pytest
 
 from squall.actors.sampling.cpu_source import CoreSource
 from squall.actors.sampling.host import HostSource
-from squall.analysis.schema import arrow_schema
+from squall.analysis.storage.schema import arrow_schema
 
 SHARES = ("cpu_user", "cpu_system", "cpu_iowait", "cpu_steal", "cpu_idle")
 FILES = (

@@ -16,7 +16,7 @@ from squall.actors.sampling.sampler import Sampler
 from squall.actors.sampling.triton_metrics import FAILURE_REASONS
 from squall.actors.sampling.triton_source import TritonSource
 from squall.actors.spill import read_spill
-from squall.analysis.schema import arrow_schema
+from squall.analysis.storage.schema import arrow_schema
 
 TOTALS = ("request_count", "inference_count", "execution_count", "queue_ns", "compute_infer_ns", "success_ns")
 LABELS = {"run": "r", "node": "node-0", "server": "server-0"}

@@ -20,7 +20,7 @@ from squall.actors.sampling.triton_trace import (
     trace_options,
     trace_reason,
 )
-from squall.analysis.schema import arrow_schema
+from squall.analysis.storage.schema import arrow_schema
 from squall.models.payload import ID_DIGITS
 
 LABELS = {"run": "r", "node": "node-0", "server": "server-0"}

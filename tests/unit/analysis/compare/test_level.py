@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from squall.analysis.arrays import Int64s
-from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.compare.level import Level, is_short, level_of
 from squall.analysis.requests.requests import Labels
+from squall.analysis.storage.timeline import RunPhase
 from tests.known import known
 from tests.simulated_servers import fifo_response, gamma_arrivals
-from tests.unit.analysis.decisions.test_judged import MAIN, MS, S, evenly, requests
+from tests.unit.analysis.compare.test_judged import MAIN, MS, S, evenly, requests
 
 
 def level(at_ns: Int64s, response_ns: Int64s) -> Level:

@@ -14,15 +14,15 @@ import yaml
 from rich.console import Console
 
 from squall.analysis.compare.overhead import evaluate, percent
-from squall.analysis.compare.overhead_file import (
+from squall.analysis.report.overhead_screen import page, render
+from squall.analysis.verdict.overhead_file import (
     OVERHEAD_FILE,
     Overhead,
     PairRun,
     find_overhead,
     profiling_ratio,
 )
-from squall.analysis.compare.run_figures import METRICS
-from squall.analysis.render.overhead_screen import page, render
+from squall.analysis.verdict.run_figures import METRICS
 from squall.analysis.verdict.validity import judge_run
 from tests.fields import field
 from tests.overhead_runs import ON, evaluated_again, write_run

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from squall.analysis.compare.overhead import evaluate
-from squall.analysis.compare.overhead_file import OVERHEAD_FILE
 from squall.analysis.compare.repeats import repeat_figures, repeats_of
+from squall.analysis.verdict.overhead_file import OVERHEAD_FILE
 from squall.scenarios.errors import StoreError
 from tests.known import known
 from tests.overhead_runs import MS, write_run

@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from squall.analysis.compare.pairs.change import SAME
-from squall.analysis.compare.pairs.compared import Comparison, evaluate
-from squall.analysis.compare.pairs.pairing import Pair, pair_runs
-from squall.analysis.compare.pairs.why import BatchChange, batch_change, parts_change
-from squall.analysis.compare.pairs.words import causes
+from squall.analysis.compare.change import SAME
+from squall.analysis.compare.compared import Comparison, evaluate
+from squall.analysis.compare.pairing import Pair, pair_runs
 from squall.analysis.compare.run_account import PARTS, PartMeans, RunAccount, SizeSums, kernel_name
 from squall.analysis.compare.run_row import RunRow, read_row
+from squall.analysis.compare.why import BatchChange, batch_change, parts_change
 from squall.analysis.join.batch_costs import write_batch_costs
 from squall.analysis.join.join import write_joined
+from squall.analysis.report.compare_words import causes
 from squall.analysis.storage.store import RunStore
 from tests.known import known
 from tests.regime_runs import Op, Phase, write_regime_run

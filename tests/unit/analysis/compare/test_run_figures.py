@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from squall.analysis.compare.run_figures import CLIENT_CPU, METRICS, SERVER_CPU, THROUGHPUT, run_figures
+from squall.analysis.verdict.run_figures import CLIENT_CPU, METRICS, SERVER_CPU, THROUGHPUT, run_figures
 from tests.overhead_runs import MS, N, write_run
 
 FIGURES = {

@@ -25,8 +25,8 @@ from squall.analysis.compare.run_row import (
     write_row,
 )
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES
+from squall.analysis.storage.sealed import Verdict
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.sealed import Verdict
 from tests.known import known
 from tests.overhead_runs import LENGTH_NS, START_NS, table, write_run
 

@@ -12,11 +12,11 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from squall.analysis.findings.confidence import RunState
+from squall.analysis.findings.facts import WALL_PARTS, facts, wall_partition
 from squall.analysis.findings.finding import Scope, filled, make_finding
-from squall.analysis.findings.rules.confidence import RunState
-from squall.analysis.findings.rules.facts import WALL_PARTS, facts, wall_partition
-from squall.analysis.findings.rules.rule import Condition, Level, assess, classify
-from squall.analysis.findings.rules.tried import RULES, rules_of
+from squall.analysis.findings.rule import Condition, Level, assess, classify
+from squall.analysis.findings.tried import RULES, rules_of
 from squall.analysis.metrics.measures import NAMES
 from squall.analysis.record import to_json
 from tests.unit.analysis.findings.said import said

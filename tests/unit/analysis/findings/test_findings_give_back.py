@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from squall.analysis.findings.facts import facts
 from squall.analysis.findings.finding import give_back
-from squall.analysis.findings.rules.facts import facts
-from squall.analysis.findings.rules.shares import BODY_PARTS, PARTS, response_shares
-from squall.analysis.findings.rules.tried import RULES
+from squall.analysis.findings.shares import BODY_PARTS, PARTS, response_shares
+from squall.analysis.findings.tried import RULES
 from tests.many_examples import examples
 
 SCHEDULER = RULES["scheduler/IPC-bound"]

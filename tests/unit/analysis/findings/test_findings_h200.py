@@ -16,9 +16,9 @@ from squall.analysis.findings.tail_batches import batches_measures
 from squall.analysis.metrics.batches import pick
 from squall.analysis.metrics.records import RunMetrics
 from squall.analysis.nsys.report import NsysReport
+from squall.analysis.storage.nsys import OPERATIONS
 from squall.analysis.storage.query import connect
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.nsys import OPERATIONS
 from tests.h200_runs import write_h200_run
 from tests.regime_runs import diagnose, keys_of
 from tests.unit.analysis.findings.said import said

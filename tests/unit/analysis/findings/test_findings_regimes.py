@@ -15,14 +15,14 @@ import yaml
 
 from squall.analysis.findings.find import find
 from squall.analysis.findings.finding import Finding
-from squall.analysis.findings.rules.tried import RULES
 from squall.analysis.findings.self_check import SelfCheck
 from squall.analysis.findings.self_checks import self_checks, unmet
+from squall.analysis.findings.tried import RULES
 from squall.analysis.join.batch_costs import write_batch_costs
 from squall.analysis.join.join import write_joined
 from squall.analysis.metrics.run import run_metrics
+from squall.analysis.storage.sealed import Bottleneck, Verdict
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.sealed import Bottleneck, Verdict
 from tests import regime_runs
 from tests.regime_runs import MS, Op, Phase, Row, keys_of, write_regime_run
 from tests.unit.analysis.findings.said import said

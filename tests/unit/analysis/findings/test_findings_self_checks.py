@@ -23,9 +23,9 @@ from squall.analysis.findings.self_checks import (
     unmet,
     wall_gap,
 )
+from squall.analysis.storage.collected import CollectorState
+from squall.analysis.storage.manifest import Manifest, read_manifest
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.collected import CollectorState
-from squall.analysis.tables.manifest import Manifest, read_manifest
 from tests import regime_runs
 from tests.regime_runs import Op, Phase, diagnose, write_regime_run
 

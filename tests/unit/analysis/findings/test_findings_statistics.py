@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
+from squall.analysis.findings.confidence import RunState
 from squall.analysis.findings.finding import Scope
-from squall.analysis.findings.rules.confidence import RunState
 from squall.analysis.findings.statistics import statistics_finding
 from squall.analysis.metrics.model_statistics import ModelStatistics
-from squall.analysis.tables.deployed import ModelFacts, ServingFacts
+from squall.analysis.storage.deployed import ModelFacts, ServingFacts
 from tests.cpu_runs import make_ensemble
 from tests.regime_runs import diagnose
 from tests.synthetic_runs import MS, S, synthesise

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from squall.analysis.summary.summary import summarise
+from squall.analysis.report.summary import summarise
 from tests.regime_runs import diagnose
 from tests.synthetic_runs import MS, SyntheticRun, synthesise
 

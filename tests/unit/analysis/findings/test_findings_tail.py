@@ -13,11 +13,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from squall.analysis.findings.confidence import RunState
 from squall.analysis.findings.finding import Finding
-from squall.analysis.findings.rules.confidence import RunState
 from squall.analysis.findings.sent import SentRequests
 from squall.analysis.findings.tail import TAIL_PARTS, Tail, tail_finding, tails
-from squall.analysis.schema import arrow_schema
+from squall.analysis.storage.schema import arrow_schema
 from tests.many_examples import examples
 
 Row = dict[str, Any]

@@ -8,8 +8,8 @@ from squall.analysis.findings.tail_batches import batches_measures
 from squall.analysis.join.batch_costs import write_batch_costs
 from squall.analysis.metrics.batches import pick
 from squall.analysis.metrics.run import run_metrics
+from squall.analysis.storage.nsys import OPERATIONS
 from squall.analysis.storage.query import connect
-from squall.analysis.tables.nsys import OPERATIONS
 from tests.regime_runs import Op, Phase, write_regime_run
 
 

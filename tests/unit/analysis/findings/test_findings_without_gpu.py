@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from squall.analysis.findings.rules.shares import Sums, is_cpu
-from squall.analysis.tables.manifest import read_manifest
+from squall.analysis.findings.shares import Sums, is_cpu
+from squall.analysis.storage.manifest import read_manifest
 from tests.regime_runs import diagnose
 from tests.synthetic_runs import synthesise
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from squall.analysis.join.batch_costs import write_batch_costs
-from squall.analysis.summary.identities import cost_identities
+from squall.analysis.report.identities import cost_identities
 from squall.scenarios.errors import AnalysisError
 from tests.many_examples import examples
 from tests.plain_runs import plain_run

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from squall.analysis.join.batch_costs import write_batch_costs
 from squall.analysis.join.join import read_join_report, write_joined
-from squall.analysis.schema import TABLES
+from squall.analysis.storage.schema import TABLES
 from squall.scenarios.errors import AnalysisError
 from tests.many_examples import examples
 from tests.plain_runs import plain_run

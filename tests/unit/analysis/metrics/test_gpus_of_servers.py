@@ -11,11 +11,11 @@ import pytest
 
 from squall.analysis.join.batch_costs import write_batch_costs
 from squall.analysis.join.join import write_joined
-from squall.analysis.metrics.device_limits import read_device_limits
 from squall.analysis.metrics.run import run_metrics
+from squall.analysis.nsys.device_limits import read_device_limits
 from squall.analysis.occupancy import DeviceLimits
+from squall.analysis.storage.manifest import read_manifest
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.manifest import read_manifest
 from tests.plain_runs import START_NS, Row, plain_run
 
 MS = 1_000_000

@@ -29,8 +29,8 @@ from squall.analysis.metrics.operations import (
     tie_operations,
 )
 from squall.analysis.occupancy import DeviceLimits, Launch, filling
-from squall.analysis.schema import TABLES, arrow_schema
-from squall.analysis.tables.nsys import DEVICE_TABLES
+from squall.analysis.storage.nsys import DEVICE_TABLES
+from squall.analysis.storage.schema import TABLES, arrow_schema
 from tests.many_examples import examples
 from tests.reference_metrics import disagreements, over
 

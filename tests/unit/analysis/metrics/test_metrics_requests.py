@@ -13,7 +13,7 @@ from squall.analysis.join.join import write_joined
 from squall.analysis.metrics.measures import instance_key, instance_of, server_of
 from squall.analysis.metrics.run import run_metrics
 from squall.analysis.record import to_json
-from squall.analysis.schema import TABLES
+from squall.analysis.storage.schema import TABLES
 from squall.analysis.storage.store import RunStore
 from squall.scenarios.errors import MissingTable
 from tests.synthetic_runs import MS, START_NS, S, synthesise

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from squall.analysis.metrics.records import RunMetrics
-from squall.analysis.summary.summary_file import Summary
+from squall.analysis.report.summary_file import Summary
 from squall.scenarios.errors import AnalysisError
 
 PHASE = "linear_head"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from squall.analysis.derive import derive
 from squall.analysis.metrics.windows import SLACK_NS, WINDOW_NS, window_notes, write_windows
+from squall.analysis.report.derive import derive
 from squall.analysis.storage.store import RunStore
 from tests.plain_runs import START_NS, Row, plain_run
 from tests.synthetic_runs import MS, S, synthesise

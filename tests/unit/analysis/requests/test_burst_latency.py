@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.limits import LIMITS
 from squall.analysis.requests.burst_latency import BurstResponse, ResponseFigures, by_burst
 from squall.analysis.requests.bursts import compare_bursts
 from squall.analysis.requests.requests import Requests
 from squall.analysis.statistics.latency import quantiles
+from squall.analysis.storage.timeline import RunPhase
 from tests.unit.analysis.requests.made_requests import requests_of
 
 S, MS = 1_000_000_000, 1_000_000

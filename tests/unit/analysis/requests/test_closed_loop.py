@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from squall.analysis.clocks.timeline import measure_spans
-from squall.analysis.render.run_plots import run_plots
+from squall.analysis.report.run_plots import run_plots
+from squall.analysis.report.summary_file import Summary
 from squall.analysis.requests.closed_loop import UserTime, user_time
 from squall.analysis.requests.requests import Requests
 from squall.analysis.storage.store import RunStore
-from squall.analysis.summary.summary_file import Summary
+from squall.analysis.storage.timeline import measure_spans
 from tests.known import known
 from tests.synthetic_runs import (
     MS,

@@ -11,14 +11,14 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from squall.analysis.clocks.timeline import measure_spans
 from squall.analysis.limits import LIMITS
-from squall.analysis.render.report import render_html
+from squall.analysis.report.page import render_html
+from squall.analysis.report.summary import summarise
 from squall.analysis.requests.failures import failures_of
 from squall.analysis.requests.requests import Requests
 from squall.analysis.requests.stimulus import sends_of, verify
 from squall.analysis.storage.store import RunStore
-from squall.analysis.summary.summary import summarise
+from squall.analysis.storage.timeline import measure_spans
 from squall.analysis.verdict.measured import outcome_figures
 from tests.synthetic_runs import (
     START_NS,
@@ -30,7 +30,7 @@ from tests.synthetic_runs import (
     synthesise_two_servers,
     verdict_of,
 )
-from tests.unit.analysis.render.test_screen import screen_lines
+from tests.unit.analysis.report.test_screen import screen_lines
 from tests.unit.analysis.requests.made_requests import requests_of
 
 CASES: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("failures.yaml").read_text())

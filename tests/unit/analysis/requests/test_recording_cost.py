@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.recorded import Windows
+from squall.analysis.report.summary import summarise
 from squall.analysis.requests.recording_cost import (
     LEAST_PAIRS,
     RecordedQuantile,
@@ -21,7 +21,7 @@ from squall.analysis.requests.recording_cost import (
 )
 from squall.analysis.requests.requests import Requests
 from squall.analysis.statistics.order_statistics import binomial_quantile
-from squall.analysis.summary.summary import summarise
+from squall.analysis.storage.timeline import RunPhase
 from tests.known import known
 from tests.plain_runs import plain_run
 from tests.unit.analysis.requests.made_requests import requests_of

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.requests.at_once import at_once
 from squall.analysis.requests.sequences import run_sequences, sequence_figures
-from squall.analysis.tables.manifest import Manifest
+from squall.analysis.storage.manifest import Manifest
+from squall.analysis.storage.timeline import RunPhase
 from squall.scenarios.sequences import CUT
 from tests.many_examples import examples
 from tests.unit.analysis.requests.made_requests import requests_of

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from scipy.stats import ks_2samp
 
 from squall.analysis.arrays import Int64s
-from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.limits import LIMITS
 from squall.analysis.record import from_json, to_json
 from squall.analysis.requests.bursts import Burst, compare_bursts
@@ -32,7 +31,8 @@ from squall.analysis.requests.stimulus import (
     sends_of,
     verify,
 )
-from squall.analysis.tables.sealed import CheckResult
+from squall.analysis.storage.sealed import CheckResult
+from squall.analysis.storage.timeline import RunPhase
 from squall.analysis.verdict.figures import series_figures
 from squall.analysis.verdict.run_view import AllowedLag
 from squall.analysis.verdict.stimulus_checks import STIMULUS_CHECKS

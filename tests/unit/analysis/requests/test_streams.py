@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.requests.at_once import at_once
 from squall.analysis.requests.requests import Requests
 from squall.analysis.requests.streams import StreamFigures, of_requests, stream_figures, times_of
-from squall.analysis.schema import HUNG_UP
 from squall.analysis.statistics.latency import quantiles
+from squall.analysis.storage.schema import HUNG_UP
+from squall.analysis.storage.timeline import RunPhase
 from tests.many_examples import examples
 from tests.unit.analysis.requests.made_requests import requests_of
 

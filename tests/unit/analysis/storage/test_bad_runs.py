@@ -16,15 +16,15 @@ import pyarrow.compute as pc
 import pytest
 import yaml
 
-from squall.analysis import derive as derive_module
-from squall.analysis.derive import derive
 from squall.analysis.record import to_json
+from squall.analysis.report import derive as derive_module
+from squall.analysis.report.derive import derive
+from squall.analysis.report.summary import summarise
+from squall.analysis.report.summary_file import Summary
 from squall.analysis.storage.beneath import new_file
 from squall.analysis.storage.intact import require_intact
 from squall.analysis.storage.query import in_turn
 from squall.analysis.storage.store import RunStore
-from squall.analysis.summary.summary import summarise
-from squall.analysis.summary.summary_file import Summary
 from squall.scenarios.errors import AnalysisError, SquallError, StoreError
 from tests.known import known
 from tests.planted_runs import START_NS, Planted, Row, Shape, plant

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from squall.analysis.derive import derive
+from squall.analysis.report.derive import derive
 from squall.analysis.storage.held_folder import held_folder, sweep_folders
+from squall.analysis.storage.manifest import Manifest
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.manifest import Manifest
 from squall.scenarios.errors import SquallError
 
 

@@ -15,9 +15,9 @@ import pytest
 
 from squall.analysis.storage.beneath import new_file, read_plain, refuse_ways_out
 from squall.analysis.storage.home import bring_home
+from squall.analysis.storage.manifest import SEALED, Manifest
 from squall.analysis.storage.parquet import read_parquet, rows_of
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.manifest import SEALED, Manifest
 from squall.scenarios.errors import StoreError
 from squall.scenarios.foreign_text import is_beneath, is_component, json_of
 from tests.bucket import bucket

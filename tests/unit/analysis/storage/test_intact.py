@@ -15,12 +15,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from squall.analysis.schema import TABLES, arrow_schema
 from squall.analysis.storage import intact
 from squall.analysis.storage.beneath import new_file
 from squall.analysis.storage.intact import content_errors_of, finite, require_intact
 from squall.analysis.storage.parquet import rows_of
 from squall.analysis.storage.part import OpenPart
+from squall.analysis.storage.schema import TABLES, arrow_schema
 from squall.analysis.storage.store import RunStore
 from squall.scenarios.errors import StoreError
 from tests.planted_runs import START_NS, Planted, Shape, plant

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 import yaml
 
-from squall.analysis import derive as derive_module
-from squall.analysis.derive import derive
-from squall.analysis.schema import TABLES
+from squall.analysis.report import derive as derive_module
+from squall.analysis.report.derive import derive
 from squall.analysis.storage.home import bring_home, home_of, send_away, sending_command
 from squall.analysis.storage.mirror import Mirror
 from squall.analysis.storage.object_folder import ObjectFolder
+from squall.analysis.storage.schema import TABLES
 from squall.analysis.storage.store import RunStore
 from squall.scenarios.errors import StoreError
 from tests.bucket import Bucket, bucket

@@ -20,13 +20,13 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from squall.analysis.schema import TABLES, arrow_schema
 from squall.analysis.storage import store as store_module
 from squall.analysis.storage.beneath import new_file
+from squall.analysis.storage.manifest import OWN_FIELDS, Manifest
 from squall.analysis.storage.part import NewParts, conform
+from squall.analysis.storage.schema import TABLES, arrow_schema
+from squall.analysis.storage.sealed import Unfinished, Verdict
 from squall.analysis.storage.store import RESERVE, RESERVE_BYTES, RunStore
-from squall.analysis.tables.manifest import OWN_FIELDS, Manifest
-from squall.analysis.tables.sealed import Unfinished, Verdict
 from squall.scenarios.errors import SchemaMismatch, SquallError, StoreError
 from tests.many_examples import examples
 

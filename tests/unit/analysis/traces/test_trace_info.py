@@ -18,7 +18,7 @@ import yaml
 from numpy.typing import NDArray
 from rich.console import Console
 
-from squall.analysis.render.trace_screen import WIDTH, render_trace
+from squall.analysis.report.trace_screen import WIDTH, render_trace
 from squall.analysis.traces.info import describe_sizes, trace_summary
 from squall.analysis.traces.notes import size_notes
 from squall.scenarios.errors import AnalysisError

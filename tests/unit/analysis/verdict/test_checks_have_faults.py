@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from squall.analysis.findings.self_checks import CHECKS as SELF_CHECKS
-from squall.analysis.summary.identities import MEANINGS
+from squall.analysis.report.identities import MEANINGS
 from squall.analysis.verdict.checks import CHECKS
 from tests.planted_faults.page import rows
 

@@ -14,8 +14,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from squall.analysis.schema import arrow_schema
-from squall.analysis.tables.sealed import Starvation
+from squall.analysis.storage.schema import arrow_schema
+from squall.analysis.storage.sealed import Starvation
 from squall.analysis.verdict.cpu_shares import CpuShares, InFlight, cpu_line, cpu_shares
 from squall.analysis.verdict.server_checks import (
     CPU_CHECK,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from squall.analysis.limits import LIMITS
 from squall.analysis.requests.requests import Requests
 from squall.analysis.statistics.order_statistics import nearest_rank, smallest_n
-from squall.analysis.tables.sealed import CheckResult
+from squall.analysis.storage.sealed import CheckResult
 from squall.analysis.verdict.lag_parts import JUDGED, lag_parts
 from squall.analysis.verdict.stimulus_checks import STIMULUS_CHECKS
 from tests.synthetic_runs import START_NS, as_table

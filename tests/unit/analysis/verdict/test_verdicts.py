@@ -12,11 +12,11 @@ import pytest
 import yaml
 
 from squall.analysis.record import to_json
+from squall.analysis.report.summary import summarise
 from squall.analysis.requests.failures import ABSENT, REFUSES, SLOW, WRONG
 from squall.analysis.requests.requests import Requests
+from squall.analysis.storage.sealed import Bottleneck, FailureGroup, Failures, Starvation
 from squall.analysis.storage.store import RunStore
-from squall.analysis.summary.summary import summarise
-from squall.analysis.tables.sealed import Bottleneck, FailureGroup, Failures, Starvation
 from squall.analysis.verdict.causes import causes_of
 from squall.analysis.verdict.checks import CHECKS
 from squall.analysis.verdict.measured import latency_figures, outcome_figures
@@ -33,7 +33,7 @@ from tests.synthetic_runs import (
     synthesise_closed,
     verdict_of,
 )
-from tests.unit.analysis.render.test_screen import screen_lines
+from tests.unit.analysis.report.test_screen import screen_lines
 
 Case = dict[str, Any]
 CASES: list[Case] = yaml.safe_load((Path(__file__).parent / "verdicts.yaml").read_text())

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from squall.analysis.capacity.answer import Answer, Settings, answer_of
-from squall.analysis.capacity.page import page_of
-from squall.analysis.capacity.rows import Row, read_rows, rows_bytes
-from squall.analysis.capacity.search import Found
+from squall.analysis.report.summary import summarise
+from squall.analysis.report.summary_file import Summary
+from squall.analysis.storage.deployed import ServingFacts
 from squall.analysis.storage.store import RunStore
-from squall.analysis.summary.summary import summarise
-from squall.analysis.summary.summary_file import Summary
-from squall.analysis.tables.deployed import ServingFacts
+from squall.analysis.studies.capacity_answer import Answer, Settings, answer_of
+from squall.analysis.studies.capacity_page import page_of
+from squall.analysis.studies.capacity_rows import Row, read_rows, rows_bytes
+from squall.analysis.studies.capacity_search import Found
 from squall.cluster.cli import app
 from squall.cluster.commands.decisions.capacity import settings_of, with_promises
 from squall.cluster.commands.decisions.capacity_search import CapacitySearch, resumed_rows

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from squall.analysis.decisions.checked import lines
-from squall.analysis.tables.sealed import Failures
+from squall.analysis.compare.checked import lines
+from squall.analysis.storage.sealed import Failures
 from squall.cluster.commands.decisions.minutes import phases_s
 from squall.cluster.commands.decisions.seeds import for_seeds, run_seeds
 from squall.cluster.driver.run import RunResult
@@ -19,7 +19,7 @@ from squall.cluster.interrupts import Interrupts
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError, TargetError
-from tests.unit.analysis.decisions.test_over_seeds import run_of
+from tests.unit.analysis.compare.test_over_seeds import run_of
 from tests.unit.scenarios.test_promises import scenario
 
 

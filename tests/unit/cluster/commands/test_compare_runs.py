@@ -11,9 +11,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from squall.analysis.compare.pairs.compared import Comparison
-from squall.analysis.compare.pairs.settings import gpus_are_swapped
+from squall.analysis.compare.compared import Comparison
 from squall.analysis.compare.run_row import read_row
+from squall.analysis.compare.settings import gpus_are_swapped
 from squall.cluster.commands.decisions import compared_folders
 from squall.cluster.commands.decisions.compare import compare, parse_margin
 from squall.cluster.commands.decisions.compared_folders import compare_folders

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from squall.analysis.capacity.rows import Row, read_rows, rows_bytes, schema
-from squall.analysis.experiments.rows import SweepRow, row_from_json
+from squall.analysis.studies.capacity_rows import Row, read_rows, rows_bytes, schema
+from squall.analysis.studies.sweep_rows import SweepRow, row_from_json
 from squall.cluster.commands.decisions.capacity_search import resumed_rows
 from squall.cluster.commands.decisions.compared_folders import made_with, sides_of
 from squall.cluster.commands.decisions.reproduced_folder import FILE as REPRODUCTION

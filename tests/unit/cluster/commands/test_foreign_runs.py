@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from squall.analysis import derive as derive_module
 from squall.analysis.compare.run_row import read_row
+from squall.analysis.report import derive as derive_module
 from squall.analysis.storage.store import RunStore
 from squall.cluster.cli import app
 from squall.scenarios.errors import SquallError

@@ -11,8 +11,8 @@ import yaml
 from typer.testing import CliRunner
 
 from squall.analysis.compare.run_row import load_digest
-from squall.analysis.tables.locust import LocustFacts
-from squall.analysis.tables.manifest import Manifest, PlanFacts
+from squall.analysis.storage.locust import LocustFacts
+from squall.analysis.storage.manifest import Manifest, PlanFacts
 from squall.cluster.cli import app
 from squall.cluster.commands.decisions.compared_runs import PairPlan, refuse_other_load
 from squall.cluster.commands.decisions.runnable_cells import refuse_unrunnable

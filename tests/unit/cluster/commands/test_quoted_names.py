@@ -10,10 +10,10 @@ from typing import Any, cast
 import pytest
 from typer.testing import CliRunner
 
+from squall.analysis.report.summary_file import Summary
+from squall.analysis.storage.manifest import OPEN, Manifest
 from squall.analysis.storage.query import full_disk
 from squall.analysis.storage.store import RunStore
-from squall.analysis.summary.summary_file import Summary
-from squall.analysis.tables.manifest import OPEN, Manifest
 from squall.cluster.cli import app
 from squall.cluster.commands.decisions.reproduced_parts import Wanted
 from squall.cluster.commands.decisions.sweeper import Asked, run_sweep

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from squall.analysis import derive as derive_module
-from squall.analysis.derive import derive
+from squall.analysis.report import derive as derive_module
+from squall.analysis.report.derive import derive
 from squall.analysis.storage import home
 from squall.cluster.commands.resume import resume
 from squall.scenarios.errors import ScenarioError, SquallError

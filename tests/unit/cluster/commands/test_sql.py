@@ -14,8 +14,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from squall.analysis import sql
-from squall.analysis.schema import TABLES
 from squall.analysis.sql import answered
+from squall.analysis.storage.schema import TABLES
 from squall.analysis.storage.store import RunStore
 from squall.cluster.cli import app
 from tests.overhead_runs import N, write_run

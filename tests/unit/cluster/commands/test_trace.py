@@ -12,8 +12,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from squall.analysis.fitting.fitted import arrivals_of
 from squall.analysis.storage.store import RunStore
+from squall.analysis.traces.fitted import arrivals_of
 from squall.cluster import cli
 from squall.cluster.cli import app
 from squall.scenarios.arrivals.kinds import OpenArrivals

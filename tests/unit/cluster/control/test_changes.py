@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from squall.analysis.tables.deployed import ControlFacts
+from squall.analysis.storage.deployed import ControlFacts
 from squall.cluster.control.changes import Undo, apply, restore
 from squall.cluster.control.repository import Repository
 from squall.cluster.control.watch import put_back, told

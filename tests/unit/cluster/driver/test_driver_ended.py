@@ -10,7 +10,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from squall.analysis.tables.manifest import OPEN, DecidedFacts, Manifest, PhaseFacts
+from squall.analysis.storage.manifest import OPEN, DecidedFacts, Manifest, PhaseFacts
 from squall.cluster.driver.resume import _Resuming
 
 S = 1_000_000_000

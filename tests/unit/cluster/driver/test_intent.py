@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from squall.analysis.record import from_json, to_json
-from squall.analysis.tables.manifest import PlanFacts
+from squall.analysis.storage.manifest import PlanFacts
 from squall.analysis.verdict.figures import series_figures
 from squall.cluster.driver.intent import (
     announce,

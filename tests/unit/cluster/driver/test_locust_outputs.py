@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
+from squall.analysis.storage.manifest import Manifest
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.manifest import Manifest
 from squall.cluster.driver.locust_outputs import kept_logs, kept_outputs
 from squall.cluster.node.agent import NodeAgent
 from squall.cluster.node.server_log import locust_logs

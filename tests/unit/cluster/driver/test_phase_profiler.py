@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 import pytest
 
 from squall.actors.nsys.session import SessionLost
-from squall.analysis.tables.collected import NsysStep
+from squall.analysis.storage.collected import NsysStep
 from squall.cluster.driver.phase_profiler import LEAD_NS, PhaseProfiler
 from squall.cluster.node.agent import NodeAgent
 from squall.cluster.remote.spawn import Handle

@@ -11,9 +11,9 @@ from typing import Any, cast
 
 import pytest
 
-from squall.analysis.tables.deployed import NodeFacts, ServerFacts
-from squall.analysis.tables.manifest import Manifest
-from squall.analysis.tables.sealed import Unfinished
+from squall.analysis.storage.deployed import NodeFacts, ServerFacts
+from squall.analysis.storage.manifest import Manifest
+from squall.analysis.storage.sealed import Unfinished
 from squall.cluster.driver.copies import copied_sites, folder_of, is_whole
 from squall.cluster.driver.resume import _Resuming
 from squall.scenarios.errors import ClusterError

@@ -11,8 +11,8 @@ from typing import Any, cast
 
 import pytest
 
-from squall.analysis.tables.deployed import NodeFacts, ServerFacts
-from squall.analysis.tables.manifest import Manifest, PhaseFacts
+from squall.analysis.storage.deployed import NodeFacts, ServerFacts
+from squall.analysis.storage.manifest import Manifest, PhaseFacts
 from squall.cluster.driver import resume
 from squall.cluster.driver.resume import _Resuming
 from squall.cluster.node.scratch import claim, this_place

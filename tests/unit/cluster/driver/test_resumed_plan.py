@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from squall.analysis.tables.manifest import OPEN, Manifest, PhaseFacts, PlanFacts
+from squall.analysis.storage.manifest import OPEN, Manifest, PhaseFacts, PlanFacts
 from squall.cluster.driver.resume import _Resuming
 from squall.scenarios.errors import ClusterError
 

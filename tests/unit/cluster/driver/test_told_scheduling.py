@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from squall.analysis.tables.deployed import WorkerFacts
+from squall.analysis.storage.deployed import WorkerFacts
 from squall.cluster.driver.client_workers import told_of_scheduling
 from squall.scenarios.records import SenderScheduling
 

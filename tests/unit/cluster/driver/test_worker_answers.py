@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from squall.actors.client_worker import Account, ClientWorker
-from squall.analysis.tables.deployed import WorkerFacts
+from squall.analysis.storage.deployed import WorkerFacts
 from squall.cluster.driver.client_workers import Worker
 from squall.cluster.driver.side_by_side import as_they_end, side_by_side
 from squall.cluster.driver.worker_answers import answers_of, with_accounts

@@ -85,7 +85,7 @@ def test_what_is_brought_is_this_code_and_what_pip_knows_of_it(tmp_path: Path) -
     package, *_ = made = staged(tmp_path)
     assert {path.parent for path in made} == {tmp_path}
     names = {str(path.relative_to(package)) for path in package.rglob("*") if path.is_file()}
-    assert {"__init__.py", "cluster/remote/served.py", "analysis/render/report.html.j2"} <= names
+    assert {"__init__.py", "cluster/remote/served.py", "analysis/report/report.html.j2"} <= names
     assert not {name.partition("/")[0] for name in names} & {"tests", ".git", "docs", "setup.py"}
     for library in Path(squall.__path__[0]).glob("actors/*.so"):
         assert f"actors/{library.name}" in names

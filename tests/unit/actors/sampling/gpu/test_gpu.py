@@ -18,7 +18,7 @@ from squall.actors.sampling.gpu.source import (
     missing_reason,
     temperatures_c,
 )
-from squall.analysis.schema import arrow_schema
+from squall.analysis.storage.schema import arrow_schema
 from squall.scenarios.records import GpuUse
 from tests.unit.actors.fake_nvml import FakeGpu, FakeMig, FakeNvml
 

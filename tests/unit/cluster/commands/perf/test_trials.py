@@ -15,7 +15,7 @@ from squall.cluster.commands.perf.flags import parse
 from squall.cluster.commands.perf.mapping import Load
 from squall.cluster.commands.perf.trials import Seen, cut, next_load
 from squall.scenarios.units import NS_PER_S
-from tests.unit.analysis.perf.rows import evenly
+from tests.unit.analysis.studies.rows import evenly
 
 S = NS_PER_S
 

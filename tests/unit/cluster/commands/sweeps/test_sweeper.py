@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from squall.analysis.experiments.rows import DONE, FAILED, INVALID
+from squall.analysis.studies.sweep_rows import DONE, FAILED, INVALID
 from squall.cluster.commands.decisions.sweep_journal import FILE
 from squall.cluster.commands.decisions.sweep_rehearsal import rehearse
 from squall.scenarios.errors import ClusterError, ScenarioError, StoreError, TargetError

@@ -13,8 +13,8 @@ from squall.actors.inject.kernel_ring import CALL, KERNEL, MEMORY, RECORD_BYTES,
 from squall.actors.spill import SpillFile, read_spill
 from squall.analysis.nsys.tables import EventLabels
 from squall.analysis.recorded import Windows
-from squall.analysis.schema import arrow_schema
-from squall.analysis.tables.collected import KernelTies, RecordedGpu
+from squall.analysis.storage.collected import KernelTies, RecordedGpu
+from squall.analysis.storage.schema import arrow_schema
 from squall.cluster.node.injected.kernel_columns import short_name
 from squall.cluster.node.injected.kernel_process import TakenProcess
 from squall.cluster.node.injected.kernel_tables import (

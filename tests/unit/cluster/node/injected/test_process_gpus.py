@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from squall.analysis.tables.collected import RecordedGpu
+from squall.analysis.storage.collected import RecordedGpu
 from squall.cluster.node.injected import process_gpus
 from squall.cluster.node.injected.process_gpus import (
     Gpu,

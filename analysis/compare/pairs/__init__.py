@@ -1,1 +1,0 @@
-"""Two sides measured pair by pair: what changed, whether that is shown, and where it comes from."""

@@ -1,1 +1,0 @@
-"""Promises held to runs: what one run says, and what several seeds say together."""

@@ -1,1 +1,0 @@
-"""Experiments: runs of many cells as tables, what tells cells apart, drift of the machine, the answer in words."""

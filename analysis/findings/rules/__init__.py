@@ -1,1 +1,0 @@
-"""The rules: conditions over measures, their classification and confidence."""

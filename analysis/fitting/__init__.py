@@ -1,1 +1,0 @@
-"""Fits arrival processes to a series of instants, and ranks them."""

@@ -1,1 +1,0 @@
-"""Queues with exact answers, and a run held to them."""

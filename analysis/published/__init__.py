@@ -1,1 +1,0 @@
-"""Published experiments beside ours: figures of our runs, where they agree, the page and the document."""

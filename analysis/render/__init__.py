@@ -1,1 +1,0 @@
-"""Screens, pages and pictures."""

@@ -1,0 +1,119 @@
+"""`capacity.html`: the answer in words, the curves that it was read from, the seeds and the runs."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+from squall.analysis.report.decision_page import DecisionPage
+from squall.analysis.report.plots import Plot, Trace, band, curve, points
+from squall.analysis.studies.capacity_answer import Answer, Settings
+from squall.analysis.studies.capacity_rows import Row
+from squall.analysis.studies.capacity_words import efficiency_lines, fact_lines, sentence
+from squall.analysis.wording import count_text
+from squall.scenarios.promises import TIMES
+from squall.scenarios.units import NS_PER_MS
+
+RATE = "offered rate, requests per s"
+
+
+def page_of(
+    answers: Sequence[Answer], settings: Settings, rows: Sequence[Row], commands: Sequence[str]
+) -> DecisionPage:
+    """The page of at least one answer; the first is that of all servers."""
+    first = answers[0]
+    others = [f"{one.variant}: {sentence(one, settings)}" for one in answers[1:]]
+    plots = [
+        plot for one in answers for plot in _plots(one, [row for row in rows if row.variant == one.variant])
+    ]
+    return DecisionPage(
+        title=f"Capacity of {settings.scenario}",
+        answer=_capital(sentence(first, settings)),
+        is_good=True if first.kind == "found" else None,
+        facts=(*map(_capital, [*others, *fact_lines(first, settings), *efficiency_lines(answers)]),),
+        notes=tuple(_capital(note) for one in answers for note in one.notes),
+        plots=(*plots, *_servers_plots(answers)),
+        tables=(),
+        commands=tuple(commands),
+        template="capacity.html.j2",
+        values={"answers": answers, "runs": rows, "exp": math.exp},
+    )
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _plots(answer: Answer, rows: Sequence[Row]) -> list[Plot]:
+    of = f", {answer.variant} servers" if answer.variant != "all" else ""
+    counted = sorted((one for one in rows if not one.is_replaced), key=lambda one: one.rate_hz)
+    return [_margin_plot(answer, counted, of), _goodput_plot(counted, of)]
+
+
+def _margin_plot(answer: Answer, rows: Sequence[Row], of: str) -> Plot:
+    """The promised figure against the rate: in ms where one time is promised, else the worst over its limit."""
+    named = {(one.binding, one.limit) for one in rows if one.binding}
+    promise, limit = next(iter(named)) if len(named) == 1 else ("", None)
+    is_time = re.split(r"[{ ]", promise)[0] in TIMES
+    scale = float(limit or 1.0) / NS_PER_MS if is_time else 1.0
+    label = f"{promise.rpartition('<')[0]}, ms" if is_time else "worst figure over its limit"
+    values = {
+        id(one): math.exp(one.margin) * scale
+        for one in rows
+        if one.margin is not None and math.isfinite(one.margin)
+    }
+    title = f"Promised figure against offered rate{of}"
+    if not values:
+        return Plot(title, RATE, label, "loglog", absent="no run gave a finite figure")
+    low, high = 0.8 * min(*values.values(), scale), 1.25 * max(*values.values(), scale)
+    series: list[Trace] = []
+    if answer.interval is not None:
+        ends = [answer.interval.low_hz, answer.interval.high_hz]
+        series.append(band(f"capacity, {answer.level:.0%}", ends, [high, high], [low, low]))
+    for seed in sorted({one.seed for one in rows}):
+        own = [one for one in rows if one.seed == seed and id(one) in values]
+        if own:
+            series.append(
+                curve(
+                    f"seed {seed}",
+                    [one.rate_hz for one in own],
+                    [values[id(one)] for one in own],
+                    "points",
+                )
+            )
+    ends = [rows[0].rate_hz, rows[-1].rate_hz]
+    series.append(curve("limit", ends, [scale, scale], "reference"))
+    n_without = len(rows) - len(values)
+    without = f" {count_text(n_without)} runs have no finite figure and no dot." if n_without else ""
+    return Plot(title, RATE, label, "loglog", tuple(series), f"A dot is a run, a line a seed.{without}")
+
+
+def _goodput_plot(rows: Sequence[Row], of: str) -> Plot:
+    known = [one for one in rows if one.good_hz is not None]
+    title = f"Goodput against offered rate{of}"
+    if not known:
+        return Plot(title, RATE, "requests per s", "points", absent="no run has requests")
+    x = [one.rate_hz for one in known]
+    ends = [min(x), max(x)]
+    series = (
+        points("ok and in time", x, [one.good_hz for one in known]),
+        points("ok within the phases", x, [one.throughput_hz for one in known]),
+        curve("offered", ends, [*ends], "reference"),
+    )
+    return Plot(title, RATE, "requests per s", "points", series, "A dot is a run.")
+
+
+def _servers_plots(answers: Sequence[Answer]) -> list[Plot]:
+    """Capacity against the number of servers, measured, with what so many single ones would carry."""
+    known = sorted((one for one in answers if one.capacity_hz is not None), key=lambda one: one.n_servers)
+    if len(known) < 2:
+        return []
+    x = [float(one.n_servers) for one in known]
+    lows = [one.interval.low_hz if one.interval else one.capacity_hz for one in known]
+    highs = [one.interval.high_hz if one.interval else one.capacity_hz for one in known]
+    series: list[Trace] = [points("measured", x, [one.capacity_hz for one in known], lows, highs)]
+    if known[0].n_servers == 1:
+        single = known[0].capacity_hz or 0.0
+        series.append(curve("so many times one", x, [n * single for n in x], "reference"))
+    return [Plot("Capacity against servers", "servers", "requests per s", "points", tuple(series))]

@@ -1,0 +1,190 @@
+"""Figures of a level: what clients saw, and what Triton's statistics say of the same time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from squall.analysis.storage.store import RunStore
+from squall.analysis.studies.perf_rows import EndedRequests
+from squall.analysis.studies.perf_windows import Window, latency_ns, percentiles_ns
+from squall.scenarios.units import NS_PER_S
+
+PERCENTILES = (50, 90, 95, 99)
+"""Always told; beside them the one that was asked for."""
+
+
+@dataclass(frozen=True)
+class ServerFigures:
+    """Sums of a model over the samples of the window; times over the requests that succeeded, ns."""
+
+    inference_count: int = 0
+    execution_count: int = 0
+    request_count: int = 0
+    queue_ns: int = 0
+    compute_input_ns: int = 0
+    compute_infer_ns: int = 0
+    compute_output_ns: int = 0
+    success_ns: int = 0
+
+    @property
+    def compute_ns(self) -> int:
+        return self.compute_input_ns + self.compute_infer_ns + self.compute_output_ns
+
+    def mean_us(self, total_ns: int) -> int:
+        """Whole us of a request, 0 without any."""
+        return total_ns // (self.request_count * 1_000) if self.request_count else 0
+
+
+@dataclass(frozen=True)
+class GpuFigures:
+    """Of a GPU over the window, None where no sample has it: mean utilisation and power, most memory used."""
+
+    uuid: str
+    util_ratio: float | None
+    power_w: float | None
+    memory_used_bytes: int | None
+
+
+@dataclass(frozen=True)
+class LevelFigures:
+    """Of the windows that count, as one. Times in ns; latency is service time: from the send to the last byte of the
+    reply.
+
+    `level`: users, or requests a second. `n_sequences`, `sequence_hz`: that ended, None where requests are of none;
+    `response_hz`: of a decoupled model, None of any other. `latency_mean_ns`, `latency_std_ns` and `receive_mean_ns` of
+    requests that succeeded; percentiles count failed ones as infinitely slow. `response_ns`: the same percentiles from
+    the scheduled instant, and `send_lag_p99_ns`: None of a closed loop. `server`: by model, the one under load first;
+    empty where Triton told nothing. `pass_hz` and `pass_latency_ns`: of every window that was looked at.
+    """
+
+    level: float
+    throughput_hz: float
+    n_requests: int
+    n_failed: int
+    latency_mean_ns: float
+    latency_std_ns: float
+    percentile_ns: dict[int, float]
+    receive_mean_ns: float
+    stable_in_ns: float
+    response_ns: dict[int, float] | None
+    send_lag_p99_ns: float | None
+    server: dict[str, ServerFigures]
+    gpus: tuple[GpuFigures, ...]
+    pass_hz: tuple[float, ...]
+    pass_latency_ns: tuple[float, ...]
+    first_counted: int
+    n_sequences: int | None = None
+    sequence_hz: float | None = None
+    response_hz: float | None = None
+
+
+def level_figures(
+    level: float,
+    rows: int,
+    percentile: int | None,
+    counted: Window,
+    windows: Sequence[Window],
+    first_counted: int,
+    store: RunStore,
+) -> LevelFigures:
+    """`counted`: the windows that count as one; `windows`: all of the run; `rows`: of each request."""
+    requests = counted.requests
+    service_ns = requests.done_ns - requests.sent_ns
+    ok_ns = service_ns[requests.is_ok]
+    shown = sorted({*PERCENTILES, *([] if percentile is None else [percentile])})
+    response, lag = None, None
+    seconds = (counted.end_ns - counted.start_ns) / NS_PER_S
+    ends = requests.ends_sequence
+    n_sequences = None if ends is None else int(np.count_nonzero(ends & requests.is_ok))
+    if requests.scheduled_ns is not None:
+        response = dict(
+            zip(shown, percentiles_ns(requests.done_ns - requests.scheduled_ns, requests, shown), strict=True)
+        )
+        lag = percentiles_ns(requests.sent_ns - requests.scheduled_ns, requests, [99])[0]
+    return LevelFigures(
+        level=level,
+        throughput_hz=counted.throughput_hz(rows),
+        n_requests=len(requests),
+        n_failed=len(requests) - counted.n_ok,
+        latency_mean_ns=float(np.mean(ok_ns)) if len(ok_ns) else math.nan,
+        latency_std_ns=float(np.std(ok_ns, ddof=1)) if len(ok_ns) > 1 else math.nan,
+        percentile_ns=dict(zip(shown, percentiles_ns(service_ns, requests, shown), strict=True)),
+        receive_mean_ns=float(np.mean((requests.done_ns - requests.first_byte_ns)[requests.is_ok]))
+        if len(ok_ns)
+        else 0.0,
+        stable_in_ns=latency_ns(requests, percentile),
+        response_ns=response,
+        send_lag_p99_ns=lag,
+        server=server_figures(store, counted),
+        gpus=gpu_figures(store, counted),
+        pass_hz=tuple(window.throughput_hz(rows) for window in windows),
+        pass_latency_ns=tuple(latency_ns(window.requests, percentile) for window in windows),
+        first_counted=first_counted,
+        n_sequences=n_sequences,
+        sequence_hz=None if n_sequences is None else n_sequences / seconds,
+        response_hz=_n_responses(requests) / seconds if _is_decoupled(store) else None,
+    )
+
+
+def _is_decoupled(store: RunStore) -> bool:
+    """Whether the model under load is, or a step of it."""
+    servers = store.manifest.servers.values()
+    return any(not {one.model, *one.steps}.isdisjoint(one.decoupled) for one in servers)
+
+
+def _n_responses(requests: EndedRequests) -> int:
+    """To requests that succeeded."""
+    return 0 if requests.responses is None else sum(map(len, requests.responses[requests.is_ok]))
+
+
+def server_figures(store: RunStore, counted: Window) -> dict[str, ServerFigures]:
+    """Of each model that succeeded at anything in the window: those under load, then the steps of an ensemble."""
+    if not store.has("triton_samples"):
+        return {}
+    names = [one.name for one in fields(ServerFigures)]
+    table = _inside(store.read("triton_samples", ["model", "t_ns", "interval_ns", *names]), counted)
+    sums = {
+        row["model"]: ServerFigures(*(row[f"{name}_sum"] or 0 for name in names))
+        for row in _grouped(table, "model", [(name, "sum") for name in names])
+    }
+    models = [one for server in store.manifest.servers.values() for one in server.models]
+    wanted = dict.fromkeys([one.model for one in models] + [step for one in models for step in one.steps])
+    return {model: sums[model] for model in wanted if model and model in sums and sums[model].request_count}
+
+
+def gpu_figures(store: RunStore, counted: Window) -> tuple[GpuFigures, ...]:
+    """Of each whole GPU that was sampled in the window."""
+    if not store.has("gpu_samples"):
+        return ()
+    columns = ["gpu_uuid", "mig_instance", "t_ns", "interval_ns", "util", "power_w", "memory_used_bytes"]
+    table = _inside(store.read("gpu_samples", columns), counted)
+    table = table.filter(pc.equal(table["mig_instance"].cast(pa.string()), ""))
+    figures = [("util", "mean"), ("power_w", "mean"), ("memory_used_bytes", "max")]
+    return tuple(
+        GpuFigures(row["gpu_uuid"], row["util_mean"], row["power_w_mean"], row["memory_used_bytes_max"])
+        for row in _grouped(table, "gpu_uuid", figures)
+    )
+
+
+def _grouped(table: pa.Table, key: str, figures: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+    """A row for each text of column `key`, in the order in which these come first."""
+    plain = table.set_column(table.schema.get_field_index(key), key, table[key].cast(pa.string()))
+    rows: list[dict[str, Any]] = plain.group_by(key, use_threads=False).aggregate(figures).to_pylist()
+    return rows
+
+
+def _inside(table: pa.Table, window: Window) -> pa.Table:
+    """Samples whose middle lies in the window; of one that is shorter than a sample those that it touches."""
+    begin = pc.subtract(table["t_ns"], table["interval_ns"])
+    middle = pc.subtract(table["t_ns"], pc.divide(table["interval_ns"], 2))
+    found = table.filter(pc.and_(pc.greater_equal(middle, window.start_ns), pc.less(middle, window.end_ns)))
+    if len(found):
+        return found
+    return table.filter(pc.and_(pc.greater(table["t_ns"], window.start_ns), pc.less(begin, window.end_ns)))

@@ -1,1 +1,0 @@
-"""summary.json: all figures of a run."""

@@ -1,1 +1,0 @@
-"""The tables of a run directory, by what they tell of; those of samples stand beside their sources."""
