@@ -42,8 +42,12 @@ def binomial_quantile(probability: float, n: int, p: float) -> int:
     """Smallest k with P(Binomial(n, p) <= k) >= probability, for 0 < p < 1. scipy is imported when one is asked for."""
     from scipy.special import bdtr, bdtrik
 
-    k: int = max(0, math.ceil(bdtrik(probability, n, p)))
-    return k - 1 if k and bdtr(k - 1, n, p) >= probability else k
+    k: int = max(0, math.ceil(bdtrik(probability, n, p)))  # off by some of many millions in scipy 1.13
+    while k and bdtr(k - 1, n, p) >= probability:
+        k -= 1
+    while bdtr(k, n, p) < probability:
+        k += 1
+    return k
 
 
 def interval_ranks(q: float, n: int, n_eff: float) -> Ranks:
