@@ -1,6 +1,6 @@
 """Every check of a verdict, in the order in which they are held and shown.
 
-`python -m squall.analysis.verdict.checks` prints them, each with its figure, its limit and the limit's reason.
+`python -m squall.analysis.verdict.checks` prints them, each with its figure, limit, the limit's reason, and its file.
 """
 
 from __future__ import annotations
@@ -28,12 +28,17 @@ CHECKS: tuple[Check, ...] = (
 
 
 def markdown() -> str:
-    """A table of all of them."""
+    """A table of all of them. A limit that grows with the figures of the run, as the reason tells, is at least that."""
     rows = [
-        f"| `{one.name}` | {one.meaning} | {figure_text(one.limit, one.unit)} | {one.reason} |\n"
+        f"| `{one.name}` | {one.meaning} | {figure_text(one.limit, one.unit)} | {one.reason} | `{_file_of(one)}` |\n"
         for one in CHECKS
     ]
-    return "".join(["| check | figure | at most | why |\n|---|---|---|---|\n", *rows])
+    return "".join(["| check | figure | at most | why | in |\n|---|---|---|---|---|\n", *rows])
+
+
+def _file_of(check: Check) -> str:
+    module = check.figure.__module__
+    return f"{module.removeprefix('squall.').replace('.', '/')}.py"
 
 
 if __name__ == "__main__":
