@@ -193,12 +193,16 @@ def _in_columns(table: str, **changed: str) -> Callable[[Module], None]:
     def plant(module: Module) -> None:
         columns = ", ".join(f"{expression} AS {name}" for name, expression in changed.items())
 
-        def write(old: Any, self: Any, connection: Any, query: str, order: str) -> Any:
-            if self.new.table == table:
-                query = f"SELECT * REPLACE ({columns}) FROM ({query})"
-            return old(self, connection, query, order)
+        def write(old: Any, self: Any, number: int, rows: Any) -> Any:
+            if self.table == table:
+                import duckdb
 
-        _around(module.Slice, "write")(write)
+                with duckdb.connect() as connection:
+                    connection.register("made", rows)
+                    rows = connection.sql(f"SELECT * REPLACE ({columns}) FROM made").to_arrow_table()
+            return old(self, number, rows)
+
+        _around(module.NewParts, "write")(write)
 
     return plant
 

@@ -18,6 +18,7 @@ from squall.analysis.sql import answered
 from squall.analysis.storage.schema import TABLES
 from squall.analysis.storage.store import RunStore
 from squall.cluster.cli import app
+from squall.cluster.remote.patience import PATIENCE
 from tests.overhead_runs import N, write_run
 
 
@@ -196,6 +197,9 @@ def test_a_signal_ends_a_query(run: Path, query: str, monkeypatch: pytest.Monkey
         return begun(*given)
 
     monkeypatch.setattr(sql, "_interruptibly", watched)
-    done = asked(run, query, "--csv")
-    timer.join()
+    try:
+        done = asked(run, query, "--csv")
+    finally:
+        timer.join()
+        PATIENCE.restore()  # as what is asked next finds it
     assert (done.exit_code, done.stderr) == (1, "squall: interrupted by SIGINT\n")
