@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from squall.analysis.nsys.report import NsysReport
 from squall.analysis.nsys.scrub import scrub
 from squall.analysis.nsys.tables import Clock, EventLabels, event_tables
-from squall.analysis.storage.track import ClockTrack
+from squall.analysis.storage.clock_track import ClockTrack
 
 UTC_START_NS = 1_795_250_252_713_561_538
 PID, TID = 0xABCDEF, 0xFEDCBA  # all 24 bits in use

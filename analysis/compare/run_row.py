@@ -106,7 +106,7 @@ class RunRow:
     states: Mapping[str, float] = field(default_factory=dict)
     """of GPUs and CPU, means over the measured phases, and of servers; what was not sampled is absent"""
     figures: Mapping[str, Reading] = field(default_factory=dict)
-    """by metric, those of `compare.run_figures` over all measured phases, and `FAILURES`"""
+    """by metric, those of `verdict.run_figures` over all measured phases, and `FAILURES`"""
     quantiles_ns: tuple[float | None, ...] = ()
     """(99,), of `SHIFT_PERCENTS`; None where infinite or where its requests carry none"""
     level: Level | None = None

@@ -34,8 +34,8 @@ from squall.analysis.join.named_ids import count_named, n_repeated
 from squall.analysis.join.server_parts import PARTS
 from squall.analysis.join.slices import Slice
 from squall.analysis.join.sources import ROWS, write_sources
+from squall.analysis.storage.clock_errors import ClockErrors
 from squall.analysis.storage.derived import DEVICE_COSTS
-from squall.analysis.storage.errors import ClockErrors
 from squall.analysis.storage.held_folder import held_folder
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, Spread, connect, in_turn
 from squall.analysis.storage.schema import arrow_schema

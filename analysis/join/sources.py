@@ -28,7 +28,7 @@ from squall.analysis.join.meanwhile import GPU_STATE, GPU_STATES, MEANWHILE, WHI
 from squall.analysis.join.named_ids import id_spans, n_repeated
 from squall.analysis.join.server_parts import MEANS, TRACES
 from squall.analysis.recorded import add_windows
-from squall.analysis.storage.errors import ClockErrors
+from squall.analysis.storage.clock_errors import ClockErrors
 from squall.analysis.storage.manifest import Manifest
 from squall.analysis.storage.parquet import literal, read_parquet
 from squall.analysis.storage.query import attach, connect

@@ -79,12 +79,16 @@ def used_gpus(connection: duckdb.DuckDBPyConnection) -> list[str]:
     return [gpu for (gpu,) in connection.execute("SELECT DISTINCT gpu FROM lanes ORDER BY gpu").fetchall()]
 
 
-def activity(connection: duckdb.DuckDBPyConnection, n_gpus: int, in_cells: str = IN_CELLS) -> Activity:
-    """Of `operations` in `cells`, as `in_cells` joins them; needs `lanes` of `n_gpus` GPUs."""
+def activity(
+    connection: duckdb.DuckDBPyConnection, n_gpus: int, in_cells: str = IN_CELLS, with_gaps: bool = True
+) -> Activity:
+    """Of `operations` in `cells`, as `in_cells` joins them; needs `lanes` of `n_gpus` GPUs. `with_gaps`: with the gaps
+    too, 16 bytes each."""
     cells = connection.execute("SELECT cell, end_ns - start_ns AS ns FROM cells ORDER BY cell").fetchnumpy()
     ends_ns = np.cumsum(np.repeat(cells["ns"].astype(np.int64), n_gpus))
     base_ns = np.r_[0, ends_ns[:-1]] if len(ends_ns) else ends_ns
-    every, kernels, copies, either = (_Union(base_ns) for _ in range(4))
+    every, kernels = (_Union(base_ns, with_gaps) for _ in range(2))
+    copies, either = (_Union(base_ns, False) for _ in range(2))
     streams = _Streams(len(base_ns))
     for rows in connection.sql(_ORDERED.format(in_cells=in_cells)).to_arrow_reader(ROWS_AT_ONCE):
         cell, gpu, lane, is_kernel, is_copy, start_ns, end_ns = (_array(one) for one in rows.columns)
@@ -103,7 +107,8 @@ def activity(connection: duckdb.DuckDBPyConnection, n_gpus: int, in_cells: str =
 class _Union:
     """What intervals cover together at each place of the axis, as they come in order; and what lies between."""
 
-    def __init__(self, base_ns: Int64s) -> None:
+    def __init__(self, base_ns: Int64s, with_gaps: bool) -> None:
+        self._with_gaps = with_gaps
         self.ns = np.zeros(len(base_ns), np.int64)
         self._base_ns = base_ns
         self._reach_ns = np.zeros(1, np.int64)
@@ -114,6 +119,8 @@ class _Union:
         reach_ns = np.maximum.accumulate(np.concatenate([self._reach_ns, end_ns]))
         before_ns, self._reach_ns = reach_ns[:-1], reach_ns[-1:]
         np.add.at(self.ns, place, np.maximum(end_ns - np.maximum(start_ns, before_ns), 0))
+        if not self._with_gaps:
+            return
         base_ns = self._base_ns[place]
         is_gap: Bools = start_ns > np.maximum(before_ns, base_ns)
         if not from_edge:
@@ -121,10 +128,9 @@ class _Union:
         self._gaps.append(Gaps(place[is_gap], (start_ns - np.maximum(before_ns, base_ns))[is_gap]))
 
     def gaps(self) -> Gaps:
-        """Of all that was added."""
-        return Gaps(
-            *(np.concatenate([np.empty(0, np.int64), *parts]) for parts in zip(*self._gaps, strict=True))
-        )
+        """Of all that was added; none where they are not kept."""
+        nothing = Gaps(np.empty(0, np.int64), np.empty(0, np.int64))
+        return Gaps(*(np.concatenate(parts) for parts in zip(nothing, *self._gaps, strict=True)))
 
 
 class _Streams:

@@ -40,8 +40,8 @@ FROM tied ORDER BY grp, batch, start_ns, end_ns, launch_start_ns, launch_end_ns
 def launch_figures(connection: duckdb.DuckDBPyConnection) -> dict[int, Row]:
     """What docs/metrics.md lists under "Launches", of each group: how its `tied` operations follow one another.
 
-    The operations of a group are in memory at a time, about 50 bytes each: DuckDB orders them, and a pass of numpy over
-    them takes a fifth of the time that windows and counts of its own take.
+    The operations of a group are in memory at a time, with what is made of them about 200 bytes each: DuckDB orders
+    them, and a pass of numpy over them takes a fifth of the time that windows and counts of its own take.
     """
     groups = connection.execute("SELECT grp FROM instances ORDER BY grp").fetchall()
     nothing: list[Any] = [np.empty(0, np.int64)] * 6

@@ -1,4 +1,4 @@
-"""Operations of the GPUs, kernels, copies and sets, as relations; unions of intervals and quantiles as queries.
+"""Operations of the GPUs, kernels, copies and sets, as relations; unions of intervals as queries, quantiles.
 
     operations  ├────────┤      ├──┤
                    ├───────┤

@@ -91,8 +91,9 @@ def covered_spans(store: RunStore, connection: duckdb.DuckDBPyConnection) -> lis
     stated = store.manifest.profiled_phases
     if not windows and not stated:
         return [one for phase in _spans(store, connection, only_measure=False) for one in phase.covered_ns]
-    every = [one.held() for one in windows.values()]
-    return list(common_stretches([*every, report_stretches(store)] if stated else every))
+    every = [held for one in windows.values() if (held := one.held())]
+    of_reports = report_stretches(store) if stated else []
+    return list(common_stretches([*every, of_reports] if of_reports else every))
 
 
 def _spans(store: RunStore, connection: duckdb.DuckDBPyConnection, only_measure: bool) -> list[PhaseSpan]:

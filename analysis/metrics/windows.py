@@ -224,7 +224,7 @@ def _add_activity(
     connection.execute(_CELLS.format(**places))
     starts_ns = connection.execute("SELECT start_ns FROM cells ORDER BY cell").fetchnumpy()["start_ns"]
     if len(starts_ns):
-        found = activity(connection, len(gpus), _IN_WINDOWS.format(**places))
+        found = activity(connection, len(gpus), _IN_WINDOWS.format(**places), with_gaps=False)
         connection.register("window_activity", _active(starts_ns, found))
     return bool(len(starts_ns))
 

@@ -3,9 +3,9 @@
     a = clock(); nanosleep(); b = clock()         event [s, e] of the report:   a <= s   and   e <= b
     c = clock(); push our range                   event [s, e]:                 c <= s;   e <= the thread's next c
 
-Each is a hard bound of the offset (monotonic - report) at one instant; `squall.analysis.storage.fit` makes the track of
-them. Sleeps come from the mark process (a file of readings) and pair with OS-runtime events of its thread in order of
-time. A report counts from the start of its collection; nsys states that start in UTC. Without a mark that is
+Each is a hard bound of the offset (monotonic - report) at one instant; `squall.analysis.storage.clock_fit` makes the
+track of them. Sleeps come from the mark process (a file of readings) and pair with OS-runtime events of its thread in
+order of time. A report counts from the start of its collection; nsys states that start in UTC. Without a mark that is
 believed, with the offset of CLOCK_REALTIME to CLOCK_MONOTONIC, and the clock says `is_assumed`.
 """
 
@@ -22,10 +22,10 @@ from squall.analysis.arrays import Int64s
 from squall.analysis.nsys.marks import pair_sleeps
 from squall.analysis.nsys.queries import ID_MASK, PID_SHIFT, STAMPED_RANGES
 from squall.analysis.nsys.report import NsysReport
-from squall.analysis.storage.brackets import NO_HIGH, NO_LOW, Brackets
+from squall.analysis.storage.clock_brackets import NO_HIGH, NO_LOW, Brackets
+from squall.analysis.storage.clock_fit import fit_track
+from squall.analysis.storage.clock_track import ClockTrack
 from squall.analysis.storage.collected import ReportClockFacts
-from squall.analysis.storage.fit import fit_track
-from squall.analysis.storage.track import ClockTrack
 from squall.scenarios.errors import AnalysisError
 
 STAMP_NS = 100

@@ -53,7 +53,7 @@ class EventLabels(NamedTuple):
 
 
 class Clock(Protocol):
-    """The report's clock on another, as `squall.analysis.storage.track.ClockTrack`."""
+    """The report's clock on another, as `squall.analysis.storage.clock_track.ClockTrack`."""
 
     def convert(self, source_ns: NDArray[np.int64], /) -> NDArray[np.int64]:
         """Instants of the other clock."""

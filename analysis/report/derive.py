@@ -1,4 +1,4 @@
-"""Makes everything again that is derived from the raw tables of a run: batch costs, join, windows, summary, report."""
+"""Makes everything again that is derived from the raw tables of a run: costs, join, steps, windows, summary, report."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def is_derived(store: RunStore) -> bool:
 def derive(
     store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES, spread: Spread | None = None
 ) -> Summary:
-    """Writes tables `batch_costs`, `joined` and `windows`, `summary.json`, `run.parquet` and `report.html`; returns the
-    summary.
+    """Writes tables `batch_costs`, `joined`, `steps` and `windows`, `summary.json`, `run.parquet` and `report.html`;
+    returns the summary.
 
     `memory_limit_bytes` bounds what a step holds before it spills to the disk of the run directory; the rows written do
     not depend on it. `spread` has the slices of the first two done elsewhere, each within that limit; without it they

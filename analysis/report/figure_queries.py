@@ -60,7 +60,7 @@ FROM triton_samples WHERE {measured}{asked}
 """
 # metrics.phases.*.instances.*.mean_ns: of the batches that are tied to a profile
 _INSTANCES = """
-SELECT phase, server, instance, instance_device, count(*) AS n_profiled, avg(end_ns - start_ns) AS exec_ns,
+SELECT phase, server, instance, instance_device, model, count(*) AS n_profiled, avg(end_ns - start_ns) AS exec_ns,
     avg(head_ns) AS head_ns, avg(kernel_busy_ns) AS kernel_busy_ns, avg(copy_exposed_ns) AS copy_exposed_ns,
     avg(sync_wait_ns) AS sync_wait_ns, avg(launch_idle_ns) AS launch_idle_ns, avg(tail_ns) AS tail_ns
 FROM batch_costs WHERE {measured} AND tie <> 'none' GROUP BY ALL ORDER BY ALL

@@ -40,7 +40,7 @@ NO_MODEL = "what follows is no model of this trace, only the nearest that was fo
 
 
 def render_fit(report: FitReport) -> RenderableType:
-    """What `squall trace fit` prints, from `fitting.report.fit_trace`."""
+    """What `squall trace fit` prints, from `traces.fit_report.fit_trace`."""
     head = f"{count_text(report.n)} arrivals in {duration_text(report.end_ns)}, {rate_text(report.rate_hz)}"
     parameters = Table.grid(padding=(0, 2))
     for one in report.best.fitted.parameters:

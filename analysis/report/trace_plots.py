@@ -25,7 +25,7 @@ BODY_RATIO = 0.995
 def trace_plots(
     stamp_ns: Int64s, summary: Mapping[str, Any], sizes: Mapping[str, Int64s] | None = None
 ) -> list[Plot]:
-    """Plots of the series that `trace_info.trace_summary` described, in the order of a page.
+    """Plots of the series that `traces.info.trace_summary` described, in the order of a page.
 
     On a coarse logging grid rate and gaps are those of the arrivals spread inside their ticks, as in the summary.
     """

@@ -38,7 +38,7 @@ Figures = Mapping[str, Any]
 
 
 def render_trace(summary: Figures, name: str = "", width: int = WIDTH) -> RenderableType:
-    """What `squall trace info` prints, from `trace_info.trace_summary`; `name` of the file or the run.
+    """What `squall trace info` prints, from `traces.info.trace_summary`; `name` of the file or the run.
 
     Notes take `width` columns, tables what they need.
     """
@@ -59,7 +59,7 @@ def render_trace(summary: Figures, name: str = "", width: int = WIDTH) -> Render
 
 
 def trace_page(summary: Figures, plots: Sequence[Plot], name: str) -> DecisionPage:
-    """The page of `trace_info.trace_summary` and `trace_plots.trace_plots`."""
+    """The page of `traces.info.trace_summary` and `trace_plots.trace_plots`."""
     first, *rest = head_lines(summary)
     return DecisionPage(
         title=name,

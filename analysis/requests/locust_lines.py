@@ -1,4 +1,4 @@
-"""Section `locust` of a summary as lines, for the screen and the report; their sentences stand in `lines.j2`."""
+"""Section `locust` of a summary as lines, for the screen and the report; their sentences stand in `locust_lines.j2`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def locust_notes(figures: LocustFigures) -> list[str]:
 
 @cache
 def _say() -> Any:
-    """The macros of `lines.j2`."""
+    """The macros of `locust_lines.j2`."""
 
     def title(one: NameFigures) -> str:
         return " ".join(filter(None, (one.method, one.name)))

@@ -198,8 +198,8 @@ def simulate_quantiles(
     """(n_replications, len(qs)) ns: the quantiles of response time that one run each would have measured.
 
     A run starts with an empty queue and takes all arrivals of `window_ns`, as a measured one does, so its estimates
-    have the spread of correlated response times and the bias of the start. Quantiles by `latency.nearest_rank`; nan
-    for a run without arrivals.
+    have the spread of correlated response times and the bias of the start. Quantiles by
+    `order_statistics.nearest_rank`; nan for a run without arrivals.
     """
     mean_count = queue.arrival_hz * window_ns / NS_PER_S
     n_most = math.ceil(mean_count + 8.0 * math.sqrt(mean_count) + 20.0)

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from squall.analysis.columns import PhaseAt
+from squall.analysis.storage.clock_track import ClockTrack
 from squall.analysis.storage.manifest import Manifest, PhaseFacts
 from squall.analysis.storage.schema import TABLES
-from squall.analysis.storage.track import ClockTrack
 from squall.scenarios.errors import AnalysisError
 
 _LEAST_NS = np.iinfo(np.int64).min

@@ -1,4 +1,4 @@
-"""The figures of a level in perf_analyzer's words, which stand in `words.j2`; its units and its rounding."""
+"""The figures of a level in perf_analyzer's words, which stand in `perf_words.j2`; its units and its rounding."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _lines(macro: str, *arguments: object) -> list[str]:
 
 @cache
 def _macros() -> Any:
-    """Those of `words.j2`, by name."""
+    """Those of `perf_words.j2`, by name."""
     environment = templates("squall.analysis.studies")
     environment.filters |= {"number": number, "us": microseconds, "printable": printable}
     environment.globals["IN_A_ROW"] = IN_A_ROW

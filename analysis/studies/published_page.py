@@ -1,6 +1,6 @@
 """A published experiment and ours beside it: `reproduction.html`, the lines of the screen, and `docs/experiments.md`.
 
-Rendering only, by rules alone: no sentence here is of one experiment. Sentences stand in `sentences.j2`.
+Rendering only, by rules alone: no sentence here is of one experiment. Sentences stand in `published_sentences.j2`.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ def reasons(found: Reproduction) -> list[str]:
 
 @cache
 def _sentences() -> Any:
-    """The macros of `sentences.j2` by name, each a function that returns its text."""
+    """The macros of `published_sentences.j2` by name, each a function that returns its text."""
     environment = templates("squall.analysis.studies")
     environment.globals.update(FIGURES=FIGURES, WORDS=WORDS, ratio=ratio_text, reading=claim_reading)
     return environment.get_template("published_sentences.j2").module

@@ -412,8 +412,8 @@ class Reproduction:
         """Of a row of ours; figures of runs that do not count stand in where a row has no other.
 
         The share outside of requests is what was measured over the very time in which users were there
-        (`figures.user_figures`), and not what users / throughput leaves of the mean: of requests that began before the
-        phase, or ended behind it, the mean has none.
+        (`published_figures.user_figures`), and not what users / throughput leaves of the mean: of requests that began
+        before the phase, or ended behind it, the mean has none.
         """
         names = ("users_count", "throughput_hz", "mean_ns", "outside_ratio")
         values = [self.value(row, name) for name in names]

@@ -3,8 +3,8 @@
 The run clock is the driver's CLOCK_MONOTONIC plus one anchor, read once at the start, that makes it UTC. Processes
 that share the driver's kernel and time namespace share its monotonic clock: their offset is the anchor, exactly.
 Another node's clock is probed by four time stamps, t1 and t4 at the driver, t2 and t3 at the responder of the node
-(`squall.actors.sampling.clock_responder`); what they prove stands in `squall.analysis.storage.brackets`, the track
-through them in `squall.analysis.storage.fit`.
+(`squall.actors.sampling.clock_responder`); what they prove stands in `squall.analysis.storage.clock_brackets`, the
+track through them in `squall.analysis.storage.clock_fit`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from squall.actors.clock import Clock, SystemClock
-from squall.analysis.storage.brackets import Brackets
-from squall.analysis.storage.fit import fit_track
+from squall.analysis.storage.clock_brackets import Brackets
+from squall.analysis.storage.clock_fit import fit_track
+from squall.analysis.storage.clock_track import ClockTrack
 from squall.analysis.storage.schema import arrow_schema
-from squall.analysis.storage.track import ClockTrack
 from squall.cluster.driver.clock_links import ClockLink, Protocol
 from squall.scenarios.errors import AnalysisError, ClusterError
 from squall.scenarios.units import NS_PER_S

@@ -8,9 +8,9 @@ from concurrent.futures import Future
 from pathlib import Path
 
 from squall.actors.doctor.tools import GPU_MEND, NSYS_MEND
+from squall.analysis.storage.clock_track import ClockTrack
 from squall.analysis.storage.deployed import ControlFacts, ModelFacts, ServerFacts, ServerScheduling
 from squall.analysis.storage.store import RunStore
-from squall.analysis.storage.track import ClockTrack
 from squall.analysis.wording import names_text
 from squall.cluster.control.changes import told_loaded
 from squall.cluster.control.controlled import Controlled, log_of, where_of

@@ -11,9 +11,9 @@ from dataclasses import replace
 from squall.actors.load.shared_memory import unregister_all
 from squall.actors.load.trial import Trial, TrialRequest
 from squall.actors.process.cores import Split
+from squall.analysis.storage.clock_track import ClockTrack
 from squall.analysis.storage.deployed import NodeFacts
 from squall.analysis.storage.store import RunStore
-from squall.analysis.storage.track import ClockTrack
 from squall.analysis.wording import names_text
 from squall.cluster.driver.client_workers import (
     Worker,

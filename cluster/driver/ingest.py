@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from squall.actors.spill import read_spill
 from squall.analysis.columns import PhaseAt
+from squall.analysis.storage.clock_track import ClockTrack
 from squall.analysis.storage.manifest import Manifest
 from squall.analysis.storage.schema import TABLES, arrow_schema
 from squall.analysis.storage.store import RunStore
 from squall.analysis.storage.timeline import RunPhase, assign_phase, to_run_clock
-from squall.analysis.storage.track import ClockTrack
 from squall.cluster.driver.node_files import NodeFiles, arrow_file
 from squall.cluster.node.agent import FIRST_SERVER
 from squall.cluster.node.spills import NodeFile

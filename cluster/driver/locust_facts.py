@@ -15,9 +15,9 @@ import pyarrow as pa
 from squall.actors.locust.locust_master import MasterAccount
 from squall.actors.locust.locust_worker import LocustWorker
 from squall.actors.locust.settings import LocustSettings
+from squall.analysis.storage.clock_track import ClockTrack
 from squall.analysis.storage.locust import LocustFacts, LocustWorkerFacts
 from squall.analysis.storage.store import RunStore
-from squall.analysis.storage.track import ClockTrack
 from squall.cluster.driver.issued import Issued
 from squall.cluster.remote.spawn import Handle
 from squall.scenarios.errors import SquallError

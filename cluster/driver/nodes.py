@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from squall.actors.clock import clock_domain
 from squall.actors.net.stream import allow_many_files
+from squall.analysis.storage.clock_track import ClockTrack
 from squall.analysis.storage.collected import ClockCost
-from squall.analysis.storage.track import ClockTrack
 from squall.cluster.driver.clocksync import ClockWatch
 from squall.cluster.driver.copies import folder_of
 from squall.cluster.driver.node_files import FilesHere, NodeFiles, files_seen

@@ -21,6 +21,7 @@ from squall.actors.sampling.triton_trace import TRACE, traces_in
 from squall.analysis.report.derive import derive, is_derived
 from squall.analysis.report.summary_file import Summary
 from squall.analysis.storage.beneath import refuse_ways_out
+from squall.analysis.storage.clock_track import ClockTrack
 from squall.analysis.storage.collected import KernelRecordingFacts
 from squall.analysis.storage.deployed import ServerFacts
 from squall.analysis.storage.held_folder import sole_holder
@@ -31,7 +32,6 @@ from squall.analysis.storage.schema import TABLES
 from squall.analysis.storage.sealed import Unfinished, Verdict
 from squall.analysis.storage.store import RunStore
 from squall.analysis.storage.timeline import RunPhase, phase_spans
-from squall.analysis.storage.track import ClockTrack
 from squall.analysis.verdict.validity import judge_run
 from squall.cluster.control.controlled import told_by_watches
 from squall.cluster.driver.copies import copied_sites, is_whole, remove_copies

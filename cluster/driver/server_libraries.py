@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 
+from squall.analysis.storage.clock_track import ClockTrack
 from squall.analysis.storage.collected import (
     BY_HOOK,
     BY_KERNEL_LIBRARY,
@@ -14,7 +15,6 @@ from squall.analysis.storage.collected import (
     KernelRecordingFacts,
     KernelTies,
 )
-from squall.analysis.storage.track import ClockTrack
 from squall.cluster.driver.observed_collectors import BATCHES_MEND, ELSEWHERE, KERNELS_MEND, Collectors
 from squall.cluster.node.agent import NodeAgent
 from squall.cluster.node.injected.kernel_recording import NO_CUDA, NO_GPU

@@ -13,8 +13,8 @@ import numpy as np
 import psutil
 
 from squall.actors.clock import utc_minus_monotonic_ns
-from squall.analysis.storage.brackets import Brackets
-from squall.analysis.storage.fit import fit_track
+from squall.analysis.storage.clock_brackets import Brackets
+from squall.analysis.storage.clock_fit import fit_track
 from squall.cluster.driver.clocksync import ClockWatch
 
 S = 1_000_000_000

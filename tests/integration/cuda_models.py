@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from squall.analysis.storage.track import ClockTrack
+from squall.analysis.storage.clock_track import ClockTrack
 from tests.integration.foreign_models import GATHERED, TENSORS
 
 N_KERNELS = 3

@@ -27,7 +27,7 @@ import numpy as np
 import pytest
 
 from squall.actors.clock import utc_minus_monotonic_ns
-from squall.analysis.storage.track import ClockTrack
+from squall.analysis.storage.clock_track import ClockTrack
 from squall.cluster.driver.clocksync import ClockWatch
 from tests.fakes import DriftingClock
 

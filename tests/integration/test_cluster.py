@@ -17,9 +17,9 @@ import psutil
 import pytest
 
 from squall.actors.inject.library import built_library
+from squall.analysis.storage.clock_track import ClockTrack
 from squall.analysis.storage.store import RunStore
 from squall.analysis.storage.timeline import phase_spans
-from squall.analysis.storage.track import ClockTrack
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.plan.drafting import plan_scenario
 from tests.integration.disks import assert_whole, executed, fill

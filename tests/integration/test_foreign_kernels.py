@@ -14,9 +14,9 @@ import pytest
 
 from squall.actors.inject.library import built_library
 from squall.actors.sampling.gpu.source import missing_reason
+from squall.analysis.storage.clock_track import ClockTrack
 from squall.analysis.storage.store import RunStore
 from squall.analysis.storage.timeline import phase_spans
-from squall.analysis.storage.track import ClockTrack
 from squall.cluster.node.agent import FIRST_SERVER
 from squall.cluster.node.injected.ring_folder import rings_of
 from tests.integration.cuda_models import LONGEST_NS, N_KERNELS, Launched, launched, write_cuda_model

@@ -21,7 +21,7 @@ from squall.analysis.report.derive import derive
 from squall.analysis.report.page import write_report
 from squall.analysis.run import open_run
 from squall.analysis.storage.store import RunStore
-from squall.analysis.studies.probe import probe_figures
+from squall.analysis.studies.gpu_probe import probe_figures
 from squall.cluster.commands.decisions.probe_run import probe_run
 from squall.cluster.interrupts import Interrupts
 from squall.scenarios.errors import AnalysisError, TargetError

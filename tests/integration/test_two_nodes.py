@@ -19,14 +19,14 @@ import pytest
 from numpy.typing import NDArray
 
 from squall.analysis.join.join import read_join_report, write_joined
-from squall.analysis.storage.brackets import Brackets
-from squall.analysis.storage.fit import fit_track
+from squall.analysis.storage.clock_brackets import Brackets
+from squall.analysis.storage.clock_fit import fit_track
+from squall.analysis.storage.clock_track import ClockTrack
 from squall.analysis.storage.manifest import Manifest
 from squall.analysis.storage.schema import TABLES
 from squall.analysis.storage.sealed import Verdict
 from squall.analysis.storage.store import RunStore
 from squall.analysis.storage.timeline import phase_spans
-from squall.analysis.storage.track import ClockTrack
 from squall.cluster.driver.ingest import ingest_table
 from squall.cluster.node.agent import FIRST_SERVER
 from squall.cluster.node.batches import read_batches

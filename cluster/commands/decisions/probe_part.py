@@ -6,7 +6,7 @@ from pathlib import Path
 
 from squall.analysis.storage.intact import content_errors_of
 from squall.analysis.storage.store import RunStore
-from squall.analysis.studies.probe import probe_figures
+from squall.analysis.studies.gpu_probe import probe_figures
 from squall.analysis.studies.published_result import LOST, VALID, RunFigures
 from squall.analysis.studies.sweep_rows import MOST_ATTEMPTS
 from squall.cluster.commands.decisions.probe_run import probe_run

@@ -21,7 +21,7 @@ from squall.analysis.storage.manifest import Manifest, PhaseFacts
 from squall.analysis.storage.schema import arrow_schema
 from squall.analysis.storage.sealed import Verdict
 from squall.analysis.storage.store import RunStore
-from squall.analysis.studies.probe import FILE, judge_probe, probe_figures
+from squall.analysis.studies.gpu_probe import FILE, judge_probe, probe_figures
 from squall.cluster.commands.decisions.gpu_watch import GpuWatch
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.node.node_facts import node_facts

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from squall.analysis.join.join import read_join_report, write_joined
 from squall.analysis.metrics.windows import WINDOW_NS, write_windows
 from squall.analysis.record import to_json
+from squall.analysis.storage.clock_track import ClockTrack
 from squall.analysis.storage.query import in_threads
 from squall.analysis.storage.store import RunStore
-from squall.analysis.storage.track import ClockTrack
 from squall.scenarios.errors import AnalysisError, MissingTable
 from tests.many_examples import examples
 from tests.synthetic_runs import START_NS, S, SyntheticRun, synthesise

@@ -14,9 +14,9 @@ import yaml
 from squall.analysis.nsys.allowed import GRAPHS, KERNELS, MEMSETS, NVTX, OSRT, RUNTIME, SYNCS
 from squall.analysis.nsys.batches import attribution
 from squall.analysis.nsys.report import NsysReport
+from squall.analysis.storage.clock_track import ClockTrack
 from squall.analysis.storage.collected import TiedEvents
 from squall.analysis.storage.schema import arrow_schema
-from squall.analysis.storage.track import ClockTrack
 from squall.scenarios.errors import AnalysisError
 from tests.nsys_exports import GLOBAL_TID, LABELS, MadeExport, Row, api_call, kernel, nvtx, on_gpu, tables_of
 

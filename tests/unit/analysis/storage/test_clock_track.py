@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from squall.analysis.record import from_json, to_json
-from squall.analysis.storage.brackets import NO_HIGH, NO_LOW, Allowance, Brackets
+from squall.analysis.storage.clock_brackets import NO_HIGH, NO_LOW, Allowance, Brackets
+from squall.analysis.storage.clock_fit import fit_track
+from squall.analysis.storage.clock_track import ClockTrack
 from squall.analysis.storage.deployed import ClockKnots
-from squall.analysis.storage.fit import fit_track
-from squall.analysis.storage.track import ClockTrack
 from squall.scenarios.errors import AnalysisError
 from tests.many_examples import examples
 

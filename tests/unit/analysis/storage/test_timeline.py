@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from squall.analysis.storage.clock_track import ClockTrack
 from squall.analysis.storage.manifest import read_manifest
 from squall.analysis.storage.schema import TABLES
 from squall.analysis.storage.timeline import (
@@ -18,7 +19,6 @@ from squall.analysis.storage.timeline import (
     phase_spans,
     to_run_clock,
 )
-from squall.analysis.storage.track import ClockTrack
 from squall.scenarios.errors import AnalysisError
 
 INSTANTS = st.none() | st.integers(-(2**61), 2**61)

@@ -14,7 +14,7 @@ from squall.analysis.storage.manifest import Manifest
 from squall.analysis.storage.schema import arrow_schema
 from squall.analysis.storage.sealed import Verdict
 from squall.analysis.storage.store import RunStore
-from squall.analysis.studies.probe import judge_probe, operator_figures, pipeline_figures, probe_figures
+from squall.analysis.studies.gpu_probe import judge_probe, operator_figures, pipeline_figures, probe_figures
 from squall.scenarios.errors import AnalysisError
 from squall.scenarios.published.figures import FIGURES
 from tests.unit.analysis.studies.test_published_result import assert_like

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from squall.actors.locust.locust_master import MasterAccount
 from squall.actors.locust.locust_worker import LocustWorker
+from squall.analysis.storage.clock_track import ClockTrack
 from squall.analysis.storage.locust import AskedUsers, LocustEntry
-from squall.analysis.storage.track import ClockTrack
 from squall.cluster.driver.locust_facts import Ended, ended_workers, first_facts, last_facts, last_users
 from squall.cluster.remote.spawn import Handle
 from squall.scenarios.errors import ClusterError, LostActor

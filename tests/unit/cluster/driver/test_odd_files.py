@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from squall.actors.spill import SpillFile
+from squall.analysis.storage.clock_track import ClockTrack
 from squall.analysis.storage.schema import arrow_schema
-from squall.analysis.storage.track import ClockTrack
 from squall.cluster.driver.ingest import Ledger, add_missing, ingest_file
 from squall.cluster.driver.node_files import FilesHere, FilesThere
 from squall.cluster.node.spills import NodeFile

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
+from squall.analysis.storage.clock_track import ClockTrack
 from squall.analysis.storage.collected import KernelRecordingFacts, RecordedProcess
-from squall.analysis.storage.track import ClockTrack
 from squall.cluster.driver.observed_collectors import Collectors
 from squall.cluster.driver.server_libraries import ServerLibraries
 from squall.cluster.node.agent import NodeAgent

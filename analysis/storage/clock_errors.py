@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from squall.analysis.arrays import Int64s
+from squall.analysis.storage.clock_track import ClockTrack
 from squall.analysis.storage.deployed import NodeFacts
-from squall.analysis.storage.track import ClockTrack
 
 _EARLIEST_NS = -(2**63)
 

@@ -1,8 +1,8 @@
 """The track of a clock through brackets of its offset.
 
-`squall.analysis.storage.brackets` derives the band in which the offset lies in a segment. The track takes its middle at
-knots and half its width as the error. Between knots h apart the offset leaves the chord of its own values at the
-knots by at most wander h / 2 (a tent whose sides have the slopes c +- wander), and that chord lies in the chord of
+`squall.analysis.storage.clock_brackets` derives the band in which the offset lies in a segment. The track takes its
+middle at knots and half its width as the error. Between knots h apart the offset leaves the chord of its own values at
+the knots by at most wander h / 2 (a tent whose sides have the slopes c +- wander), and that chord lies in the chord of
 the bands: the tent is in the error. Stretches overlap by half; each gives the knots of its middle.
 
 Outside the brackets the drift of the first or last segment goes on for half a segment, within what the brackets of its
@@ -21,8 +21,16 @@ from typing import NamedTuple
 import numpy as np
 
 from squall.analysis.arrays import Floats, Int64s
-from squall.analysis.storage.brackets import NO_LOW, PPM, Allowance, Brackets, Envelope, Segment, segments
-from squall.analysis.storage.track import ClockTrack
+from squall.analysis.storage.clock_brackets import (
+    NO_LOW,
+    PPM,
+    Allowance,
+    Brackets,
+    Envelope,
+    Segment,
+    segments,
+)
+from squall.analysis.storage.clock_track import ClockTrack
 from squall.scenarios.errors import AnalysisError
 from squall.scenarios.units import NS_PER_S
 

@@ -2,7 +2,7 @@
 
     target clock = source clock + offset(source instant), true within error(source instant)
 
-`squall.analysis.storage.fit` makes one of readings of two clocks.
+`squall.analysis.storage.clock_fit` makes one of readings of two clocks.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from squall.analysis.arrays import Int64s
-from squall.analysis.storage.brackets import PPM
+from squall.analysis.storage.clock_brackets import PPM
 from squall.analysis.storage.deployed import ClockKnots
 from squall.scenarios.errors import AnalysisError
 from squall.scenarios.units import NS_PER_S
