@@ -110,8 +110,9 @@ def run_account(
 
 
 def _own(phases: Sequence[str]) -> str:
+    """SQL, of rows of `joined`: ok in one of the phases, with a latency, which only a damaged row lacks."""
     named = ", ".join(map(literal, phases))
-    return f"phase IN ({named}) AND outcome = 'ok'"
+    return f"phase IN ({named}) AND outcome = 'ok' AND {LATENCY} IS NOT NULL"
 
 
 def _part_means(
