@@ -43,6 +43,19 @@ def earlier_ends(start_ns: Int64s, end_ns: Int64s, is_first: Bools) -> Int64s:
     return np.where(is_first, start_ns, np.r_[0, reach_ns[:-1]] - shift_ns)
 
 
+class Reach:
+    """How far intervals reach that come in order of their starts, some at a time; none begins before `from_ns`."""
+
+    def __init__(self, from_ns: int) -> None:
+        self._to_ns = np.array([from_ns], np.int64)
+
+    def beyond(self, start_ns: Int64s, end_ns: Int64s) -> tuple[Int64s, Int64s]:
+        """Of each of the next ones: the latest end of all before it, and its own length beyond that."""
+        reach_ns = np.maximum.accumulate(np.concatenate([self._to_ns, end_ns]))
+        before_ns, self._to_ns = reach_ns[:-1], reach_ns[-1:]
+        return before_ns, np.maximum(end_ns - np.maximum(start_ns, before_ns), 0)
+
+
 @dataclass(frozen=True, eq=False)
 class Covered:
     """What intervals in order of their starts cover together."""

@@ -29,7 +29,7 @@ from squall.analysis.findings.shares import (
     BODY_PARTS,
     Key,
     Sums,
-    batch_sums,
+    body_sums,
     cpu_measures,
     device_shares,
     gpu_measures,
@@ -117,7 +117,7 @@ def find(
             frozenset(library_windows(store)),
         )
         if "batch_costs" in tables:
-            view.sums, view.ceilings = batch_sums(connection), ceilings(connection, manifest)
+            view.sums, view.ceilings = body_sums(connection), ceilings(connection, manifest)
         ends: Mapping[tuple[str, str, str], Tail | int] = {}
         if "joined" in tables:
             view.shares, view.sent = response_shares(connection), SentRequests.read(connection)

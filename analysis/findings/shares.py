@@ -105,7 +105,7 @@ FROM sums
 """
 
 
-def batch_sums(connection: duckdb.DuckDBPyConnection) -> dict[Key, Sums]:
+def body_sums(connection: duckdb.DuckDBPyConnection) -> dict[Key, Sums]:
     """Sums over view `batch_costs`, by phase and instance."""
     return {
         (phase, instance_key(server, instance, device, model)): Sums(instance, model, *sums)

@@ -12,13 +12,14 @@ take.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from squall.analysis.arrays import Bools, Int64s
-from squall.analysis.metrics.operations import ROWS_AT_ONCE
+from squall.analysis.intervals import Reach
+from squall.analysis.metrics.operations import arrays_of
 
 if TYPE_CHECKING:
     import duckdb
@@ -90,8 +91,8 @@ def activity(
     every, kernels = (_Union(base_ns, with_gaps) for _ in range(2))
     copies, either = (_Union(base_ns, False) for _ in range(2))
     streams = _Streams(len(base_ns))
-    for rows in connection.sql(_ORDERED.format(in_cells=in_cells)).to_arrow_reader(ROWS_AT_ONCE):
-        cell, gpu, lane, is_kernel, is_copy, start_ns, end_ns = (_array(one) for one in rows.columns)
+    for columns in arrays_of(connection, _ORDERED.format(in_cells=in_cells)):
+        cell, gpu, lane, is_kernel, is_copy, start_ns, end_ns = columns
         place = np.searchsorted(cells["cell"], cell) * n_gpus + gpu
         start_ns, end_ns = start_ns + base_ns[place], end_ns + base_ns[place]
         every.add(place, start_ns, end_ns, from_edge=True)
@@ -111,14 +112,13 @@ class _Union:
         self._with_gaps = with_gaps
         self.ns = np.zeros(len(base_ns), np.int64)
         self._base_ns = base_ns
-        self._reach_ns = np.zeros(1, np.int64)
+        self._reach = Reach(0)
         self._gaps: list[Gaps] = []
 
     def add(self, place: Int64s, start_ns: Int64s, end_ns: Int64s, from_edge: bool) -> None:
         """`from_edge`: what lies before the first interval of a place is a gap too."""
-        reach_ns = np.maximum.accumulate(np.concatenate([self._reach_ns, end_ns]))
-        before_ns, self._reach_ns = reach_ns[:-1], reach_ns[-1:]
-        np.add.at(self.ns, place, np.maximum(end_ns - np.maximum(start_ns, before_ns), 0))
+        before_ns, fresh_ns = self._reach.beyond(start_ns, end_ns)
+        np.add.at(self.ns, place, fresh_ns)
         if not self._with_gaps:
             return
         base_ns = self._base_ns[place]
@@ -138,7 +138,7 @@ class _Streams:
 
     def __init__(self, n_places: int) -> None:
         self.ns = np.zeros(n_places, np.int64)
-        self._reach_ns: dict[int, int] = {}
+        self._reach: dict[int, Reach] = defaultdict(lambda: Reach(0))
 
     def add(self, lane: Int64s, place: Int64s, start_ns: Int64s, end_ns: Int64s) -> None:
         order = np.argsort(lane, kind="stable")
@@ -147,12 +147,5 @@ class _Streams:
         firsts = np.flatnonzero(np.r_[True, lane[1:] != lane[:-1]])
         for first, last in zip(firsts, np.r_[firsts[1:], len(lane)], strict=True):
             own = slice(first, last)
-            reach_ns = np.maximum.accumulate(np.r_[self._reach_ns.get(lane[first], 0), end_ns[own]])
-            self._reach_ns[lane[first]] = reach_ns[-1]
-            fresh_ns[own] = end_ns[own] - np.maximum(start_ns[own], reach_ns[:-1])
-        np.add.at(self.ns, place[order], np.maximum(fresh_ns, 0))
-
-
-def _array(values: pa.Array) -> Int64s:
-    found: Int64s = values.to_numpy(zero_copy_only=False)
-    return found
+            _, fresh_ns[own] = self._reach[lane[first]].beyond(start_ns[own], end_ns[own])
+        np.add.at(self.ns, place[order], fresh_ns)

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from squall.analysis.arrays import Int64s
+from squall.analysis.intervals import Reach
 from squall.analysis.metrics.activity import Activity, activity
 from squall.analysis.metrics.measures import NO_CLOCK_LIMIT, Measures, ratio
-from squall.analysis.metrics.operations import KEY, NONE_NS, Row, by_group, quantile, runs_of_rows
+from squall.analysis.metrics.operations import KEY, NONE_NS, Row, by_group, runs_of_rows
+from squall.analysis.statistics.order_statistics import rank_value
 from squall.analysis.storage.query import rows
 
 if TYPE_CHECKING:
@@ -126,7 +128,7 @@ def gap_figures(gaps_ns: Int64s) -> Row:
     return {
         "n": len(gaps_ns),
         "total_ns": whole_ns,
-        "p50_ns": quantile(gaps_ns, 500),
+        "p50_ns": rank_value(gaps_ns, 0.5),
         "max_ns": int(gaps_ns.max()) if len(gaps_ns) else None,
         "classes": {
             name: {"n": len(own), "ns": int(own.sum()), "time_ratio": ratio(int(own.sum()), whole_ns)}
@@ -146,11 +148,9 @@ def foreign_ns(connection: duckdb.DuckDBPyConnection) -> dict[int, int]:
     theirs: what others cover before the end of each batch less what before its start."""
     found: dict[int, int] = defaultdict(int)
     for _, parts in groupby(runs_of_rows(connection, _FOREIGN), key=itemgetter(0)):
-        reach_ns, covered_ns = np.array([NONE_NS]), 0
+        reach, covered_ns = Reach(NONE_NS), 0
         for _, (grp, sign, start_ns, end_ns) in parts:
-            reaches_ns = np.maximum.accumulate(np.r_[reach_ns, end_ns])
-            before_ns, reach_ns = reaches_ns[:-1], reaches_ns[-1:]
-            fresh_ns = np.maximum(end_ns - np.maximum(start_ns, before_ns), 0)
+            before_ns, fresh_ns = reach.beyond(start_ns, end_ns)
             upto_ns = covered_ns + np.cumsum(fresh_ns) - fresh_ns - np.maximum(before_ns - start_ns, 0)
             covered_ns += int(fresh_ns.sum())
             is_edge = sign != 0

@@ -19,7 +19,8 @@ import numpy as np
 from squall.analysis.arrays import Bools, Int64s
 from squall.analysis.intervals import Covered, earlier_ends
 from squall.analysis.metrics.measures import Measures, ratio
-from squall.analysis.metrics.operations import NONE_NS, Row, median, quantile, runs_of_rows
+from squall.analysis.metrics.operations import NONE_NS, Row, median, runs_of_rows
+from squall.analysis.statistics.order_statistics import rank_value
 
 if TYPE_CHECKING:
     import duckdb
@@ -106,7 +107,7 @@ def _until_start(kernels: _Operations) -> Row:
     return {
         "launch_to_start": {
             "n": n,
-            **{f"p{at // 10}_ns": quantile(to_start_ns, at) for at in (500, 950, 990)},
+            **{f"p{100 * q:g}_ns": rank_value(to_start_ns, q) for q in (0.5, 0.95, 0.99)},
             "max_ns": int(to_start_ns.max()) if n else None,
             "queued_ratio": ratio(int((first.start_ns > first.launch_end_ns).sum()), n),
             "n_before_launch": int((first.start_ns < first.launch_start_ns).sum()),

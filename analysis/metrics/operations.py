@@ -129,19 +129,18 @@ def covered(t_ns: str, piece: str) -> str:
     return f"coalesce({piece}.before_ns + least({t_ns}, {piece}.to_ns) - {piece}.from_ns, 0)"
 
 
+def arrays_of(connection: duckdb.DuckDBPyConnection, query: str) -> Iterator[list[Any]]:
+    """The columns of a query as arrays, some rows at a time."""
+    for rows_here in connection.sql(query).to_arrow_reader(ROWS_AT_ONCE):
+        yield [one.to_numpy(zero_copy_only=False) for one in rows_here.columns]
+
+
 def runs_of_rows(connection: duckdb.DuckDBPyConnection, query: str) -> Iterator[tuple[int, list[Any]]]:
     """The rows of a query, in pieces of one value of their first column: that value, and arrays of the other columns.
     Rows of one value may come in several pieces."""
-    for rows_here in connection.sql(query).to_arrow_reader(ROWS_AT_ONCE):
-        first, *columns = (one.to_numpy(zero_copy_only=False) for one in rows_here.columns)
+    for first, *columns in arrays_of(connection, query):
         for start, end in pairwise([0, *(np.flatnonzero(np.diff(first)) + 1), len(first)]):
             yield int(first[start]), [column[start:end] for column in columns]
-
-
-def quantile(values: Int64s, per_mille: int) -> int | None:
-    """The value of rank ceil(q n); None of none."""
-    rank = -(-per_mille * len(values) // 1000)
-    return int(np.partition(values, rank - 1)[rank - 1]) if rank else None
 
 
 def median(values: Int64s) -> float | None:

@@ -25,10 +25,10 @@ from squall.analysis.metrics.operations import (
     add_operations,
     add_table,
     median,
-    quantile,
     tie_operations,
 )
 from squall.analysis.occupancy import DeviceLimits, Launch, filling
+from squall.analysis.statistics.order_statistics import rank_value
 from squall.analysis.storage.nsys import DEVICE_TABLES
 from squall.analysis.storage.schema import TABLES, arrow_schema
 from tests.many_examples import examples
@@ -300,7 +300,7 @@ CLASSES = {
 def test_quantiles_and_classes_of_length_are_those_of_the_values(values: list[int]) -> None:
     array = np.array(values, np.int64)
     assert median(array) == middle(values)
-    assert [quantile(array, 10 * percent) for percent in (50, 95, 99)] == [
+    assert [rank_value(array, percent / 100) for percent in (50, 95, 99)] == [
         nearest(values, percent) for percent in (50, 95, 99)
     ]
     row = gap_figures(array)
