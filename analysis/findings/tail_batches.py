@@ -15,16 +15,16 @@ from squall.analysis.findings.tail import Key as TailKey
 from squall.analysis.findings.tail import Tail
 from squall.analysis.metrics.batches import batch_sums, pick
 from squall.analysis.metrics.launches import launch_figures, launch_measures
-from squall.analysis.metrics.operations import KEY, Row, add_operations, by_group, tie_operations
+from squall.analysis.metrics.operations import KEY, Row, add_operations, by_group
 
 if TYPE_CHECKING:
     import duckdb
 
 _CHOSEN = f"SELECT {KEY} FROM joined WHERE batch_id IS NOT NULL AND instance <> '' AND ({{where}})"
 _TOTALS = """
-SELECT grp, count(launch_start_ns) AS n_launched, sum(end_ns - start_ns) FILTER (kind = 'copy')
-    / nullif(sum(end_ns - start_ns) FILTER (kind = 'kernel'), 0) AS copy_to_kernel_ratio
-FROM tied GROUP BY grp
+SELECT grp, count(launch_start_ns) AS n_launched, sum(end_ns - start_ns) FILTER (is_copy)
+    / nullif(sum(end_ns - start_ns) FILTER (is_kernel), 0) AS copy_to_kernel_ratio
+FROM operations WHERE is_whole GROUP BY grp
 """
 
 
@@ -47,8 +47,7 @@ def batches_measures(connection: duckdb.DuckDBPyConnection, tables: Sequence[str
     """The same over the batches in `picked`."""
     sums = batch_sums(connection)
     found = {grp: dict(row["measures"]) for grp, row in sums.items()}
-    if add_operations(connection, tables):
-        tie_operations(connection, is_read_again=True)
+    if add_operations(connection, tables, "batches"):
         launches = launch_figures(connection)
         for grp, row in by_group(connection, _TOTALS).items():
             found[grp] |= _told(launches[grp], bool(row["n_launched"]))

@@ -17,7 +17,7 @@ from squall.analysis.arrays import Int64s
 from squall.analysis.intervals import Reach
 from squall.analysis.metrics.activity import Activity, activity
 from squall.analysis.metrics.measures import NO_CLOCK_LIMIT, Measures, ratio
-from squall.analysis.metrics.operations import KEY, NONE_NS, Row, by_group, runs_of_rows
+from squall.analysis.metrics.operations import NONE_NS, Row, by_group, runs_of_rows
 from squall.analysis.statistics.order_statistics import rank_value
 from squall.analysis.storage.query import rows
 
@@ -34,13 +34,16 @@ _CLASSES_NS = {
 # Of each process that executed batches, what others ran on its GPUs, and the edges of its batches (`sign` -1, 1) as
 # operations of no length. A process uses the GPUs on which it had any operation, ever.
 _FOREIGN = """
-WITH uses AS (SELECT DISTINCT node, process, gpu FROM lanes),
+WITH uses AS (SELECT DISTINCT node, process, gpu_number FROM lanes),
 owners AS (
     SELECT dense_rank() OVER (ORDER BY node, process) AS owner, *
     FROM uses SEMI JOIN numbered USING (node, process)
-    WHERE gpu IN (SELECT gpu FROM uses GROUP BY gpu HAVING count(*) > 1))
-SELECT owner, 0 AS grp, 0 AS sign, o.start_ns, o.end_ns
-FROM operations o JOIN owners u ON o.node = u.node AND o.gpu = u.gpu AND o.process <> u.process
+    WHERE gpu_number IN (SELECT gpu_number FROM uses GROUP BY gpu_number HAVING count(*) > 1)),
+-- streams of other processes on the GPUs of an owner
+others AS (
+    SELECT DISTINCT owner, lane FROM lanes l
+    JOIN owners u ON l.node = u.node AND l.gpu_number = u.gpu_number AND l.process <> u.process)
+SELECT owner, 0 AS grp, 0 AS sign, start_ns, end_ns FROM operations JOIN others USING (lane)
 UNION ALL
 SELECT owner, grp, unnest([-1, 1]), unnest([start_ns, greatest(start_ns, end_ns)]) AS t_ns, t_ns
 FROM numbered JOIN (SELECT DISTINCT owner, node, process FROM owners) USING (node, process)
@@ -49,11 +52,13 @@ ORDER BY owner, start_ns
 
 # Operations of the processes of an instance, in what was recorded of the phase, that belong to any batch. Of those that
 # a window ties to a batch it is known how many there are, not which.
-_ATTRIBUTION = f"""
+_ATTRIBUTION = """
 WITH ran AS (
-    SELECT phase, o.node, o.process, count(*) AS n, count(batch) AS n_tied
-    FROM operations o JOIN stretches s ON o.start_ns >= s.start_ns AND o.start_ns < s.end_ns
-    LEFT JOIN numbered USING ({KEY}) GROUP BY ALL),
+    SELECT phase, node, process, sum(n) AS n, sum(n_tied) AS n_tied
+    FROM (
+        SELECT phase, lane, count(*) AS n, count(batch) AS n_tied
+        FROM operations o JOIN stretches s ON o.start_ns >= s.start_ns AND o.start_ns < s.end_ns GROUP BY ALL)
+    JOIN (SELECT DISTINCT lane, node, process FROM lanes) USING (lane) GROUP BY ALL),
 in_windows AS (
     SELECT phase, node, process, coalesce(sum(n_kernels + n_copies), 0) AS n_in_windows
     FROM picked WHERE tie = 'window' AND process IS NOT NULL GROUP BY ALL)
@@ -84,7 +89,7 @@ WHERE mig_instance = '' AND interval_ns > 0 GROUP BY ALL ORDER BY ALL
 
 
 def gpu_activity(connection: duckdb.DuckDBPyConnection, gpus: Sequence[str]) -> dict[tuple[str, str], Row]:
-    """By phase and GPU what ran in the `cells` of the phase; each of `gpus`, those in `lanes`, has a row for each."""
+    """By phase and GPU what ran in the `cells` of the phase: a row for each of `gpus`, those of `add_lanes`."""
     found = activity(connection, len(gpus))
     cells = connection.execute("SELECT phase, end_ns - start_ns AS ns FROM cells ORDER BY cell").fetchnumpy()
     return {

@@ -32,14 +32,14 @@ of an H200 followed each other 1.17 us apart (nsys 2025.3.2); the 30 ns that HTA
 CAUSES = ("host_wait", "launch_in_flight", "back_to_back", "other", "not_recorded")
 
 _ORDERED = f"""
-SELECT grp, batch, kind = 'kernel' AS is_kernel, start_ns, end_ns, coalesce(launch_start_ns, {NONE_NS}),
+SELECT grp, batch, is_kernel, start_ns, end_ns, coalesce(launch_start_ns, {NONE_NS}),
     coalesce(launch_end_ns, launch_start_ns, {NONE_NS})
-FROM tied ORDER BY grp, batch, start_ns, end_ns, launch_start_ns, launch_end_ns
+FROM operations WHERE is_whole ORDER BY batch, start_ns, end_ns, launch_start_ns, launch_end_ns
 """
 
 
 def launch_figures(connection: duckdb.DuckDBPyConnection) -> dict[int, Row]:
-    """What docs/metrics.md lists under "Launches", of each group: how its `tied` operations follow one another.
+    """What docs/metrics.md lists under "Launches", of each group: how its `operations` follow one another.
 
     The operations of a group are in memory at a time, with what is made of them about 200 bytes each: DuckDB orders
     them, and a pass of numpy over them takes a fifth of the time that windows and counts of its own take.

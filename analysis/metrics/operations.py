@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -34,13 +34,24 @@ BEFORE = "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
 
 # Those that end before they start are left out. A GPU that the report does not name is the ordinal of its server, by
 # which another server of the node may know another GPU.
-_OPERATIONS = """
-SELECT '{kind}' AS kind, node, server,
-    CASE WHEN gpu_uuid <> '' THEN gpu_uuid ELSE server || '/device-' || device END AS gpu,
-    process, context, stream, start_ns, end_ns, launch_start_ns, launch_end_ns, recorded_by,
-    instance, instance_device, batch_id
-FROM {table} WHERE end_ns >= start_ns
+_OF_STREAM = "server, gpu_uuid, device, process, context, stream"
+_LANES = f"""
+-- What a stream's operations say of where they ran; a `lane` is a stream, and it and its GPU have numbers.
+CREATE TEMP TABLE lanes AS
+SELECT dense_rank() OVER (ORDER BY node, process, context, stream, gpu)::INTEGER AS lane,
+    (dense_rank() OVER (ORDER BY gpu) - 1)::INTEGER AS gpu_number, *
+FROM (
+    SELECT DISTINCT node, {_OF_STREAM},
+        CASE WHEN gpu_uuid <> '' THEN gpu_uuid ELSE server || '/device-' || device END AS gpu
+    FROM ({{events}}))
 """
+_OPERATIONS = """
+SELECT {is_kernel} AS is_kernel, {is_copy} AS is_copy, {columns}, o.start_ns, o.end_ns, launch_start_ns, launch_end_ns
+FROM {table} o {joins} WHERE o.end_ns >= o.start_ns
+"""
+_AT_LANE = "JOIN lanes l ON " + " AND ".join(
+    f"o.{name} IS NOT DISTINCT FROM l.{name}" for name in _OF_STREAM.split(", ")
+)
 
 # What figures are of: an instance in a phase. `key` as `measures.instance_key` makes it.
 _INSTANCES = f"""
@@ -50,18 +61,15 @@ SELECT row_number() OVER (ORDER BY phase, {OWNER}) AS grp, *,
         || CASE WHEN instance_device = {NO_DEVICE} THEN '' ELSE '@gpu' || instance_device END AS key
 FROM (SELECT DISTINCT phase, {OWNER} FROM picked)
 """
+# Batches of a group have numbers that follow one another.
 _NUMBERED = f"""
 CREATE TEMP TABLE numbered AS
-SELECT row_number() OVER () AS batch, grp, node, process, start_ns, end_ns, tie, {KEY}
+SELECT (row_number() OVER (ORDER BY grp))::INTEGER AS batch, grp, node, process, start_ns, end_ns, tie, {KEY}
 FROM picked JOIN instances USING (phase, {OWNER})
 """
 IS_WHOLE = "(recorded_by <> 'library' OR tie <> 'none')"
 """SQL, of an event of a batch: no edge of a recorded window cuts that batch, all of its events were recorded."""
-_TIED = f"""
-CREATE TEMP {{}} tied AS
-SELECT grp, batch, kind, o.start_ns, o.end_ns, launch_start_ns, launch_end_ns
-FROM operations o JOIN numbered b USING ({KEY}) WHERE {IS_WHOLE}
-"""
+_AT_BATCH = "JOIN numbered b ON " + " AND ".join(f"o.{name} = b.{name}" for name in KEY.split(", "))
 
 
 NONE_NS = -(1 << 62)
@@ -83,25 +91,53 @@ def add_table(
     connection.unregister("rows_to_add")
 
 
-def add_operations(connection: duckdb.DuckDBPyConnection, tables: Collection[str]) -> bool:
-    """Makes view `operations`; False where none of `tables` has any: it is not made then."""
-    there = [
-        _OPERATIONS.format(kind=kind, table=table) for table, kind in OPERATIONS.items() if table in tables
-    ]
-    if there:
-        connection.execute(f"CREATE TEMP VIEW operations AS {' UNION ALL '.join(there)}")
-    return bool(there)
+def add_lanes(connection: duckdb.DuckDBPyConnection, tables: Collection[str]) -> list[str]:
+    """Makes `lanes`, and returns the GPUs that operations of `tables` ran on, in order of their numbers."""
+    events = " UNION ALL ".join(
+        f"SELECT node, {_OF_STREAM} FROM {table} WHERE end_ns >= start_ns"
+        for table in OPERATIONS
+        if table in tables
+    )
+    if not events:
+        return []
+    connection.execute(_LANES.format(events=events))
+    return [gpu for (gpu,) in connection.execute("SELECT DISTINCT gpu FROM lanes ORDER BY gpu").fetchall()]
+
+
+def add_operations(
+    connection: duckdb.DuckDBPyConnection, tables: Collection[str], of: Literal["lanes", "batches", "both"]
+) -> bool:
+    """Makes `operations`, those of `tables`, in numbers alone: text takes most of the time of a query. False
+    where there are none of them: it is not made then.
+
+    Columns: is_kernel, is_copy, start_ns, end_ns, launch_start_ns, launch_end_ns; lane and gpu_number of `lanes`;
+    batch and grp of `numbered`, null of one of no batch, and is_whole: of a batch of which all were recorded. Those of
+    `numbered` batches alone where it is not of lanes.
+    """
+    columns, joins = [], []
+    if of != "batches":
+        columns += ["lane", "gpu_number"]
+        joins.append(_AT_LANE)
+    if of != "lanes":
+        columns += ["batch", "grp", f"coalesce({IS_WHOLE} AND batch IS NOT NULL, false) AS is_whole"]
+        joins.append(_AT_BATCH if of == "batches" else f"LEFT {_AT_BATCH}")
+    queries = [
+        _OPERATIONS.format(
+            is_kernel=kind == "kernel", is_copy=kind == "copy", columns=", ".join(columns), table=table,
+            joins=" ".join(joins),
+        )
+        for table, kind in OPERATIONS.items() if table in tables
+    ]  # fmt: skip
+    if queries:
+        kind = "VIEW" if of == "lanes" else "TABLE"  # of lanes alone they are read once
+        connection.execute(f"CREATE TEMP {kind} operations AS {' UNION ALL '.join(queries)}")
+    return bool(queries)
 
 
 def number_batches(connection: duckdb.DuckDBPyConnection) -> None:
     """Makes of `picked` tables `instances`, by phase, and `numbered`, the batches with the number of each."""
     connection.execute(_INSTANCES)
     connection.execute(_NUMBERED)
-
-
-def tie_operations(connection: duckdb.DuckDBPyConnection, is_read_again: bool = False) -> None:
-    """Makes `tied`, the operations of `numbered` batches of which all were recorded; `is_read_again`: as a table."""
-    connection.execute(_TIED.format("TABLE" if is_read_again else "VIEW"))
 
 
 def by_group(connection: duckdb.DuckDBPyConnection, query: str) -> dict[int, Row]:

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from squall.analysis.metrics.activity import used_gpus
 from squall.analysis.metrics.batches import batch_sums, pick, walls
 from squall.analysis.metrics.calls import call_figures, copy_figures, copy_measures, os_waits
 from squall.analysis.metrics.gpus import attribution, foreign_ns, gpu_activity, gpu_samples, sample_measures
 from squall.analysis.metrics.kernels import kernel_figures, kernel_measures
 from squall.analysis.metrics.launches import launch_figures, launch_measures
 from squall.analysis.metrics.measures import NAMES, Measures, ratio
-from squall.analysis.metrics.operations import Row, add_operations, tie_operations
+from squall.analysis.metrics.operations import Row, add_lanes, add_operations
 from squall.analysis.metrics.records import GpuMetrics, RunMetrics
 from squall.analysis.metrics.requests import add_requests, request_measures, server_figures
 from squall.analysis.metrics.spans import PhaseSpan, add_spans, measured_phases
@@ -72,8 +71,8 @@ class _Figures:
         has_windows: bool,
     ) -> None:
         self._gpu_of = store.manifest.gpu_of
-        has_operations = add_operations(connection, tables)
-        self._gpus = used_gpus(connection) if has_operations else []
+        self._gpus = add_lanes(connection, tables)
+        has_operations = add_operations(connection, tables, "both")
         self._sums = batch_sums(connection)
         self._walls = walls(connection, has_windows)
         self._requests = request_measures(connection) if "joined" in tables else {}
@@ -83,8 +82,6 @@ class _Figures:
         self._attribution = attribution(connection) if has_operations else {}
         is_recorded = bool(self._gpus) and any(phase.covered_ns for phase in phases)
         self._activity = gpu_activity(connection, self._gpus) if is_recorded else {}
-        if has_operations:
-            tie_operations(connection)
         self._launches = launch_figures(connection) if has_operations else {}
         self._kernels = kernel_figures(connection, read_device_limits(store)) if "kernels" in tables else None
         self._calls = call_figures(connection) if "cuda_api" in tables else None

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from squall.analysis.arrays import Int64s
 from squall.analysis.intervals import joined_up
-from squall.analysis.metrics.activity import Activity, activity, used_gpus
-from squall.analysis.metrics.operations import add_operations, add_table
+from squall.analysis.metrics.activity import Activity, activity
+from squall.analysis.metrics.operations import add_lanes, add_operations, add_table
 from squall.analysis.metrics.spans import covered_spans
 from squall.analysis.recorded import Stretch
 from squall.analysis.requests.requests import is_open_load
@@ -111,11 +111,6 @@ FROM (
     FROM recorded)
 ORDER BY cell
 """
-_IN_WINDOWS = """(
-    SELECT *, unnest(range(
-        greatest(start_ns - {origin_ns}, 0) // {window_ns},
-        least((end_ns - {origin_ns} + {window_ns} - 1) // {window_ns}, {n_windows}))) AS cell
-    FROM operations WHERE end_ns > {origin_ns}) o JOIN cells c USING (cell)"""
 _ACTIVE = ("gpu_kernel_ratio", "gpu_busy_ratio", "gpu_copy_ratio", "copy_overlap_ratio", "gpu_streams_mean")
 _OF_GPUS = "AND gpu_uuid IN ({uuids})"
 _UUIDS = "SELECT DISTINCT gpu_uuid FROM {table} WHERE gpu_uuid <> ''"
@@ -212,9 +207,7 @@ def _add_activity(
 ) -> bool:
     """Makes `window_activity` of the windows that lie in one of the stretches that were `recorded`, those that touch
     taken as one; False where the run has no operations or no stretch."""
-    if not recorded or not add_operations(connection, tables):
-        return False
-    gpus = used_gpus(connection)
+    gpus = add_lanes(connection, tables) if recorded else []
     if not gpus:
         return False
     whole = joined_up(*np.array(recorded, np.int64).T)
@@ -224,7 +217,8 @@ def _add_activity(
     connection.execute(_CELLS.format(**places))
     starts_ns = connection.execute("SELECT start_ns FROM cells ORDER BY cell").fetchnumpy()["start_ns"]
     if len(starts_ns):
-        found = activity(connection, len(gpus), _IN_WINDOWS.format(**places), with_gaps=False)
+        add_operations(connection, tables, "lanes")
+        found = activity(connection, len(gpus), with_gaps=False)
         connection.register("window_activity", _active(starts_ns, found))
     return bool(len(starts_ns))
 

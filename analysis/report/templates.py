@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from squall.analysis.columns import NO_DEVICE
@@ -121,9 +124,17 @@ def _cell_text(value: object, name: str) -> object:
 
 @cache
 def environment() -> Environment:
-    """Kept for the next template: one takes longer to compile than to fill in."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+    """Kept for the next template: one takes longer to compile than to fill in, and all of them 0.4 s of a small run."""
+    from jinja2 import Environment, FileSystemBytecodeCache, PackageLoader, StrictUndefined
+    from jinja2.bccache import Bucket
     from markupsafe import Markup
+
+    class BesideCode(FileSystemBytecodeCache):
+        """Compiled templates where Python keeps compiled modules; where that cannot be written, nothing is kept."""
+
+        def dump_bytecode(self, bucket: Bucket) -> None:
+            with suppress(OSError):
+                super().dump_bytecode(bucket)
 
     def shown(value: object) -> object:
         return escaped_lines(value) if isinstance(value, str) and not isinstance(value, Markup) else value
@@ -135,6 +146,9 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         finalize=shown,
+        bytecode_cache=None
+        if sys.dont_write_bytecode
+        else BesideCode(str(Path(__file__).with_name("__pycache__"))),
     )
     made.policies["json.dumps_kwargs"] = {"default": float}
     made.filters |= {

@@ -15,17 +15,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from squall.analysis.metrics.activity import used_gpus
 from squall.analysis.metrics.batches import pick
 from squall.analysis.metrics.gpus import foreign_ns, gap_figures, gpu_activity
 from squall.analysis.metrics.kernels import TENSOR_CORES, kernel_figures
 from squall.analysis.metrics.launches import BACK_TO_BACK_NS, CAUSES, launch_figures
 from squall.analysis.metrics.operations import (
     Row,
+    add_lanes,
     add_operations,
     add_table,
     median,
-    tie_operations,
 )
 from squall.analysis.occupancy import DeviceLimits, Launch, filling
 from squall.analysis.statistics.order_statistics import rank_value
@@ -115,9 +114,8 @@ def tables(some: Iterable[Op]) -> duckdb.DuckDBPyConnection:
         for row, (start, end) in enumerate(SPANS)
     ])  # fmt: skip
     pick(connection)
-    assert add_operations(connection, DEVICE_TABLES)
-    used_gpus(connection)
-    tie_operations(connection)
+    add_lanes(connection, DEVICE_TABLES)
+    assert add_operations(connection, DEVICE_TABLES, "both")
     return connection
 
 
