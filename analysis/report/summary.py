@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -77,7 +78,10 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
     spans = measure_spans(manifest)
     names = [span.name for span in spans]
     sampled = Samples.read(store)
-    of_requests = _of_requests(store, spans, sampled, memory_limit_bytes)
+    with ThreadPoolExecutor(1) as beside:  # the figures of requests are numpy's, on one core, those of batches DuckDB's
+        of_batches = beside.submit(run_metrics, store, memory_limit_bytes) if store.has("batch_costs") else None
+        of_requests = _of_requests(store, spans, sampled, memory_limit_bytes)
+        metrics = None if of_batches is None else of_batches.result()
     pa.default_memory_pool().release_unused()
     sealed, verdict, held = manifest.verdict, of_requests.pop("verdict"), of_requests.pop("held")
     if sealed is not None:  # that of an aborted run has status and reasons alone
@@ -85,7 +89,6 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
     cpus, shares = of_requests["cpu"], of_requests["gpu_use"]
     hosts = host_figures(rows_in(sampled.hosts, names))
     gpus = rows_in(_read(store, "gpu_samples"), names)
-    metrics = run_metrics(store, memory_limit_bytes) if store.has("batch_costs") else None
     checks = self_checks(store, metrics, memory_limit_bytes)
     findings = find(
         store, metrics, verdict, unmet(checks), memory_limit_bytes, cpus, shares, of_requests["cold"]
