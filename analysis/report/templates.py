@@ -35,6 +35,7 @@ from squall.analysis.wording import (
     names_text,
     rate_text,
     share_text,
+    unbroken_text,
 )
 from squall.scenarios.units import NS_PER_S, digits_text
 
@@ -151,6 +152,7 @@ def environment() -> Environment:
         "percent": percent_text,
         "digits": digits_text,
         "large": large_text,
+        "unbroken": lambda cell: type(cell)(unbroken_text(cell)) if isinstance(cell, str) else cell,
         "window": window_text,
         "clock": lambda ns: str(timedelta(seconds=ns // NS_PER_S)),
         "pretty": lambda value: json.dumps(value, indent=2, ensure_ascii=False),

@@ -170,6 +170,23 @@ class Ordering:
         is_other = (self.published_ratio < 1.0) == bool(FIGURES[self.figure].is_better_low)
         return self.other if is_other else self.one
 
+    @property
+    def better_first(self) -> Ordering:
+        """The same, with the row that was published as better over the other."""
+        if self.better != self.one:
+            return self
+        ratios = (self.published_ratio, self.ratio, self.high, self.low)
+        published, ratio, low, high = (1.0 / value if value else None for value in ratios)
+        return replace(
+            self,
+            one=self.other,
+            other=self.one,
+            published_ratio=published or 0.0,
+            ratio=ratio,
+            low=low,
+            high=high,
+        )
+
 
 @dataclass(frozen=True)
 class Claim:
