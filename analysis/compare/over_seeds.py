@@ -31,9 +31,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from squall.analysis.compare.figures import BROKEN, INVALID, KEPT, UNDECIDED, PromiseFigures
+from squall.analysis.compare.words import words
 from squall.analysis.statistics.order_statistics import binomial_quantile
 from squall.analysis.statistics.student import mean_of
-from squall.analysis.wording import names_text, share_text
 
 LEVEL = 0.05
 """How often a promise at its very limit is called kept; of all promises at theirs together, how often one is called
@@ -102,17 +102,7 @@ def cold_text(runs: Sequence[SeedPromise]) -> str:
     if not cold:
         return ""
     first = max(cold, key=lambda one: one.figures.n_late)
-    assert first.figures.cold is not None
-    share = share_text(first.figures.cold.n_cold_late / max(1, first.figures.n_late))
-    others = ", the others not" if len(cold) < len(runs) else ""
-    held = f"{first.figures.cold.what} hold {share} of the late"
-    if len(cold) == 1:
-        told = f"seed {first.seed} was cold{others}: {held}"
-    elif others:
-        told = f"seeds {names_text([str(one.seed) for one in cold])} were cold{others}: of seed {first.seed} {held}"
-    else:
-        told = f"all seeds were cold: of seed {first.seed} {held}"
-    return f"{told}; {first.figures.cold.advice}" if first.figures.cold.advice else told
+    return words().cold(cold, len(runs), first)  # type: ignore[no-any-return]
 
 
 def least_share(n_kept: int, n: int) -> float:

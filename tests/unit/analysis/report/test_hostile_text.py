@@ -111,7 +111,7 @@ def page_with(change: Any) -> DecisionPage:
     plot = Plot(text, text, text, "line", traces, text, x_ticks=(text, text))
     table = DecisionTable(text, (text,), ((text,),), text)
     plots = (replace(plot, measured=((text, 0.0, 1.0),)), replace(plot, absent=text))
-    return DecisionPage(text, text, True, (text,), (text,), plots, (table,), (text,), (table,))
+    return DecisionPage(text, text, True, (text,), (text,), plots, (table,), (text,))
 
 
 def test_a_page_of_a_decision_has_no_element_of_what_it_was_given() -> None:
