@@ -36,7 +36,8 @@ def test_the_articles_table_comes_first_with_ours_beside_it(found: Reproduction)
     assert row[1] == "1,151"
     assert "(" in row[2]
     assert [unescape(title) for title in re.findall("<h2>(.*)</h2>", html) if title != "Once more"] == [
-        "The article's table, ours beside it", "The GPU and its batches", "CUDA calls and waits", "Kernels", "What limits",
+        "The article's table, ours beside it", "The GPU and its batches", "CUDA calls and waits",
+        "Kernels", "What limits",
         "Orderings by requests/s", "Orderings by mean", "Orderings by p50", "Orderings", "Claims", "Little's law",
         "What differs", "Runs",
     ]  # fmt: skip
