@@ -107,15 +107,10 @@ def cold_text(runs: Sequence[SeedPromise]) -> str:
 
 def least_share(n_kept: int, n: int) -> float:
     """The exact lower bound, at 95 %, of the chance of what came `n_kept` times of `n` (Clopper and Pearson, 1934): the
-    largest p at which as many or more come in 5 % of trials; by bisection, to 1e-9."""
-    if not n_kept:
-        return 0.0
-    low, high = 0.0, 1.0
-    while high - low > 1e-9:
-        middle = (low + high) / 2.0
-        tail = math.fsum(math.comb(n, k) * middle**k * (1 - middle) ** (n - k) for k in range(n_kept, n + 1))
-        low, high = (middle, high) if tail <= LEVEL else (low, middle)
-    return low
+    largest p at which as many or more come in 5 % of trials."""
+    from scipy import special
+
+    return float(special.betaincinv(n_kept, n - n_kept + 1, LEVEL)) if n_kept else 0.0
 
 
 def _verdict(figures: Sequence[PromiseFigures], n_promises: int) -> tuple[str, str]:
