@@ -51,6 +51,14 @@ class Shown:
     spread: float
     by_ranks: bool = False
 
+    @property
+    def ratios(self) -> tuple[float | None, float | None, float | None]:
+        """Centre and interval of logarithms as ratios; None of what is infinite."""
+        centre, low, high = (
+            math.exp(end) if math.isfinite(end) else None for end in (self.centre, self.low, self.high)
+        )
+        return centre, low, high
+
 
 def differences(a: Sequence[float], b: Sequence[float], is_share: bool = False) -> Floats:
     """(n,) D_i of positive figures, which may be infinite, or of shares."""

@@ -127,7 +127,7 @@ class CapacitySearch:
         """The runs of this search to come, and their minutes if they are as long as at the edges found, at the start
         before any."""
         options, n_done = self._options, len(self._found.seeds)
-        edges = [one.edge.rate_hz for one in self._found.seeds if one.edge.rate_hz]
+        edges = [one.rate_hz for one in self._found.seeds if one.rate_hz]
         rate_hz = math.exp(sum(map(math.log, edges)) / len(edges)) if edges else options.start_hz
         is_done = {one.seed for one in self._found.seeds}
         begun = [one for one in self.rows if one.variant == self._variant and one.seed not in is_done]

@@ -15,6 +15,7 @@ from squall.analysis.studies.published_page import (
     page_of,
     plots_of,
     reproduction_page,
+    screen_lines,
 )
 from squall.analysis.studies.published_result import Reproduction, RunFigures
 from tests.planted_experiment import CLAIMS, MS, judged, probed, published
@@ -50,7 +51,7 @@ def test_the_articles_table_comes_first_with_ours_beside_it(found: Reproduction)
 
 def test_a_rehearsal_says_first_that_its_figures_mean_nothing(found: Reproduction) -> None:
     small = judged(found.published, found.runs, is_small=True)
-    for text in (page_of(small).title, page_of(small).answer, small.lines()[0]):
+    for text in (page_of(small).title, page_of(small).answer, screen_lines(small)[0]):
         assert text.startswith("A rehearsal in small sizes: its figures mean nothing.")
 
 

@@ -111,7 +111,12 @@ def test_how_far_values_differ() -> None:
 
 def test_requests_are_read_by_their_ends_and_those_that_did_not_end_are_left_out(tmp_path: Path) -> None:
     names = ("request_id", "sent_ns", "first_byte_ns", "done_ns", "outcome")
-    rows = [(0, 5, 8, 9, "ok"), (1, 1, 2, 4, "ok"), (2, None, None, None, "unsent"), (3, 3, None, 6, "timeout")]
+    rows = [
+        (0, 5, 8, 9, "ok"),
+        (1, 1, 2, 4, "ok"),
+        (2, None, None, None, "unsent"),
+        (3, 3, None, 6, "timeout"),
+    ]
     store = plain_run(tmp_path, {"requests": [dict(zip(names, row, strict=True)) for row in rows]})
     found = EndedRequests.read(store)
     assert found.done_ns.tolist() == [4, 6, 9]
