@@ -36,6 +36,7 @@ from squall.analysis.studies.published_words import (
     stated_text,
 )
 from squall.analysis.wording import templates
+from squall.scenarios.foreign_text import escaped
 from squall.scenarios.published.figures import FIGURES
 from squall.scenarios.units import NS_PER_MS
 
@@ -116,17 +117,8 @@ def page_of(found: Reproduction) -> DecisionPage:
 
 def screen_lines(found: Reproduction) -> list[str]:
     """The answer, a line for each row and claim, how the runs ended."""
-    say, names = _sentences(), _ON_SCREEN if found.published.probe is None else _OF_PROBES
-    lines = [REHEARSAL] if found.is_small else []
-    lines.append(say.answer(found))
-    for row in found.rows:
-        known = [(name, value) for name in names if (value := found.value(row, name)) is not None]
-        figures = [say.figure(name, value_text(value), found.stated(row, name)) for name, value in known]
-        lines += [f"{row}: {'; '.join(figures)}"] if figures else []
-    lines += map(say.claim, found.claims)
-    for run in found.without_valid_run:
-        lines.append(f"{run.row or 'all rows'} ({run.part}): no run counts, the last is {run.ending}")
-    return [*lines, say.verdicts(found)]
+    names = _ON_SCREEN if found.published.probe is None else _OF_PROBES
+    return _sentences().screen(found, names, REHEARSAL).splitlines()  # type: ignore[no-any-return]
 
 
 def experiments_document(all_found: Sequence[Reproduction]) -> str:
@@ -138,7 +130,7 @@ def experiments_document(all_found: Sequence[Reproduction]) -> str:
 
     template = templates("squall.analysis.studies", shown).get_template("published_experiments.md.j2")
     return template.render(
-        all=all_found, WORDS=WORDS, say=_sentences(), reasons=reasons, invalid=_invalid, anchor=_anchor,
+        all=all_found, WORDS=WORDS, say=_sentences(), reasons=reasons, anchor=_anchor,
         what_counts=WHAT_COUNTS, rehearsal=REHEARSAL, figure_tables=figure_tables, **_SHOWN,
     )  # fmt: skip
 
@@ -148,41 +140,20 @@ def _anchor(title: str) -> str:
     return "".join(one for one in title.lower().replace(" ", "-") if one.isalnum() or one in "-_")
 
 
-def _invalid(found: Reproduction) -> dict[str, list[str]]:
-    """How runs that are not VALID ended, each once with its rows."""
-    rows_of: dict[str, dict[str, None]] = {}
-    for run in found.directories:
-        if not run.is_valid:
-            is_of_one = run.row and run.part in found.published.parts
-            rows_of.setdefault(run.ending, {})[f"{run.row} ({run.part})" if is_of_one else run.part] = None
-    return {ending: [*rows] for ending, rows in rows_of.items()}
-
-
 def reasons(found: Reproduction) -> list[str]:
     """Why figures differ, by what is in the data: hardware and backend, Little's law, regimes, CUDA's API."""
-    say = _sentences()
-    lines = [say.differing(found)]
-    for whose, users in ((PUBLISHED, "the article's users"), (OURS, "our users")):
-        cycles = [one for one in found.cycles if one.whose == whose]
-        lines.append(say.outside(users, cycles, OUTSIDE_LIMIT_RATIO))
-    has_regime = any(one.figure == "regime" and one.is_measured for one in found.values)
-    figure = "regime" if has_regime else "bound_by"
-    said = {row: one.text for row in found.rows if (one := found.value(row, figure)) and one.text}
-    lines += [say.limits(said)] if said else []
-    for figure in ("sync_share_ratio", "launch_share_ratio"):
-        stated = [claim for row in found.rows if (claim := found.stated(row, figure)) is not None]
-        published = [float(end) for one in stated for end in (one if isinstance(one, tuple) else (one,))]
-        ours = [found.value(row, figure) for row in found.rows]
-        means = [one.mean for one in ours if one and one.mean is not None]
-        lines += [say.share(FIGURES[figure].title, published, means)] if published and means else []
-    return [line for line in lines if line]
+    return _sentences().reasons(found).splitlines()  # type: ignore[no-any-return]
 
 
 @cache
 def _sentences() -> Any:
     """The macros of `published_sentences.j2` by name, each a function that returns its text."""
-    environment = templates("squall.analysis.studies")
-    environment.globals |= {"WORDS": WORDS, **_SHOWN}
+
+    def on_one_line(value: object) -> object:
+        return escaped(value) if isinstance(value, str) else value
+
+    environment = templates("squall.analysis.studies", on_one_line)
+    environment.globals |= {"WORDS": WORDS, "limit": OUTSIDE_LIMIT_RATIO, **_SHOWN}
     return environment.get_template("published_sentences.j2").module
 
 
@@ -211,6 +182,7 @@ _SHOWN: dict[str, Any] = {
     "reading": claim_reading,
     "number": number_text,
     "stated": stated_text,
+    "value": value_text,
 }
 """What templates write figures with."""
 
