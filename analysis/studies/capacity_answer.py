@@ -9,9 +9,9 @@ from typing import Any
 
 from squall.analysis.compare.figures import BROKEN, INVALID, KEPT
 from squall.analysis.record import to_json
+from squall.analysis.report.templates import decision
 from squall.analysis.studies.capacity_edge import Edge
-from squall.analysis.studies.capacity_notes import cause_below, notes_of
-from squall.analysis.studies.capacity_probe import BRACKET, LOW
+from squall.analysis.studies.capacity_probe import BRACKET, LOW, Probe, disorder
 from squall.analysis.studies.capacity_rows import Row
 from squall.analysis.studies.capacity_search import CONFIDENCE, LEVEL, SHARE, Found, Interval, Safe
 from squall.scenarios.plan.rates import Scale
@@ -172,7 +172,7 @@ def answer_of(variant: str, found: Found, settings: Settings, rows: Sequence[Row
         ),
         feasible=None
         if found.low is None
-        else Feasible(found.low.rate_hz, capacity_hz, cause_below(settings.queue_delay_ns)),
+        else Feasible(found.low.rate_hz, capacity_hz, decision("below", settings.queue_delay_ns)[0]),
         at_capacity=near,
         knee=_knee(counted),
         saturation_hz=min((one.rate_hz for one in counted if one.is_saturated), default=None),
@@ -221,3 +221,29 @@ def _knee(rows: Sequence[Row]) -> Knee | None:
         if one.verdict != INVALID and one.throughput_hz and one.response_mean_ns
     ]
     return Knee(*max(known)[1:]) if known else None
+
+
+def notes_of(
+    found: Found, scale: str, most_reason: str, rows: Sequence[Row], edge_run: str | None
+) -> tuple[str, ...]:
+    """What is to be said beside the figures, none or more; `most_reason`: as in `Settings`; `edge_run`: the run at the
+    capacity."""
+    edge = next((one for one in rows if one.run == edge_run), None)
+    tried: dict[int, list[Probe]] = {}
+    for one in rows:
+        if one.purpose == BRACKET:
+            tried.setdefault(one.seed, []).append(one.probe)
+    worse = [each for seed in sorted(tried) if (each := disorder(tried[seed])) is not None]
+    is_noise = scale == "time" and found.low is None  # less load did worse, which no queue makes it do
+    noise = max(worse, key=lambda each: each[0], default=None) if is_noise else None
+    return tuple(decision("capacity_notes", found, scale, most_reason, edge, noise))
+
+
+def scaling(answers: Sequence[Answer]) -> dict[str, float]:
+    """Capacity of all servers against that of one, C(N) / (N C(1)), of each set of several servers by its name, where
+    both are known."""
+    known = [(one, one.capacity_hz) for one in answers if one.capacity_hz is not None]
+    single_hz = next((hz for one, hz in known if one.n_servers == 1), None)
+    if single_hz is None:
+        return {}
+    return {one.variant: hz / (one.n_servers * single_hz) for one, hz in known if one.n_servers > 1}

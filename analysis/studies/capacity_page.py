@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from squall.analysis.report.decision_page import DecisionPage
 from squall.analysis.report.plots import Plot, Trace, band, curve, points
-from squall.analysis.studies.capacity_answer import Answer, Settings
+from squall.analysis.report.templates import decision
+from squall.analysis.studies.capacity_answer import Answer, Settings, scaling
 from squall.analysis.studies.capacity_rows import Row
-from squall.analysis.studies.capacity_words import efficiency_lines, fact_lines, sentence
 from squall.analysis.wording import count_text
 from squall.scenarios.promises import TIMES
 from squall.scenarios.units import NS_PER_MS
@@ -22,16 +22,14 @@ def page_of(
     answers: Sequence[Answer], settings: Settings, rows: Sequence[Row], commands: Sequence[str]
 ) -> DecisionPage:
     """The page of at least one answer; the first is that of all servers."""
-    first = answers[0]
-    others = [f"{one.variant}: {sentence(one, settings)}" for one in answers[1:]]
     plots = [
         plot for one in answers for plot in _plots(one, [row for row in rows if row.variant == one.variant])
     ]
     return DecisionPage(
         title=f"Capacity of {settings.scenario}",
-        answer=_capital(sentence(first, settings)),
-        is_good=True if first.kind == "found" else None,
-        facts=(*map(_capital, [*others, *fact_lines(first, settings), *efficiency_lines(answers)]),),
+        answer=_capital(decision("capacity", answers[0], settings)[0]),
+        is_good=True if answers[0].kind == "found" else None,
+        facts=(*map(_capital, decision("capacity_page", answers, settings, scaling(answers))),),
         notes=tuple(_capital(note) for one in answers for note in one.notes),
         plots=(*plots, *_servers_plots(answers)),
         tables=(),

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from squall.analysis.report.decision_page import page_html
+from squall.analysis.report.templates import decision
 from squall.analysis.storage.beneath import read_plain, refuse_ways_out
 from squall.analysis.storage.part import error_reason
-from squall.analysis.studies.capacity_answer import SCHEMA_VERSION, Answer, Settings, answer_of
+from squall.analysis.studies.capacity_answer import SCHEMA_VERSION, Answer, Settings, answer_of, scaling
 from squall.analysis.studies.capacity_page import page_of
 from squall.analysis.studies.capacity_probe import LOW
 from squall.analysis.studies.capacity_rows import Row, read_rows, rows_bytes
 from squall.analysis.studies.capacity_search import Found, Options, expected_probes, search
-from squall.analysis.studies.capacity_words import scaling, sentence
 from squall.analysis.wording import counted_text, rate_text
 from squall.cluster.commands.decisions.fewer_servers import ALL, fewer
 from squall.cluster.commands.decisions.levels import Levels, ReadRun, read_run
@@ -73,7 +73,7 @@ class CapacitySearch:
         first = answers[0]
         found = {
             "schema_version": SCHEMA_VERSION,
-            "answer": sentence(first, self.settings),
+            "answer": decision("capacity", first, self.settings)[0],
             "settings": asdict(self.settings),
             **first.to_json(),
         }
