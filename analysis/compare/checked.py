@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
-from typing import Any
 
 from squall.analysis.compare.figures import BROKEN, INVALID, PromiseFigures, worst_verdict
 from squall.analysis.compare.over_seeds import PromiseDecision, SeedPromise, decide
 from squall.analysis.compare.words import words
-from squall.analysis.record import to_json
 from squall.analysis.shown import escaped_lines, markdown_text
 from squall.analysis.wording import templates
 
@@ -59,10 +57,6 @@ class Checked:
         if self.n_seeds_planned is not None:
             return f"{self.n_seeds} of {self.n_seeds_planned} seeds have run"
         return f"{self.n_seeds} seeds"
-
-    def to_json(self) -> dict[str, Any]:
-        """What the file holds."""
-        return to_json(self)  # type: ignore[no-any-return]
 
 
 def evaluate(

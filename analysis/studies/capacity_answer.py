@@ -8,7 +8,6 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from squall.analysis.compare.figures import BROKEN, INVALID, KEPT
-from squall.analysis.record import to_json
 from squall.analysis.report.templates import decision
 from squall.analysis.studies.capacity_edge import Edge
 from squall.analysis.studies.capacity_probe import BRACKET, LOW, Probe, disorder
@@ -133,11 +132,6 @@ class Answer:
     reason: str
     cause: str
     notes: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON."""
-        found: dict[str, Any] = to_json(self)
-        return found
 
 
 def answer_of(variant: str, found: Found, settings: Settings, rows: Sequence[Row], is_done: bool) -> Answer:

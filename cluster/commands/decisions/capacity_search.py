@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from squall.analysis.record import to_json
 from squall.analysis.report.decision_page import page_html
 from squall.analysis.report.templates import decision
 from squall.analysis.storage.beneath import read_plain, refuse_ways_out
@@ -75,10 +76,10 @@ class CapacitySearch:
             "schema_version": SCHEMA_VERSION,
             "answer": decision("capacity", first, self.settings)[0],
             "settings": asdict(self.settings),
-            **first.to_json(),
+            **to_json(first),
         }
         if len(answers) > 1:
-            found["by_servers"] = {one.variant: one.to_json() for one in answers}
+            found["by_servers"] = {one.variant: to_json(one) for one in answers}
             found["scaling_efficiency_ratio"] = scaling(answers)
         return found
 

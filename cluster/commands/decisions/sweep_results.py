@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from squall.analysis.record import to_json
 from squall.analysis.report.decision_page import page_html
 from squall.analysis.studies.sweep_page import page_of
 from squall.analysis.studies.sweep_result import Design, Sweep, evaluate
@@ -52,7 +53,7 @@ def write_results(folder: Path, experiment: Experiment, sweep: Sweep, command: s
 
 def sweep_json(sweep: Sweep) -> dict[str, object]:
     """What `sweep.json` holds: the answer in words, then all of `Sweep`."""
-    return {"answer": answer(sweep), "facts": facts(sweep), **sweep.to_json()}
+    return {"answer": answer(sweep), "facts": facts(sweep), **to_json(sweep)}
 
 
 def screen_lines(sweep: Sweep) -> list[str]:
