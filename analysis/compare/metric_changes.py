@@ -170,15 +170,11 @@ class _Figure:
 def metric_changes(pairs: Sequence[Pair], margin_ratio: float, level: float) -> tuple[MetricChange, ...]:
     """Of all figures, the primary ones first."""
     absent = Reading(None, "the run does not tell")
-    found = [
-        _Figure(
-            metric,
-            *([run.figures.get(metric, absent) for run in side] for side in sides(pairs)),
-            SHARE_MARGIN if metric == FAILURES else math.log1p(margin_ratio),
-            level,
-        )
-        for metric in _ALL
-    ]
+    found = list[_Figure]()
+    for metric in _ALL:
+        a, b = ([run.figures.get(metric, absent) for run in side] for side in sides(pairs))
+        margin = SHARE_MARGIN if metric == FAILURES else math.log1p(margin_ratio)
+        found.append(_Figure(metric, a, b, margin, level))
     p_of = {
         one.metric: one.shown.p_value
         for one in found

@@ -159,6 +159,7 @@ def environment() -> Environment:
     }
     made.globals |= {
         "infinity": math.inf,
+        "lines": lambda html: [line for _, line in paragraphs(html)],
         "limits": LIMITS,
         "no_device": NO_DEVICE,
         "outside": OUTSIDE,

@@ -184,8 +184,8 @@ def _boundary(found: Found, rows: Sequence[Row]) -> Boundary:
     named = [one.high.binding for one in found.seeds if one.high is not None and one.high.binding]
     return Boundary(
         boundary_type=found.kind,
-        feasible_max_hz=weakest and weakest.kept_hz,
-        infeasible_min_hz=weakest and weakest.broken_hz,
+        feasible_max_hz=None if weakest is None else weakest.kept_hz,
+        infeasible_min_hz=None if weakest is None else weakest.broken_hz,
         first_breach=None
         if breach is None
         else {"rate_hz": breach.rate_hz, "seed": breach.seed, "promise": breach.binding, "run": breach.run},

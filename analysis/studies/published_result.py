@@ -354,7 +354,7 @@ class Reproduction:
                 ratios = shown.ratios
                 tested += [(len(found), shown)] if word == UNTOLD else []
             elif pairs:  # of one seed there is no interval
-                (log,) = differences(*zip(*pairs, strict=True)).tolist()
+                (log,) = differences([of for of, _ in pairs], [of for _, of in pairs]).tolist()
                 ratios = (math.exp(log) if math.isfinite(log) else None,)
             found.append(
                 Ordering(figure, one.name, other.name, of_other / of_one, word, part, len(pairs), *ratios)

@@ -5,47 +5,29 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from squall.analysis.report.decision_page import DecisionPage
 from squall.analysis.report.plots import Plot, Trace, curve, points
+from squall.analysis.report.templates import render_page
 from squall.analysis.studies.sweep_cells import CellFigures
 from squall.analysis.studies.sweep_result import FRONT, Sweep
 from squall.analysis.studies.sweep_rows import CELL, LATENCIES, REFERENCE
-from squall.analysis.studies.sweep_words import answer, facts
+from squall.analysis.studies.sweep_words import facts
 from squall.scenarios.units import NS_PER_MS
 
 _MOST_TICKS = 40
 """Of cells named below an axis."""
 
 
-def page_of(sweep: Sweep, command: str) -> DecisionPage:
-    """The page; `command` makes the sweep again."""
-    return DecisionPage(
-        title=f"squall sweep: {sweep.design.name}",
-        answer=answer(sweep),
-        is_good=None,
-        facts=tuple(facts(sweep)),
-        notes=_notes(sweep),
-        plots=(_plane(sweep), _by_cell(sweep), _drift(sweep)),
-        tables=(),
-        commands=(command,),
-        template="sweep.html.j2",
-        values={"sweep": sweep, "rivals": {one.cell: one for one in sweep.ranking.others}},
+def sweep_page(sweep: Sweep, command: str) -> str:
+    """The page in one file; `command` makes the sweep again."""
+    rivals = {one.cell: one for one in sweep.ranking.others}
+    return render_page(
+        "sweep.html.j2", plots_of(sweep), sweep=sweep, rivals=rivals, facts=facts(sweep), command=command
     )
 
 
-_ORDERS = {
-    "blocked-random": "blocks of random order, every second the reverse of the one before",
-    "fixed": "all seeds of a cell, then those of the next: a drift of the machine passes for a difference of cells",
-}
-
-
-def _notes(sweep: Sweep) -> tuple[str, ...]:
-    design = sweep.design
-    return (
-        f"{len(sweep.cells)} cells, {design.repeats} seeds each from {design.seed} on; order: {_ORDERS[design.order]};"
-        f" a server is started anew for {design.restart}.",
-        "Cells are compared by the ratios of their figures on the same seeds; Holm over all pairs of cells at 5 %.",
-    )
+def plots_of(sweep: Sweep) -> tuple[Plot, ...]:
+    """The objectives, the cells, the drift."""
+    return _plane(sweep), _by_cell(sweep), _drift(sweep)
 
 
 def _axis(objective: str) -> str:
@@ -67,7 +49,7 @@ def _marks(
         figures = [one.objectives[objective] for one in cells]
         return [_shown([getattr(one, end) for one in figures], objective) for end in ("mean", "low", "high")]
 
-    means, *whiskers = ends(x) if x is not None else ([*at], [], [])
+    means, *whiskers = ends(x) if x is not None else [[*at], [], []]
     labels = tuple(one.label for one in cells) if x is not None else ()
     return points(name, [one or 0.0 for one in means], *ends(y), *whiskers, labels)
 

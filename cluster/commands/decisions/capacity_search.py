@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from squall.analysis.record import to_json
-from squall.analysis.report.decision_page import page_html
 from squall.analysis.report.templates import decision
 from squall.analysis.storage.beneath import read_plain, refuse_ways_out
 from squall.analysis.storage.part import error_reason
 from squall.analysis.studies.capacity_answer import SCHEMA_VERSION, Answer, Settings, answer_of, scaling
-from squall.analysis.studies.capacity_page import page_of
+from squall.analysis.studies.capacity_page import capacity_page
 from squall.analysis.studies.capacity_probe import LOW
 from squall.analysis.studies.capacity_rows import Row, read_rows, rows_bytes
 from squall.analysis.studies.capacity_search import Found, Options, expected_probes, search
@@ -173,8 +172,8 @@ class CapacitySearch:
         folder = shlex.quote(str(self.measurer.folder))
         resumed = self.command if " --resume " in self.command else f"{self.command} --resume {folder}"
         commands = list(dict.fromkeys([self.command, resumed]))
-        page = page_of(self._all_answers(), self.settings, self.rows, commands)
-        write_text(self.measurer.folder / PAGE, page_html(page))
+        page = capacity_page(self._all_answers(), self.settings, self.rows, commands)
+        write_text(self.measurer.folder / PAGE, page)
 
 
 def resumed_rows(folder: Path, settings: Settings) -> list[Row]:
