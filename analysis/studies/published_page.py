@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from squall.analysis.report.decision_page import DecisionPage, DecisionTable, page_html
+from squall.analysis.report.decision_page import DecisionTable
 from squall.analysis.report.plots import Plot, Trace, bars, curve, points
+from squall.analysis.report.templates import render_page
 from squall.analysis.shown import markdown_text
 from squall.analysis.studies.published_result import (
     NOT_MEASURED,
@@ -88,30 +89,19 @@ _APART = 0.12
 
 
 def reproduction_page(found: Reproduction) -> str:
-    """The whole page in one file that needs no network. Of a rehearsal it says first that its figures mean nothing."""
-    return page_html(page_of(found))
-
-
-def page_of(found: Reproduction) -> DecisionPage:
-    """What is on the page: the article's table first, ours beside it."""
-    article, say = found.published.article, _sentences()
-    warning = f"{REHEARSAL} " if found.is_small else ""
-    return DecisionPage(
-        title=f"{warning}{found.published.title}: published and measured",
-        answer=f"{warning}{say.answer(found)}.",
-        is_good=None,
-        facts=(say.published(article), f"Measured: {found.host}, {found.date}. {say.verdicts(found)}."),
-        notes=(*reasons(found), *article.notes, WHAT_COUNTS),
-        plots=plots_of(found),
-        tables=tuple(figure_tables(found)),
-        commands=(found.command,),
-        template="published.html.j2",
-        values={
-            "found": found,
-            "ordered": ORDERED,
-            "measured": {name for run in found.directories for name in run.figures},
-            **_SHOWN,
-        },
+    """The whole page in one file that needs no network: the article's table first, ours beside it. Of a rehearsal it
+    says first that its figures mean nothing."""
+    return render_page(
+        "published.html.j2",
+        plots_of(found),
+        found=found,
+        tables=figure_tables(found),
+        say=_sentences(),
+        warning=f"{REHEARSAL} " if found.is_small else "",
+        notes=(*reasons(found), *found.published.article.notes, WHAT_COUNTS),
+        ordered=ORDERED,
+        measured={name for run in found.directories for name in run.figures},
+        **_SHOWN,
     )
 
 

@@ -12,7 +12,7 @@ import pytest
 from squall.analysis.studies.published_page import (
     MOST_NAMED,
     experiments_document,
-    page_of,
+    figure_tables,
     plots_of,
     reproduction_page,
     screen_lines,
@@ -30,8 +30,7 @@ def found() -> Reproduction:
 
 
 def test_the_articles_table_comes_first_with_ours_beside_it(found: Reproduction) -> None:
-    page, html = page_of(found), reproduction_page(found)
-    table = page.tables[0]
+    html, table = reproduction_page(found), figure_tables(found)[0]
     assert table.heads[:3] == ("row", "requests/s, published", "requests/s, here")
     row = next(row for row in table.rows if row[0] == "linear_head")
     assert row[1] == "1,151"
@@ -42,8 +41,8 @@ def test_the_articles_table_comes_first_with_ours_beside_it(found: Reproduction)
         "Orderings by requests/s", "Orderings by mean", "Orderings by p50", "Orderings", "Claims", "Little's law",
         "What differs", "Runs",
     ]  # fmt: skip
-    assert page.commands == ("squall reproduce heads",)
-    assert page.answer.startswith("Of 9 orderings that the article states ")
+    assert "<pre>squall reproduce heads\n</pre>" in html
+    assert "<b>Of 9 orderings that the article states " in html
     assert html.startswith("<!doctype html>")
     assert "late &lt;users&gt;" in html
     assert "src=" not in html.split("<main>")[1]
@@ -51,8 +50,10 @@ def test_the_articles_table_comes_first_with_ours_beside_it(found: Reproduction)
 
 def test_a_rehearsal_says_first_that_its_figures_mean_nothing(found: Reproduction) -> None:
     small = judged(found.published, found.runs, is_small=True)
-    for text in (page_of(small).title, page_of(small).answer, screen_lines(small)[0]):
-        assert text.startswith("A rehearsal in small sizes: its figures mean nothing.")
+    warning, html = "A rehearsal in small sizes: its figures mean nothing.", reproduction_page(small)
+    assert screen_lines(small)[0] == warning
+    assert f"<h1>{warning} " in html
+    assert f"<b>{warning} " in html
 
 
 def test_an_operator_is_drawn_over_its_size_with_the_crossover() -> None:
@@ -69,8 +70,9 @@ def test_an_operator_is_drawn_over_its_size_with_the_crossover() -> None:
     assert plot.traces[0]["x"] == [64.0, 512.0, 4096.0]
     assert plot.traces[0]["y"] == pytest.approx([20.0, 20.0, 20.0])
     assert "from 1,280 on" in plot.note
-    assert page_of(found).facts[1].endswith(" 1 run: 1 VALID.")  # of four rows
-    runs = reproduction_page(found).split("<h2>Runs</h2>")[1]
+    html = reproduction_page(found)
+    assert " 1 run: 1 VALID.</p>" in html  # of four rows
+    runs = html.split("<h2>Runs</h2>")[1]
     assert re.findall("<td>(.*?)</td>", runs) == ["-", "probe", "1", "1", "VALID", "torch.profiler", "r"]
 
 
@@ -95,7 +97,7 @@ def test_many_rows_have_numbers_below_their_axes() -> None:
     found = judged(published(rows), [])
     (plot,) = plots_of(found)
     assert plot.x_ticks == tuple(str(at + 1) for at in range(MOST_NAMED + 1))
-    assert page_of(found).tables[0].rows[0][0] == "1. row of many words 0"
+    assert figure_tables(found)[0].rows[0][0] == "1. row of many words 0"
 
 
 def test_the_document_in_the_repository_is_that_of_its_files() -> None:
@@ -112,5 +114,4 @@ def test_a_document_of_nothing_says_that_nothing_was_run() -> None:
 def test_an_experiment_without_runs_has_a_page_that_says_so() -> None:
     found = judged(published(claims=CLAIMS), [])
     assert not found.is_measured
-    assert page_of(found).answer == "Nothing was measured yet: no runs."
-    assert "<main>" in reproduction_page(found)
+    assert "<b>Nothing was measured yet: no runs.</b>" in reproduction_page(found)
