@@ -181,8 +181,8 @@ def _notes(judged: Sequence[_Judged], pairs: _Pairs, left_out: Sequence[str]) ->
                 )
     for one, _ in pairs:  # phases whose beginning nsys missed hold less of its cost than they should
         for span in measure_spans(one.manifest):
-            state, length_ns = one.manifest.profiled_phases.get(span.name), span.end_ns - span.start_ns
-            late_ns = state.profiled_after_ns or 0 if state is not None else 0
+            seen, length_ns = one.manifest.profiled_phases.get(span.name), span.end_ns - span.start_ns
+            late_ns = seen.profiled_after_ns or 0 if seen is not None else 0
             if late_ns > _LATE_RATIO * length_ns:
                 yield (
                     f"{one.entry.run}: nsys missed the first {share_text(late_ns / length_ns)} of phase {span.name};"

@@ -91,13 +91,16 @@ _APART = 0.12
 def reproduction_page(found: Reproduction) -> str:
     """The whole page in one file that needs no network: the article's table first, ours beside it. Of a rehearsal it
     says first that its figures mean nothing."""
+    say = _sentences()  # called here: a macro that a page calls is believed to have escaped what it was given
     return render_page(
         "published.html.j2",
         plots_of(found),
         found=found,
         tables=figure_tables(found),
-        say=_sentences(),
         warning=f"{REHEARSAL} " if found.is_small else "",
+        answer=say.answer(found),
+        published=say.published(found.published.article),
+        verdicts=say.verdicts(found),
         notes=(*reasons(found), *found.published.article.notes, WHAT_COUNTS),
         ordered=ORDERED,
         measured={name for run in found.directories for name in run.figures},
