@@ -49,9 +49,10 @@ def _marks(
         figures = [one.objectives[objective] for one in cells]
         return [_shown([getattr(one, end) for one in figures], objective) for end in ("mean", "low", "high")]
 
-    means, *whiskers = ends(x) if x is not None else [[*at], [], []]
+    x_means, x_low, x_high = ends(x) if x is not None else [[*at], [], []]
+    means, low, high = ends(y)
     labels = tuple(one.label for one in cells) if x is not None else ()
-    return points(name, [one or 0.0 for one in means], *ends(y), *whiskers, labels)
+    return points(name, [one or 0.0 for one in x_means], means, low, high, x_low, x_high, labels)
 
 
 def _plane(sweep: Sweep) -> Plot:

@@ -72,8 +72,15 @@ def test_an_operator_is_drawn_over_its_size_with_the_crossover() -> None:
     assert "from 1,280 on" in plot.note
     html = reproduction_page(found)
     assert " 1 run: 1 VALID.</p>" in html  # of four rows
-    runs = html.split("<h2>Runs</h2>")[1]
-    assert re.findall("<td>(.*?)</td>", runs) == ["-", "probe", "1", "1", "VALID", "torch.profiler", "r"]
+    assert re.findall("<td>(.*?)</td>", html.split("<h2>Runs</h2>")[1]) == [
+        "-",
+        "probe",
+        "1",
+        "1",
+        "VALID",
+        "torch.profiler",
+        "r",
+    ]
 
 
 def test_stages_of_a_pipeline_are_stacked_by_variant() -> None:
