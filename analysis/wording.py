@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ LATENCY_LABELS = {
 }
 """Latencies of a run by its load: a closed loop has service time alone, and says so in full."""
 
+_UNBROKEN = re.compile(r"(?<=\d) (?=(?:ns|µs|ms|s|%|B|KiB|times)\b|%)|(?<=…) ")
 _NS_STEPS = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"), (1, "ns"))
 
 
@@ -96,6 +98,11 @@ def _digits(value: float) -> str:
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
+def unbroken_text(text: str) -> str:
+    """`text` with spaces that do not break between a number and its unit, and within an interval."""
+    return _UNBROKEN.sub("\N{NO-BREAK SPACE}", text)
+
+
 def templates(package: str, shown: Callable[[object], object] | None = None) -> Environment:
     """The templates of plain text in a package, with filters that write figures; `shown`: what is written of a value.
 
@@ -113,5 +120,6 @@ def templates(package: str, shown: Callable[[object], object] | None = None) -> 
         "count": count_text,
         "counted": counted_text,
         "names": names_text,
+        "unbroken": unbroken_text,
     }
     return environment

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from squall.analysis.record import to_json
 from squall.analysis.studies.sweep_result import Sweep
 from squall.analysis.studies.sweep_rows import Figures
 from squall.cluster.commands.decisions.site import Site
@@ -115,5 +116,5 @@ def sweep(
 
 def comparable(found: Sweep) -> list[dict[str, Any]]:
     """Its rows without what a second sweep of the same cells has otherwise: times and names of folders."""
-    rows: list[dict[str, Any]] = found.to_json()["runs"]
+    rows: list[dict[str, Any]] = to_json(found)["runs"]
     return [{key: value for key, value in row.items() if key not in ("run", "wall_s")} for row in rows]

@@ -17,6 +17,7 @@ Math. Statist. 34(2)). Where both figures are infinite D is 0, and `same` is out
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -49,6 +50,14 @@ class Shown:
     is_within: bool
     spread: float
     by_ranks: bool = False
+
+    @property
+    def ratios(self) -> tuple[float | None, float | None, float | None]:
+        """Centre and interval of logarithms as ratios; None of what is infinite."""
+        centre, low, high = (
+            math.exp(end) if math.isfinite(end) else None for end in (self.centre, self.low, self.high)
+        )
+        return centre, low, high
 
 
 def differences(a: Sequence[float], b: Sequence[float], is_share: bool = False) -> Floats:
@@ -143,12 +152,6 @@ def n_more_pairs(shown: Shown, margin: float, level: float, n_primary: int) -> i
         then = Mean(n, abs(shown.centre), shown.spread)
         return then.half(level / n_primary) < then.mean or then.mean + then.half(2.0 * level) < margin
 
-    low, high = shown.n, 2 * shown.n
-    while not decides(high):
-        low, high = high, 2 * high
-        if high > _MOST_PAIRS:
-            return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if decides(middle) else (middle, high)
-    return high - shown.n
+    more = range(1, _MOST_PAIRS - shown.n)
+    place = bisect_left(more, True, key=lambda n: decides(shown.n + n))
+    return more[place] if place < len(more) else None

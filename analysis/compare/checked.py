@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
-from xml.etree import ElementTree
+from html import escape
 
-from squall.analysis.compare.figures import BROKEN, INVALID, KEPT, UNDECIDED, PromiseFigures, worst_verdict
+from squall.analysis.compare.figures import BROKEN, INVALID, PromiseFigures, worst_verdict
 from squall.analysis.compare.over_seeds import PromiseDecision, SeedPromise, decide
-from squall.analysis.record import to_json
-from squall.analysis.shown import escaped_lines, markdown_row, markdown_text
-from squall.analysis.wording import share_text
+from squall.analysis.compare.words import words
+from squall.analysis.shown import escaped_lines, markdown_text
+from squall.analysis.wording import templates
 
 SCHEMA_VERSION = 1
 UNFINISHED = "unfinished"
@@ -59,11 +58,6 @@ class Checked:
             return f"{self.n_seeds} of {self.n_seeds_planned} seeds have run"
         return f"{self.n_seeds} seeds"
 
-    def to_json(self) -> dict[str, Any]:
-        """What the file holds."""
-        found: dict[str, Any] = to_json(self)
-        return found
-
 
 def evaluate(
     scenario: str, digest: str, runs: Sequence[CheckedRun], n_seeds_planned: int | None = None
@@ -108,94 +102,29 @@ def failed_lines(checked: Checked) -> list[str]:
 
 def decision_text(one: PromiseDecision) -> str:
     """The evidence in one line."""
-    if one.verdict == UNFINISHED:
-        kept = f"{one.n_kept} of {one.n_seeds} runs so far are within it"
-    else:
-        others = [run.figures.verdict for run in one.runs if run.figures.verdict not in (KEPT, BROKEN)]
-        open_runs = [f"{others.count(word)} {word}" for word in dict.fromkeys(others)]
-        kept = ", ".join([f"{one.n_kept} of {one.n_seeds} runs kept it", *open_runs])
-    if one.n_seeds > 1 and one.verdict != UNFINISHED:
-        kept += f" (a run does in at least {share_text(one.kept_least_ratio)} of cases)"
-    parts = [kept]
-    if one.late_ratio is not None:
-        bounds = ""
-        if one.late_low_ratio is not None and one.late_ratio > 0:
-            low, high = max(0.0, one.late_low_ratio), one.late_high_ratio
-            bounds = f" ({share_text(low)} … {share_text(high)})"
-        parts.append(f"late {share_text(one.late_ratio)}{bounds} of {share_text(one.allowed_ratio)} allowed")
-    return "; ".join([*parts, *filter(None, [one.reason])])
+    text: str = words().evidence(one)
+    return text
 
 
 def markdown(checked: Checked) -> str:
     """For a job's summary."""
-    rows = [markdown_row((one.promise, one.verdict, decision_text(one))) for one in checked.promises]
-    runs = [markdown_row((str(one.seed), one.run, one.status, _kept_text(one))) for one in checked.runs]
-    head = f"## {markdown_text(checked.scenario)}: {checked.verdict}"
-    return "\n".join(
-        [
-            head, "", f"{checked.seeds_text}, scenario digest {markdown_text(checked.scenario_digest[:12])}.", "",
-            "| promise | verdict | evidence |", "|---|---|---|", *rows, "",
-            *map(markdown_text, failed_lines(checked)), "",
-            "| seed | run | status | promises met |", "|---|---|---|---|", *runs, "",
-        ]
-    )  # fmt: skip
+    return _filled("checked.md.j2", checked, markdown_text)
 
 
 def junit(checked: Checked) -> str:
-    """JUnit XML: a test case for each promise. Broken is a failure; undecided is skipped, for it says neither that the
-    promise is broken nor that it is kept; invalid and unfinished are errors. One more where runs failed by
-    themselves."""
-    seconds = sum(one.seconds for one in checked.runs)
-    cases = list[_Case]()
-    for one in checked.promises:
-        phase = one.runs[0].figures.phase
-        tag = {KEPT: "", BROKEN: "failure", UNDECIDED: "skipped"}.get(one.verdict, "error")
-        message = decision_text(one)
-        seeds = [f"seed {run.seed}, {run.run}: {run.figures.verdict}" for run in one.runs]
-        if one.verdict == UNFINISHED:
-            message, seeds = f"{checked.seeds_text}: {message}", []
-        took = seconds / len(checked.promises)
-        cases.append(_Case(one.promise, phase, took, tag, one.verdict, message, "\n".join(seeds)))
-    if failed := failed_lines(checked):
-        cases.append(_Case("run", "", 0.0, "failure", BROKEN, failed[0], "\n".join(failed)))
-    if not checked.promises:
-        message = checked.seeds_text if checked.verdict == UNFINISHED else "a run has no requests"
-        cases.append(_Case("runs", "", seconds, "error", checked.verdict, message))
-    tags = [one.tag for one in cases]
-    counts = {
-        "tests": str(len(cases)),
-        "failures": str(tags.count("failure")),
-        "errors": str(tags.count("error")),
-        "skipped": str(tags.count("skipped")),
-        "time": f"{seconds:.3f}",
-    }
-    root = ElementTree.Element("testsuites", counts)
-    suite = ElementTree.SubElement(root, "testsuite", {"name": checked.scenario, **counts})
-    for case in cases:
-        classname = ".".join(filter(None, (checked.scenario, case.phase)))
-        names = {"classname": classname, "name": case.name, "time": f"{case.seconds:.3f}"}
-        element = ElementTree.SubElement(suite, "testcase", names)
-        if case.tag:
-            told = {"type": case.verdict, "message": case.message}
-            ElementTree.SubElement(element, case.tag, told).text = case.text or None
-    text = escaped_lines(ElementTree.tostring(root, encoding="unicode"))
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
+    """JUnit XML: a test case for each promise. One more where runs failed by themselves."""
+    return _filled("checked.xml.j2", checked, lambda text: escape(escaped_lines(text)).replace("\n", "&#10;"))
 
 
-class _Case(NamedTuple):
-    """A test case, with what became of it in an element `tag`, empty where it passed."""
+def _filled(template: str, checked: Checked, shown: Callable[[str], str]) -> str:
+    """The file; `shown`: of each text in it."""
+    from markupsafe import Markup
 
-    name: str
-    phase: str
-    seconds: float
-    tag: str
-    verdict: str
-    message: str
-    text: str = ""
+    def finalized(value: object) -> object:
+        return shown(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
-
-def _kept_text(one: CheckedRun) -> str:
-    if one.is_replaced:
-        return "run again"
-    broken = sum(own.verdict == BROKEN for own in one.promises)
-    return f"{sum(own.verdict == KEPT for own in one.promises)} of {len(one.promises)}, {broken} broken"
+    environment = templates("squall.analysis.compare", finalized)
+    return environment.get_template(template).render(
+        checked=checked, failed=failed_lines(checked), evidence=decision_text,
+        seconds=sum(one.seconds for one in checked.runs),
+    )  # fmt: skip

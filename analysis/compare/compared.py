@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from squall.analysis.compare.change import SAME, UNDECIDED
 from squall.analysis.compare.corrections import nominal_level
@@ -17,7 +16,6 @@ from squall.analysis.compare.run_row import RunRow
 from squall.analysis.compare.settings import marks, what_differs
 from squall.analysis.compare.shift import Shift, shift
 from squall.analysis.compare.why import BatchChange, PartsChange, batch_change, parts_change
-from squall.analysis.record import to_json
 
 SCHEMA_VERSION = 1
 INVALID, UNFINISHED = "invalid", "unfinished"
@@ -82,11 +80,6 @@ class Comparison:
     gpu: GpuChange | None
     answers: AnswersCompared
     shift: Shift
-
-    def to_json(self) -> dict[str, Any]:
-        """What the file holds."""
-        found: dict[str, Any] = to_json(self)
-        return found
 
     def change_of(self, metric: str) -> MetricChange:
         """Of one figure."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -58,14 +58,7 @@ class _Rows:
     known_ns: Int64s
 
     def take(self, rows: Int64s | Bools | slice) -> _Rows:
-        return _Rows(
-            self.requests.take(rows),
-            self.begin_ns[rows],
-            self.time_ns[rows],
-            self.is_late[rows],
-            self.is_unknown[rows],
-            self.known_ns[rows],
-        )
+        return _Rows(self.requests.take(rows), *(getattr(self, one.name)[rows] for one in fields(self)[1:]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,10 +98,9 @@ def hold(
     own = [span for span in spans if promise.scope.phase in (None, span.name)]
     rows = _scope_rows(promise, requests, own, gpus, responses)
     parts = [] if not len(rows.requests) else list(_parts(promise, rows, own))
-    worst = max(parts, key=lambda part: part.rank, default=None)
+    worst = max(parts, key=lambda part: part.rank, default=_Part(rows, None, 0, 0, 0, 0))
     verdict, reason = _verdict(promise, rows, parts, own)
-    broken = [part for part in parts if part.verdict == BROKEN]
-    value, is_infinite = (None, False) if worst is None else _value(promise, worst)
+    value, is_infinite = _value(promise, worst) if parts else (None, False)
     late = rows.requests.take(rows.is_late)
     figures = PromiseFigures(
         promise=promise.text,
@@ -120,24 +112,24 @@ def hold(
         reason=reason,
         is_of_each_run=promise.is_of_each_run,
         allowed_ratio=promise.allowed_ratio,
-        n=worst.n if worst else 0,
-        n_late=worst.n_late if worst else 0,
-        n_unknown=worst.n_unknown - worst.n_unsent if worst else 0,
-        n_unsent=worst.n_unsent if worst else 0,
-        n_failed=int((~worst.rows.requests.is_ok & worst.rows.is_late).sum()) if worst else 0,
-        n_allowed=worst.n_allowed if worst else None,
-        late_ratio=worst.n_late / worst.n if worst else None,
-        used_ratio=worst.n_late / worst.n_allowed if worst and worst.n_allowed > 0 else None,
+        n=worst.n,
+        n_late=worst.n_late,
+        n_unknown=worst.n_unknown - worst.n_unsent,
+        n_unsent=worst.n_unsent,
+        n_failed=int((~worst.rows.requests.is_ok & worst.rows.is_late).sum()),
+        n_allowed=worst.n_allowed if parts else None,
+        late_ratio=worst.n_late / worst.n if parts else None,
+        used_ratio=worst.n_late / worst.n_allowed if worst.n_allowed > 0 else None,
         value=value,
         unit="ns" if promise.is_of_times else "count" if promise.statistic == "count" else "ratio",
         is_infinite=is_infinite,
-        interval=None
-        if promise.scope.is_each or promise.q is None or worst is None or worst.n_unsent
-        else _interval(promise, rows),
+        interval=_interval(promise, rows)
+        if parts and not promise.scope.is_each and not worst.n_unsent
+        else None,
         n_parts=len(parts),
-        n_parts_broken=len(broken),
+        n_parts_broken=sum(part.verdict == BROKEN for part in parts),
         certain=_certain_of(parts, verdict, own),
-        worst=worst.place if promise.scope.is_each and worst else _worst_window(rows, own),
+        worst=worst.place if promise.scope.is_each and parts else _worst_window(rows, own),
         failure=_failure(late),
         late=None,
         late_by_model=_late_by_model(rows) if verdict == BROKEN else {},
@@ -176,15 +168,10 @@ def _scope_rows(
     in_time = rows.take(np.argsort(begin_ns, kind="stable"))
     if scope.burst not in ("in", "out"):
         return in_time
-    return in_time.take(_in_bursts(promise, in_time, own) == (scope.burst == "in"))
-
-
-def _in_bursts(promise: Promise, rows: _Rows, own: Sequence[RunPhase]) -> Bools:
-    """Whether each was scheduled within a burst of its phase."""
-    is_inside = np.zeros(len(rows.requests), dtype=np.bool_)
-    for _, _, inside in _stretches(promise, rows, own):
+    is_inside = np.zeros(len(kept), dtype=np.bool_)
+    for _, inside in _stretches(in_time, own, None):
         is_inside[inside] = True
-    return is_inside
+    return in_time.take(is_inside == (scope.burst == "in"))
 
 
 def _known_ns(promise: Promise, taken: Requests, begin_ns: Int64s) -> Int64s:
@@ -227,12 +214,9 @@ def _parts(promise: Promise, rows: _Rows, own: Sequence[RunPhase]) -> Iterator[_
     if not promise.scope.is_each:
         yield _part(promise, rows, None)
         return
-    for span, (begin_ns, end_ns), inside in _stretches(promise, rows, own):
+    for place, inside in _stretches(rows, own, promise.scope.window_ns):
         if len(inside):
-            part = rows.take(inside)
-            n_late = int(part.is_late.sum())
-            place = PlaceInRun(span.name, begin_ns - span.start_ns, end_ns - begin_ns, len(inside), n_late)
-            yield _part(promise, part, place)
+            yield _part(promise, rows.take(inside), place)
 
 
 def _part(promise: Promise, rows: _Rows, place: PlaceInRun | None) -> _Part:
@@ -243,24 +227,29 @@ def _part(promise: Promise, rows: _Rows, place: PlaceInRun | None) -> _Part:
 
 
 def _stretches(
-    promise: Promise, rows: _Rows, own: Sequence[RunPhase]
-) -> Iterator[tuple[RunPhase, tuple[int, int], Int64s]]:
-    """Bursts or windows of each phase, [begin, end), with the places of the requests that begin in them."""
-    window_ns = promise.scope.window_ns
+    rows: _Rows, own: Sequence[RunPhase], window_ns: int | None
+) -> Iterator[tuple[PlaceInRun, Int64s]]:
+    """Windows of that length of each phase, or its bursts, with the places of the requests that begin in them."""
     for span in own:
         in_phase = np.flatnonzero(rows.requests.planned_phase.is_any_of([span.name]))
         at_ns = rows.begin_ns[in_phase]
-        edges: list[tuple[int, int]] = []
+        begins: Iterable[int] = ()
+        ends: Iterable[int] = ()
         if window_ns is not None:
             begins = range(span.start_ns, span.end_ns, window_ns)
-            edges = [(begin_ns, min(begin_ns + window_ns, span.end_ns)) for begin_ns in begins]
+            ends = [min(begin_ns + window_ns, span.end_ns) for begin_ns in begins]
         else:
             found = find_bursts(at_ns, span, LIMITS)
             if found is not None and found.is_burst:
-                edges = list(zip(found.begins_ns.tolist(), found.ends_ns.tolist(), strict=True))
-        for edge in edges:
-            first, end = np.searchsorted(at_ns, edge).tolist()
-            yield span, edge, in_phase[first:end]
+                begins, ends = found.begins_ns.tolist(), found.ends_ns.tolist()
+        for begin_ns, end_ns in zip(begins, ends, strict=True):  # [begin, end)
+            first, end = np.searchsorted(at_ns, (begin_ns, end_ns)).tolist()
+            inside = in_phase[first:end]
+            n_late = int(rows.is_late[inside].sum())
+            yield (
+                PlaceInRun(span.name, begin_ns - span.start_ns, end_ns - begin_ns, len(inside), n_late),
+                inside,
+            )
 
 
 def _verdict(
@@ -310,13 +299,13 @@ def _value(promise: Promise, part: _Part) -> tuple[float | None, bool]:
     return (None, True) if np.isinf(value) else (value, False)
 
 
-def _interval(promise: Promise, rows: _Rows) -> Quantile:
-    """Of the quantile over all of the scope, in order of time."""
+def _interval(promise: Promise, rows: _Rows) -> Quantile | None:
+    """Of the quantile over all of the scope, in order of time; None where none is promised."""
+    if promise.q is None:
+        return None
     is_infinite = np.isinf(rows.time_ns)
     values_ns = np.where(is_infinite, 0, rows.time_ns).astype(np.int64)
-    assert promise.q is not None
-    (found,) = quantiles(values_ns, [float(promise.q)], is_infinite)
-    return found
+    return quantiles(values_ns, [float(promise.q)], is_infinite)[0]
 
 
 def _certain_of(parts: Sequence[_Part], verdict: str, own: Sequence[RunPhase]) -> Certainty | None:
@@ -351,20 +340,8 @@ def _certainty(
 
 def _worst_window(rows: _Rows, own: Sequence[RunPhase]) -> PlaceInRun | None:
     """The second of the schedule in which most requests of the scope were late, the first of several."""
-    best = None
-    for span in own:
-        in_phase = rows.requests.planned_phase.is_any_of([span.name])
-        windows = (rows.begin_ns[in_phase] - span.start_ns) // WINDOW_NS
-        is_within = (windows >= 0) & (windows * WINDOW_NS < span.end_ns - span.start_ns)
-        late = np.bincount(windows[is_within & rows.is_late[in_phase]])
-        if not late.size or (best is not None and late.max() <= best.n_late):
-            continue
-        window = int(late.argmax())
-        offset_ns = window * WINDOW_NS
-        length_ns = min(WINDOW_NS, span.end_ns - span.start_ns - offset_ns)
-        n = int((windows == window).sum())
-        best = PlaceInRun(span.name, offset_ns, length_ns, n, int(late[window]))
-    return best
+    places = [place for place, _ in _stretches(rows, own, WINDOW_NS) if place.n_late]
+    return max(places, key=lambda place: place.n_late, default=None)
 
 
 def _late_by_model(rows: _Rows) -> dict[str, LateOfModel]:
@@ -380,6 +357,4 @@ def _late_by_model(rows: _Rows) -> dict[str, LateOfModel]:
 def _failure(late: Requests) -> str:
     """The commonest way in which late requests failed, in the server's words; empty of none."""
     failures = failures_of(late)
-    return (
-        f"{count_text(failures.groups[0].n)} x {failure_words(failures.groups[0])}" if failures.groups else ""
-    )
+    return "".join(f"{count_text(one.n)} x {failure_words(one)}" for one in failures.groups[:1])

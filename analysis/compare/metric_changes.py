@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from squall.analysis.compare.change import (
     DIFFERENT,
@@ -20,8 +21,8 @@ from squall.analysis.compare.change import (
     n_more_pairs,
     shown_by,
 )
-from squall.analysis.compare.pairing import LEAST_PAIRS, Pair
-from squall.analysis.compare.run_row import FAILURES, RunRow
+from squall.analysis.compare.pairing import LEAST_PAIRS, Pair, sides
+from squall.analysis.compare.run_row import FAILURES
 from squall.analysis.statistics.holm import holm
 from squall.analysis.verdict.run_figures import METRICS, THROUGHPUT, Reading
 
@@ -64,150 +65,133 @@ class MetricChange:
     reason: str = ""
 
 
+@dataclass(frozen=True)
+class _Figure:
+    """A figure in both runs of every pair: its readings by side, and what their differences show; None where `lacking`
+    says why they show nothing."""
+
+    metric: str
+    a: list[Reading]
+    b: list[Reading]
+    margin: float
+    level: float
+
+    @property
+    def is_share(self) -> bool:
+        """Whether it is a share of requests, whose changes are differences and not ratios."""
+        return self.metric == FAILURES
+
+    @cached_property
+    def values(self) -> tuple[list[float], list[float]]:
+        """Of either side; infinite where there is none."""
+        a, b = ([math.inf if one.value is None else one.value for one in side] for side in (self.a, self.b))
+        return a, b
+
+    @cached_property
+    def lacking(self) -> str:
+        """Why the figure is not assessed; empty where every run has it, be it infinite."""
+        if len(self.a) < LEAST_PAIRS:
+            return f"{len(self.a)} whole pairs, and an interval takes {LEAST_PAIRS}"
+        absent = [one.reason for one in (*self.a, *self.b) if one.value is None and not one.is_infinite]
+        return absent[0] if absent else ""
+
+    @cached_property
+    def shown(self) -> Shown | None:
+        """What the pairs show."""
+        if self.lacking:
+            return None
+        a, b = self.values
+        has_infinite = any(math.isinf(value) for value in (*a, *b))
+        return shown_by(differences(a, b, self.is_share), self.margin, self.level, has_infinite)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether nothing failed on either side: no test is needed to say that both are 0."""
+        return self.is_share and not any(one.value for one in (*self.a, *self.b))
+
+    def change(self, p_holm: float | None) -> MetricChange:
+        """With its verdict; `p_holm`: of a primary figure that was tested, corrected."""
+        (a, b), is_primary, shown = self.values, self.metric in PRIMARY, self.shown
+        found = MetricChange(
+            self.metric,
+            is_primary,
+            self.is_share,
+            len(self.a),
+            tuple(map(_finite, a)),
+            tuple(map(_finite, b)),
+            sum(one.is_infinite for one in self.a),
+            sum(one.is_infinite for one in self.b),
+            _mean(a, self.is_share),
+            _mean(b, self.is_share),
+            verdict=UNDECIDED if is_primary else "",
+            outcome=UNDECIDED if is_primary else "",
+            reason=self.lacking,
+        )
+        if shown is None:
+            return found
+        verdict, reason = self._verdict(shown, p_holm)
+        change, low, high = (
+            end if self.is_share or end is None else math.expm1(end)
+            for end in map(_finite, (shown.centre, shown.low, shown.high))
+        )
+        found = replace(
+            found, change=change, low=low, high=high, p_value=shown.p_value, wilcoxon_p=shown.wilcoxon_p,
+            reason=reason,
+        )  # fmt: skip
+        if not is_primary:
+            return found
+        is_worse = (shown.centre < 0) == (self.metric == THROUGHPUT)
+        direction = "" if verdict != DIFFERENT else WORSE if is_worse else BETTER
+        outcome = verdict
+        if (
+            direction
+        ):  # a difference counts where it is larger than the margin; one shown to be smaller is as none
+            is_large = abs(shown.centre) > self.margin or direction == BETTER
+            outcome = SAME if shown.is_within else direction if is_large else UNDECIDED
+        n_more = n_more_pairs(shown, self.margin, self.level, len(PRIMARY)) if verdict == UNDECIDED else None
+        return replace(
+            found, p_holm=p_holm, verdict=verdict, direction=direction, outcome=outcome, n_more=n_more
+        )
+
+    def _verdict(self, shown: Shown, p_holm: float | None) -> tuple[str, str]:
+        """With its reason."""
+        if self.is_exact:
+            return SAME, "no request failed on either side"
+        if p_holm is not None and p_holm <= self.level:
+            return DIFFERENT, ""
+        if shown.is_within:
+            return SAME, ""
+        return (
+            UNDECIDED,
+            "it fell on failures: its pairs are compared by their ranks" if shown.by_ranks else "",
+        )
+
+
 def metric_changes(pairs: Sequence[Pair], margin_ratio: float, level: float) -> tuple[MetricChange, ...]:
     """Of all figures, the primary ones first."""
-    read = {metric: [(_reading(p.a, metric), _reading(p.b, metric)) for p in pairs] for metric in _ALL}
-    lacking = {metric: _lacking(rows) for metric, rows in read.items()}
-    shown = {
-        metric: _shown(metric, read[metric], margin_ratio, level) for metric in _ALL if not lacking[metric]
+    absent = Reading(None, "the run does not tell")
+    found = list[_Figure]()
+    for metric in _ALL:
+        a, b = ([run.figures.get(metric, absent) for run in side] for side in sides(pairs))
+        margin = SHARE_MARGIN if metric == FAILURES else math.log1p(margin_ratio)
+        found.append(_Figure(metric, a, b, margin, level))
+    p_of = {
+        one.metric: one.shown.p_value
+        for one in found
+        if one.metric in PRIMARY and one.shown is not None and not one.is_exact
     }
-    tested = [metric for metric in PRIMARY if metric in shown and not _is_exact(metric, read[metric])]
-    corrected = dict(zip(tested, holm([shown[metric].p_value for metric in tested]), strict=True))
-    return tuple(
-        _change(metric, read[metric], shown.get(metric), lacking[metric], corrected.get(metric), margin_ratio, level)
-        for metric in _ALL
-    )  # fmt: skip
-
-
-def _reading(run: RunRow, metric: str) -> Reading:
-    return run.figures.get(metric, Reading(None, "the run does not tell"))
-
-
-Readings = Sequence[tuple[Reading, Reading]]
-
-
-def _lacking(rows: Readings) -> str:
-    """Why the figure is not assessed; empty where every run has it, be it infinite."""
-    if len(rows) < LEAST_PAIRS:
-        return f"{len(rows)} whole pairs, and an interval takes {LEAST_PAIRS}"
-    absent = [one for pair in rows for one in pair if one.value is None and not one.is_infinite]
-    return absent[0].reason if absent else ""
-
-
-def _values(rows: Readings) -> tuple[list[float], list[float]]:
-    sides = [
-        [math.inf if one.value is None else one.value for one in side] for side in zip(*rows, strict=True)
-    ]
-    return sides[0], sides[1]
-
-
-def _is_exact(metric: str, rows: Readings) -> bool:
-    """Whether nothing failed on either side: no test is needed to say that both are 0."""
-    return metric == FAILURES and not any(one.value for pair in rows for one in pair)
-
-
-def _margin(metric: str, margin_ratio: float) -> float:
-    return SHARE_MARGIN if metric == FAILURES else math.log1p(margin_ratio)
-
-
-def _shown(metric: str, rows: Readings, margin_ratio: float, level: float) -> Shown:
-    a, b = _values(rows)
-    d = differences(a, b, metric == FAILURES)
-    has_infinite = any(math.isinf(value) for value in (*a, *b))
-    return shown_by(d, _margin(metric, margin_ratio), level, has_infinite)
-
-
-def _change(
-    metric: str,
-    rows: Readings,
-    shown: Shown | None,
-    lacking: str,
-    p_holm: float | None,
-    margin_ratio: float,
-    level: float,
-) -> MetricChange:
-    is_share, is_primary = metric == FAILURES, metric in PRIMARY
-    a, b = _values(rows) if rows else ([], [])
-    found = MetricChange(
-        metric,
-        is_primary,
-        is_share,
-        len(rows),
-        tuple(map(_finite, a)),
-        tuple(map(_finite, b)),
-        sum(one.is_infinite for one, _ in rows),
-        sum(one.is_infinite for _, one in rows),
-        _mean(a, is_share),
-        _mean(b, is_share),
-        verdict=UNDECIDED if is_primary else "",
-        outcome=UNDECIDED if is_primary else "",
-        reason=lacking,
-    )
-    if shown is None:
-        return found
-    verdict, reason = _metric_verdict(metric, rows, shown, p_holm, level)
-    found = replace(
-        found,
-        change=_told(shown.centre, is_share),
-        low=_told(shown.low, is_share),
-        high=_told(shown.high, is_share),
-        p_value=shown.p_value,
-        wilcoxon_p=shown.wilcoxon_p,
-        reason=reason,
-    )
-    if not is_primary:
-        return found
-    margin = _margin(metric, margin_ratio)
-    is_worse = (shown.centre < 0) == (metric == THROUGHPUT)
-    direction = "" if verdict != DIFFERENT else WORSE if is_worse else BETTER
-    return replace(
-        found,
-        p_holm=p_holm,
-        verdict=verdict,
-        direction=direction,
-        outcome=_outcome(verdict, direction, shown, margin),
-        n_more=n_more_pairs(shown, margin, level, len(PRIMARY)) if verdict == UNDECIDED else None,
-    )
-
-
-def _metric_verdict(
-    metric: str, rows: Readings, shown: Shown, p_holm: float | None, level: float
-) -> tuple[str, str]:
-    if _is_exact(metric, rows):
-        return SAME, "no request failed on either side"
-    if p_holm is not None and p_holm <= level:
-        return DIFFERENT, ""
-    if shown.is_within:
-        return SAME, ""
-    if shown.by_ranks:
-        return UNDECIDED, "it fell on failures: its pairs are compared by their ranks"
-    return UNDECIDED, ""
-
-
-def _outcome(verdict: str, direction: str, shown: Shown, margin: float) -> str:
-    """A difference counts where it is larger than the margin; one that is shown to be smaller is as none."""
-    if verdict != DIFFERENT:
-        return verdict
-    if shown.is_within:
-        return SAME
-    return direction if abs(shown.centre) > margin or direction == BETTER else UNDECIDED
+    corrected = dict(zip(p_of, holm([*p_of.values()]), strict=True))
+    return tuple(one.change(corrected.get(one.metric)) for one in found)
 
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _told(value: float, is_share: bool) -> float | None:
-    if not math.isfinite(value):
-        return None
-    return value if is_share else math.expm1(value)
-
-
 def _mean(values: Sequence[float], is_share: bool) -> float | None:
+    """Of shares, else the geometric one."""
     if not values or not all(map(math.isfinite, values)):
         return None
     if is_share:
         return math.fsum(values) / len(values)
-    if min(values) <= 0.0:
-        return None
-    return math.exp(math.fsum(map(math.log, values)) / len(values))
+    return math.exp(math.fsum(map(math.log, values)) / len(values)) if min(values) > 0.0 else None

@@ -31,9 +31,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from squall.analysis.compare.figures import BROKEN, INVALID, KEPT, UNDECIDED, PromiseFigures
+from squall.analysis.compare.words import words
 from squall.analysis.statistics.order_statistics import binomial_quantile
 from squall.analysis.statistics.student import mean_of
-from squall.analysis.wording import names_text, share_text
 
 LEVEL = 0.05
 """How often a promise at its very limit is called kept; of all promises at theirs together, how often one is called
@@ -102,30 +102,15 @@ def cold_text(runs: Sequence[SeedPromise]) -> str:
     if not cold:
         return ""
     first = max(cold, key=lambda one: one.figures.n_late)
-    assert first.figures.cold is not None
-    share = share_text(first.figures.cold.n_cold_late / max(1, first.figures.n_late))
-    others = ", the others not" if len(cold) < len(runs) else ""
-    held = f"{first.figures.cold.what} hold {share} of the late"
-    if len(cold) == 1:
-        told = f"seed {first.seed} was cold{others}: {held}"
-    elif others:
-        told = f"seeds {names_text([str(one.seed) for one in cold])} were cold{others}: of seed {first.seed} {held}"
-    else:
-        told = f"all seeds were cold: of seed {first.seed} {held}"
-    return f"{told}; {first.figures.cold.advice}" if first.figures.cold.advice else told
+    return words().cold(cold, len(runs), first)  # type: ignore[no-any-return]
 
 
 def least_share(n_kept: int, n: int) -> float:
     """The exact lower bound, at 95 %, of the chance of what came `n_kept` times of `n` (Clopper and Pearson, 1934): the
-    largest p at which as many or more come in 5 % of trials; by bisection, to 1e-9."""
-    if not n_kept:
-        return 0.0
-    low, high = 0.0, 1.0
-    while high - low > 1e-9:
-        middle = (low + high) / 2.0
-        tail = math.fsum(math.comb(n, k) * middle**k * (1 - middle) ** (n - k) for k in range(n_kept, n + 1))
-        low, high = (middle, high) if tail <= LEVEL else (low, middle)
-    return low
+    largest p at which as many or more come in 5 % of trials."""
+    from scipy import special
+
+    return float(special.betaincinv(n_kept, n - n_kept + 1, LEVEL)) if n_kept else 0.0
 
 
 def _verdict(figures: Sequence[PromiseFigures], n_promises: int) -> tuple[str, str]:

@@ -9,14 +9,12 @@ Of requests of measured phases that ended ok. Each latency is the sum of its par
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from squall.analysis.findings.shares import BODY_PARTS, LATENCY
 from squall.analysis.findings.tail import TAIL_PARTS, part_columns, whole_parts
-from squall.analysis.storage.parquet import literal
 
 if TYPE_CHECKING:
     import duckdb
@@ -41,7 +39,18 @@ _BATCH = {**_KNOWN, "idle": f"end_ns - start_ns - ({' + '.join(_KNOWN.values())}
 BATCH_PARTS = tuple(_BATCH)
 """Of a batch whose operations on the GPU were recorded: they add up to its length. `idle`: sync wait and launch idle
 together, where calls were not recorded."""
-_SERIAL = re.compile(r"_\d+$")
+KERNEL_NAME = r"regexp_replace(name, '_\d+$', '')"
+"""SQL, of a kernel: its name without the serial number that a compiler puts behind it, which numbers what it makes in
+each process."""
+_OWN = f"SELECT * FROM joined SEMI JOIN measured USING (phase) WHERE outcome = 'ok' AND {LATENCY} IS NOT NULL"
+"""Requests that have a latency, which only a damaged row lacks."""
+_RECORDED = """
+    SELECT * FROM batch_costs SEMI JOIN measured USING (phase)
+    WHERE tie <> 'none' AND n_kernels IS NOT NULL AND n_kernels + coalesce(n_copies, 0) > 0"""
+_KERNELS = f"""
+    SELECT b.model::VARCHAR, b.rows, k.kernel, count(*)::DOUBLE, sum(k.end_ns - k.start_ns)::DOUBLE
+    FROM (SELECT *, {KERNEL_NAME} AS kernel FROM kernels) k
+        JOIN recorded b USING (server, instance, instance_device, batch_id) GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"""
 
 
 @dataclass(frozen=True)
@@ -93,102 +102,61 @@ class RunAccount:
 NO_ACCOUNT = RunAccount()
 
 
-def run_account(
-    connection: duckdb.DuckDBPyConnection, tables: Sequence[str], phases: Sequence[str]
-) -> RunAccount:
-    """That of a run over the views `tables` of `connection`; of one without `joined` an empty one."""
-    if "joined" not in tables or not phases:
+def run_account(connection: duckdb.DuckDBPyConnection, tables: Sequence[str]) -> RunAccount:
+    """That of a run over the views `tables` of `connection`, and `measured`, its measured phases; of one without
+    `joined` an empty one."""
+    if "joined" not in tables:
         return NO_ACCOUNT
-    every, tail = _part_means(connection, phases)
+    connection.execute(f"CREATE TEMP VIEW own AS {_OWN}")
+    every, tail = _part_means(connection)
+    levels = connection.execute(
+        "SELECT parts_level::VARCHAR, count(*) FROM own GROUP BY 1 ORDER BY 1"
+    ).fetchall()
+    n = sum(count for _, count in levels)
+    sizes = connection.execute(
+        """SELECT batch_rows, count(*), sum(compute_ns)::DOUBLE FROM own
+        WHERE batch_rows IS NOT NULL AND compute_ns IS NOT NULL GROUP BY 1 ORDER BY 1"""
+    ).fetchall()
     return RunAccount(
         every,
         tail,
-        _levels(connection, phases),
-        _sizes(connection, phases),
-        _recorded(connection, phases, "kernels" in tables) if "batch_costs" in tables else (),
+        {level: count / n for level, count in levels},
+        tuple(SizeSums(*row) for row in sizes),
+        tuple(_recorded(connection, "kernels" in tables)) if "batch_costs" in tables else (),
     )
 
 
-def _own(phases: Sequence[str]) -> str:
-    """SQL, of rows of `joined`: ok in one of the phases, with a latency, which only a damaged row lacks."""
-    named = ", ".join(map(literal, phases))
-    return f"phase IN ({named}) AND outcome = 'ok' AND {LATENCY} IS NOT NULL"
-
-
-def _part_means(
-    connection: duckdb.DuckDBPyConnection, phases: Sequence[str]
-) -> tuple[PartMeans | None, PartMeans | None]:
+def _part_means(connection: duckdb.DuckDBPyConnection) -> tuple[PartMeans | None, PartMeans | None]:
     columns = ", ".join(f"sum({part})::DOUBLE" for part in part_columns().values())
     rows = connection.execute(
-        f"""WITH own AS (SELECT * FROM joined WHERE {_own(phases)}),
-            edge AS (SELECT quantile_disc({LATENCY}, {TAIL_Q}) AS edge_ns FROM own)
-        SELECT {LATENCY} >= edge_ns, count(*), sum({LATENCY})::DOUBLE, {columns} FROM own, edge GROUP BY 1"""
+        f"""WITH edge AS (SELECT quantile_disc({LATENCY}, {TAIL_Q}) AS edge_ns FROM own)
+        SELECT {LATENCY} >= edge_ns AS is_tail, count(*), sum({LATENCY})::DOUBLE, {columns} FROM own, edge
+        GROUP BY is_tail ORDER BY is_tail"""
     ).fetchall()
-    sums = {bool(is_tail): (int(n), list(values)) for is_tail, n, *values in rows}
-    if not sums:
+    if not rows:
         return None, None
-    n = sum(one[0] for one in sums.values())
-    totals = [sum(column) for column in zip(*(one[1] for one in sums.values()), strict=True)]
-    return _means(n, totals), _means(*sums[True])
+    return _means([sum(column) for column in zip(*rows, strict=True)]), _means(rows[-1])
 
 
-def _means(n: int, totals: Sequence[float]) -> PartMeans:
+def _means(sums: Sequence[float]) -> PartMeans:
+    _, n, *totals = sums
     latency_ns, *parts = (total / n for total in totals)
     whole = whole_parts(latency_ns, parts)
     compute_ns = sum(whole[part] for part in _WITHIN)
     kept = {part: compute_ns if part == "compute" else whole[part] for part in PARTS}
     assert set(TAIL_PARTS) == {*PARTS, *_WITHIN}
-    return PartMeans(n, kept)
+    return PartMeans(int(n), kept)
 
 
-def _levels(connection: duckdb.DuckDBPyConnection, phases: Sequence[str]) -> dict[str, float]:
-    rows = connection.execute(
-        f"SELECT parts_level, count(*) FROM joined WHERE {_own(phases)} GROUP BY 1"
-    ).fetchall()
-    n = sum(count for _, count in rows)
-    return {str(level): count / n for level, count in sorted(rows)}
-
-
-def _sizes(connection: duckdb.DuckDBPyConnection, phases: Sequence[str]) -> tuple[SizeSums, ...]:
-    rows = connection.execute(
-        f"""SELECT batch_rows, count(*), sum(compute_ns)::DOUBLE FROM joined
-        WHERE {_own(phases)} AND batch_rows IS NOT NULL AND compute_ns IS NOT NULL GROUP BY 1 ORDER BY 1"""
-    ).fetchall()
-    return tuple(SizeSums(int(size), int(n), float(total)) for size, n, total in rows)
-
-
-def _recorded(
-    connection: duckdb.DuckDBPyConnection, phases: Sequence[str], has_kernels: bool
-) -> tuple[RecordedSums, ...]:
+def _recorded(connection: duckdb.DuckDBPyConnection, has_kernels: bool) -> Iterator[RecordedSums]:
     """Of batches with operations on the GPU. A batch is counted where its kernels are known, even where it has none."""
-    named = ", ".join(map(literal, phases))
-    own = f"phase IN ({named}) AND tie <> 'none' AND n_kernels IS NOT NULL AND n_kernels + coalesce(n_copies, 0) > 0"
+    connection.execute(f"CREATE TEMP VIEW recorded AS {_RECORDED}")
     parts = ", ".join(f"sum({part})::DOUBLE" for part in _BATCH.values())
-    sums = connection.execute(
-        f"SELECT model, rows, count(*), {parts} FROM batch_costs WHERE {own} GROUP BY 1, 2 ORDER BY 1, 2"
-    ).fetchall()
     kernels: dict[tuple[str, int], dict[str, tuple[float, float]]] = {}
-    if has_kernels and sums:
-        for model, size, name, n, total in connection.execute(
-            f"""SELECT b.model, b.rows, k.name, count(*), sum(k.end_ns - k.start_ns)::DOUBLE
-            FROM kernels k JOIN (SELECT * FROM batch_costs WHERE {own}) b
-                USING (server, instance, instance_device, batch_id) GROUP BY ALL ORDER BY ALL"""
-        ).fetchall():
-            own_kernels = kernels.setdefault((model, size), {})
-            before = own_kernels.get(kernel_name(name), (0.0, 0.0))
-            own_kernels[kernel_name(name)] = (before[0] + n, before[1] + total)
-    return tuple(
-        RecordedSums(
-            str(model),
-            int(size),
-            int(n),
-            dict(zip(_BATCH, values, strict=True)),
-            kernels.get((model, size), {}),
-        )
-        for model, size, n, *values in sums
-    )
-
-
-def kernel_name(name: str) -> str:
-    """The name without the serial number that a compiler puts behind it: it numbers what it makes in each process."""
-    return _SERIAL.sub("", name)
+    for model, size, name, *sums in connection.execute(_KERNELS).fetchall() if has_kernels else ():
+        kernels.setdefault((model, size), {})[name] = (sums[0], sums[1])
+    for model, size, n, *values in connection.execute(
+        f"SELECT model::VARCHAR, rows, count(*), {parts} FROM recorded GROUP BY 1, 2 ORDER BY 1, 2"
+    ).fetchall():
+        ns = dict(zip(_BATCH, values, strict=True))
+        yield RecordedSums(model, size, n, ns, kernels.get((model, size), {}))

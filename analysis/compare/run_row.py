@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,8 +27,7 @@ from squall.analysis.statistics.latency import quantile_values
 from squall.analysis.storage.beneath import read_plain
 from squall.analysis.storage.intact import content_errors_of, finite, require_intact
 from squall.analysis.storage.manifest import Manifest
-from squall.analysis.storage.parquet import literal
-from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
+from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect, rows
 from squall.analysis.storage.store import RunStore
 from squall.analysis.storage.timeline import measure_spans
 from squall.analysis.verdict.run_figures import Reading, run_figures
@@ -47,15 +46,17 @@ SHIFT_PERCENTS = tuple(range(1, 100))
 """Quantiles of the shift curve."""
 _TABLES = ("requests", "joined", "batch_costs", "kernels", "cpu_samples", "gpu_samples")
 _STATES = {
-    "gpu_samples": {
-        "sm_clock_hz": "avg(sm_clock_hz)",
-        "temperature_c": "avg(temperature_c)",
-        "throttled_ratio": "avg((throttle_reasons > 1)::INTEGER)",  # 1: nothing to run, which throttles nothing
-    },
-    "cpu_samples": {"others_ratio": "sum(others_ns + steal_ns) / nullif(sum(interval_ns * n_cores), 0)"},
+    "gpu_samples": """SELECT avg(sm_clock_hz) AS sm_clock_hz, avg(temperature_c) AS temperature_c,
+        -- 1: nothing to run, which throttles nothing
+        avg((throttle_reasons > 1)::INTEGER) AS throttled_ratio""",
+    "cpu_samples": "SELECT sum(others_ns + steal_ns) / nullif(sum(interval_ns * n_cores), 0) AS others_ratio",
 }
-"""Figures of `RunRow.states` over the measured phases, by the table of their samples."""
-_BYTES_PER_ROW = "SELECT median(request_bytes / rows) FROM requests WHERE request_bytes > 0 AND rows > 0"
+"""Figures of `RunRow.states` over the measured phases, by the table of their samples. `uptime_ns` besides: of the
+server that has run longest, before the load."""
+_BYTES_PER_ROW = """
+    SELECT median(request_bytes / rows) AS bytes_per_row FROM requests WHERE request_bytes > 0 AND rows > 0"""
+_GPUS = "SELECT DISTINCT gpu_uuid::VARCHAR FROM joined WHERE gpu_uuid <> ''"
+"""Those that served requests."""
 _MOST_BYTES, _MOST_VALUES = 32 * 1024**2, 1_000_000
 """Of a row, and of one of its columns: a run has some thousand kernels."""
 
@@ -233,18 +234,36 @@ def make_row(
     intended = (summary or {}).get("measure", {}).get("load", {})
     intended = intended.get("intended") or intended.get("delivered") or {}
     with connect(store, tables, memory_limit_bytes) as connection:
+        connection.execute("CREATE TEMP TABLE measured AS SELECT unnest($1::VARCHAR[]) AS phase", [phases])
+        states = {
+            name: float(value)
+            for table, query in _STATES.items()
+            if table in tables
+            for name, value in rows(connection, f"{query} FROM {table} SEMI JOIN measured USING (phase)")[
+                0
+            ].items()
+            if value is not None
+        }
+        gpus = [gpu for one in rows(connection, _GPUS) for gpu in one.values()] if "joined" in tables else []
+        uptimes = [one.uptime_ns for one in manifest.servers.values() if one.uptime_ns is not None]
+        checks = manifest.value_checks
         return RunRow(
             **_head(store.run_dir.name, manifest),
             n=n,
             n_failed=n_failed,
-            request_bytes_per_row=_first(connection, _BYTES_PER_ROW)[0],
-            gpus=_gpus(connection, "joined" in tables, manifest),
-            states={**_states(connection, tables, phases), **_uptime(manifest)},
+            request_bytes_per_row=rows(connection, _BYTES_PER_ROW)[0]["bytes_per_row"],
+            gpus=tuple(sorted(gpus or {gpu for server in manifest.servers.values() for gpu in server.gpus})),
+            states=states | ({"uptime_ns": float(max(uptimes))} if uptimes else {}),
             figures={**run_figures(store, requests).pooled, FAILURES: failures},
             quantiles_ns=tuple(None if one.value_ns is None else float(one.value_ns) for one in quantiles),
             level=level_of(requests, long, late_from_ns) if requests.is_open and long else None,
-            account=run_account(connection, tables, phases),
-            answers=_answers(connection, phases, manifest, n_failed),
+            account=run_account(connection, tables),
+            answers=Answers(
+                # of Locust the request of one id is another one in each run
+                None if n_failed or manifest.plan.load == "locust" else _digest_of_sizes(connection),
+                checks.n_checked if checks else None,
+                checks.n_wrong if checks else None,
+            ),
             offered_hz=intended.get("rate_hz"),
             promises={one["promise"]: one["verdict"] for one in (summary or {}).get("promises") or ()},
             made_of=_digest_of_tables(manifest),
@@ -325,54 +344,11 @@ def _setting(manifest: Manifest) -> dict[str, str]:
     return found
 
 
-def _first(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[Any, ...]:
-    """The only row of the answer to a query."""
-    row: tuple[Any, ...] = connection.execute(query).fetchall()[0]
-    return row
-
-
-def _gpus(connection: duckdb.DuckDBPyConnection, has_joined: bool, manifest: Manifest) -> tuple[str, ...]:
-    """Those that served requests, else those that the servers were given."""
-    found: list[str] | None = None
-    if has_joined:
-        (found,) = _first(
-            connection, "SELECT list(DISTINCT gpu_uuid::VARCHAR) FROM joined WHERE gpu_uuid <> ''"
-        )
-    return tuple(sorted(found or {gpu for server in manifest.servers.values() for gpu in server.gpus}))
-
-
-def _uptime(manifest: Manifest) -> dict[str, float]:
-    """Of the server that has run longest, before the load; absent where it is not known."""
-    known = [one.uptime_ns for one in manifest.servers.values() if one.uptime_ns is not None]
-    return {"uptime_ns": float(max(known))} if known else {}
-
-
-def _states(
-    connection: duckdb.DuckDBPyConnection, tables: Sequence[str], phases: Sequence[str]
-) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for table, states in _STATES.items():
-        if table in tables and phases:
-            named = ", ".join(map(literal, phases))
-            row = _first(
-                connection, f"SELECT {', '.join(states.values())} FROM {table} WHERE phase IN ({named})"
-            )
-            found |= {name: float(one) for name, one in zip(states, row, strict=True) if one is not None}
-    return found
-
-
-def _answers(
-    connection: duckdb.DuckDBPyConnection, phases: Sequence[str], manifest: Manifest, n_failed: int
-) -> Answers:
-    """`n_failed`: of the measured requests."""
-    digest = None
-    if not n_failed and manifest.plan.load != "locust":  # whose request of one id is another one in each run
-        named = ", ".join(map(literal, phases)) or "NULL"
-        sizes = connection.execute(
-            f"""SELECT request_id::BIGINT AS request_id, response_bytes::BIGINT AS response_bytes
-            FROM requests WHERE phase IN ({named}) ORDER BY request_id"""
-        ).fetchnumpy()
-        columns = [np.ascontiguousarray(sizes[name], np.int64) for name in ("request_id", "response_bytes")]
-        digest = hashlib.sha256(b"".join(column.tobytes() for column in columns)).hexdigest()
-    checks = manifest.value_checks
-    return Answers(digest, checks.n_checked if checks else None, checks.n_wrong if checks else None)
+def _digest_of_sizes(connection: duckdb.DuckDBPyConnection) -> str:
+    """Of the measured requests, their ids and the sizes of their replies."""
+    sizes = connection.execute(
+        """SELECT request_id::BIGINT AS request_id, response_bytes::BIGINT AS response_bytes
+        FROM requests SEMI JOIN measured USING (phase) ORDER BY request_id"""
+    ).fetchnumpy()
+    columns = [np.ascontiguousarray(sizes[name], np.int64) for name in ("request_id", "response_bytes")]
+    return hashlib.sha256(b"".join(column.tobytes() for column in columns)).hexdigest()

@@ -43,114 +43,71 @@ def gpus_are_swapped(pairs: Sequence[Pair]) -> bool:
 
 def marks(pairs: Sequence[Pair]) -> list[str]:
     """What a reader must know before believing a difference between the sides."""
-    if not pairs:
-        return []
-    return [
-        *_settings(pairs),
-        *_models(pairs),
-        *_collectors(pairs),
-        *_one_configuration(pairs),
-        *_gpus(pairs),
-        *_order(pairs),
-        *_states(pairs),
-        *_levels(pairs),
-    ]
+    return [*_of_settings(pairs), *_order(pairs), *_states(pairs), *_levels(pairs)] if pairs else []
 
 
-def _settings(pairs: Sequence[Pair]) -> list[str]:
-    first = pairs[0]
+def _of_settings(pairs: Sequence[Pair]) -> Iterator[str]:
+    """Where the sides stood, and what was on."""
+    first, both = pairs[0], sides(pairs)
     keys = dict.fromkeys([*first.a.setting, *first.b.setting])
-    other = [
-        f"{key}: {first.a.setting.get(key, '-')} → {first.b.setting.get(key, '-')}"
-        for key in keys
-        if first.a.setting.get(key) != first.b.setting.get(key)
-    ]
-    return [f"the sides stood on different ground: {names_text(other)}"] if other else []
-
-
-def _models(pairs: Sequence[Pair]) -> list[str]:
-    """That figures are of several models together."""
-    scenarios = [run.scenario for pair in pairs for run in (pair.a, pair.b)]
+    at = {key: (first.a.setting.get(key, "-"), first.b.setting.get(key, "-")) for key in keys}
+    if other := [f"{key}: {a} → {b}" for key, (a, b) in at.items() if a != b]:
+        yield f"the sides stood on different ground: {names_text(other)}"
+    scenarios = [run.scenario for side in both for run in side]
     names = dict.fromkeys(
         str(one.get("name")) for scenario in scenarios for one in scenario.get("models") or ()
     )
-    if len(names) < 2:
-        return []
-    return [
-        f"requests ask several models, {names_text(list(names))}: the figures are of all of them together, what changed"
-        " for one alone is not assessed; scenarios with one of them tell that"
-    ]
-
-
-def _collectors(pairs: Sequence[Pair]) -> list[str]:
-    """Collectors that were on in one side alone: what they cost is in the difference."""
-    found = dict[str, None]()
-    for pair in pairs:
-        for name in sorted(set(pair.a.collectors_on) ^ set(pair.b.collectors_on)):
-            if name in _WATCHED:
-                side = "A" if name in pair.a.collectors_on else "B"
-                found[f"collector {name} was on in {side} alone: what it costs is in the difference"] = None
-    return list(found)
-
-
-def _one_configuration(pairs: Sequence[Pair]) -> Iterator[str]:
-    for side, runs in zip("AB", sides(pairs), strict=True):
+    if len(names) > 1:
+        yield (
+            f"requests ask several models, {names_text(list(names))}: the figures are of all of them together, what"
+            " changed for one alone is not assessed; scenarios with one of them tell that"
+        )
+    alone = [(name, set(pair.a.collectors_on), pair.b.collectors_on) for pair in pairs for name in _WATCHED]
+    for name, side in dict.fromkeys(
+        (name, "A" if name in a else "B") for name, a, b in alone if (name in a) != (name in b)
+    ):
+        yield f"collector {name} was on in {side} alone: what it costs is in the difference"
+    for side, runs in zip("AB", both, strict=True):
         found = [one.key for run in runs[1:] for one in differing(runs[0].scenario, run.scenario)]
-        keys = [key for key in dict.fromkeys(found) if not key.endswith("gpus")]
-        if keys:
-            yield f"the runs of {side} are not of one configuration: they differ in {names_text(keys)}"
+        if keys_in := [key for key in dict.fromkeys(found) if not key.endswith("gpus")]:
+            yield f"the runs of {side} are not of one configuration: they differ in {names_text(keys_in)}"
+    a, b = ({gpu for run in side for gpu in run.gpus} for side in both)
+    if a and b and a != b and not gpus_are_swapped(pairs):
+        yield (
+            f"A ran on GPU {names_text(sorted(a))}, B on {names_text(sorted(b))}: what the GPUs themselves"
+            " differ in is in the difference; --swap-gpus changes them over half-way"
+        )
 
 
-def _gpus(pairs: Sequence[Pair]) -> list[str]:
-    a, b = ({gpu for run in side for gpu in run.gpus} for side in sides(pairs))
-    if not a or not b or gpus_are_swapped(pairs) or a == b:
-        return []
-    return [
-        f"A ran on GPU {names_text(sorted(a))}, B on {names_text(sorted(b))}: what the GPUs themselves"
-        " differ in is in the difference; --swap-gpus changes them over half-way"
-    ]
-
-
-def _order(pairs: Sequence[Pair]) -> list[str]:
+def _order(pairs: Sequence[Pair]) -> Iterator[str]:
     """That one side ran first throughout: a drift of machine or server is in the difference then."""
     a, b = ([run.started_ns for run in side] for side in sides(pairs))
     if 0 in (*a, *b) or len(pairs) < 2:
-        return []
+        return
     for first, last, begun, after in (("A", "B", a, b), ("B", "A", b, a)):
         if max(begun) < min(after):
             apart_ns = abs(math.fsum(after) - math.fsum(begun)) / len(pairs)
             minutes = f"{apart_ns / _NS_PER_MINUTE:,.0f} min"
             text = duration_text(apart_ns) if apart_ns < _NS_PER_MINUTE else minutes
-            return [
+            yield (
                 f"all runs of {first} came before all of {last}, {text} apart on average: any drift of machine or"
                 " server is in the difference; squall compare of scenario files runs them in blocks of random order"
-            ]
-        if all(one < other for one, other in zip(begun, after, strict=True)):
-            return [
-                f"{first} ran first in every pair: what the first of two runs differs in is in the difference"
-            ]
-    return []
-
-
-def _states(pairs: Sequence[Pair]) -> list[str]:
-    """States of GPUs, CPU and servers in which the sides differ by more than chance, and by more than is nothing."""
-    found = []
-    for name, (label, least_ratio, least) in _STATES.items():
-        both = [
-            (pair.a.states[name], pair.b.states[name])
-            for pair in pairs
-            if name in pair.a.states and name in pair.b.states
-        ]
-        if len(both) < 2:
-            continue
-        change, level = mean_of([b - a for a, b in both]), math.fsum(a for a, _ in both) / len(both)
-        floor = max(least, least_ratio * abs(level))
-        if abs(change.mean) > max(floor, change.half(0.05)):
-            found.append(
-                f"{label} differs: {_state_text(name, level)} → {_state_text(name, level + change.mean)};"
-                " it may be cause or effect"
             )
-    return found
+        elif all(one < other for one, other in zip(begun, after, strict=True)):
+            yield f"{first} ran first in every pair: what the first of two runs differs in is in the difference"
+
+
+def _states(pairs: Sequence[Pair]) -> Iterator[str]:
+    """States of GPUs, CPU and servers in which the sides differ by more than chance, and by more than is nothing."""
+    for name, (label, least_ratio, least) in _STATES.items():
+        both = [(pair.a.states.get(name), pair.b.states.get(name)) for pair in pairs]
+        known = [(a, b) for a, b in both if a is not None and b is not None]
+        if len(known) < 2:
+            continue
+        change, level = mean_of([b - a for a, b in known]), math.fsum(a for a, _ in known) / len(known)
+        if abs(change.mean) > max(least, least_ratio * abs(level), change.half(0.05)):
+            before, after = (_state_text(name, value) for value in (level, level + change.mean))
+            yield f"{label} differs: {before} → {after}; it may be cause or effect"
 
 
 def _state_text(name: str, value: float) -> str:

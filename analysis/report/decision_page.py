@@ -29,8 +29,8 @@ class DecisionTable:
 class DecisionPage:
     """`answer`: one sentence that answers the question. `is_good`: how it is coloured; None: neither good nor bad.
 
-    `facts`: lines below it. `first_tables` stand before the plots, `tables` behind them.
-    `commands`: what makes the decision again, one a line. `template`: that of the page, which shows `values` as tables.
+    `facts`: lines below it. `commands`: what makes the decision again, one a line. `template`: that of the page, which
+    shows `values` as tables.
     """
 
     title: str
@@ -41,12 +41,11 @@ class DecisionPage:
     plots: tuple[Plot, ...]
     tables: tuple[DecisionTable, ...]
     commands: tuple[str, ...]
-    first_tables: tuple[DecisionTable, ...] = ()
     template: str = "decision_page.html.j2"
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
 def page_html(page: DecisionPage) -> str:
     """The whole page in one file that needs no network."""
-    assert all(len(row) == len(one.heads) for one in (*page.first_tables, *page.tables) for row in one.rows)
+    assert all(len(row) == len(one.heads) for one in page.tables for row in one.rows)
     return render_page(page.template, page.plots, page=page, **page.values)

@@ -38,6 +38,7 @@ from squall.analysis.wording import (
     names_text,
     rate_text,
     share_text,
+    unbroken_text,
 )
 from squall.scenarios.units import NS_PER_S, digits_text
 
@@ -165,12 +166,14 @@ def environment() -> Environment:
         "percent": percent_text,
         "digits": digits_text,
         "large": large_text,
+        "unbroken": lambda cell: type(cell)(unbroken_text(cell)) if isinstance(cell, str) else cell,
         "window": window_text,
         "clock": lambda ns: str(timedelta(seconds=ns // NS_PER_S)),
         "pretty": lambda value: json.dumps(value, indent=2, ensure_ascii=False),
     }
     made.globals |= {
         "infinity": math.inf,
+        "lines": lambda html: [line for _, line in paragraphs(html)],
         "limits": LIMITS,
         "no_device": NO_DEVICE,
         "outside": OUTSIDE,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from squall.analysis.compare.figures import BROKEN, INVALID, KEPT
-from squall.analysis.record import to_json
-from squall.analysis.studies.capacity_notes import cause_below, notes_of
-from squall.analysis.studies.capacity_probe import BRACKET, LOW, Probe
+from squall.analysis.report.templates import decision
+from squall.analysis.studies.capacity_edge import Edge
+from squall.analysis.studies.capacity_probe import BRACKET, LOW, Probe, disorder
 from squall.analysis.studies.capacity_rows import Row
-from squall.analysis.studies.capacity_search import CONFIDENCE, LEVEL, SHARE, Found, Interval, Safe, SeedEdge
+from squall.analysis.studies.capacity_search import CONFIDENCE, LEVEL, SHARE, Found, Interval, Safe
 from squall.scenarios.plan.rates import Scale
 
 SCHEMA_VERSION = 1
@@ -133,24 +133,21 @@ class Answer:
     cause: str
     notes: tuple[str, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON."""
-        found: dict[str, Any] = to_json(self)
-        return found
-
 
 def answer_of(variant: str, found: Found, settings: Settings, rows: Sequence[Row], is_done: bool) -> Answer:
     """The answer as far as it is known, of a search and its runs so far."""
     own = [one for one in rows if one.variant == variant]
     counted = [one for one in own if not one.is_replaced]
-    edges = [one.edge.rate_hz for one in found.seeds if one.edge.rate_hz is not None]
+    edges = [one.rate_hz for one in found.seeds if one.rate_hz is not None]
     capacity_hz = (
         found.interval.rate_hz if found.interval is not None else edges[0] if len(edges) == 1 else None
     )
     if found.kind not in ("found", "searching"):
         capacity_hz = None
-    limit = _limit(found)
+    highs = [one.high for one in found.seeds if one.high is not None]
+    limit = next((one for one in highs if one.is_invalid), None)  # the first that could not be measured
     near = _nearest(counted, capacity_hz, found.seeds)
+    edge_run = near.run if near is not None else None
     return Answer(
         variant=variant,
         n_servers=next((one.n_servers for one in own if one.n_servers), 1),
@@ -163,8 +160,13 @@ def answer_of(variant: str, found: Found, settings: Settings, rows: Sequence[Row
         share=SHARE,
         confidence=CONFIDENCE,
         boundary_summary=_boundary(found, counted),
-        per_seed=tuple(_seed_answer(one) for one in found.seeds),
-        feasible=_feasible(found, settings, capacity_hz),
+        per_seed=tuple(
+            SeedAnswer(one.seed, one.kind, one.rate_hz, one.kept_hz, one.broken_hz, one.n_probes)
+            for one in found.seeds
+        ),
+        feasible=None
+        if found.low is None
+        else Feasible(found.low.rate_hz, capacity_hz, decision("below", settings.queue_delay_ns)[0]),
         at_capacity=near,
         knee=_knee(counted),
         saturation_hz=min((one.rate_hz for one in counted if one.is_saturated), default=None),
@@ -172,88 +174,38 @@ def answer_of(variant: str, found: Found, settings: Settings, rows: Sequence[Row
         minutes=math.fsum(one.seconds for one in own) / 60.0,
         reason=found.undecided or (limit.reason if limit is not None else ""),
         cause=limit.cause if limit is not None else "",
-        notes=notes_of(
-            found, settings.scale, settings.most_reason, counted, near.run if near is not None else None
-        ),
-    )
-
-
-def _seed_answer(one: SeedEdge) -> SeedAnswer:
-    edge = one.edge
-    return SeedAnswer(
-        one.seed,
-        edge.kind,
-        edge.rate_hz,
-        edge.low.rate_hz if edge.low is not None else None,
-        edge.high.rate_hz if edge.high is not None and edge.high.is_broken else None,
-        edge.n_probes,
+        notes=notes_of(found, settings.scale, settings.most_reason, counted, edge_run),
     )
 
 
 def _boundary(found: Found, rows: Sequence[Row]) -> Boundary:
     breach = next((one for one in rows if one.verdict == BROKEN and one.purpose == BRACKET), None)
-    weakest = min(
-        (one for one in found.seeds if one.edge.low is not None),
-        key=lambda one: one.edge.low.rate_hz if one.edge.low is not None else math.inf,
-        default=None,
-    )
-    low, high = (None, None) if weakest is None else (weakest.edge.low, weakest.edge.high)
-    if weakest is None and found.seeds:
-        high = found.seeds[0].edge.high
+    weakest = min(found.seeds, key=lambda one: one.kept_hz or math.inf, default=None)
+    named = [one.high.binding for one in found.seeds if one.high is not None and one.high.binding]
     return Boundary(
         boundary_type=found.kind,
-        feasible_max_hz=low.rate_hz if low is not None else None,
-        infeasible_min_hz=high.rate_hz if high is not None and high.is_broken else None,
+        feasible_max_hz=None if weakest is None else weakest.kept_hz,
+        infeasible_min_hz=None if weakest is None else weakest.broken_hz,
         first_breach=None
         if breach is None
         else {"rate_hz": breach.rate_hz, "seed": breach.seed, "promise": breach.binding, "run": breach.run},
-        binding_constraint=_binding(found),
+        binding_constraint=max(named, key=named.count, default=""),  # of most seeds, the first of several
     )
 
 
-def _binding(found: Found) -> str:
-    """The promise that breaks at the edge of most seeds; the first of several."""
-    named = [
-        one.edge.high.binding for one in found.seeds if one.edge.high is not None and one.edge.high.binding
-    ]
-    return max(named, key=named.count, default="")
-
-
-def _feasible(found: Found, settings: Settings, capacity_hz: float | None) -> Feasible | None:
-    if found.low is None:
+def _nearest(rows: Sequence[Row], capacity_hz: float | None, seeds: Sequence[Edge]) -> AtCapacity | None:
+    at_hz = capacity_hz or min((one.kept_hz for one in seeds if one.kept_hz is not None), default=None)
+    if at_hz is None:
         return None
-    return Feasible(found.low.rate_hz, capacity_hz, cause_below(settings.queue_delay_ns))
-
-
-def _limit(found: Found) -> Probe | None:
-    """The level that could not be measured, of the first seed that met one."""
-    highs = [one.edge.high for one in found.seeds if one.edge.high is not None]
-    return next((one for one in highs if one.is_invalid), None)
-
-
-def _nearest(rows: Sequence[Row], capacity_hz: float | None, seeds: Sequence[SeedEdge]) -> AtCapacity | None:
-    lows = [one.edge.low.rate_hz for one in seeds if one.edge.low is not None]
-    at_hz = capacity_hz or (min(lows) if lows else None)
-    kept = [one for one in rows if one.verdict == KEPT and one.purpose != LOW]
-    if at_hz is None or not kept:
-        return None
-
-    def distance(one: Row) -> float:
-        return abs(math.log(one.rate_hz / at_hz))
-
-    near = min(kept, key=distance)
-    broken = [one for one in rows if one.verdict == BROKEN and one.purpose != LOW and one.bottleneck]
-    told = min(broken, key=distance, default=near)
-    return AtCapacity(
-        near.run,
-        near.rate_hz,
-        near.in_flight_mean_count,
-        near.peak_1s_hz,
-        near.peak_100ms_hz,
-        near.throughput_hz,
-        near.response_p95_ns,
-        told.bottleneck,
+    near = sorted(
+        (one for one in rows if one.purpose != LOW), key=lambda one: abs(math.log(one.rate_hz / at_hz))
     )
+    kept = next((one for one in near if one.verdict == KEPT), None)
+    if kept is None:
+        return None
+    broken = next((one for one in near if one.verdict == BROKEN and one.bottleneck), kept)
+    own = {one.name: getattr(kept, one.name) for one in fields(AtCapacity)}
+    return AtCapacity(**{**own, "bottleneck": broken.bottleneck})
 
 
 def _knee(rows: Sequence[Row]) -> Knee | None:
@@ -263,3 +215,29 @@ def _knee(rows: Sequence[Row]) -> Knee | None:
         if one.verdict != INVALID and one.throughput_hz and one.response_mean_ns
     ]
     return Knee(*max(known)[1:]) if known else None
+
+
+def notes_of(
+    found: Found, scale: str, most_reason: str, rows: Sequence[Row], edge_run: str | None
+) -> tuple[str, ...]:
+    """What is to be said beside the figures, none or more; `most_reason`: as in `Settings`; `edge_run`: the run at the
+    capacity."""
+    edge = next((one for one in rows if one.run == edge_run), None)
+    tried: dict[int, list[Probe]] = {}
+    for one in rows:
+        if one.purpose == BRACKET:
+            tried.setdefault(one.seed, []).append(one.probe)
+    worse = [each for seed in sorted(tried) if (each := disorder(tried[seed])) is not None]
+    is_noise = scale == "time" and found.low is None  # less load did worse, which no queue makes it do
+    noise = max(worse, key=lambda each: each[0], default=None) if is_noise else None
+    return tuple(decision("capacity_notes", found, scale, most_reason, edge, noise))
+
+
+def scaling(answers: Sequence[Answer]) -> dict[str, float]:
+    """Capacity of all servers against that of one, C(N) / (N C(1)), of each set of several servers by its name, where
+    both are known."""
+    known = [(one, one.capacity_hz) for one in answers if one.capacity_hz is not None]
+    single_hz = next((hz for one, hz in known if one.n_servers == 1), None)
+    if single_hz is None:
+        return {}
+    return {one.variant: hz / (one.n_servers * single_hz) for one, hz in known if one.n_servers > 1}

@@ -62,6 +62,23 @@ class Edge:
     is_in_disorder: bool
 
     @property
+    def seed(self) -> int:
+        """Of its probes."""
+        known = self.low or self.high
+        assert known is not None
+        return known.seed
+
+    @property
+    def kept_hz(self) -> float | None:
+        """The highest load that was kept."""
+        return self.low.rate_hz if self.low is not None else None
+
+    @property
+    def broken_hz(self) -> float | None:
+        """The lowest load above it at which a promise was broken."""
+        return self.high.rate_hz if self.high is not None and self.high.is_broken else None
+
+    @property
     def is_stopped_by_host(self) -> bool:
         """Whether more load could not be measured for another reason than that the client was full."""
         stop = self.high if self.kind == "client limit" else None

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from itertools import chain
 
-from squall.analysis.report.decision_page import DecisionPage
 from squall.analysis.report.plots import Plot, Trace, band, curve, points
-from squall.analysis.studies.capacity_answer import Answer, Settings
+from squall.analysis.report.templates import render_page
+from squall.analysis.studies.capacity_answer import Answer, Settings, scaling
 from squall.analysis.studies.capacity_rows import Row
-from squall.analysis.studies.capacity_words import efficiency_lines, fact_lines, sentence
 from squall.analysis.wording import count_text
 from squall.scenarios.promises import TIMES
 from squall.scenarios.units import NS_PER_MS
@@ -18,31 +18,21 @@ from squall.scenarios.units import NS_PER_MS
 RATE = "offered rate, requests per s"
 
 
-def page_of(
+def capacity_page(
     answers: Sequence[Answer], settings: Settings, rows: Sequence[Row], commands: Sequence[str]
-) -> DecisionPage:
-    """The page of at least one answer; the first is that of all servers."""
-    first = answers[0]
-    others = [f"{one.variant}: {sentence(one, settings)}" for one in answers[1:]]
-    plots = [
-        plot for one in answers for plot in _plots(one, [row for row in rows if row.variant == one.variant])
-    ]
-    return DecisionPage(
-        title=f"Capacity of {settings.scenario}",
-        answer=_capital(sentence(first, settings)),
-        is_good=True if first.kind == "found" else None,
-        facts=(*map(_capital, [*others, *fact_lines(first, settings), *efficiency_lines(answers)]),),
-        notes=tuple(_capital(note) for one in answers for note in one.notes),
-        plots=(*plots, *_servers_plots(answers)),
-        tables=(),
-        commands=tuple(commands),
-        template="capacity.html.j2",
-        values={"answers": answers, "runs": rows, "exp": math.exp},
-    )
+) -> str:
+    """The page of at least one answer, in one file; the first is that of all servers. `commands`: what makes it
+    again."""
+    return render_page(
+        "capacity.html.j2", plots_of(answers, rows), answers=answers, settings=settings, runs=rows,
+        efficiency=scaling(answers), commands=commands, exp=math.exp,
+    )  # fmt: skip
 
 
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+def plots_of(answers: Sequence[Answer], rows: Sequence[Row]) -> list[Plot]:
+    """Those of each set of servers, then of all sets."""
+    of_each = [_plots(one, [row for row in rows if row.variant == one.variant]) for one in answers]
+    return [*chain(*of_each), *_servers_plots(answers)]
 
 
 def _plots(answer: Answer, rows: Sequence[Row]) -> list[Plot]:

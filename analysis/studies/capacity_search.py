@@ -53,14 +53,6 @@ class Options:
 
 
 @dataclass(frozen=True)
-class SeedEdge:
-    """The edge of one seed."""
-
-    seed: int
-    edge: Edge
-
-
-@dataclass(frozen=True)
 class Interval:
     """Of the capacity, over `n_seeds` seeds; `spread` is the standard deviation of its logarithm."""
 
@@ -87,12 +79,13 @@ class Safe:
 class Found:
     """What a search found. `kind`: found, or what of all seeds together is to be said instead.
 
-    `low`: the lowest load that is kept, of the first seed, where a load below it is not: p95 is not monotone then.
+    `seeds`: the edge of each. `low`: the lowest load that is kept, of the first seed, where a load below it is not: p95
+    is not monotone then.
     `low_probe`: the probe that showed it, or that it is not so. `undecided`: why the search could not go on.
     """
 
     kind: str
-    seeds: tuple[SeedEdge, ...]
+    seeds: tuple[Edge, ...]
     interval: Interval | None = None
     safe: Safe | None = None
     low_probe: Probe | None = None
@@ -102,7 +95,7 @@ class Found:
     @property
     def is_hopeless(self) -> bool:
         """Whether the first seed ends the search."""
-        return bool(self.seeds) and self.seeds[0].edge.kind in ("nothing passes", "not measured")
+        return bool(self.seeds) and self.seeds[0].kind in ("nothing passes", "not measured")
 
 
 def expected_probes(options: Options, n_done: int = 0) -> float:
@@ -144,7 +137,7 @@ def search(
 
 def _with_seed(so_far: Found, measure: Measure, options: Options, seed: int) -> Found:
     """With the edge of one seed more; after the first it is seen whether less load is kept too."""
-    edges = [one.edge for one in so_far.seeds if one.edge.kind == "found"]
+    edges = [one for one in so_far.seeds if one.kind == "found"]
     start_hz = _geometric_mean([one.rate_hz for one in edges if one.rate_hz is not None]) or options.start_hz
     slopes = [one.slope for one in edges if one.slope is not None]
     slope = _geometric_mean(slopes)
@@ -158,7 +151,7 @@ def _with_seed(so_far: Found, measure: Measure, options: Options, seed: int) -> 
         least_hz,
         _least_kept_hz(so_far),
     )
-    so_far = replace(so_far, seeds=(*so_far.seeds, SeedEdge(seed, edge)))
+    so_far = replace(so_far, seeds=(*so_far.seeds, edge))
     if len(so_far.seeds) > 1 or edge.low is None or options.low_ratio <= 0.0:
         return so_far
     below = measure(seed, options.low_ratio * (edge.rate_hz or edge.low.rate_hz), LOW)
@@ -171,7 +164,7 @@ def _with_seed(so_far: Found, measure: Measure, options: Options, seed: int) -> 
 
 def _least_kept_hz(so_far: Found) -> float | None:
     """The least load below an edge that a seed is known to keep; None where no seed has an edge yet."""
-    known = [one.edge.low for one in so_far.seeds if one.edge.kind == "found"]
+    known = [one.low for one in so_far.seeds if one.kind == "found"]
     if known and so_far.low is not None:
         known.append(so_far.low.low)
     elif known:
@@ -182,13 +175,11 @@ def _least_kept_hz(so_far: Found) -> float | None:
 def _together(so_far: Found) -> Found:
     """What the edges of all seeds say: where one has none, none is said of all; one whose edge could not be measured is
     left out, as by a host whose CPU others took, while two of three seeds have theirs."""
-    rates_hz = [one.edge.rate_hz for one in so_far.seeds if one.edge.rate_hz is not None]
+    rates_hz = [one.rate_hz for one in so_far.seeds if one.rate_hz is not None]
     is_enough = len(rates_hz) >= LEAST_MEASURED * len(so_far.seeds)
-    kinds = [one.edge.kind for one in so_far.seeds if not (is_enough and one.edge.is_stopped_by_host)]
+    kinds = [one.kind for one in so_far.seeds if not (is_enough and one.is_stopped_by_host)]
     order: Sequence[Kind] = ("nothing passes", "client limit", "nothing fails")
-    noisy = [
-        one.seed for one in so_far.seeds if one.edge.kind == "nothing passes" and one.edge.is_in_disorder
-    ]
+    noisy = [one.seed for one in so_far.seeds if one.kind == "nothing passes" and one.is_in_disorder]
     if rates_hz and noisy:
         return replace(so_far, kind=UNDECIDED, undecided=_disorder_text(noisy[0]))
     kind = next((one for one in order if one in kinds), None)

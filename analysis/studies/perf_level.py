@@ -8,9 +8,9 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
+from squall.analysis.arrays import Int64s
+from squall.analysis.storage.query import connect, rows
 from squall.analysis.storage.store import RunStore
 from squall.analysis.studies.perf_rows import EndedRequests
 from squall.analysis.studies.perf_windows import Window, latency_ns, percentiles_ns
@@ -87,44 +87,41 @@ class LevelFigures:
 
 def level_figures(
     level: float,
-    rows: int,
+    n_rows: int,
     percentile: int | None,
     counted: Window,
     windows: Sequence[Window],
     first_counted: int,
     store: RunStore,
 ) -> LevelFigures:
-    """`counted`: the windows that count as one; `windows`: all of the run; `rows`: of each request."""
+    """`counted`: the windows that count as one; `windows`: all of the run; `n_rows`: of each request."""
     requests = counted.requests
     service_ns = requests.done_ns - requests.sent_ns
     ok_ns = service_ns[requests.is_ok]
+    receive_ns = (requests.done_ns - requests.first_byte_ns)[requests.is_ok]
     shown = sorted({*PERCENTILES, *([] if percentile is None else [percentile])})
-    response, lag = None, None
     seconds = (counted.end_ns - counted.start_ns) / NS_PER_S
-    ends = requests.ends_sequence
+    ends, scheduled_ns = requests.ends_sequence, requests.scheduled_ns
     n_sequences = None if ends is None else int(np.count_nonzero(ends & requests.is_ok))
-    if requests.scheduled_ns is not None:
-        response = dict(
-            zip(shown, percentiles_ns(requests.done_ns - requests.scheduled_ns, requests, shown), strict=True)
-        )
-        lag = percentiles_ns(requests.sent_ns - requests.scheduled_ns, requests, [99])[0]
+
+    def ranked(values_ns: Int64s) -> dict[int, float]:
+        return dict(zip(shown, percentiles_ns(values_ns, requests, shown), strict=True))
+
     return LevelFigures(
         level=level,
-        throughput_hz=counted.throughput_hz(rows),
+        throughput_hz=counted.throughput_hz(n_rows),
         n_requests=len(requests),
         n_failed=len(requests) - counted.n_ok,
         latency_mean_ns=float(np.mean(ok_ns)) if len(ok_ns) else math.nan,
         latency_std_ns=float(np.std(ok_ns, ddof=1)) if len(ok_ns) > 1 else math.nan,
-        percentile_ns=dict(zip(shown, percentiles_ns(service_ns, requests, shown), strict=True)),
-        receive_mean_ns=float(np.mean((requests.done_ns - requests.first_byte_ns)[requests.is_ok]))
-        if len(ok_ns)
-        else 0.0,
+        percentile_ns=ranked(service_ns),
+        receive_mean_ns=float(np.mean(receive_ns)) if len(ok_ns) else 0.0,
         stable_in_ns=latency_ns(requests, percentile),
-        response_ns=response,
-        send_lag_p99_ns=lag,
+        response_ns=None if scheduled_ns is None else ranked(requests.done_ns - scheduled_ns),
+        send_lag_p99_ns=None if scheduled_ns is None else ranked(requests.sent_ns - scheduled_ns)[99],
         server=server_figures(store, counted),
         gpus=gpu_figures(store, counted),
-        pass_hz=tuple(window.throughput_hz(rows) for window in windows),
+        pass_hz=tuple(window.throughput_hz(n_rows) for window in windows),
         pass_latency_ns=tuple(latency_ns(window.requests, percentile) for window in windows),
         first_counted=first_counted,
         n_sequences=n_sequences,
@@ -146,45 +143,38 @@ def _n_responses(requests: EndedRequests) -> int:
 
 def server_figures(store: RunStore, counted: Window) -> dict[str, ServerFigures]:
     """Of each model that succeeded at anything in the window: those under load, then the steps of an ensemble."""
-    if not store.has("triton_samples"):
-        return {}
-    names = [one.name for one in fields(ServerFigures)]
-    table = _inside(store.read("triton_samples", ["model", "t_ns", "interval_ns", *names]), counted)
-    sums = {
-        row["model"]: ServerFigures(*(row[f"{name}_sum"] or 0 for name in names))
-        for row in _grouped(table, "model", [(name, "sum") for name in names])
-    }
+    sums = ", ".join(f"sum({one.name})::BIGINT AS {one.name}" for one in fields(ServerFigures))
+    found = {row.pop("name"): row for row in _sampled(store, "triton_samples", counted, "model", sums)}
     models = [one for server in store.manifest.servers.values() for one in server.models]
-    wanted = dict.fromkeys([one.model for one in models] + [step for one in models for step in one.steps])
-    return {model: sums[model] for model in wanted if model and model in sums and sums[model].request_count}
+    names = dict.fromkeys([one.model for one in models] + [step for one in models for step in one.steps])
+    return {
+        name: ServerFigures(**{key: value or 0 for key, value in found[name].items()})
+        for name in names
+        if name and name in found and found[name]["request_count"]
+    }
 
 
 def gpu_figures(store: RunStore, counted: Window) -> tuple[GpuFigures, ...]:
     """Of each whole GPU that was sampled in the window."""
-    if not store.has("gpu_samples"):
-        return ()
-    columns = ["gpu_uuid", "mig_instance", "t_ns", "interval_ns", "util", "power_w", "memory_used_bytes"]
-    table = _inside(store.read("gpu_samples", columns), counted)
-    table = table.filter(pc.equal(table["mig_instance"].cast(pa.string()), ""))
-    figures = [("util", "mean"), ("power_w", "mean"), ("memory_used_bytes", "max")]
-    return tuple(
-        GpuFigures(row["gpu_uuid"], row["util_mean"], row["power_w_mean"], row["memory_used_bytes_max"])
-        for row in _grouped(table, "gpu_uuid", figures)
-    )
+    figures = "avg(util), avg(power_w), max(memory_used_bytes)"
+    rows = _sampled(store, "gpu_samples", counted, "gpu_uuid", figures, "mig_instance = ''")
+    return tuple(GpuFigures(*row.values()) for row in rows)
 
 
-def _grouped(table: pa.Table, key: str, figures: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
-    """A row for each text of column `key`, in the order in which these come first."""
-    plain = table.set_column(table.schema.get_field_index(key), key, table[key].cast(pa.string()))
-    rows: list[dict[str, Any]] = plain.group_by(key, use_threads=False).aggregate(figures).to_pylist()
-    return rows
-
-
-def _inside(table: pa.Table, window: Window) -> pa.Table:
-    """Samples whose middle lies in the window; of one that is shorter than a sample those that it touches."""
-    begin = pc.subtract(table["t_ns"], table["interval_ns"])
-    middle = pc.subtract(table["t_ns"], pc.divide(table["interval_ns"], 2))
-    found = table.filter(pc.and_(pc.greater_equal(middle, window.start_ns), pc.less(middle, window.end_ns)))
-    if len(found):
-        return found
-    return table.filter(pc.and_(pc.greater(table["t_ns"], window.start_ns), pc.less(begin, window.end_ns)))
+def _sampled(
+    store: RunStore, table: str, window: Window, key: str, figures: str, of: str = "true"
+) -> list[dict[str, Any]]:
+    """Figures of each value of column `key`, as `name`: over the samples whose middle lies in the window; of a window
+    that is shorter than a sample over those that it touches."""
+    if not store.has(table):
+        return []
+    query = f"""
+        WITH near AS (
+            SELECT *, t_ns - interval_ns // 2 BETWEEN $start_ns AND $end_ns - 1 AS is_inside,
+                t_ns > $start_ns AND t_ns - interval_ns < $end_ns AS is_touched
+            FROM {table})
+        SELECT {key}::VARCHAR AS name, {figures} FROM near
+        WHERE {of} AND CASE WHEN (SELECT bool_or(is_inside) FROM near) THEN is_inside ELSE is_touched END
+        GROUP BY name ORDER BY name"""
+    with connect(store, [table]) as connection:
+        return rows(connection, query, {"start_ns": window.start_ns, "end_ns": window.end_ns})

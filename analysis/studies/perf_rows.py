@@ -7,18 +7,23 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from squall.analysis.arrays import Bools, Int64s
-from squall.analysis.storage.load import OUTCOMES
 from squall.analysis.storage.manifest import Manifest
+from squall.analysis.storage.query import connect
 from squall.analysis.storage.store import RunStore
 from squall.scenarios.config.loader import scenario_of_run
 from squall.scenarios.sequences import SequenceRule, Sequences
 
-COLUMNS = ["request_id", "scheduled_ns", "sent_ns", "first_byte_ns", "done_ns", "outcome"]
-"""Of `requests`."""
+_ENDED = """
+    SELECT request_id, scheduled_ns, sent_ns, coalesce(first_byte_ns, done_ns) AS first_byte_ns,
+        outcome = 'ok' AS is_ok,
+        CASE WHEN outcome = 'ok' THEN coalesce(instants[-1], done_ns) ELSE done_ns END AS end_ns,
+        coalesce(instants, []) AS responses
+    FROM requests LEFT JOIN ({streamed}) USING (request_id)
+    WHERE sent_ns IS NOT NULL AND done_ns IS NOT NULL ORDER BY end_ns, request_id"""
+_STREAMED = "SELECT request_id, list(t_ns ORDER BY index) AS instants FROM responses GROUP BY request_id"
+_NOT_STREAMED = "SELECT NULL::BIGINT AS request_id, NULL::BIGINT[] AS instants"
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,40 +44,20 @@ class EndedRequests:
     @classmethod
     def read(cls, store: RunStore) -> EndedRequests:
         """Those of a run. Raises `MissingTable`."""
-        streamed = None
-        if store.has("responses"):
-            streamed = store.read("responses", ["request_id", "index", "t_ns"])
-        return cls.from_table(store.read("requests", COLUMNS), streamed, sequences_of(store.manifest))
-
-    @classmethod
-    def from_table(
-        cls, table: pa.Table, streamed: pa.Table | None = None, sequences: Sequences | None = None
-    ) -> EndedRequests:
-        """From `requests`, in any order, with at least `COLUMNS`; `streamed`: `responses`."""
-        ended = table.filter(pc.and_(pc.is_valid(table["sent_ns"]), pc.is_valid(table["done_ns"])))
-        assert "ok" in OUTCOMES
-        is_ok = pc.equal(ended["outcome"].cast(pa.string()), "ok").to_numpy()
-        done_ns = ended["done_ns"].to_numpy()
-        responses = None if streamed is None else _responses(ended, streamed)
-        if responses is not None:
-            last_ns = [own[-1] if len(own) else done for own, done in zip(responses, done_ns, strict=True)]
-            done_ns = np.where(is_ok, np.array(last_ns, np.int64), done_ns)
-        ends = None
-        if sequences is not None:
-            ends = np.array(
-                [sequences.place(one).is_end for one in ended["request_id"].to_pylist()], np.bool_
-            )
-        order = np.argsort(done_ns, kind="stable")
-        scheduled = ended["scheduled_ns"]
-        first_byte = pc.coalesce(ended["first_byte_ns"], ended["done_ns"])
+        is_streamed, sequences = store.has("responses"), sequences_of(store.manifest)
+        query = _ENDED.format(streamed=_STREAMED if is_streamed else _NOT_STREAMED)
+        with connect(store, ["requests", *(["responses"] if is_streamed else [])]) as connection:
+            ended = connection.sql(query).to_arrow_table()
+        column = {name: ended[name].to_numpy() for name in ended.column_names}
+        ends = [sequences.place(one).is_end for one in column["request_id"].tolist()] if sequences else None
         return cls(
-            sent_ns=ended["sent_ns"].to_numpy()[order],
-            first_byte_ns=first_byte.to_numpy()[order],
-            done_ns=done_ns[order],
-            is_ok=is_ok[order],
-            scheduled_ns=None if scheduled.null_count else scheduled.to_numpy()[order],
-            responses=None if responses is None else responses[order],
-            ends_sequence=None if ends is None else ends[order],
+            sent_ns=column["sent_ns"],
+            first_byte_ns=column["first_byte_ns"],
+            done_ns=column["end_ns"],
+            is_ok=column["is_ok"],
+            scheduled_ns=None if ended["scheduled_ns"].null_count else column["scheduled_ns"],
+            responses=column["responses"] if is_streamed else None,
+            ends_sequence=None if ends is None else np.array(ends, np.bool_),
         )
 
     def __len__(self) -> int:
@@ -94,18 +79,6 @@ class EndedRequests:
         return replace(
             self, **{name: values[which] for name, values in columns.items() if values is not None}
         )
-
-
-def _responses(requests: pa.Table, responses: pa.Table) -> npt.NDArray[np.object_]:
-    """The instants of those of each of `requests`, by their ids, as views; `responses` in any order."""
-    ordered = responses.sort_by([("request_id", "ascending"), ("index", "ascending")])
-    ids, wanted = ordered["request_id"].to_numpy(), requests["request_id"].to_numpy()
-    t_ns = ordered["t_ns"].to_numpy()
-    found = np.empty(len(wanted), np.object_)
-    ends = (np.searchsorted(ids, wanted, side).tolist() for side in ("left", "right"))
-    for place, (begin, end) in enumerate(zip(*ends, strict=True)):
-        found[place] = t_ns[begin:end]
-    return found
 
 
 def sequences_of(manifest: Manifest) -> Sequences | None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from squall.analysis.studies.perf_level import GpuFigures, LevelFigures
 from squall.analysis.studies.perf_windows import IN_A_ROW
 from squall.analysis.wording import templates
 from squall.scenarios.foreign_text import printable
@@ -23,27 +21,8 @@ def microseconds(value_ns: float) -> str:
     return str(int(value_ns // 1_000)) if math.isfinite(value_ns) else str(value_ns)
 
 
-def heading(mode: str, level: float) -> str:
-    """The first line of a level; empty of request intervals."""
-    return "".join(_lines("heading", mode, level))
-
-
-def level_lines(figures: LevelFigures, percentile: int | None, is_grpc: bool, is_verbose: bool) -> list[str]:
-    """Passes where asked for, then client and server."""
-    return _lines("level", figures, percentile, is_grpc, is_verbose)
-
-
-def metrics_lines(gpus: Sequence[GpuFigures]) -> list[str]:
-    """What --collect-metrics prints."""
-    return _lines("metrics", gpus)
-
-
-def summary_lines(mode: str, levels: Sequence[LevelFigures], percentile: int | None) -> list[str]:
-    """What stands at the end: a line for each level."""
-    return _lines("summary", mode, levels, percentile)
-
-
-def _lines(macro: str, *arguments: object) -> list[str]:
+def told(macro: str, *arguments: object) -> list[str]:
+    """The lines of a macro of `perf_words.j2`: the `heading` of a level, the `level`, its `metrics`, the `summary`."""
     text: str = getattr(_macros(), macro)(*arguments)
     return text.splitlines()
 

@@ -1,18 +1,19 @@
 """A published experiment and ours beside it: `reproduction.html`, the lines of the screen, and `docs/experiments.md`.
 
-Rendering only, by rules alone: no sentence here is of one experiment. Sentences stand in `published_sentences.j2`.
+Rendering only, by rules alone: no sentence here is of one experiment. Sentences stand in `published_sentences.j2`, the
+tables of what was found in `published.html.j2`.
 """
 
 from __future__ import annotations
 
-import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from squall.analysis.report.decision_page import DecisionPage, DecisionTable, page_html
+from squall.analysis.report.decision_page import DecisionTable
 from squall.analysis.report.plots import Plot, Trace, bars, curve, points
+from squall.analysis.report.templates import render_page
 from squall.analysis.shown import markdown_text
 from squall.analysis.studies.published_result import (
     NOT_MEASURED,
@@ -20,11 +21,9 @@ from squall.analysis.studies.published_result import (
     OURS,
     OUTSIDE_LIMIT_RATIO,
     PUBLISHED,
-    VALID,
     WHAT_COUNTS,
     WORDS,
     Claim,
-    Ordering,
     Reproduction,
     Value,
     middle,
@@ -37,10 +36,10 @@ from squall.analysis.studies.published_words import (
     ratio_text,
     stated_text,
 )
-from squall.analysis.wording import share_text, templates
+from squall.analysis.wording import templates
+from squall.scenarios.foreign_text import escaped
 from squall.scenarios.published.figures import FIGURES
-from squall.scenarios.published.file import Stated
-from squall.scenarios.units import digits_text
+from squall.scenarios.units import NS_PER_MS
 
 REHEARSAL = "A rehearsal in small sizes: its figures mean nothing."
 SHARES = {
@@ -80,12 +79,9 @@ _OF_PROBES = (
 )  # fmt: skip
 MOST_NAMED = 5
 """Rows that plots name."""
-_UNBROKEN = re.compile(r"(?<=\d) (?=(?:ns|µs|ms|s|%|B|KiB|times)\b|%)|(?<=…) ")
-"""Spaces at which a cell is not broken: between a number and its unit, and within an interval."""
-_MOST_OF_REASON = 160
-_SCALES = {"ns": (1e-6, ", ms"), "ratio": (100.0, ", %"), "hz": (1.0, "")}
+_SCALES = {"ns": (1.0 / NS_PER_MS, ", ms"), "ratio": (100.0, ", %"), "hz": (1.0, "")}
 """From our units to those of axes."""
-_NS_PER_US, _NS_PER_MS = 1e3, 1e6
+_NS_PER_US = 1e3
 _ALL_TICKS_WIDTH, _TICK_LINES = 60, 5
 """Letters that fit side by side below an axis, and the lines of each."""
 _APART = 0.12
@@ -93,65 +89,29 @@ _APART = 0.12
 
 
 def reproduction_page(found: Reproduction) -> str:
-    """The whole page in one file that needs no network. Of a rehearsal it says first that its figures mean nothing."""
-    return page_html(page_of(found))
-
-
-def page_of(found: Reproduction) -> DecisionPage:
-    """What is on the page: the article's table first, ours beside it."""
-    article, say = found.published.article, _sentences()
-    warning = f"{REHEARSAL} " if found.is_small else ""
-    first, *others = [*figure_tables(found), None]
-    tables = [
-        *others,
-        *_ordering_tables(found.orderings),
-        *_claims_table(found.claims),
-        *_cycles_table(found),
-        *_other_parts_table(found),
-        _differences_table(found),
-        *_runs_table(found),
-    ]
-    return DecisionPage(
-        title=f"{warning}{found.published.title}: published and measured",
-        answer=f"{warning}{say.answer(found)}.",
-        is_good=None,
-        facts=(say.published(article), f"Measured: {found.host}, {found.date}. {say.verdicts(found)}."),
-        notes=(*reasons(found), *article.notes, WHAT_COUNTS),
-        plots=plots_of(found),
-        first_tables=() if first is None else (first,),
-        tables=tuple(table for table in tables if table is not None),
-        commands=(found.command,),
+    """The whole page in one file that needs no network: the article's table first, ours beside it. Of a rehearsal it
+    says first that its figures mean nothing."""
+    say = _sentences()  # called here: a macro that a page calls is believed to have escaped what it was given
+    return render_page(
+        "published.html.j2",
+        plots_of(found),
+        found=found,
+        tables=figure_tables(found),
+        warning=f"{REHEARSAL} " if found.is_small else "",
+        answer=say.answer(found),
+        published=say.published(found.published.article),
+        verdicts=say.verdicts(found),
+        notes=(*reasons(found), *found.published.article.notes, WHAT_COUNTS),
+        ordered=ORDERED,
+        measured={name for run in found.directories for name in run.figures},
+        **_SHOWN,
     )
 
 
 def screen_lines(found: Reproduction) -> list[str]:
     """The answer, a line for each row and claim, how the runs ended."""
-    say = _sentences()
-    lines = [REHEARSAL] if found.is_small else []
-    lines.append(say.answer(found))
-    for row in found.rows:
-        figures = [
-            _named(value) + ("" if (stated := found.stated(row, name)) is None else _published(name, stated))
-            for name in (_OF_PROBES if found.published.probe is not None else _ON_SCREEN)
-            if (value := found.value(row, name)) is not None
-        ]
-        lines += [f"{row}: {'; '.join(figures)}"] if figures else []
-    lines += map(say.claim, found.claims)
-    for run in found.without_valid_run:
-        lines.append(f"{run.row or 'all rows'} ({run.part}): no run counts, the last is {run.ending}")
-    return [*lines, say.verdicts(found)]
-
-
-def _named(value: Value) -> str:
-    """A value with its figure's title, which may be what it is a share of: `0.01 % of a user's cycle`."""
-    title, text = FIGURES[value.figure].title, value_text(value)
-    if title.startswith("of "):
-        return f"{text} {title}"
-    return f"{title}: {text}" if value.figure == NOT_MEASURED else f"{title} {text}"
-
-
-def _published(figure: str, stated: Stated) -> str:
-    return f", published {stated_text(figure, stated)}"
+    names = _ON_SCREEN if found.published.probe is None else _OF_PROBES
+    return _sentences().screen(found, names, REHEARSAL).splitlines()  # type: ignore[no-any-return]
 
 
 def experiments_document(all_found: Sequence[Reproduction]) -> str:
@@ -163,14 +123,9 @@ def experiments_document(all_found: Sequence[Reproduction]) -> str:
 
     template = templates("squall.analysis.studies", shown).get_template("published_experiments.md.j2")
     return template.render(
-        all=all_found, WORDS=WORDS, say=_sentences(), reasons=reasons, invalid=_invalid, title=_title, anchor=_anchor,
-        what_counts=WHAT_COUNTS, rehearsal=REHEARSAL, cycles_table=_cycles_table,
-        figure_tables=lambda found: [*figure_tables(found), *_other_parts_table(found)],
+        all=all_found, WORDS=WORDS, say=_sentences(), reasons=reasons, anchor=_anchor,
+        what_counts=WHAT_COUNTS, rehearsal=REHEARSAL, figure_tables=figure_tables, **_SHOWN,
     )  # fmt: skip
-
-
-def _title(found: Reproduction) -> str:
-    return f"{found.published.name}: {found.published.title}"
 
 
 def _anchor(title: str) -> str:
@@ -178,41 +133,20 @@ def _anchor(title: str) -> str:
     return "".join(one for one in title.lower().replace(" ", "-") if one.isalnum() or one in "-_")
 
 
-def _invalid(found: Reproduction) -> dict[str, list[str]]:
-    """How runs that are not VALID ended, each once with its rows."""
-    rows_of: dict[str, dict[str, None]] = {}
-    for run in found.directories:
-        if not run.is_valid:
-            is_of_one = run.row and run.part in found.published.parts
-            rows_of.setdefault(run.ending, {})[f"{run.row} ({run.part})" if is_of_one else run.part] = None
-    return {ending: [*rows] for ending, rows in rows_of.items()}
-
-
 def reasons(found: Reproduction) -> list[str]:
     """Why figures differ, by what is in the data: hardware and backend, Little's law, regimes, CUDA's API."""
-    say = _sentences()
-    lines = [say.differing(found)]
-    for whose, users in ((PUBLISHED, "the article's users"), (OURS, "our users")):
-        cycles = [one for one in found.cycles if one.whose == whose]
-        lines.append(say.outside(users, cycles, OUTSIDE_LIMIT_RATIO))
-    has_regime = any(one.figure == "regime" and one.is_measured for one in found.values)
-    figure = "regime" if has_regime else "bound_by"
-    said = {row: one.text for row in found.rows if (one := found.value(row, figure)) and one.text}
-    lines += [say.limits(said)] if said else []
-    for figure in ("sync_share_ratio", "launch_share_ratio"):
-        stated = [claim for row in found.rows if (claim := found.stated(row, figure)) is not None]
-        published = [float(end) for one in stated for end in (one if isinstance(one, tuple) else (one,))]
-        ours = [found.value(row, figure) for row in found.rows]
-        means = [one.mean for one in ours if one and one.mean is not None]
-        lines += [say.share(FIGURES[figure].title, published, means)] if published and means else []
-    return [line for line in lines if line]
+    return _sentences().reasons(found).splitlines()  # type: ignore[no-any-return]
 
 
 @cache
 def _sentences() -> Any:
     """The macros of `published_sentences.j2` by name, each a function that returns its text."""
-    environment = templates("squall.analysis.studies")
-    environment.globals.update(FIGURES=FIGURES, WORDS=WORDS, ratio=ratio_text, reading=claim_reading)
+
+    def on_one_line(value: object) -> object:
+        return escaped(value) if isinstance(value, str) else value
+
+    environment = templates("squall.analysis.studies", on_one_line)
+    environment.globals |= {"WORDS": WORDS, "limit": OUTSIDE_LIMIT_RATIO, **_SHOWN}
     return environment.get_template("published_sentences.j2").module
 
 
@@ -235,18 +169,23 @@ def claim_reading(one: Claim) -> str:
     )
 
 
-# tables
+_SHOWN: dict[str, Any] = {
+    "FIGURES": FIGURES,
+    "ratio": ratio_text,
+    "reading": claim_reading,
+    "number": number_text,
+    "stated": stated_text,
+    "value": value_text,
+}
+"""What templates write figures with."""
 
 
-def _table(title: str, rows: Iterable[Mapping[str, str]], note: str = "") -> list[DecisionTable]:
-    """A table as wide as the page, of rows with their cells by head; none without rows."""
-    rows = [*rows]
-    cells = tuple(tuple(_UNBROKEN.sub("\u00a0", cell) for cell in row.values()) for row in rows)
-    return [DecisionTable(title, tuple(rows[0]), cells, note, is_wrapped=True)] if rows else []
+# tables of figures
 
 
 def figure_tables(found: Reproduction) -> list[DecisionTable]:
-    """Published beside ours, by group of figures; groups without any are left out."""
+    """Published beside ours, by group of figures; then those of parts that do not lead: the same in a run of another
+    length, or under another collector. Tables without any figure are left out."""
     of_servers = {*_OF_LITTLE, *(name for names in GROUPS.values() for name in names)}
     there = {one.figure for one in found.values}
     rest = [name for name in FIGURES if name in there and name not in of_servers]
@@ -254,26 +193,41 @@ def figure_tables(found: Reproduction) -> list[DecisionTable]:
     for first in range(0, len(rest), _MOST_COLUMNS):
         title = f"The probe's figures{f', {first // _MOST_COLUMNS + 1}' if first else ''}"
         groups[title] = rest[first : first + _MOST_COLUMNS]
-    return [table for title, names in groups.items() for table in _beside_table(found, title, names)]
-
-
-def _beside_table(found: Reproduction, title: str, figures: Sequence[str]) -> list[DecisionTable]:
-    """A row for each of the experiment; of each figure that there is what was published, if anything was, and ours."""
-    is_stated = {name: any(found.stated(row, name) is not None for row in found.rows) for name in figures}
-    is_ours = {name: any(found.value(row, name) for row in found.rows) for name in figures}
+    tables = [
+        _table(title, _beside(found, names), _runs_note(found, names)) for title, names in groups.items()
+    ]
+    others = [one for one in found.values if found.value(one.row, one.figure) is not one]
+    names = [name for name in FIGURES if any(one.figure == name for one in others)]
     rows = []
-    for row in found.rows:
+    for place in dict.fromkeys((one.row, one.part) for one in others):
+        own = {one.figure: one for one in others if (one.row, one.part) == place}
+        cells = {FIGURES[name].title: value_text(own.get(name)) for name in names}
+        rows.append({"row": "{} ({})".format(*place), **cells})
+    tables.append(_table("The same in other runs", rows, "Beside the figures above, not in them."))
+    return [table for table in tables if table.rows]
+
+
+def _table(title: str, rows: Sequence[Mapping[str, str]], note: str) -> DecisionTable:
+    """A table as wide as the page, of rows with their cells by head."""
+    heads = tuple(rows[0]) if rows else ()
+    return DecisionTable(title, heads, tuple(tuple(row.values()) for row in rows), note, is_wrapped=True)
+
+
+def _beside(found: Reproduction, figures: Sequence[str]) -> list[dict[str, str]]:
+    """A row for each of the experiment; of each figure that there is what was published, if anything was, and ours."""
+    stated = {name for name in figures for row in found.rows if found.stated(row, name) is not None}
+    ours = {name for name in figures for row in found.rows if found.value(row, name)}
+    rows = []
+    for at, row in enumerate(found.rows):
         cells = {}
         for name in figures:
-            if is_stated[name]:
+            if name in stated:
                 cells[f"{FIGURES[name].title}, published"] = stated_text(name, found.stated(row, name))
-            if is_stated[name] or is_ours[name]:
+            if name in stated | ours:
                 cells[f"{FIGURES[name].title}, here"] = value_text(found.value(row, name))
         if any(cell != NOTHING for cell in cells.values()):
-            rows.append(
-                {"row": f"{found.rows.index(row) + 1}. {row}" if _is_numbered(found) else row, **cells}
-            )
-    return _table(title, rows, _runs_note(found, figures))
+            rows.append({"row": f"{at + 1}. {row}" if _is_numbered(found) else row, **cells})
+    return rows
 
 
 def _is_numbered(found: Reproduction) -> bool:
@@ -284,196 +238,9 @@ def _is_numbered(found: Reproduction) -> bool:
 def _runs_note(found: Reproduction, figures: Sequence[str]) -> str:
     """Which runs the figures are of."""
     values = [one for row in found.rows for name in figures if (one := found.value(row, name))]
-    told = []
-    for part in dict.fromkeys(one.part for one in values):
-        own = [one for one in values if one.part == part]
-        under = ", ".join(dict.fromkeys(one.under for one in own if one.under)) or "no profiler"
-        least, most = min(one.n for one in own), max(one.n for one in own)
-        n = f"{least} to {most}" if least != most else str(most)
-        about = ""
-        if part in found.published.parts and not found.is_small:  # a rehearsal has other lengths and seeds
-            about = f" ({found.published.parts[part].about})"
-        told.append(f"{part}{about}, under {under}, {n} {'run' if most == 1 else 'runs'} a row")
-    if not told:
-        return ""
-    mean = " Means over seeds, with 95 % intervals from two on." if any(one.n > 1 for one in values) else ""
-    return f"Ours, by what counts: {'; '.join(told)}.{mean}"
-
-
-def _other_parts_table(found: Reproduction) -> list[DecisionTable]:
-    """Figures of parts that do not lead: the same in a run of another length, or under another collector."""
-    rest = [one for one in found.values if found.value(one.row, one.figure) is not one]
-    names = [name for name in FIGURES if any(one.figure == name for one in rest)]
-    rows = []
-    for part, row in dict.fromkeys((one.part, one.row) for one in rest):
-        own = {one.figure: one for one in rest if (one.part, one.row) == (part, row)}
-        cells = {FIGURES[name].title: value_text(own.get(name)) for name in names}
-        rows.append({"row": f"{row} ({part})", **cells})
-    return _table("The same in other runs", rows, "Beside the figures above, not in them.")
-
-
-def _ordering_tables(orderings: Sequence[Ordering]) -> list[DecisionTable]:
-    """The matrix of each figure that has more than one pair, then every ordering with its figures."""
-    tables: list[DecisionTable] = []
-    for figure in dict.fromkeys(one.figure for one in orderings):
-        own = {(one.one, one.other): one for one in orderings if one.figure == figure}
-        if len(own) > 1:
-            tables += _matrix(FIGURES[figure].title, own)
-    note = (
-        "A ratio is of the first named row over the second. Told apart by the paired test of squall compare over seeds,"
-        " Holm over all of them at 5 %: 'agrees' or 'contradicts' is wrong in at most one experiment in twenty."
-        " Only directions and ratios are compared: GPU and backend differ."
-    )
-    return [*tables, *_table("Orderings", map(_ordering_row, orderings), note)]
-
-
-def _matrix(title: str, own: Mapping[tuple[str, str], Ordering]) -> list[DecisionTable]:
-    names = list(dict.fromkeys(name for pair in own for name in pair))
-    rows = []
-    for at, name in enumerate(names):
-        cells = {
-            str(below + 1): _cell(own.get((names[below], name))) if below < at else ""
-            for below in range(len(names) - 1)
-        }
-        rows.append({f"{title}: row over column": f"{at + 1}. {name}", **cells})
-    note = "In a cell the ratio of the row's figure to the column's: published, here, and whether the order agrees."
-    return _table(f"Orderings by {title}", rows, note)
-
-
-def _cell(one: Ordering | None) -> str:
-    if one is None:
-        return NOTHING
-    signs = {"cannot be told apart here": "not told apart", "published values equal": "equal"}
-    return f"{one.published_ratio:.2f} | {ratio_text(one.ratio)} {signs.get(one.word, one.word)}"
-
-
-def _ordering_row(one: Ordering) -> dict[str, str]:
-    """With the row that was published as better first."""
-    first, second = one.other, one.one
-    ratios = [one.published_ratio, one.ratio, one.low, one.high]
-    if one.better == one.one:
-        first, second = second, first
-        ratios = [
-            1.0 / value if value else None for value in (one.published_ratio, one.ratio, one.high, one.low)
-        ]
-    published, *here = ratios
-    return {
-        "published as better": first,
-        "than": second,
-        "by": FIGURES[one.figure].title,
-        "ratio published": ratio_text(published),
-        "ratio here": ratio_text(*here),
-        "seeds": str(one.n_pairs),
-        "p after Holm": NOTHING if one.p is None else digits_text(one.p, 2),
-        "the article's order": one.word,
-    }
-
-
-def _cycles_table(found: Reproduction) -> list[DecisionTable]:
-    """Little's law over the article's rows and ours."""
-    rows = [
-        {
-            "row": one.row,
-            "whose": "here" if one.whose == OURS else "published",
-            "users": number_text("users_count", one.users_count),
-            "requests/s": number_text("throughput_hz", one.throughput_hz),
-            "cycle": number_text("mean_ns", one.cycle_ns),
-            "response": f"{number_text('mean_ns', one.response_ns)} ({one.response_name})",
-            "outside any request": share_text(one.outside_ratio),
-            "what that says": one.claim,
-        }
-        for one in found.cycles
-    ]
-    note = (
-        "Users over requests/s is a user's cycle: response, think time, and what passed inside the load generator. Of"
-        " ours the share outside is measured, and requests/s are users over the cycle that it makes."
-    )
-    return _table("Little's law", rows, note)
-
-
-def _claims_table(claims: Sequence[Claim]) -> list[DecisionTable]:
-    """What the article says of its rows, held to ours."""
-    rows = [
-        {
-            "the article says": one.says,
-            "figure": FIGURES[one.figure].title,
-            "of": one.of if one.to is None else f"{one.of} over {one.to}",
-            "asked for": one.bound,
-            "here": claim_reading(one),
-            "n": str(one.n),
-            "word": f"{one.word}: {one.note}" if one.note else one.word,
-        }
-        for one in claims
-    ]
-    note = "By the mean over seeds and its interval, of a ratio over runs of the same seed."
-    return _table("Claims", rows, note)
-
-
-def _differences_table(found: Reproduction) -> DecisionTable:
-    """What the article ran on, and what ours ran on."""
-    article = found.published.article
-    both = {
-        "hardware": (article.hardware, found.host),
-        "software and model": (article.software, _model_text(found)),
-        "load": (article.load, _load_text(found)),
-    }
-    rows = [{"": what, "the article": theirs, "here": ours} for what, (theirs, ours) in both.items()]
-    return _table("What differs", rows)[0]
-
-
-def _model_text(found: Reproduction) -> str:
-    model = (found.published.scenario or {}).get("model")
-    if not isinstance(model, dict):
-        return "squall's probe: PyTorch on the GPU, without a server" if found.published.probe else NOTHING
-    parts = " ".join(str(model[key]) for key in ("name", "framework", "precision") if model.get(key))
-    weights = (
-        f"weights: {model['weights']}"
-        if model.get("weights")
-        else "seeded random weights of the architecture"
-    )
-    return f"Triton with {parts}, {weights}"
-
-
-def _load_text(found: Reproduction) -> str:
-    phases = (found.published.scenario or {}).get("phases")
-    told = []
-    for phase in phases if isinstance(phases, list | tuple) else ():
-        if isinstance(phase, dict) and phase.get("kind", "measure") == "measure":
-            arrivals = phase.get("arrivals")
-            users = arrivals.get("users") if isinstance(arrivals, dict) else None
-            who = f"{users:,} users of squall for " if isinstance(users, int) else ""
-            told.append(f"{who}{phase.get('duration', '')}")
-    return "; ".join(told) or NOTHING
-
-
-def _runs_table(found: Reproduction) -> list[DecisionTable]:
-    """Every run with its verdict, and those of its figures that rows are ordered by, as they are; of a probe, whose
-    rows are of one run and stand above, no figures."""
-    is_probe = found.published.probe is not None
-    names = [name for name in ORDERED if any(name in run.figures for run in found.directories)]
-    rows = [
-        {
-            "run of": NOTHING if is_probe else run.row or NOTHING,
-            "part": run.part,
-            "seed": str(run.seed),
-            "attempt": str(run.attempt),
-            "verdict": VALID if run.is_valid else f"{run.status}: {_brief(run.reason)}".removesuffix(": "),
-            "under": run.under or NOTHING,
-            **{
-                FIGURES[name].title: stated_text(name, run.figures.get(name))
-                for name in names
-                if not is_probe
-            },
-            "run": run.run or NOTHING,
-        }
-        for run in found.directories
-    ]
-    return _table("Runs", rows, "Every attempt, in the order of parts and plan.")
-
-
-def _brief(reason: str) -> str:
-    whole = len(reason) <= _MOST_OF_REASON
-    return reason if whole else f"{reason[:_MOST_OF_REASON].rsplit(' ', 1)[0]} …"
+    parts = {part: [one for one in values if one.part == part] for part in (one.part for one in values)}
+    abouts = {} if found.is_small else found.published.parts  # a rehearsal has other lengths and seeds
+    return _sentences().runs_note(parts, abouts)  # type: ignore[no-any-return]
 
 
 # plots, in the units of their axes
@@ -495,32 +262,36 @@ def _beside_plot(found: Reproduction, figure: str) -> list[Plot]:
     """A figure of every row: published, and ours with its interval; none where neither has it."""
     kind = FIGURES[figure]
     scale, unit = _SCALES[kind.unit]
-    values = {row: value for row in found.rows if _number(value := found.value(row, figure)) is not None}
-    rows = [row for row in found.rows if row in values or found.stated(row, figure) is not None]
-    published, counted, marked = (list[Sequence[Any]]() for _ in range(3))  # x, y and the ends of its whisker
-    for at, row in enumerate(rows):
-        stated, value = found.stated(row, figure), values.get(row)
-        if not isinstance(stated, str) and (centre := middle(stated)) is not None:
-            least, most = stated if isinstance(stated, tuple) else (centre, centre)
-            published.append((at - _APART, scale * centre, scale * least, scale * most))
-        if value is not None:
-            numbers = (value.number, value.low, value.high)
-            scaled = (None if one is None else scale * one for one in numbers)
-            (marked if value.mean is None else counted).append((at + _APART, *scaled))
-    if not published and not values:
+    rows = [
+        row for row in found.rows
+        if _number(found, row, figure) is not None or found.stated(row, figure) is not None
+    ]  # fmt: skip
+    series: dict[str, list[Sequence[float | None]]] = {"published": [], "here": [], "here, INVALID": []}
+    for at, row in enumerate(rows):  # x, y and the ends of its whisker
+        stated, value = found.stated(row, figure), found.value(row, figure)
+        if (centre := middle(stated)) is not None:
+            series["published"].append((at - _APART, centre, *(stated if isinstance(stated, tuple) else ())))
+        if value is not None and value.number is not None:
+            name = "here" if value.mean is not None else "here, INVALID"
+            series[name].append((at + _APART, value.number, value.low, value.high))
+    if not any(series.values()):
         return []
-    series = [_marks("published", published), _marks("here", counted)]
-    if marked:
-        series.append(points("here, INVALID", [one[0] for one in marked], [one[1] for one in marked]))
     is_name = kind.title.startswith("nvidia") or kind.title[1:2].isdigit()
     title = kind.title if is_name else kind.title[0].upper() + kind.title[1:]
     note = "Published as it stands, of a range its middle and ends; ours with a 95 % interval over seeds."
-    return [_plot(found, title, f"{kind.title}{unit}", "points", series, rows, note)]
+    traces = [
+        _marks(name, marks, scale) for name, marks in series.items() if marks or name != "here, INVALID"
+    ]
+    return [_plot(found, title, f"{kind.title}{unit}", "points", traces, rows, note)]
 
 
-def _marks(name: str, marks: Sequence[Sequence[Any]]) -> Trace:
-    x, y, low, high = ([one[place] for one in marks] for place in range(4))
-    return points(name, x, y, low, high)
+def _marks(name: str, marks: Sequence[Sequence[float | None]], scale: float) -> Trace:
+    """Marks of x, y and, where there are any, the ends of a whisker."""
+    y, low, high = (
+        [None if (value := (*mark, None, None)[place]) is None else scale * value for mark in marks]
+        for place in (1, 2, 3)
+    )
+    return points(name, [mark[0] or 0.0 for mark in marks], y, low, high)
 
 
 def _plot(
@@ -534,19 +305,17 @@ def _plot(
 ) -> Plot:
     """A plot over rows: their names below the axis, numbers where there are too many."""
     if _is_numbered(found):
-        ticks = [str(found.rows.index(row) + 1) for row in rows]
+        axis, ticks = "number of the row", [str(found.rows.index(row) + 1) for row in rows]
     else:
-        ticks = [_tick(row, _ALL_TICKS_WIDTH // max(1, len(rows))) for row in rows]
-    axis = "number of the row" if _is_numbered(found) else ""
+        axis, ticks = "", [_tick(row, _ALL_TICKS_WIDTH // max(1, len(rows))) for row in rows]
     return Plot(title, axis, y_label, kind, tuple(series), note, x_ticks=tuple(ticks))
 
 
 def _tick(name: str, width: int) -> str:
     """The name in short lines."""
-    lines = textwrap.wrap(name, width, break_long_words=False)
-    if len(lines) > _TICK_LINES:
-        lines = [*lines[: _TICK_LINES - 1], f"{lines[_TICK_LINES - 1]} …"]
-    return "\n".join(lines)
+    return "\n".join(
+        textwrap.wrap(name, width, break_long_words=False, max_lines=_TICK_LINES, placeholder=" …")
+    )
 
 
 def _stack(
@@ -561,9 +330,9 @@ def _stack(
 
 def _calls_plot(found: Reproduction) -> list[Plot]:
     """Shares of the time in CUDA calls; none where no run was recorded."""
-    rows = [row for row in found.rows if _number(found.value(row, "sync_share_ratio")) is not None]
+    rows = [row for row in found.rows if _number(found, row, "sync_share_ratio") is not None]
     curves = {
-        name: [100.0 * (_number(found.value(row, figure)) or 0.0) for row in rows]
+        name: [100.0 * (_number(found, row, figure) or 0.0) for row in rows]
         for name, figure in SHARES.items()
     }
     curves["other calls"] = [max(0.0, 100.0 - sum(of_row)) for of_row in zip(*curves.values(), strict=True)]
@@ -575,8 +344,8 @@ def _cycles_plot(found: Reproduction, whose: str) -> list[Plot]:
     """Cycles of users, the article's or ours: in the request, and outside of any; none where no users are known."""
     cycles = [one for one in found.cycles if one.whose == whose]
     curves = {
-        "in a request": [min(one.response_ns, one.cycle_ns) / _NS_PER_MS for one in cycles],
-        "outside any request": [max(0.0, one.cycle_ns - one.response_ns) / _NS_PER_MS for one in cycles],
+        "in a request": [min(one.response_ns, one.cycle_ns) / NS_PER_MS for one in cycles],
+        "outside any request": [max(0.0, one.cycle_ns - one.response_ns) / NS_PER_MS for one in cycles],
     }
     note = "Little's law: users over requests/s is a cycle; what the mean response leaves of it lies outside."
     title = f"A user's cycle, {'here' if whose == OURS else 'published'}"
@@ -585,13 +354,13 @@ def _cycles_plot(found: Reproduction, whose: str) -> list[Plot]:
 
 def _stages_plot(found: Reproduction) -> list[Plot]:
     """Stages of a pipeline of each variant; none for another experiment."""
-    of_row = {row: [_number(found.value(row, name)) for name in STAGES] for row in found.rows}
-    rows = [row for row, values in of_row.items() if any(value is not None for value in values)]
-    curves = {}
-    for name, values in zip(STAGES, zip(*(of_row[row] for row in rows), strict=True), strict=False):
+    rows = [row for row in found.rows if any(_number(found, row, name) is not None for name in STAGES)]
+    curves: dict[str, list[float | None]] = {}
+    for name in STAGES:
+        values = [_number(found, row, name) for row in rows]
         if any(value is not None for value in values):
             title = FIGURES[name].title.removesuffix(", median")
-            curves[title] = [None if value is None else value / _NS_PER_MS for value in values]
+            curves[title] = [None if value is None else value / NS_PER_MS for value in values]
     note = "Medians of each stage: between CUDA events those of the device, by the clock those of the host."
     return _stack(found, "Stages of the pipeline", "ms", rows, curves, note)
 
@@ -600,10 +369,13 @@ def _operator_plot(found: Reproduction) -> list[Plot]:
     """Times of an operator over its size, both axes logarithmic; none for another experiment."""
     curves = []
     for name, figure in OPERATOR.items():
-        sizes = [(float(row), _number(found.value(row, figure))) for row in found.rows if row.isdigit()]
-        known = [(size, value / _NS_PER_US) for size, value in sizes if value]
+        known = {
+            float(row): value / _NS_PER_US
+            for row in found.rows
+            if row.isdigit() and (value := _number(found, row, figure))
+        }
         if known:
-            curves.append(curve(name, [size for size, _ in known], [value for _, value in known], "points"))
+            curves.append(curve(name, [*known], [*known.values()], "points"))
     if not curves:
         return []
     crossing = next((one.mean for one in found.values if one.figure == CROSSOVER and one.mean), None)
@@ -613,5 +385,6 @@ def _operator_plot(found: Reproduction) -> list[Plot]:
     return [Plot("Host and kernels over size", axis, "µs", "loglog", tuple(curves), note)]
 
 
-def _number(value: Value | None) -> float | None:
+def _number(found: Reproduction, row: str, figure: str) -> float | None:
+    value = found.value(row, figure)
     return None if value is None else value.number

@@ -170,6 +170,23 @@ class Ordering:
         is_other = (self.published_ratio < 1.0) == bool(FIGURES[self.figure].is_better_low)
         return self.other if is_other else self.one
 
+    @property
+    def better_first(self) -> Ordering:
+        """The same, with the row that was published as better over the other."""
+        if self.better != self.one:
+            return self
+        ratios = (self.published_ratio, self.ratio, self.high, self.low)
+        published, ratio, low, high = (1.0 / value if value else None for value in ratios)
+        return replace(
+            self,
+            one=self.other,
+            other=self.one,
+            published_ratio=published or 0.0,
+            ratio=ratio,
+            low=low,
+            high=high,
+        )
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -331,15 +348,14 @@ class Reproduction:
             if of_one is None or of_other is None:
                 continue
             part, pairs = self._paired(figure, one.name, other.name)
-            d = differences([first for first, _ in pairs], [second for _, second in pairs])
-            logs, word = d.tolist(), UNTOLD if pairs else UNMEASURED
-            if of_one == of_other:
-                word = EQUAL
-            if len(pairs) >= LEAST_PAIRS:
-                shown = shown_by(d, MARGIN, LEVEL, any(math.isinf(value) for pair in pairs for value in pair))
-                logs = [shown.centre, shown.low, shown.high]
+            shown, ratios = _shown(pairs), tuple[float | None, ...]()
+            word = EQUAL if of_one == of_other else UNTOLD if pairs else UNMEASURED
+            if shown is not None:
+                ratios = shown.ratios
                 tested += [(len(found), shown)] if word == UNTOLD else []
-            ratios = [math.exp(end) if math.isfinite(end) else None for end in logs]
+            elif pairs:  # of one seed there is no interval
+                (log,) = differences([of for of, _ in pairs], [of for _, of in pairs]).tolist()
+                ratios = (math.exp(log) if math.isfinite(log) else None,)
             found.append(
                 Ordering(figure, one.name, other.name, of_other / of_one, word, part, len(pairs), *ratios)
             )
@@ -377,12 +393,9 @@ class Reproduction:
         _, pairs = self._paired(claim.figure, to, claim.of)
         pairs = [pair for pair in pairs if all(map(math.isfinite, pair))]
         head = (claim.of, claim.figure, "", "")
-        if len(pairs) >= LEAST_PAIRS:
-            shown = shown_by(differences([of for of, _ in pairs], [of for _, of in pairs]), MARGIN, LEVEL)
-            mean_ratio, low, high = (math.exp(end) for end in (shown.centre, shown.low, shown.high))
-            return Value(*head, len(pairs), mean_ratio, low, high)
-        values = [self.value(row, claim.figure) for row in (claim.of, to)]
-        of, other = values
+        if (shown := _shown(pairs)) is not None:
+            return Value(*head, len(pairs), *shown.ratios)
+        of, other = (self.value(row, claim.figure) for row in (claim.of, to))
         if of is None or other is None:
             return Value(*head, 0, note="not both rows have the figure")
         if of.mean is not None and other.mean:
@@ -425,12 +438,6 @@ class Reproduction:
         if cycle is None or not limits:
             return cycle
         return replace(cycle, claim=f"{cycle.claim}; the run itself says {limits[0]}")
-
-    def lines(self) -> list[str]:
-        """What was found, for a screen: the answer, a line for each row and claim, how the runs ended."""
-        from squall.analysis.studies.published_page import screen_lines
-
-        return screen_lines(self)
 
     def to_json(self) -> dict[str, Any]:
         """What the file holds. `from_json` reads all but `found`, which follows from it."""
@@ -548,6 +555,14 @@ def bound_text(one: ClaimConfig) -> str:
     return ", ".join(
         f"{word} {claim_value_text(one.figure, one.to, end)}" for word, end in ends.items() if end is not None
     )
+
+
+def _shown(pairs: Sequence[tuple[float, float]]) -> Shown | None:
+    """What the figures of two rows show, the other over the one, seed by seed; None of fewer than two seeds."""
+    if len(pairs) < LEAST_PAIRS:
+        return None
+    one, other = zip(*pairs, strict=True)
+    return shown_by(differences(one, other), MARGIN, LEVEL, any(map(math.isinf, (*one, *other))))
 
 
 def _names(text: str, wanted: str | None) -> bool:

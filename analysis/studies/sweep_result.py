@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from squall.analysis.record import to_json
 from squall.analysis.studies.sweep_cells import CellFigures, MeanFigure, cell_figures, log_mean
 from squall.analysis.studies.sweep_drift import Drift, drift_of
 from squall.analysis.studies.sweep_rivals import Ranking, apart, is_low_better, rank, values_of
@@ -61,11 +60,6 @@ class Sweep:
     confirmation: Confirmation | None
     sites: Mapping[str, str]
     runs: tuple[SweepRow, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """What the file holds."""
-        found: dict[str, Any] = to_json(self)
-        return found
 
     @property
     def ranking(self) -> Ranking:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -15,7 +14,7 @@ from squall.analysis.studies.sweep_rows import CELL
 
 def answer(sweep: Sweep) -> str:
     """One sentence that says which cell is best and which cannot be told apart from it."""
-    return decision("sweep", sweep, _drifted(sweep))[0]
+    return decision("sweep", sweep)[0]
 
 
 def facts(sweep: Sweep) -> list[str]:
@@ -26,19 +25,6 @@ def facts(sweep: Sweep) -> list[str]:
 def cell_lines(sweep: Sweep) -> list[str]:
     """A line for each cell, from the best on: its objectives, how it compares, how its runs ended."""
     return decision("sweep_cells", sweep, {one.cell: one for one in sweep.ranking.others})
-
-
-def _drifted(sweep: Sweep) -> str:
-    """`more` where the machine changed by more than cells differ, `yes` where none differ; empty where it did not."""
-    drift = sweep.drift
-    if drift is None or drift.ratio is None or not drift.is_drifting:
-        return ""
-    effects = [
-        abs(math.log(one.ratio)) for one in sweep.ranking.others if one.is_apart and one.ratio is not None
-    ]
-    if not effects:
-        return "yes"
-    return "more" if abs(math.log(drift.ratio)) > min(effects) else ""
 
 
 _Counted = tuple[int, CellFigures]

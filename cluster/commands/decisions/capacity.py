@@ -84,7 +84,8 @@ def capacity(
     as_json: JsonOption = False,
 ) -> None:
     """The most load within the promises, over several seeds, and a load that is safe."""
-    from squall.analysis.studies.capacity_words import lines
+    from squall.analysis.report.templates import decision
+    from squall.analysis.studies.capacity_answer import scaling
     from squall.cluster.commands.decisions.capacity_search import CapacitySearch, resumed_rows
     from squall.cluster.commands.decisions.fewer_servers import refuse_without_gpus
     from squall.cluster.driver.run import run_scenario
@@ -106,7 +107,8 @@ def capacity(
             gather_broken_off(folder, measurer.screen, interrupts)
         found = CapacitySearch(loaded, settings, measurer, command, rows)
         answers = found.run(gpus)
-    print_result(found.to_json(), lambda _: "\n".join([*lines(answers, settings), str(folder)]), as_json)
+    lines = decision("capacity_screen", answers, settings, scaling(answers))
+    print_result(found.to_json(), lambda _: "\n".join([*lines, str(folder)]), as_json)
     code = _EXITS.get(answers[0].kind, EXIT_UNDECIDED)
     if code:
         raise typer.Exit(code)

@@ -9,15 +9,15 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from squall.analysis.report.decision_page import page_html
+from squall.analysis.record import to_json
+from squall.analysis.report.templates import decision
 from squall.analysis.storage.beneath import read_plain, refuse_ways_out
 from squall.analysis.storage.part import error_reason
-from squall.analysis.studies.capacity_answer import SCHEMA_VERSION, Answer, Settings, answer_of
-from squall.analysis.studies.capacity_page import page_of
+from squall.analysis.studies.capacity_answer import SCHEMA_VERSION, Answer, Settings, answer_of, scaling
+from squall.analysis.studies.capacity_page import capacity_page
 from squall.analysis.studies.capacity_probe import LOW
 from squall.analysis.studies.capacity_rows import Row, read_rows, rows_bytes
 from squall.analysis.studies.capacity_search import Found, Options, expected_probes, search
-from squall.analysis.studies.capacity_words import scaling, sentence
 from squall.analysis.wording import counted_text, rate_text
 from squall.cluster.commands.decisions.fewer_servers import ALL, fewer
 from squall.cluster.commands.decisions.levels import Levels, ReadRun, read_run
@@ -73,12 +73,12 @@ class CapacitySearch:
         first = answers[0]
         found = {
             "schema_version": SCHEMA_VERSION,
-            "answer": sentence(first, self.settings),
+            "answer": decision("capacity", first, self.settings)[0],
             "settings": asdict(self.settings),
-            **first.to_json(),
+            **to_json(first),
         }
         if len(answers) > 1:
-            found["by_servers"] = {one.variant: one.to_json() for one in answers}
+            found["by_servers"] = {one.variant: to_json(one) for one in answers}
             found["scaling_efficiency_ratio"] = scaling(answers)
         return found
 
@@ -127,7 +127,7 @@ class CapacitySearch:
         """The runs of this search to come, and their minutes if they are as long as at the edges found, at the start
         before any."""
         options, n_done = self._options, len(self._found.seeds)
-        edges = [one.edge.rate_hz for one in self._found.seeds if one.edge.rate_hz]
+        edges = [one.rate_hz for one in self._found.seeds if one.rate_hz]
         rate_hz = math.exp(sum(map(math.log, edges)) / len(edges)) if edges else options.start_hz
         is_done = {one.seed for one in self._found.seeds}
         begun = [one for one in self.rows if one.variant == self._variant and one.seed not in is_done]
@@ -172,8 +172,8 @@ class CapacitySearch:
         folder = shlex.quote(str(self.measurer.folder))
         resumed = self.command if " --resume " in self.command else f"{self.command} --resume {folder}"
         commands = list(dict.fromkeys([self.command, resumed]))
-        page = page_of(self._all_answers(), self.settings, self.rows, commands)
-        write_text(self.measurer.folder / PAGE, page_html(page))
+        page = capacity_page(self._all_answers(), self.settings, self.rows, commands)
+        write_text(self.measurer.folder / PAGE, page)
 
 
 def resumed_rows(folder: Path, settings: Settings) -> list[Row]:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from squall.analysis.record import to_json
 from squall.cluster.commands.ending import interruptible
 from squall.cluster.commands.options import (
     AllowEnvOption,
@@ -57,7 +58,7 @@ def check(
         copies = {"junit": junit, "markdown": markdown}
         again = typed()
         folder, checked = run_seeds(loaded, out, ray, interrupts, seeds, copies, again=[again])
-    print_result(checked.to_json(), lambda _: "\n".join([*lines(checked), str(folder)]), as_json)
+    print_result(to_json(checked), lambda _: "\n".join([*lines(checked), str(folder)]), as_json)
     verdict = checked.verdict
     if verdict == UNDECIDED and undecided is not None:
         verdict = KEPT if undecided == "pass" else BROKEN

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from squall.analysis.record import to_json
 from squall.cluster.commands.ending import EXIT_BROKEN, EXIT_INVALID, EXIT_UNDECIDED, interruptible
 from squall.cluster.commands.options import AllowEnvOption, JsonOption, RayOption, SetOption, on_disk
 from squall.cluster.commands.printed import print_result, typed
@@ -157,7 +158,7 @@ def _end(found: Comparison, folder: Path | None, as_json: bool) -> None:
     from squall.analysis.report.compare_words import lines
 
     where = [] if folder is None else [str(folder)]
-    print_result(found.to_json(), lambda _: "\n".join([*lines(found), *where]), as_json)
+    print_result(to_json(found), lambda _: "\n".join([*lines(found), *where]), as_json)
     exits = {INVALID: EXIT_INVALID, WORSE: EXIT_BROKEN, UNDECIDED: EXIT_UNDECIDED}
     if found.verdict in exits:
         raise typer.Exit(exits[found.verdict])

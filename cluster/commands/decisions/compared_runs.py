@@ -15,6 +15,7 @@ from squall.analysis.compare.compared import INVALID, UNFINISHED, Comparison, ev
 from squall.analysis.compare.corrections import looks_after
 from squall.analysis.compare.pairing import pair_runs, refuse_incomparable
 from squall.analysis.compare.run_row import RunRow, read_row
+from squall.analysis.record import to_json
 from squall.analysis.report.compare_page import compare_page
 from squall.analysis.report.compare_words import answer, markdown
 from squall.analysis.report.decision_page import page_html
@@ -145,7 +146,7 @@ def _evaluated(plan: PairPlan, runs: Mapping[str, Sequence[RunRow]]) -> Comparis
 
 
 def _write(folder: Path, found: Comparison) -> None:
-    write_text(folder / "compare.json", json.dumps(found.to_json(), indent=2) + "\n")
+    write_text(folder / "compare.json", json.dumps(to_json(found), indent=2) + "\n")
     write_text(folder / "compare.md", markdown(found))
 
 

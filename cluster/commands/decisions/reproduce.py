@@ -56,6 +56,7 @@ def reproduce(
         titles = {name: load_published(name).file.title for name in bundled_names()}
         _print(titles, [f"{name:<5} {title}" for name, title in titles.items()], as_json)
         return
+    from squall.analysis.studies.published_page import screen_lines
     from squall.cluster.commands.decisions.reproduced_parts import Wanted, plan_lines, reproduce_experiment
     from squall.cluster.commands.decisions.site import this_site
 
@@ -71,7 +72,7 @@ def reproduce(
         folder, found = reproduce_experiment(
             loaded, Wanted(out, resume, ray, command, tuple(part or ())), interrupts
         )
-    _print(found.to_json(), [*found.lines(), str(folder)], as_json)
+    _print(found.to_json(), [*screen_lines(found), str(folder)], as_json)
     if not found.runs or found.without_valid_run:
         raise typer.Exit(EXIT_INVALID)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from squall.analysis.compare.checked import Checked, CheckedRun, evaluate, junit, markdown
 from squall.analysis.compare.figures import BROKEN
 from squall.analysis.compare.of_run import unexpected_failures
+from squall.analysis.record import to_json
 from squall.analysis.report.check_page import check_page
 from squall.analysis.report.decision_page import page_html
 from squall.analysis.storage.part import error_reason
@@ -60,7 +61,7 @@ def run_seeds(
         ):
             for path in filter(None, (folder / name, copies.get(kind))):
                 write_text(path, text)
-        write_text(folder / "check.json", json.dumps(checked.to_json(), indent=2) + "\n")
+        write_text(folder / "check.json", json.dumps(to_json(checked), indent=2) + "\n")
         return checked
 
     length_s = phases_s(scenario)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from squall.analysis.report.decision_page import page_html
-from squall.analysis.studies.sweep_page import page_of
+from squall.analysis.record import to_json
+from squall.analysis.studies.sweep_page import sweep_page
 from squall.analysis.studies.sweep_result import Design, Sweep, evaluate
 from squall.analysis.studies.sweep_tables import as_csv, as_parquet, cells_table, runs_table
 from squall.analysis.studies.sweep_words import answer, cell_lines, facts
@@ -47,12 +47,12 @@ def write_results(folder: Path, experiment: Experiment, sweep: Sweep, command: s
         write_bytes(folder / f"{name}.parquet", as_parquet(table))
         write_bytes(folder / f"{name}.csv", as_csv(table))
     write_text(folder / "sweep.json", json.dumps(sweep_json(sweep), indent=2, allow_nan=False) + "\n")
-    write_text(folder / "sweep.html", page_html(page_of(sweep, command)))
+    write_text(folder / "sweep.html", sweep_page(sweep, command))
 
 
 def sweep_json(sweep: Sweep) -> dict[str, object]:
     """What `sweep.json` holds: the answer in words, then all of `Sweep`."""
-    return {"answer": answer(sweep), "facts": facts(sweep), **sweep.to_json()}
+    return {"answer": answer(sweep), "facts": facts(sweep), **to_json(sweep)}
 
 
 def screen_lines(sweep: Sweep) -> list[str]:

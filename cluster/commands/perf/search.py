@@ -14,12 +14,9 @@ from squall.analysis.studies.perf_level import LevelFigures, level_figures
 from squall.analysis.studies.perf_report import Experiment, ReportOptions, csv_text, export_json
 from squall.analysis.studies.perf_windows import joined, spread_ratio
 from squall.analysis.studies.perf_words import (
-    heading,
-    level_lines,
-    metrics_lines,
     microseconds,
     number,
-    summary_lines,
+    told,
 )
 from squall.cluster.commands.ending import EXIT_BROKEN, EXIT_INVALID, EXIT_UNDECIDED
 from squall.cluster.commands.perf.asked import Asked
@@ -75,21 +72,21 @@ class Search:
 
     def write(self) -> None:
         """The lines at the end, and the files that were asked for. Raises StoreError."""
-        told = [
+        shown = [
             one.figures
             for one in self.results
             if one.figures is not None and one.ending in ("stable", "failed")
         ]
-        for line in summary_lines(self.asked.mode, told, self.asked.percentile):
+        for line in told("summary", self.asked.mode, shown, self.asked.percentile):
             self.say(line)
-        if self.asked.report is not None and told:
+        if self.asked.report is not None and shown:
             options = ReportOptions(
                 self.asked.mode,
                 self.asked.percentile,
                 self.asked.is_verbose_report,
                 self.asked.collects_metrics,
             )
-            write_text(self.asked.report, csv_text(told, options))
+            write_text(self.asked.report, csv_text(shown, options))
         if self.asked.export is not None and self.results:
             document = export_json([one.experiment for one in self.results], f"squall {version('squall')}")
             write_text(self.asked.export, json.dumps(document, separators=(",", ":")))
@@ -117,7 +114,7 @@ class Search:
     def _measure(self, level: Fraction | None) -> bool:
         """Whether the level was stable, without failures, and within the threshold."""
         shown = float(level) if level is not None else self.rate_hz(None) or 0.0
-        title = heading(self.asked.mode, shown)
+        title = "".join(told("heading", self.asked.mode, shown))
         if title:
             self.say(title)
         trial, n_windows = self._trial(level, shown)
@@ -178,12 +175,12 @@ class Search:
                 f"no window of {self._what(shown)} has enough requests: use a longer --measurement-interval"
             )
             return
-        for line in level_lines(
-            figures, self.asked.percentile, self.asked.protocol == "grpc", self.asked.n_verbose > 0
+        for line in told(
+            "level", figures, self.asked.percentile, self.asked.protocol == "grpc", self.asked.n_verbose > 0
         ):
             self.say(line)
         if self.asked.collects_metrics:
-            for line in metrics_lines(figures.gpus):
+            for line in told("metrics", figures.gpus):
                 self.say(line)
             if not figures.gpus:
                 self.warn(

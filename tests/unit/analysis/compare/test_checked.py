@@ -63,6 +63,7 @@ def test_three_readers_find_the_verdict_in_the_junit_file(
     assert suite.skipped == int(kind is Skipped)
     assert "a&amp;b} p(95)&lt;50ms" in markdown(checked)
     assert lines(checked)[-1] == f"{verdict}: s, 2 seeds"
+    assert check_page(checked).is_good is {KEPT: True, UNDECIDED: None}.get(verdict, False)
 
 
 def test_runs_that_leave_a_promise_open_are_told_beside_those_that_kept_it() -> None:
@@ -110,28 +111,6 @@ def test_the_page_answers_in_its_first_line_and_shows_each_seed() -> None:
         "upper bound",
     ]
     assert plot.traces[0]["y"] == [9.0] * 3
-
-
-@pytest.mark.parametrize(
-    ("changes", "n_late", "answer", "is_good"),
-    [
-        ({}, 0, f"Yes: s kept {NAME}, over 2 seeds.", True),
-        ({"verdict": UNDECIDED, "reason": "why"}, 0, f"Undecided over 2 seeds: {NAME}.", None),
-        (
-            {"verdict": INVALID, "reason": "the run is INVALID"},
-            0,
-            "Not judged: a run of s is not VALID",
-            False,
-        ),
-    ],
-)
-def test_the_answer_is_a_sentence(
-    changes: dict[str, object], n_late: int, answer: str, is_good: bool | None
-) -> None:
-    page = check_page(evaluate("s", "d" * 64, runs(*[run_of(1_000, n_late, promise=NAME, **changes)] * 2)))
-    assert page.answer.startswith(answer)
-    assert page.is_good is is_good
-    assert page_html(page)
 
 
 def test_a_page_without_any_request_says_so() -> None:

@@ -17,6 +17,7 @@ from squall.analysis.compare.compared import evaluate
 from squall.analysis.compare.pairing import pair_runs, refuse_incomparable
 from squall.analysis.compare.run_row import Answers, RunRow, load_digest
 from squall.analysis.compare.shift import shift
+from squall.analysis.record import to_json
 from squall.analysis.report.compare_page import compare_page
 from squall.analysis.report.compare_words import lines, markdown
 from squall.analysis.report.decision_page import page_html
@@ -85,7 +86,7 @@ def test_two_sides_are_compared_as_stated(name: str) -> None:
         return
     refuse_incomparable(paired, a, b)
     found = evaluate("A", "B", paired, **case.get("options", {}))
-    held = json.loads(json.dumps(found.to_json(), allow_nan=False))
+    held = json.loads(json.dumps(to_json(found), allow_nan=False))
     held["changes"] = {one["metric"]: one for one in held["changes"]}
     assert {path: field(held, path) for path in case.get("finds", {})} == case.get("finds", {})
     screen = "\n".join(lines(found))

@@ -13,7 +13,7 @@ import yaml
 
 from squall.analysis.arrays import Floats
 from squall.analysis.compare.figures import BROKEN, KEPT, UNDECIDED, PromiseFigures
-from squall.analysis.compare.over_seeds import SeedPromise, decide, least_share
+from squall.analysis.compare.over_seeds import SeedPromise, decide
 from tests.unit.analysis.compare.test_judged import evenly, held
 
 ALLOWED = 0.05
@@ -57,14 +57,6 @@ def test_a_share_of_none_is_broken_by_one_late_request(key: str, condition: str)
     kept, broken = (held(key, condition, evenly(40, outcome=failed)) for failed in ({}, {7: 1}))
     assert verdict([kept] * 4) == KEPT
     assert verdict([kept, broken, kept, kept]) == BROKEN
-
-
-def test_the_least_share_is_the_exact_binomial_bound() -> None:
-    from scipy.stats import beta
-
-    for n_kept, n in ((1, 8), (5, 8), (8, 8), (19, 20)):
-        assert least_share(n_kept, n) == pytest.approx(beta.ppf(0.05, n_kept, n - n_kept + 1), abs=1e-7)
-    assert least_share(0, 8) == 0.0
 
 
 def responses(rng: np.random.Generator, n_runs: int, n: int, load: float, cv: float) -> Floats:

@@ -33,7 +33,7 @@ from squall.analysis.report.trace_plots import trace_plots
 from squall.analysis.report.trace_screen import render_trace, trace_page
 from squall.analysis.run import Run
 from squall.analysis.storage.store import RunStore
-from squall.analysis.studies.published_page import experiments_document, reproduction_page
+from squall.analysis.studies.published_page import experiments_document, reproduction_page, screen_lines
 from squall.analysis.traces.info import trace_summary
 from squall.cluster.commands import diagnosis
 from squall.cluster.commands.printed import screen_text
@@ -111,7 +111,7 @@ def page_with(change: Any) -> DecisionPage:
     plot = Plot(text, text, text, "line", traces, text, x_ticks=(text, text))
     table = DecisionTable(text, (text,), ((text,),), text)
     plots = (replace(plot, measured=((text, 0.0, 1.0),)), replace(plot, absent=text))
-    return DecisionPage(text, text, True, (text,), (text,), plots, (table,), (text,), (table,))
+    return DecisionPage(text, text, True, (text,), (text,), plots, (table,), (text,))
 
 
 def test_a_page_of_a_decision_has_no_element_of_what_it_was_given() -> None:
@@ -175,7 +175,7 @@ def test_what_a_reproduction_writes_has_no_markup_of_its_names() -> None:
     bad, good = renamed(one, names, HOSTILE), renamed(one, names, "name")
     assert_plain_page(reproduction_page(bad), reproduction_page(good))
     assert_plain_markdown(experiments_document([bad]), experiments_document([good]))
-    assert control_characters(screen("\n".join(bad.lines()))) == set()
+    assert control_characters(screen("\n".join(screen_lines(bad)))) == set()
 
 
 def test_the_page_and_the_screen_of_a_trace_show_its_names_as_text() -> None:

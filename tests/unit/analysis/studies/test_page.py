@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -10,9 +12,10 @@ import pytest
 from squall.analysis.studies.published_page import (
     MOST_NAMED,
     experiments_document,
-    page_of,
+    figure_tables,
     plots_of,
     reproduction_page,
+    screen_lines,
 )
 from squall.analysis.studies.published_result import Reproduction, RunFigures
 from tests.planted_experiment import CLAIMS, MS, judged, probed, published
@@ -27,76 +30,57 @@ def found() -> Reproduction:
 
 
 def test_the_articles_table_comes_first_with_ours_beside_it(found: Reproduction) -> None:
-    page = page_of(found)
-    (table,) = page.first_tables
+    html, table = reproduction_page(found), figure_tables(found)[0]
     assert table.heads[:3] == ("row", "requests/s, published", "requests/s, here")
     row = next(row for row in table.rows if row[0] == "linear_head")
     assert row[1] == "1,151"
     assert "(" in row[2]
-    titles = [one.title for one in page.tables]
-    for title in (
-        "CUDA calls and waits",
-        "Orderings by requests/s",
-        "Orderings",
-        "Claims",
-        "Little's law",
-        "What differs",
-        "Runs",
-    ):
-        assert title in titles
-    assert page.commands == ("squall reproduce heads",)
-    assert page.answer.startswith("Of 9 orderings that the article states ")
-
-
-def test_the_page_is_one_file_and_escapes_what_runs_say(found: Reproduction) -> None:
-    html = reproduction_page(found)
+    assert [unescape(title) for title in re.findall("<h2>(.*)</h2>", html) if title != "Once more"] == [
+        "The article's table, ours beside it", "The GPU and its batches", "CUDA calls and waits",
+        "Kernels", "What limits",
+        "Orderings by requests/s", "Orderings by mean", "Orderings by p50", "Orderings", "Claims", "Little's law",
+        "What differs", "Runs",
+    ]  # fmt: skip
+    assert "<pre>squall reproduce heads\n</pre>" in html
+    assert "<b>Of 9 orderings that the article states " in html
     assert html.startswith("<!doctype html>")
     assert "late &lt;users&gt;" in html
     assert "src=" not in html.split("<main>")[1]
-    assert html.count('class="wrapped"') == len(page_of(found).tables) + 1
-    assert reproduction_page(found) == html
 
 
 def test_a_rehearsal_says_first_that_its_figures_mean_nothing(found: Reproduction) -> None:
-    page = page_of(judged(found.published, found.runs, is_small=True))
-    for text in (page.title, page.answer):
-        assert text.startswith("A rehearsal in small sizes: its figures mean nothing.")
-    assert (
-        judged(found.published, found.runs, is_small=True).lines()[0]
-        == "A rehearsal in small sizes: its figures mean nothing."
-    )
+    small = judged(found.published, found.runs, is_small=True)
+    warning, html = "A rehearsal in small sizes: its figures mean nothing.", reproduction_page(small)
+    assert screen_lines(small)[0] == warning
+    assert f"<h1>{warning} " in html
+    assert f"<b>{warning} " in html
 
 
 def test_an_operator_is_drawn_over_its_size_with_the_crossover() -> None:
+    figures = {
+        str(size): {"warm_call_ns": 2e4, "call_kernel_ns": 1e3 * size / 64} for size in (64, 512, 4096)
+    } | {"all sizes": {"crossover_size_count": 1280.0}}
     runs = [
-        RunFigures(
-            "probe",
-            str(size),
-            1,
-            1,
-            "VALID",
-            "",
-            "torch.profiler",
-            "r",
-            {"warm_call_ns": 2e4, "call_kernel_ns": 1e3 * size / 64},
-        )
-        for size in (64, 512, 4096)
+        RunFigures("probe", row, 1, 1, "VALID", "", "torch.profiler", "r", own)
+        for row, own in figures.items()
     ]
-    runs.append(
-        RunFigures(
-            "probe", "all sizes", 1, 1, "VALID", "", "torch.profiler", "r", {"crossover_size_count": 1280.0}
-        )
-    )
     found = judged(probed("operators"), runs)
     (plot,) = (one for one in plots_of(found) if one.kind == "loglog")
     assert [series["name"] for series in plot.traces] == ["host: a warmed-up call", "GPU: kernels of a call"]
     assert plot.traces[0]["x"] == [64.0, 512.0, 4096.0]
     assert plot.traces[0]["y"] == pytest.approx([20.0, 20.0, 20.0])
     assert "from 1,280 on" in plot.note
-    assert page_of(found).facts[1].endswith(" 1 run: 1 VALID.")  # of four rows
-    (table,) = (one for one in page_of(found).tables if one.title == "Runs")
-    assert [row[:5] for row in table.rows] == [("-", "probe", "1", "1", "VALID")]
-    assert "<main>" in reproduction_page(found)
+    html = reproduction_page(found)
+    assert " 1 run: 1 VALID.</p>" in html  # of four rows
+    assert re.findall("<td>(.*?)</td>", html.split("<h2>Runs</h2>")[1]) == [
+        "-",
+        "probe",
+        "1",
+        "1",
+        "VALID",
+        "torch.profiler",
+        "r",
+    ]
 
 
 def test_stages_of_a_pipeline_are_stacked_by_variant() -> None:
@@ -120,7 +104,7 @@ def test_many_rows_have_numbers_below_their_axes() -> None:
     found = judged(published(rows), [])
     (plot,) = plots_of(found)
     assert plot.x_ticks == tuple(str(at + 1) for at in range(MOST_NAMED + 1))
-    assert page_of(found).first_tables[0].rows[0][0] == "1. row of many words 0"
+    assert figure_tables(found)[0].rows[0][0] == "1. row of many words 0"
 
 
 def test_the_document_in_the_repository_is_that_of_its_files() -> None:
@@ -137,5 +121,4 @@ def test_a_document_of_nothing_says_that_nothing_was_run() -> None:
 def test_an_experiment_without_runs_has_a_page_that_says_so() -> None:
     found = judged(published(claims=CLAIMS), [])
     assert not found.is_measured
-    assert page_of(found).answer == "Nothing was measured yet: no runs."
-    assert "<main>" in reproduction_page(found)
+    assert "<b>Nothing was measured yet: no runs.</b>" in reproduction_page(found)

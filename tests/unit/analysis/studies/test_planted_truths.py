@@ -89,6 +89,6 @@ def test_the_capacity_of_a_seed_is_that_of_its_schedule() -> None:
     levels = Simulated(fifo, POISSON_LIMIT_S)
     found = search(levels, Options(3, 7, 50.0, 5_000.0, precision=0.005), confirms=False)
     for one in found.seeds:
-        rate_hz = known(one.edge.rate_hz)
+        rate_hz = known(one.rate_hz)
         assert levels(one.seed, rate_hz * math.exp(-0.005), "").is_kept
         assert levels(one.seed, rate_hz * math.exp(0.005), "").is_broken

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from squall.analysis.compare.figures import BROKEN, KEPT, PromiseFigures
-from squall.analysis.studies.capacity_notes import notes_of
+from squall.analysis.studies.capacity_answer import notes_of
 from squall.analysis.studies.capacity_probe import margin_of
 from squall.analysis.studies.capacity_rows import Row
 from squall.analysis.studies.capacity_search import Found

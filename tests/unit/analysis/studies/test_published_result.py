@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import yaml
 
-from squall.analysis.studies.published_page import value_text
+from squall.analysis.studies.published_page import screen_lines, value_text
 from squall.analysis.studies.published_result import (
     AGREES,
     CONTRADICTS,
@@ -102,7 +102,8 @@ def test_runs_say_what_they_say(case: dict[str, Any]) -> None:
         assert value_text(found.value(*place.rsplit(" ", 1))) == text
     if "without" in case:
         assert [one.run for one in found.without_valid_run] == case["without"]
-    assert case.get("line", found.lines()[0]) in found.lines()
+    lines = screen_lines(found)
+    assert case.get("line", lines[0]) in lines
     assert_like(found, case.get("expect", {}))
 
 

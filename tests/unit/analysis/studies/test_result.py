@@ -16,9 +16,8 @@ import pytest
 import yaml
 
 from squall.analysis.record import to_json
-from squall.analysis.report.decision_page import page_html
 from squall.analysis.studies.sweep_cells import log_mean, mean
-from squall.analysis.studies.sweep_page import page_of
+from squall.analysis.studies.sweep_page import plots_of, sweep_page
 from squall.analysis.studies.sweep_result import Design, Sweep, evaluate
 from squall.analysis.studies.sweep_rows import CELL, CONFIRM, DONE, INVALID, SweepRow, row_from_json
 from squall.analysis.studies.sweep_tables import as_csv, as_parquet, runs_table
@@ -106,13 +105,12 @@ def test_a_row_survives_the_journal() -> None:
 
 def test_the_page_answers_first_and_holds_every_run() -> None:
     found = found_in(rows_of([4.0, 5.0], outcomes={5: INVALID}), 2)
-    page = page_of(found, "squall sweep experiment.yaml")
-    assert page.answer == answer(found)
-    assert [plot.title for plot in page.plots] == [
+    html, plots = sweep_page(found, "squall sweep experiment.yaml"), plots_of(found)
+    assert f"<b>{answer(found)}</b>" in html
+    assert [plot.title for plot in plots] == [
         "p95 against throughput", "Cells, best first", "The reference cell over the sweep",
     ]  # fmt: skip
-    assert page.plots[2].absent == "the experiment names no reference cell"
-    html = page_html(page)
+    assert plots[2].absent == "the experiment names no reference cell"
     shown = [
         [" ".join(cell.split()) for cell in re.findall("<td>(.*?)</td>", row, re.DOTALL)]
         for row in re.findall("<tr>(.*?)</tr>", html, re.DOTALL)
@@ -122,7 +120,7 @@ def test_the_page_answers_first_and_holds_every_run() -> None:
     assert cells[0][-1] == "p(95)&lt;9ms: 4 of 4"
     assert len(runs) == 8
     assert "invalid: &lt;send&gt; lag" in html
-    marks = [one for one in page.plots[0].traces if one["mode"] == "markers" and one["name"] != "runs"]
+    marks = [one for one in plots[0].traces if one["mode"] == "markers" and one["name"] != "runs"]
     assert sum(len(one["x"]) for one in marks) == 2
     assert all(min(one["error_x"]["array"] + one["error_x"]["arrayminus"]) > 0 for one in marks)
 

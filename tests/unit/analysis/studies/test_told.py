@@ -12,7 +12,7 @@ import yaml
 
 from squall.analysis.studies.perf_level import GpuFigures, LevelFigures, ServerFigures
 from squall.analysis.studies.perf_report import Experiment, ReportOptions, csv_text, export_json
-from squall.analysis.studies.perf_words import heading, level_lines, metrics_lines, number, summary_lines
+from squall.analysis.studies.perf_words import number, told
 from tests.unit.analysis.studies.rows import ended
 
 CASES = yaml.safe_load((Path(__file__).parent / "told.yaml").read_text())
@@ -55,14 +55,15 @@ def test_levels_are_told_as_perf_analyzer_does(name: str) -> None:
     levels = [level(dict(changes)) for changes in case["levels"]]
     lines = list[str]()
     for figures in levels:
-        lines += [heading(mode, figures.level), *level_lines(figures, percentile, is_grpc, is_verbose)]
-        lines += metrics_lines(figures.gpus) if has_metrics else []
-    assert [*lines, *summary_lines(mode, levels, percentile)] == case["lines"]
+        lines += told("heading", mode, figures.level) or [""]
+        lines += told("level", figures, percentile, is_grpc, is_verbose)
+        lines += told("metrics", figures.gpus) if has_metrics else []
+    assert [*lines, *told("summary", mode, levels, percentile)] == case["lines"]
     assert csv_text(levels, ReportOptions(mode, percentile, is_verbose, has_metrics)) == case["csv"]
 
 
 def test_without_a_level_there_is_no_summary() -> None:
-    assert summary_lines("concurrency", [], None) == []
+    assert told("summary", "concurrency", [], None) == []
 
 
 def test_numbers_are_those_of_a_c_stream() -> None:

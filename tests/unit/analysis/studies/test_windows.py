@@ -6,13 +6,12 @@ import math
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from squall.analysis.studies.perf_rows import COLUMNS, EndedRequests
+from squall.analysis.studies.perf_rows import EndedRequests
 from squall.analysis.studies.perf_windows import (
     Window,
     count_windows,
@@ -25,6 +24,7 @@ from squall.analysis.studies.perf_windows import (
     time_windows,
 )
 from squall.scenarios.units import NS_PER_S
+from tests.plain_runs import plain_run
 from tests.unit.analysis.studies.rows import ended, evenly
 
 CASES = yaml.safe_load((Path(__file__).parent / "cases.yaml").read_text())
@@ -109,14 +109,16 @@ def test_how_far_values_differ() -> None:
     assert [spread_ratio(values) for values in ([], [0.0, 1.0], [math.inf, 1.0])] == [math.inf] * 3
 
 
-def test_requests_are_read_by_their_ends_and_those_that_did_not_end_are_left_out() -> None:
+def test_requests_are_read_by_their_ends_and_those_that_did_not_end_are_left_out(tmp_path: Path) -> None:
+    names = ("request_id", "sent_ns", "first_byte_ns", "done_ns", "outcome")
     rows = [
-        (0, None, 5, 8, 9, "ok"), (1, None, 1, 2, 4, "ok"), (2, None, None, None, None, "unsent"),
-        (3, None, 3, None, 6, "timeout"),
-    ]  # fmt: skip
-    types = [*[pa.int64()] * 5, pa.string()]
-    columns = [pa.array(values, type_) for values, type_ in zip(zip(*rows, strict=True), types, strict=True)]
-    found = EndedRequests.from_table(pa.table(columns, COLUMNS))
+        (0, 5, 8, 9, "ok"),
+        (1, 1, 2, 4, "ok"),
+        (2, None, None, None, "unsent"),
+        (3, 3, None, 6, "timeout"),
+    ]
+    store = plain_run(tmp_path, {"requests": [dict(zip(names, row, strict=True)) for row in rows]})
+    found = EndedRequests.read(store)
     assert found.done_ns.tolist() == [4, 6, 9]
     assert found.first_byte_ns.tolist() == [2, 6, 8]
     assert found.is_ok.tolist() == [True, False, True]

@@ -15,7 +15,7 @@ from squall.analysis.report.summary_file import Summary
 from squall.analysis.storage.deployed import ServingFacts
 from squall.analysis.storage.store import RunStore
 from squall.analysis.studies.capacity_answer import Answer, Settings, answer_of
-from squall.analysis.studies.capacity_page import page_of
+from squall.analysis.studies.capacity_page import plots_of
 from squall.analysis.studies.capacity_rows import Row, read_rows, rows_bytes
 from squall.analysis.studies.capacity_search import Found
 from squall.cluster.cli import app
@@ -286,8 +286,7 @@ def test_of_several_promises_the_one_that_breaks_first_is_named(tmp_path: Path) 
     told = stored(tmp_path)["answer"]
     assert "within p(95)<76.1ms and p(99)<1s and goodput{within:40ms} rate>0.9" in told
     rows = read_rows(str(tmp_path / "probes.parquet"))
-    stated = settings(scenario(promises=promises), seeds=2)
-    first, second, *_ = page_of([answer], stated, rows, ["squall capacity"]).plots
+    first, second, *_ = plots_of([answer], rows)
     assert first.y_label == "worst figure over its limit"
     assert [one["name"] for one in first.traces] == [
         "capacity, 95%",
@@ -303,7 +302,7 @@ def test_of_several_promises_the_one_that_breaks_first_is_named(tmp_path: Path) 
 def test_the_curve_of_one_promised_time_is_in_ms(tmp_path: Path) -> None:
     (answer,) = searching(tmp_path, SimulatedRuns(SERVICE_S), seeds=2).run(by_gpus=False)
     rows = read_rows(str(tmp_path / "probes.parquet"))
-    plot = page_of([answer], settings(scenario(), seeds=2), rows, []).plots[0]
+    plot = plots_of([answer], rows)[0]
     limit, seed = plot.traces[-1], plot.traces[1]
     assert (plot.y_label, limit["y"]) == ("response p(95), ms", [76.1, 76.1])
     own = {row.rate_hz: row.response_p95_ns for row in rows if row.seed == 1}

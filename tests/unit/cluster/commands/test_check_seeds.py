@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from squall.analysis.compare.checked import lines
+from squall.analysis.record import to_json
 from squall.analysis.storage.sealed import Failures
 from squall.cluster.commands.decisions.minutes import phases_s
 from squall.cluster.commands.decisions.seeds import for_seeds, run_seeds
@@ -68,7 +69,7 @@ def test_an_invalid_run_is_run_once_more_with_its_seed(tmp_path: Path) -> None:
         "kept",
         [False, True, False, False],
     )
-    assert json.loads((folder / "check.json").read_text()) == checked.to_json()
+    assert json.loads((folder / "check.json").read_text()) == to_json(checked)
     assert (tmp_path / "j.xml").read_text() == (folder / "junit.xml").read_text()
 
 

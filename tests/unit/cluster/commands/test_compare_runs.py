@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from squall.analysis.compare.compared import Comparison
 from squall.analysis.compare.run_row import read_row
 from squall.analysis.compare.settings import gpus_are_swapped
+from squall.analysis.record import to_json
 from squall.cluster.commands.decisions import compared_folders
 from squall.cluster.commands.decisions.compare import compare, parse_margin
 from squall.cluster.commands.decisions.compared_folders import compare_folders
@@ -106,7 +107,7 @@ def test_blocks_hold_one_of_each_side_in_an_order_of_the_seed(
         "compare.html",
     }
     assert (found.n_pairs, [one.text for one in found.differs]) == (6, ["model.instances: 1 → 2"])
-    assert json.loads((folder / "compare.json").read_text()) == found.to_json()
+    assert json.loads((folder / "compare.json").read_text()) == to_json(found)
     assert "squall compare a.yaml b.yaml" in (folder / "compare.html").read_text()
 
 

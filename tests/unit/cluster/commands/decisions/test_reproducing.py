@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from squall.analysis.studies.published_page import screen_lines
 from squall.cluster.commands.decisions.probe_part import run_probe_part
 from squall.cluster.commands.decisions.reproduce import _print
 from squall.cluster.commands.decisions.reproduced_folder import FILE
@@ -152,7 +153,7 @@ def test_a_valid_run_whose_directory_cannot_be_read_is_lost_and_told(
     assert [run.status for run in found.without_valid_run] == ["LOST", "LOST"]
     for run in found.without_valid_run:
         assert run.reason.startswith(f"{run.run} cannot be read any more: ")
-        assert f"{run.row} (depth): no run counts, the last is LOST: {run.reason}" in found.lines()
+        assert f"{run.row} (depth): no run counts, the last is LOST: {run.reason}" in screen_lines(found)
 
 
 def test_a_folder_of_another_experiment_is_refused_in_one_line(

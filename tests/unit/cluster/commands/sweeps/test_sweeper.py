@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from squall.analysis.record import to_json
 from squall.analysis.studies.sweep_rows import DONE, FAILED, INVALID
 from squall.cluster.commands.decisions.sweep_journal import FILE
 from squall.cluster.commands.decisions.sweep_rehearsal import rehearse
@@ -66,7 +67,7 @@ def test_tables_have_a_row_a_run_and_a_row_a_cell(tmp_path: Path) -> None:
     assert sum(cell["is_best"] for cell in cells) == 1
     assert len((folder / "cells.csv").read_text().splitlines()) == 5
     held = json.loads((folder / "sweep.json").read_text())
-    assert held["runs"] == found.to_json()["runs"]
+    assert held["runs"] == to_json(found)["runs"]
     assert held["answer"] in (folder / "sweep.html").read_text().replace("&#39;", "'")
 
 
