@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -115,3 +116,9 @@ def templates(package: str, shown: Callable[[object], object] | None = None) -> 
         "names": names_text,
     }
     return environment
+
+
+@cache
+def sentences(package: str, template: str) -> Any:
+    """The macros of a template of plain text in a package, as functions: a sentence each, with the names of units."""
+    return templates(package).get_template(template).module

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from squall.analysis.findings.beginning import beginning_finding, weakened
@@ -47,7 +48,7 @@ from squall.analysis.metrics.model_statistics import ModelStatistics, model_stat
 from squall.analysis.metrics.records import InstanceMetrics, RunMetrics
 from squall.analysis.recorded import library_windows
 from squall.analysis.requests.cold import ColdFigures
-from squall.analysis.requests.requests import Requests, is_open_load
+from squall.analysis.requests.requests import is_open_load
 from squall.analysis.storage.deployed import ModelFacts, ServerFacts
 from squall.analysis.storage.manifest import Manifest
 from squall.analysis.storage.nsys import OPERATIONS
@@ -58,7 +59,6 @@ from squall.analysis.storage.timeline import RunPhase, measure_spans
 from squall.analysis.verdict.cpu_shares import CpuShares
 from squall.analysis.verdict.gpu_shares import GpuShares
 from squall.analysis.verdict.overhead_file import profiling_ratio
-from squall.analysis.verdict.run_view import Samples, run_gpus, run_shares
 from squall.analysis.wording import count_text, share_text
 
 if TYPE_CHECKING:
@@ -79,24 +79,19 @@ def find(
     metrics: RunMetrics | None,
     verdict: Verdict | None = None,
     unmet_checks: Sequence[str] = (),
+    cpus: Sequence[CpuShares] = (),
+    gpus: Sequence[GpuShares] = (),
+    cold: Mapping[str, ColdFigures] = MappingProxyType({}),
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
-    cpus: Sequence[CpuShares] | None = None,
-    gpus: Sequence[GpuShares] | None = None,
-    cold: Mapping[str, ColdFigures] | None = None,
 ) -> list[Finding]:
     """The findings of a run whose tables `batch_costs` and `joined` are written, in order of phase and instance.
 
-    `metrics`: what `run_metrics` returned, None of a run without batches. `verdict`: the run's; without one that of its
-    seal. `unmet_checks`: names of the self-checks that are not met; they lower confidence. `cpus` and `gpus`: the run's
-    `run_shares` and `run_gpus`; without them they are made, which reads its requests. `cold`: by phase how it began;
-    what is worth a line comes first, and lowers the confidence of what follows about its phase. What is not in the run
-    is not assessed; nothing that is missing raises.
+    `metrics`: what `run_metrics` returned, None of a run without batches. `verdict`: the run's, where it was judged.
+    `unmet_checks`: names of the self-checks that are not met; they lower confidence. `cpus` and `gpus`: those of its
+    `RunView`. `cold`: by phase how it began; what is worth a line comes first, and lowers the confidence of what
+    follows about its phase. What is not in the run is not assessed; nothing that is missing raises.
     """
     manifest = store.manifest
-    if (cpus is None or gpus is None) and store.has("requests"):
-        run = (Requests.read(store), Samples.read(store), manifest)
-        cpus = run_shares(*run) if cpus is None else cpus
-        gpus = run_gpus(*run) if gpus is None else gpus
     spans = {span.name: span for span in measure_spans(manifest)}
     instances: dict[str, Mapping[str, InstanceMetrics]] = {name: {} for name in spans}
     if metrics is not None:
@@ -109,10 +104,10 @@ def find(
             connection,
             tables,
             RunState(manifest.losses, tuple(unmet_checks), profiling_ratio(store.run_dir)),
-            verdict or manifest.verdict,
+            verdict,
             spans,
-            {(one.phase, one.node): one for one in cpus or ()},
-            gpus or (),
+            {(one.phase, one.node): one for one in cpus},
+            gpus,
             model_statistics(statistics, list(instances)),
             frozenset(library_windows(store)),
         )
@@ -130,7 +125,7 @@ def find(
                     found += view.instance(phase, key, instance)
             found += view.absent(phase, own)
             found += [view.tail(of, end, own, slowest) for of, end in ends.items() if of[0] == phase]
-        return view.behind_their_beginnings(found, cold or {})
+        return view.behind_their_beginnings(found, cold)
 
 
 @dataclass

@@ -14,8 +14,8 @@ from squall.analysis.limits import LIMITS
 from squall.analysis.requests.requests import Requests
 from squall.analysis.statistics.order_statistics import nearest_rank, smallest_n
 from squall.analysis.storage.sealed import CheckResult
+from squall.analysis.verdict.checks import CHECKS
 from squall.analysis.verdict.lag_parts import JUDGED, lag_parts
-from squall.analysis.verdict.stimulus_checks import STIMULUS_CHECKS
 from tests.synthetic_runs import START_NS, as_table
 
 MS, US = 1_000_000, 1_000
@@ -44,7 +44,7 @@ def lag_checks(*phases: Requests) -> list[CheckResult]:
     """The checks of p50, p95 and p99, of all of these phases."""
     found = [lag_parts(own, JUDGED) for own in phases]
     view: Any = SimpleNamespace(lag_parts={q: [one[i] for one in found] for i, q in enumerate(JUDGED)})
-    own = [check for check in STIMULUS_CHECKS if check.name.startswith("lag in")]
+    own = [check for check in CHECKS if check.name.startswith("lag in")]
     return [check.held(figure) for check in own if (figure := check.figure(view)) is not None]
 
 
