@@ -5,8 +5,9 @@ Of models that executed beside those to which the requests belong there is none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -52,7 +53,7 @@ from squall.analysis.requests.requests import is_open_load
 from squall.analysis.storage.deployed import ModelFacts, ServerFacts
 from squall.analysis.storage.manifest import Manifest
 from squall.analysis.storage.nsys import OPERATIONS
-from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
+from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, attach, connect
 from squall.analysis.storage.sealed import Bottleneck, Verdict
 from squall.analysis.storage.store import RunStore
 from squall.analysis.storage.timeline import RunPhase, measure_spans
@@ -91,44 +92,25 @@ def find(
     `RunView`. `cold`: by phase how it began; what is worth a line comes first, and lowers the confidence of what
     follows about its phase. What is not in the run is not assessed; nothing that is missing raises.
     """
-    manifest = store.manifest
-    spans = {span.name: span for span in measure_spans(manifest)}
-    instances: dict[str, Mapping[str, InstanceMetrics]] = {name: {} for name in spans}
-    if metrics is not None:
-        instances = {name: phase.instances for name, phase in metrics.phases.items()}
-    statistics = store.read("triton_samples") if store.has("triton_samples") else None
     tables = [name for name in _TABLES if store.has(name)]
     with connect(store, tables, memory_limit_bytes) as connection:
+        attach(connection, store, set(_TABLES) - set(tables))  # without rows
         view = _View(
             store,
             connection,
             tables,
-            RunState(manifest.losses, tuple(unmet_checks), profiling_ratio(store.run_dir)),
+            RunState(store.manifest.losses, tuple(unmet_checks), profiling_ratio(store.run_dir)),
             verdict,
-            spans,
+            metrics,
             {(one.phase, one.node): one for one in cpus},
             gpus,
-            model_statistics(statistics, list(instances)),
-            frozenset(library_windows(store)),
         )
-        if "batch_costs" in tables:
-            view.sums, view.ceilings = body_sums(connection), ceilings(connection, manifest)
-        ends: Mapping[tuple[str, str, str], Tail | int] = {}
-        if "joined" in tables:
-            view.shares, view.sent = response_shares(connection), SentRequests.read(connection)
-            ends = tails(connection, list(instances))
-        slowest = tail_measures(connection, tables, ends) if "batch_costs" in tables else {}
-        found: list[Finding] = []
-        for phase, own in instances.items():
-            for key, instance in own.items():
-                if view.is_asked(phase, key):
-                    found += view.instance(phase, key, instance)
-            found += view.absent(phase, own)
-            found += [view.tail(of, end, own, slowest) for of, end in ends.items() if of[0] == phase]
-        return view.behind_their_beginnings(found, cold)
+        return view.behind_their_beginnings(
+            [one for phase in view.instances for one in view.of_phase(phase)], cold
+        )
 
 
-@dataclass
+@dataclass(eq=False)
 class _View:
     """A run as the findings look at it."""
 
@@ -137,23 +119,76 @@ class _View:
     tables: Sequence[str]
     state: RunState
     verdict: Verdict | None
-    spans: Mapping[str, RunPhase]
-    """The measure phases."""
+    metrics: RunMetrics | None
     cpus: Mapping[tuple[str, str], CpuShares]
     """By phase and node."""
     gpus: Sequence[GpuShares]
-    models: Sequence[ModelStatistics]
-    in_windows: frozenset[str]
-    """Servers that the kernel library recorded."""
-    sums: Mapping[Key, Sums] = field(default_factory=dict)
-    ceilings: Mapping[Key, Ceiling] = field(default_factory=dict)
-    shares: Mapping[Key, Mapping[str, float | None]] = field(default_factory=dict)
-    sent: SentRequests = field(default_factory=lambda: SentRequests({}))
 
     @property
     def manifest(self) -> Manifest:
         """That of the run."""
         return self.store.manifest
+
+    @cached_property
+    def spans(self) -> Mapping[str, RunPhase]:
+        """The measure phases."""
+        return {span.name: span for span in measure_spans(self.manifest)}
+
+    @cached_property
+    def instances(self) -> Mapping[str, Mapping[str, InstanceMetrics]]:
+        """By phase and key; of a run without batches none in its measure phases."""
+        if self.metrics is None:
+            return {name: {} for name in self.spans}
+        return {name: phase.instances for name, phase in self.metrics.phases.items()}
+
+    @cached_property
+    def models(self) -> Sequence[ModelStatistics]:
+        """What Triton's statistics tell of each."""
+        samples = self.store.read("triton_samples") if self.store.has("triton_samples") else None
+        return model_statistics(samples, list(self.instances))
+
+    @cached_property
+    def in_windows(self) -> Collection[str]:
+        """Servers that the kernel library recorded."""
+        return library_windows(self.store).keys()
+
+    @cached_property
+    def sums(self) -> Mapping[Key, Sums]:
+        """What batches add up to."""
+        return body_sums(self.connection)
+
+    @cached_property
+    def ceilings(self) -> Mapping[Key, Ceiling]:
+        """What instances carry at most."""
+        return ceilings(self.connection, self.manifest)
+
+    @cached_property
+    def shares(self) -> Mapping[Key, Mapping[str, float | None]]:
+        """Of latencies."""
+        return response_shares(self.connection)
+
+    @cached_property
+    def sent(self) -> SentRequests:
+        """What became of requests."""
+        return SentRequests.read(self.connection)
+
+    @cached_property
+    def ends(self) -> Mapping[tuple[str, str, str], Tail | int]:
+        """The tails, by phase, server and model."""
+        return tails(self.connection, list(self.instances))
+
+    @cached_property
+    def slowest(self) -> Mapping[Key, Measures]:
+        """Measures over the batches of the tails' requests, by phase and instance."""
+        return tail_measures(self.connection, self.tables, self.ends)
+
+    def of_phase(self, phase: str) -> Iterator[Finding]:
+        """Those of a phase, in order of its instances, those without any batch, and the tails."""
+        for key, instance in self.instances[phase].items():
+            if self.is_asked(phase, key):
+                yield from self.instance(phase, key, instance)
+        yield from self.absent(phase)
+        yield from (self.tail(of, end) for of, end in self.ends.items() if of[0] == phase)
 
     def is_asked(self, phase: str, key: str) -> bool:
         """Whether any request belongs to the instance's model, where some of the phase belong to one of its server.
@@ -187,10 +222,11 @@ class _View:
         found = classify(rules_of(level, known), known)
         return make_finding(level, scope, found, known, self.state, shares, self._rows(scope, found))
 
-    def absent(self, phase: str, instances: Mapping[str, InstanceMetrics]) -> list[Finding]:
+    def absent(self, phase: str) -> list[Finding]:
         """A finding for each instance, and each server without any, that had requests here and began no batch."""
         models = {key: own.model for (_, key), own in self.sums.items()}
-        known = [(_scope(phase, key), model) for key, model in models.items() if key not in instances]
+        begun = self.instances[phase]
+        known = [(_scope(phase, key), model) for key, model in models.items() if key not in begun]
         busy = {(server_of(key), model) for key, model in models.items()}
         known += [
             (Scope(phase, server, model=model), model)
@@ -246,23 +282,16 @@ class _View:
         span = self.spans.get(phase)
         return span.end_ns - span.start_ns if span is not None else 0
 
-    def tail(
-        self,
-        of_tail: tuple[str, str, str],
-        end: Tail | int,
-        instances: Mapping[str, InstanceMetrics],
-        slowest: Mapping[Key, Measures],
-    ) -> Finding:
-        """The finding about the p99 requests of a phase, server and model. `slowest`: measures over the batches of such
-        requests, by phase and instance."""
+    def tail(self, of_tail: tuple[str, str, str], end: Tail | int) -> Finding:
+        """The finding about the p99 requests of a phase, server and model."""
         phase, server, model = of_tail
         bodies = {}
-        for (at, key), own in slowest.items():
+        for (at, key), own in self.slowest.items():
             sums = self.sums.get((phase, key))
             is_own = at == phase and key.startswith(f"{server}/")
             is_own = is_own and (sums is None or self._is_behind(server, model, sums.model))
-            if key in instances and is_own and isinstance(end, Tail):
-                everything = self.facts(phase, key, instances[key])
+            if key in self.instances[phase] and is_own and isinstance(end, Tail):
+                everything = self.facts(phase, key, self.instances[phase][key])
                 bodies[key] = _compared(key, everything, facts({**everything, **own}))
         return tail_finding(
             self.connection,
