@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from squall.analysis.findings.confidence import Reason, RunState, cpu_reasons
-from squall.analysis.findings.finding import Evidence, Finding, Scope, lowered
+from squall.analysis.findings.finding import Finding, Scope, lowered, stated
 from squall.analysis.findings.rule import Measures
 from squall.analysis.limits import LIMITS
 from squall.analysis.metrics.model_statistics import ModelStatistics
 from squall.analysis.storage.deployed import ModelFacts, ServingFacts
-from squall.analysis.wording import count_text, duration_text, sentences
+from squall.analysis.wording import count_text, sentences
 
 QUEUES, COMPUTES, CACHED = "queue-bound", "compute-bound", "answered from the cache"
 CACHED_RATIO = 0.5
@@ -85,10 +85,7 @@ def statistics_finding(
         claim,
         next_step,
         margin=share,
-        evidence=tuple(
-            Evidence(f"{name}_{what}_mean_ns", value / n, duration_text(value / n))
-            for (name, what), value in parts.items()
-        ),
+        evidence=tuple(stated(f"{name}_{what}_mean_ns", value / n) for (name, what), value in parts.items()),
         details=tuple(details),
         shares={f"{name} {what}": value / total_ns for (name, what), value in parts.items()},
         not_shown="Means over the phase tell nothing of bursts, and not which request waited for which.",
