@@ -114,6 +114,7 @@ def templates(package: str, shown: Callable[[object], object] | None = None) -> 
         "count": count_text,
         "counted": counted_text,
         "names": names_text,
+        "rate": rate_text,
     }
     return environment
 

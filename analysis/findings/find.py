@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from squall.analysis.findings.beginning import beginning_finding, weakened
-from squall.analysis.findings.ceilings import Ceiling, ceiling_text, ceilings
+from squall.analysis.findings.ceilings import Ceiling, ceilings
 from squall.analysis.findings.confidence import RunState
 from squall.analysis.findings.facts import facts, wall_partition
 from squall.analysis.findings.finding import (
@@ -60,7 +60,7 @@ from squall.analysis.storage.timeline import RunPhase, measure_spans
 from squall.analysis.verdict.cpu_shares import CpuShares
 from squall.analysis.verdict.gpu_shares import GpuShares
 from squall.analysis.verdict.overhead_file import profiling_ratio
-from squall.analysis.wording import count_text, share_text
+from squall.analysis.wording import sentences
 
 if TYPE_CHECKING:
     import duckdb
@@ -376,23 +376,12 @@ class _View:
         client = self._bottleneck
         if client is None or window.rule in _STARVED:
             return window
-        lag = measures.get("client_lag_share_ratio")
-        if window.rule != "client-bound":
-            passed = "it is not known how much" if lag is None else f"{share_text(lag)} of the mean latency"
-            why = f"the verdict names the client's bottleneck; {passed} passed before the send here"
-            return lowered(window, [("medium", why)])
-        claim = client.sentence
-        if lag is not None:
-            claim += f" Of the mean latency {share_text(lag)} passed before it had sent."
-        step = f"{client.advice[:1].upper()}{client.advice[1:]}. Then run again: the server may do better."
-        found = replace(window, claim=claim, next_step=step)
-        if lag is None:
-            why = "a closed loop has no lag that says how much of the latency is the client's"
-        elif lag >= LIMITS.client_lag_ratio:
-            return found
-        else:
-            why = "the client's lag is a small part of the mean latency: the runner-up is about the rest"
-        return lowered(found, [("medium", why)])
+        lag, say = measures.get("client_lag_share_ratio"), sentences(__package__, "find.j2")
+        is_named = window.rule == "client-bound"
+        if is_named:
+            window = replace(window, claim=say.client(client, lag), next_step=say.client_step(client))
+        is_sure = is_named and lag is not None and lag >= LIMITS.client_lag_ratio
+        return window if is_sure else lowered(window, [("medium", say.client_lag(lag, is_named))])
 
     def _cached(self, window: Finding, phase: str, key: str) -> Finding:
         """With the requests that the response cache answered, of which its measures say nothing."""
@@ -401,8 +390,8 @@ class _View:
         n_cached, n = sum(one.n_cached for one in own), sum(one.n_requests for one in own)
         if not n_cached:
             return window
-        hits = f"The response cache answered {count_text(n_cached)} of {count_text(n)} requests of its model"
-        return replace(window, claim=f"{window.claim} {hits}, which have no batch and are not among these.")
+        hits = sentences(__package__, "find.j2").cached(n_cached, n)
+        return replace(window, claim=f"{window.claim} {hits}")
 
     def _load_measures(self, phase: str, key: str) -> dict[str, float | None]:
         """What all instances of its model carry at most, requests/s, and the load beside it."""
@@ -437,28 +426,18 @@ class _View:
         first."""
         if window.rule != "queue-bound":
             return window
-        what = window.also[0] if window.also else "none of the other rules"
-        if body.margin is not None:
-            what += f", its batches {body.rule}"
-        own = self.ceilings.get((phase, key))
-        ceiling = ceiling_text(own, known.get("load_of_ceiling_ratio")) if own is not None else ""
-        claim = " ".join(one for one in (window.claim, ceiling, f"What saturates it: {what}.") if one)
-        first = self._first_step(
-            self._cpu(phase, server_of(key)), known, own.n_alike if own is not None else 0
-        )
-        return replace(window, claim=claim, next_step=f"{first} {window.next_step}")
-
-    @staticmethod
-    def _first_step(cpu: CpuShares | None, known: Measures, n_instances: int) -> str:
-        """What to try first of an instance that is full."""
+        own, cpu = self.ceilings.get((phase, key)), self._cpu(phase, server_of(key))
         idle = None if cpu is None or not cpu.n_cores else cpu.cores.get("idle", 0.0) / cpu.n_cores
         busy = known.get("gpu_activity_ratio") or 0.0
-        if busy >= _GPU_FULL_RATIO:
-            return f"First: a GPU more, or shorter kernels; this one is busy for {share_text(busy)}."
-        if known.get("instance_is_cpu") and idle is not None and idle < _CPU_FULL_RATIO:
-            return f"First: more cores or a cheaper model; {share_text(idle)} of the node's CPU is idle."
-        room = f"; {share_text(idle)} of the node's CPU is idle" if idle is not None else ""
-        return f"First: an instance more, {n_instances + 1} in place of {n_instances}{room}."
+        say = sentences(__package__, "find.j2")
+        more = say.saturated(window.also, body, own, known.get("load_of_ceiling_ratio"))
+        first = say.first_step(
+            busy if busy >= _GPU_FULL_RATIO else None,
+            known.get("instance_is_cpu") and idle is not None and idle < _CPU_FULL_RATIO,
+            idle,
+            own.n_alike if own is not None else 0,
+        )
+        return replace(window, claim=f"{window.claim} {more}", next_step=f"{first} {window.next_step}")
 
     def behind_their_beginnings(
         self, found: Sequence[Finding], cold: Mapping[str, ColdFigures]
@@ -494,7 +473,5 @@ def _compared(key: str, everything: Measures, own: Measures) -> str:
     tail, whole = (classify(rules_of("body", {}), measures).status for measures in (own, everything))
     if UNASSESSED in (tail, whole):
         return ""
-    tail, whole = ("of no single regime" if name == "none" else name for name in (tail, whole))
-    if tail == whole:
-        return f"Their batches in {key} are {tail}, as all of its batches are."
-    return f"Their batches in {key} are {tail}, all of its batches {whole}."
+    named = ("of no single regime" if name == "none" else name for name in (tail, whole))
+    return str(sentences(__package__, "find.j2").compared(key, *named))
