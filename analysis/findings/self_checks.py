@@ -25,7 +25,6 @@ from squall.analysis.recorded import TABLE as WINDOWS
 from squall.analysis.recorded import whole
 from squall.analysis.requests.requests import is_open_load
 from squall.analysis.requests.users import is_locust_load
-from squall.analysis.storage.collected import CollectorState
 from squall.analysis.storage.nsys import DEVICE_TABLES, EVENT_TABLES
 from squall.analysis.storage.parquet import literal
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect, records
@@ -481,28 +480,21 @@ def unmet(checks: Sequence[SelfCheck]) -> list[str]:
     return [one.name for one in checks if one.status == UNMET]
 
 
-def unassessed_groups(
-    checks: Sequence[SelfCheck],
-    tables: Collection[str],
-    collectors: Mapping[str, CollectorState],
-    has_report: bool,
-) -> dict[str, tuple[str, ...]]:
-    """Names of the checks that were not assessed, by reason: what the run has not, which they would read. `tables` and
-    `collectors` of the run; `has_report`: of nsys."""
+def unassessed_groups(checks: Sequence[SelfCheck], store: RunStore) -> dict[str, tuple[str, ...]]:
+    """Names of the checks that were not assessed, by reason: what the run has not, which they would read."""
     by_name = {check.name: check for check in CHECKS}
     found: dict[str, tuple[str, ...]] = {}
     for one in checks:
         if one.status == UNASSESSED:
-            reason = _reason(by_name[one.name], tables, collectors, has_report)
+            reason = _reason(by_name[one.name], store)
             found[reason] = (*found.get(reason, ()), one.name)
     return found
 
 
-def _reason(
-    check: Check, tables: Collection[str], collectors: Mapping[str, CollectorState], has_report: bool
-) -> str:
-    missing = [table for table in check.tables if table not in tables]
-    if check.of == "report" and not has_report:
+def _reason(check: Check, store: RunStore) -> str:
+    missing = [table for table in check.tables if not store.has(table)]
+    collectors = store.manifest.collectors
+    if check.of == "report" and not store.manifest.nsys.reports:
         why = collectors["nsys"].reason if "nsys" in collectors else ""
         return f"no nsys report{f': {why}' if why else ''}"
     if missing:

@@ -113,9 +113,7 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
         metrics=metrics,
         findings=tuple(findings),
         self_checks=tuple(checks),
-        self_checks_unassessed=unassessed_groups(
-            checks, store.tables(), manifest.collectors, bool(manifest.nsys.reports)
-        ),
+        self_checks_unassessed=unassessed_groups(checks, store),
         join=read_join_report(store, memory_limit_bytes) if store.has("joined") else None,
         steps=step_figures(store, names, is_open, memory_limit_bytes),
         host=hosts,

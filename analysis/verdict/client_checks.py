@@ -38,15 +38,13 @@ def saturated_share(samples: pa.Table) -> float:
 
 def clock_bound(view: RunView) -> Figure:
     """Largest sum of both clocks' bounds over the pairs of client node and server node; 0 on one node."""
-    nodes = view.manifest.nodes
+    errors = {name: node.clock_error_ns for name, node in view.manifest.nodes.items()}
     servers = {server.node for server in view.manifest.servers.values()}
-    pairs = [(a, b) for a in view.measured.node.counts() for b in servers if a != b]
-    ends = {node for pair in pairs for node in pair}
-    bounds = {node: nodes[node].clock_error_ns for node in ends & nodes.keys()}
-    known = {node: bound for node, bound in bounds.items() if bound is not None}
+    pairs = [(errors.get(a), errors.get(b)) for a in view.measured.node.counts() for b in servers if a != b]
+    bounds = [one + other for one, other in pairs if one is not None and other is not None]
     latency_ns = rank_value(view.measured.latency_ns[view.measured.is_ok], 0.50) or 0
     return Figure(
-        max((known[a] + known[b] for a, b in pairs), default=0) if ends == known.keys() else None,
+        max(bounds, default=0) if len(bounds) == len(pairs) else None,
         round(0.10 * latency_ns),
         excuse="" if view.measured.is_ok.any() else "no request ended ok, whose parts it would blur",
     )
