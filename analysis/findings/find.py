@@ -397,9 +397,9 @@ class _View:
         """What all instances of its model carry at most, requests/s, and the load beside it."""
         own, length_ns = self.ceilings.get((phase, key)), self._length_ns(phase)
         if own is None or not own.is_largest_known or length_ns <= 0:
-            return {"ceiling_hz": None, "load_of_ceiling_ratio": None}
+            return {}
         if own.all_hz is None:  # no batch was full: the load is far below
-            return {"ceiling_hz": None, "load_of_ceiling_ratio": 0.0}
+            return {"load_of_ceiling_ratio": 0.0}
         offered_hz = self.sent.of(phase, own.server, own.model).n * 1e9 / length_ns
         return {"ceiling_hz": own.all_hz, "load_of_ceiling_ratio": offered_hz / own.all_hz}
 
@@ -413,7 +413,7 @@ class _View:
             if at == phase and self._server(one.server).node == node
         )
         if cpu is None or "server" not in cpu.cores or phase not in self.spans or not exec_ns:
-            return {"cpu_of_exec_ratio": None, "cpu_or_wait_of_exec_ratio": None, "is_cpu_time_unknown": 1.0}
+            return {"is_cpu_time_unknown": 1.0}
         had_ratio = cpu.cores["server"] * self._length_ns(phase) / exec_ns
         return {
             "cpu_of_exec_ratio": had_ratio,
