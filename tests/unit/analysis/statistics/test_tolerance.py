@@ -10,9 +10,3 @@ from squall.analysis.statistics.tolerance import tolerance_factor
 def test_factors_are_those_of_the_tables() -> None:
     found = [tolerance_factor(n) for n in (5, 8, 10, 20)]
     assert found == pytest.approx([3.41, 2.58, 2.35, 1.93], abs=0.0051)  # two digits: 2.355 stands as 2.35
-
-
-@pytest.mark.parametrize(("n", "share", "confidence"), [(1, 0.9, 0.95), (5, 0.4, 0.95), (5, 0.9, 1.0)])
-def test_what_has_no_factor_is_refused(n: int, share: float, confidence: float) -> None:
-    with pytest.raises(ValueError, match="no tolerance factor"):
-        tolerance_factor(n, share, confidence)
