@@ -37,8 +37,8 @@ def statistics_finding(
     under_load: ModelFacts,
     length_ns: int,
     state: RunState,
-    cpu: Measures | None = None,
-    serving: Mapping[str, ServingFacts] | None = None,
+    cpu: Measures,
+    serving: Mapping[str, ServingFacts],
 ) -> Finding | None:
     """The finding of the window level; None where no request of the phase succeeded at the model under load.
 
@@ -71,7 +71,7 @@ def statistics_finding(
     phase_ratio = own.executing_ns / length_ns if length_ns else None
     claim = say.claim(own, where, kind, part_ns / n, total_ns / n, phase_ratio, rule == CACHED)
     next_step, details = _STEPS[rule].format(model=model), [where] if model != named.model else []
-    served = (serving or {}).get(model)
+    served = serving.get(model)
     delay_ns = 0 if served is None else served.queue_delay_ns or 0
     held_ratio = min(parts[model, "queue"], delay_ns * own.n_requests) / total_ns
     if rule != CACHED and held_ratio >= LIMITS.queue_delay_ratio:
@@ -90,7 +90,7 @@ def statistics_finding(
         shares={f"{name} {what}": value / total_ns for (name, what), value in parts.items()},
         not_shown="Means over the phase tell nothing of bursts, and not which request waited for which.",
     )
-    return lowered(finding, [*told, *cpu_reasons(cpu or {}), *state.reasons])
+    return lowered(finding, [*told, *cpu_reasons(cpu), *state.reasons])
 
 
 def _parts(

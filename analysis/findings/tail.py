@@ -170,8 +170,8 @@ def tail_finding(
     key: Key,
     found: Tail | int,
     bodies: Mapping[str, str],
-    state: RunState = RunState(),  # noqa: B008
-    sent: Sent = Sent(),  # noqa: B008
+    state: RunState,
+    sent: Sent,
     has_steps: bool = False,
 ) -> Finding:
     """The finding about the tail of a phase, server and model. `bodies`: a sentence by instance about their batches;

@@ -59,8 +59,6 @@ from squall.analysis.storage.manifest import Manifest
 from squall.analysis.storage.query import in_memory, records
 from squall.analysis.wording import count_text, sentences
 
-GROUPS = ("server", "clients", "squall", "others")
-"""Who can have the CPU: the server, the load workers, the run's other parts, everybody else."""
 OWN = ("clients", "squall")
 WAKE_NS = 50_000
 """Of a wait, what a wake-up may cost by itself where no core sleeps: 0.2 to 5 us of a thread that goes before all
@@ -74,7 +72,6 @@ ROOM_RATIO = 0.5
 others: that second is left out."""
 LEAST_REQUESTS = 20
 """Requests of which a p5 is one of them."""
-STEAL = "steal"
 LEAST_RATIO = 0.01
 """Share of the CPU that the server could have used below which nothing is said of who had it."""
 _SECONDS = "FROM cpu_samples ORDER BY node, t_ns"
@@ -179,7 +176,8 @@ ORDER BY list_position($phases, of_node.phase), of_node.node
 
 @dataclass(frozen=True)
 class CpuShares:
-    """The CPU of a node in a phase. `cores`: mean cores that each of GROUPS, `steal` and `idle` had.
+    """The CPU of a node in a phase. `cores`: mean cores that each group had: the server, the load workers
+    (clients), the run's other parts (squall), everybody else (others), other guests (steal) and nobody (idle).
 
     `taken`: of the server's CPU, by whom (others, clients, squall, steal); None where it is not assessed: then `reason`
     says why. `taken_from_clients` is the same of the load workers. `throttled_ratio`: periods in which the server's

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from squall.analysis.findings.confidence import RunState
 from squall.analysis.findings.finding import Finding
-from squall.analysis.findings.sent import SentRequests
+from squall.analysis.findings.sent import Sent, SentRequests
 from squall.analysis.findings.tail import TAIL_PARTS, Tail, tail_finding, tails
 from squall.analysis.storage.schema import arrow_schema
 from tests.many_examples import examples
@@ -89,7 +89,7 @@ def test_the_parts_of_tail_and_base_are_those_of_their_rows(n: int, most_ns: int
         assert parts_ns == pytest.approx(means, abs=1.0)
     growth = sum(map(latency_ns, own)) / len(own) - sum(map(latency_ns, base)) / len(base)
     assert sum(tail.growth_ns.values()) == pytest.approx(growth, abs=1.0)
-    finding = tail_finding(connection_with(rows), KEY, tail, {})
+    finding = tail_finding(connection_with(rows), KEY, tail, {}, RunState(), Sent())
     if tail.grew_most != "unjoined":
         assert (finding.rule == "none") == (growth < 1.0)
     assert finding.rule in ("none", "not assessed") or sum(
