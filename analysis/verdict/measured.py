@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -21,10 +22,10 @@ from squall.analysis.requests.requests import Requests, rows_in, together
 from squall.analysis.requests.sequences import RunSequences
 from squall.analysis.requests.streams import of_requests, stream_figures
 from squall.analysis.statistics.latency import quantiles
+from squall.analysis.statistics.order_statistics import rank_value
 from squall.analysis.statistics.stretches import run_lengths
 from squall.analysis.storage.deployed import ModelFacts
 from squall.analysis.storage.manifest import Manifest
-from squall.analysis.storage.query import in_memory, records
 from squall.analysis.storage.timeline import RunPhase
 from squall.analysis.verdict.lag_parts import lag_parts
 from squall.analysis.verdict.phase_figures import (
@@ -39,32 +40,6 @@ from squall.analysis.verdict.phase_figures import (
 QUANTILES = (0.50, 0.90, 0.95, 0.99, 0.999)
 BATCH_COLUMNS = ["phase", "server", "model", "start_ns", "end_ns", "rows", "n_requests", "n_foreign"]
 """Columns of `batches` that figures and identities read: not the ids of its requests."""
-_BATCHES = """
-SELECT count(*) AS n, coalesce(sum(rows), 0)::BIGINT AS rows_total_count, avg(rows) AS rows_mean_count,
-    quantile_disc(rows, 0.50)::BIGINT AS rows_p50_count, quantile_disc(rows, 0.95)::BIGINT AS rows_p95_count,
-    max(rows)::BIGINT AS rows_max_count, avg(n_requests) AS requests_mean_count,
-    avg(end_ns - start_ns) AS compute_mean_ns, coalesce((
-        SELECT map_from_entries(list((rows::VARCHAR, n) ORDER BY rows))
-        FROM (SELECT rows, count(*) AS n FROM batches GROUP BY rows)), MAP {}) AS rows_histogram
-FROM batches
-"""
-_TRITON = """
-SELECT coalesce(sum(request_count), 0)::BIGINT AS request_count,
-    coalesce(sum(failure_count), 0)::BIGINT AS failure_count,
-    coalesce(sum(inference_count), 0)::BIGINT AS inference_count,
-    coalesce(sum(execution_count), 0)::BIGINT AS execution_count,
-    round_even(sum(queue_ns) / nullif(sum(request_count), 0), 0)::BIGINT AS queue_mean_ns,
-    round_even(sum(compute_input_ns) / nullif(sum(request_count), 0), 0)::BIGINT AS compute_input_mean_ns,
-    round_even(sum(compute_infer_ns) / nullif(sum(request_count), 0), 0)::BIGINT AS compute_infer_mean_ns,
-    round_even(sum(compute_output_ns) / nullif(sum(request_count), 0), 0)::BIGINT AS compute_output_mean_ns,
-    round_even(sum(success_ns) / nullif(sum(request_count), 0), 0)::BIGINT AS success_mean_ns, coalesce((
-        SELECT map_from_entries(list((size::VARCHAR, n) ORDER BY size))
-        FROM (SELECT size, sum(n)::BIGINT AS n
-            FROM (SELECT unnest(batch_sizes) AS size, unnest(batch_counts) AS n FROM triton_samples)
-            GROUP BY size)), MAP {}) AS batch_size_histogram,
-    coalesce(sum(cache_hit_count), 0)::BIGINT AS cache_hit_count -- samples of an earlier squall do not say
-FROM triton_samples
-"""
 MOST_DETAILS = 8
 """Different words for failures that a summary lists; the table holds all."""
 
@@ -178,19 +153,56 @@ def outcome_figures(measured: Requests) -> OutcomeFigures:
 
 def batch_figures(batches: pa.Table | None) -> BatchFigures | None:
     """Sizes of the batches that the models themselves recorded."""
-    return None if batches is None else BatchFigures(**_row(_BATCHES, batches=batches))
+    if batches is None:
+        return None
+    rows = batches.column("rows").to_numpy()
+    sizes, counts = np.unique(rows, return_counts=True)
+    n_requests = batches.column("n_requests").to_numpy()
+    compute_ns = batches.column("end_ns").to_numpy() - batches.column("start_ns").to_numpy()
+    return BatchFigures(
+        n=len(rows),
+        rows_total_count=int(rows.sum()),
+        rows_mean_count=mean(rows),
+        rows_p50_count=rank_value(rows, 0.50),
+        rows_p95_count=rank_value(rows, 0.95),
+        rows_max_count=rank_value(rows, 1.0),
+        requests_mean_count=mean(n_requests),
+        compute_mean_ns=mean(compute_ns),
+        rows_histogram={str(size): int(n) for size, n in zip(sizes, counts, strict=True)},
+    )
 
 
 def triton_figures(samples: pa.Table | None) -> TritonFigures | None:
     """Triton's own statistics: counts, and times as means over the requests that succeeded."""
-    return None if samples is None else TritonFigures(**_row(_TRITON, triton_samples=samples))
+    if samples is None:
+        return None
 
+    def total(name: str) -> int:
+        return int(samples.column(name).to_numpy().sum())
 
-def _row(query: str, **tables: pa.Table) -> dict[str, Any]:
-    """The only row of a query over tables of a run."""
-    with in_memory(**tables) as connection:
-        (row,) = records(connection.execute(query))
-    return row
+    n = total("request_count")
+
+    def mean_ns(name: str) -> int | None:
+        return round(total(name) / n) if n else None
+
+    sizes = samples.column("batch_sizes").combine_chunks().flatten().to_pylist()
+    counts = samples.column("batch_counts").combine_chunks().flatten().to_pylist()
+    histogram: Counter[int] = Counter()
+    for size, count in zip(sizes, counts, strict=True):
+        histogram[size] += count
+    return TritonFigures(
+        request_count=n,
+        failure_count=total("failure_count"),
+        inference_count=total("inference_count"),
+        execution_count=total("execution_count"),
+        queue_mean_ns=mean_ns("queue_ns"),
+        compute_input_mean_ns=mean_ns("compute_input_ns"),
+        compute_infer_mean_ns=mean_ns("compute_infer_ns"),
+        compute_output_mean_ns=mean_ns("compute_output_ns"),
+        success_mean_ns=mean_ns("success_ns"),
+        batch_size_histogram={str(size): histogram[size] for size in sorted(histogram)},
+        cache_hit_count=cache_hits(samples),
+    )
 
 
 def cache_hits(samples: pa.Table | None) -> int:
@@ -219,3 +231,8 @@ def rows_of_model(table: pa.Table | None, name: str | None) -> pa.Table | None:
         return None
     own = table.filter(pc.equal(table.column("model").cast(pa.string()), name))
     return own if own.num_rows else None
+
+
+def mean(values: npt.NDArray[Any]) -> float | None:
+    """Arithmetic mean; None of none."""
+    return float(values.mean()) if len(values) else None
