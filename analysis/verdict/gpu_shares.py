@@ -215,7 +215,7 @@ def gpu_lines(found: Sequence[GpuShares]) -> list[str]:
     """A line for each GPU that others used, or of which that is not known; of several phases each names its own."""
     has_phases = len({one.phase for one in found}) > 1
     lines = [
-        (f"{one.phase}: " if has_phases else "", sentences(__package__, "shares.j2").gpu(one))
+        (f"{one.phase}: " if has_phases else "", sentences(__package__, "gpu_shares.j2").gpu(one))
         for one in found
     ]
     return [phase + line for phase, line in lines if line]

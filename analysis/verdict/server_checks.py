@@ -9,13 +9,14 @@ VALID, and the check says why it decides nothing. A quota is how a server is dep
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from squall.analysis.limits import LIMITS
 from squall.analysis.storage.sealed import Starvation
 from squall.analysis.verdict.check import Figure
 from squall.analysis.verdict.cpu_shares import OWN, CpuShares
 from squall.analysis.verdict.gpu_shares import GpuShares
-from squall.analysis.wording import sentences
+from squall.analysis.wording import sentences, share_text
 
 OTHERS, CLIENTS, QUOTA, NONE, UNKNOWN = "others", "clients", "quota", "none", "not assessed"
 _ADVICE = {
@@ -32,16 +33,15 @@ def makes_invalid(starvation: Starvation | None) -> bool:
 
 def judge_starvation(shares: CpuShares) -> Starvation:
     """What starved the server on a node in a phase, if anything did; what others took comes before a quota."""
-    say = sentences(__package__, "shares.j2")
     starved_by, ratio, sentence = NONE, shares.taken_ratio, ""
     if shares.taken is None or ratio is None:
         starved_by, ratio, sentence = UNKNOWN, None, f"{shares.node}: not assessed: {shares.reason}."
     elif _has_means_and_consequence(ratio, shares.consequence_ratio):
         own = sum(shares.taken.get(name, 0.0) for name in OWN)
         starved_by = CLIENTS if own > ratio - own else OTHERS
-        sentence = say.starved(shares, starved_by, _ADVICE[starved_by])
+        sentence = _say().starved(shares, starved_by, _ADVICE[starved_by])
     elif (shares.throttled_ratio or 0.0) > LIMITS.throttled_ratio:
-        starved_by, ratio, sentence = QUOTA, shares.throttled_ratio, say.throttled(shares, _ADVICE[QUOTA])
+        starved_by, ratio, sentence = QUOTA, shares.throttled_ratio, _say().throttled(shares, _ADVICE[QUOTA])
     return Starvation(
         starved_by=starved_by,
         ratio=ratio,
@@ -50,6 +50,10 @@ def judge_starvation(shares: CpuShares) -> Starvation:
         node=shares.node,
         phase=shares.phase,
     )
+
+
+def _say() -> Any:
+    return sentences(__package__, "starvation.j2")
 
 
 def _has_means_and_consequence(taken: float | None, consequence: float | None) -> bool:
@@ -77,7 +81,10 @@ def cpu_figure(found: Sequence[CpuShares]) -> Figure | None:
 
 def _without_consequence(ratio: float | None) -> str:
     """Why what was taken decides nothing, where that made no more than is allowed of the response times."""
-    return str(sentences(__package__, "shares.j2").without_consequence(ratio, LIMITS.consequence_ratio))
+    if ratio is None:
+        return "no request was in flight that it could have slowed down"
+    most = share_text(LIMITS.consequence_ratio)
+    return f"it made {share_text(ratio)} of the response times, where {most} is the limit"
 
 
 def starved_clients(found: Sequence[CpuShares]) -> str:
@@ -85,7 +92,7 @@ def starved_clients(found: Sequence[CpuShares]) -> str:
     taken = [(one.taken_from_clients["others"], one) for one in found if one.taken_from_clients is not None]
     ratio, shares = max(taken, key=lambda item: item[0], default=(0.0, None))
     is_taken = ratio > LIMITS.taken_ratio
-    return str(sentences(__package__, "shares.j2").starved_clients(shares)) if is_taken else ""
+    return str(_say().starved_clients(shares)) if is_taken else ""
 
 
 def gpu_figure(found: Sequence[GpuShares]) -> Figure | None:
@@ -98,7 +105,7 @@ def gpu_figure(found: Sequence[GpuShares]) -> Figure | None:
     is_taken, _, ratio = _gpu_taken(shares)
     return Figure(
         ratio,
-        sentence=sentences(__package__, "shares.j2").gpu_used(shares) if is_taken else "",
+        sentence=sentences(__package__, "gpu_shares.j2").gpu_used(shares) if is_taken else "",
         excuse=_without_consequence(shares.consequence_ratio),
     )
 
