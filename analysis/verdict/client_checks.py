@@ -1,5 +1,5 @@
-"""The checks that the load reached the server, that times of its node and the clients' compare, and of the workers
-that send: whether their event loops were on time, and their CPU had room."""
+"""Figures of the checks that times of the server's node and the clients' compare, and of the workers that send: whether
+their event loops were on time, and their CPU had room."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Is every request there, just once, and was any answered? Checks of a run's rows against its plan, and of the losses
-that it noted."""
+"""Is every request there, just once, and was any answered? Figures of a run's rows against its plan, and of the losses
+that it noted, for the first checks."""
 
 from __future__ import annotations
 

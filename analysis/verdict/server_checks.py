@@ -1,4 +1,4 @@
-"""The checks that the server was there, and had its CPU and GPU to itself; and what starved it, if anything did.
+"""Figures of the checks that the server had its CPU and GPU to itself; and what starved it, if anything did.
 
 A server from which others took CPU was not measured as deployed: the run is INVALID where they had the means, CPU on
 its cores in moments in which it waited for them, and where that had a consequence, a share of the response times. Both

@@ -1,4 +1,4 @@
-"""The checks of an open-loop run that its sends were its schedule, and that its latencies are the server's.
+"""Figures of the checks of an open-loop run that its sends were its schedule, and that its latencies are the server's.
 
 Planned against sent, at the worst of the phases; what none carries is left out.
 """

@@ -1,5 +1,5 @@
-"""Checks of users: Little's law of any closed loop, and of Locust's users whether they were there, woke in time, and
-are counted alike by Locust and by the rows."""
+"""Figures of the checks of users: Little's law of any closed loop, and of Locust's users whether they were there, woke
+in time, and are counted alike by Locust and by the rows."""
 
 from __future__ import annotations
 
