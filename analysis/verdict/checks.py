@@ -23,7 +23,7 @@ from squall.analysis.verdict.run_view import has_measured, has_users, is_locust,
 from squall.analysis.wording import figure_text
 from squall.scenarios.units import NS_PER_S
 
-MORE = "add client workers or nodes, or lower the rate"
+_MORE = "add client workers or nodes, or lower the rate"
 
 USERS_CHECK = Check(
     "users accounted for", users.users_accounted, LIMITS.user_gap_ratio, "ratio",
@@ -100,19 +100,19 @@ CHECKS: tuple[Check, ...] = (
         "unsent", lambda view: Figure(view.n_unsent), 0, "count",
         "number of measured arrivals never sent",
         "an arrival that was never sent is load that the server was spared",
-        MORE, is_open, SENDS,
+        _MORE, is_open, SENDS,
     ),
     Check(
         "delivered load", stimulus.largest(stimulus.overall_difference), LIMITS.overall_ratio, "ratio",
         "difference of requests sent within a measure phase from those scheduled",
         "the first claim of a run",
-        MORE, is_open, SENDS,
+        _MORE, is_open, SENDS,
     ),
     Check(
         "delivered load per second", stimulus.largest(lambda one: one.second_ratio), 0.05, "ratio",
         "largest difference of a second's sends from its schedule",
         "a burst cut by more than 5 % is another; beyond what one stall explains",
-        MORE, is_open, SENDS,
+        _MORE, is_open, SENDS,
     ),
     Check(
         "delivered load in bursts",

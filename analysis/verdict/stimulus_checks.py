@@ -14,7 +14,6 @@ from squall.analysis.verdict.check import Figure
 from squall.analysis.verdict.run_view import RunView
 from squall.analysis.wording import share_text
 
-_ADVICE = "add client workers or nodes, or lower the rate"
 _DRIFT_RATIO = 1e-4
 
 
@@ -45,6 +44,7 @@ def early(view: RunView) -> Figure | None:
 
 
 def dispersion(window_ns: int) -> Callable[[RunView], Figure | None]:
+    """Of the windows of that length."""
     return lambda view: _furthest(
         [
             Figure(abs(one.change_ratio), one.limit_ratio)
@@ -56,6 +56,7 @@ def dispersion(window_ns: int) -> Callable[[RunView], Figure | None]:
 
 
 def worst_worker(view: RunView) -> Figure | None:
+    """The largest p95 of a worker's lags, of the phases that have sends enough."""
     return _furthest(
         [
             Figure(
