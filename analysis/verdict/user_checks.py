@@ -18,7 +18,7 @@ from squall.analysis.storage.timeline import RunPhase
 from squall.analysis.verdict.check import Figure
 from squall.analysis.verdict.client_checks import more_workers
 from squall.analysis.verdict.run_view import RunView, is_locust
-from squall.analysis.wording import count_text, duration_text, names_text
+from squall.analysis.wording import count_text, duration_text, names_text, sentences
 
 LEAST_WAKES = 20
 """Below which one late wake alone is more than the share that may be late."""
@@ -71,31 +71,19 @@ def users_present(view: RunView) -> Figure:
 
 def _why_missing(facts: LocustFacts, samples: pa.Table, spans: Sequence[RunPhase]) -> str:
     """Why there were fewer users than asked for, and what to do."""
-    told = []
     end_ns = max(span.end_ns for span in spans)
-    if n_died := count_before(samples, "n_died", end_ns):
-        worst = max(facts.exceptions, key=lambda one: one.n, default=None)
-        of_what = f" ({' '.join(worst.message.split())[:120]})" if worst is not None else ""
-        told.append(f"{count_text(n_died)} died of an exception{of_what}: mend the locustfile")
-    lost = [one for one in facts.workers if one.n_users_lost]
-    if lost:
-        n_lost = count_text(sum(one.n_users_lost for one in lost))
-        names = names_text([f"worker {one.worker}" for one in lost])
-        told.append(f"{n_lost} went with {names}: see logs/, and run again")
-    gone = [one for one in facts.workers if one.n_requests is None and not one.n_users_lost]
-    if gone:
-        told.append(
-            f"lost with {names_text([f'worker {one.worker}' for one in gone])}: see logs/, and run again"
-        )
-    if not facts.is_whole:
-        told.append("the load ended with the Locust master: see logs/, and run again")
     t_ns, users = per_second(samples, "n_users")
     inside = users[(t_ns > spans[0].start_ns) & (t_ns <= end_ns)]
-    if not told and len(inside) and inside[0] < inside[-1]:
-        told.append(
-            "they were still being spawned: lengthen the warmup, or ask for fewer users or a lower spawn_rate"
-        )
-    return "; ".join(told) or "they ended by themselves (StopUser), or were never spawned: see logs/"
+    silent = [one for one in facts.workers if one.n_requests is None and not one.n_users_lost]
+    why = sentences(__package__, "users.j2").missing(
+        facts.is_whole,
+        count_before(samples, "n_died", end_ns),
+        max(facts.exceptions, key=lambda one: one.n, default=None),
+        {f"worker {one.worker}": one.n_users_lost for one in facts.workers if one.n_users_lost},
+        [f"worker {one.worker}" for one in silent],
+        len(inside) > 0 and inside[0] < inside[-1],
+    )
+    return str(why)
 
 
 def late_users(view: RunView) -> Figure:
