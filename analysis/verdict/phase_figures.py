@@ -77,13 +77,13 @@ class Spread:
 
 
 class Latency(Record):
-    """What requests took. A closed loop has no schedule, so that its service time is all there is."""
+    """Response, service and lag; `lag_parts`: of each quantile of response time that there is, what of it is lag. A
+    closed loop has no schedule, so that its service time is all there is."""
 
     response: LeftOut[Spread | None] = None
     service: Spread
     lag: LeftOut[Spread | None] = None
     lag_parts: LeftOut[tuple[LagPart | None, ...]] = ()
-    """of each quantile of response time that there is, what of it is lag"""
 
     @property
     def spreads(self) -> dict[str, Spread]:
