@@ -37,11 +37,6 @@ class Figure:
     not_assessed: str = ""
 
 
-def always(_: RunView) -> bool:
-    """Asked of every run."""
-    return True
-
-
 @dataclass(frozen=True)
 class Check:
     """One check: its figure may be at most `limit`; `reason` says why the limit stands where it stands.
@@ -58,7 +53,7 @@ class Check:
     meaning: str
     reason: str
     advice: str = ""
-    where: Callable[[RunView], bool] = always
+    where: Callable[[RunView], bool] = lambda _: True
     shows: str = ""
 
     def held(self, figure: Figure) -> CheckResult:

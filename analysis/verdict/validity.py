@@ -34,6 +34,7 @@ def judge(view: RunView) -> Verdict:
     is not assessed, and no check.
     """
     manifest = view.manifest
+    view.results.clear()
     for check in CHECKS:
         if check.where(view) and (figure := check.figure(view)) is not None:
             view.results[check.name] = check, check.held(figure)
