@@ -257,8 +257,8 @@ def found_in(
 ) -> list[Finding]:
     """Findings of a run without a verdict, or with that of its seal, as a summary makes them."""
     view = RunView.read(store) if store.has("requests") else None
-    shares = (view.cpus, view.gpus) if view is not None else ()
-    return find(store, metrics, verdict or store.manifest.verdict, unmet(checks), *shares)
+    shares = (view.cpus, view.gpus) if view is not None else ((), ())
+    return find(store, metrics, verdict or store.manifest.verdict, unmet(checks), *shares, {})
 
 
 @dataclass

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from squall.analysis.findings.beginning import beginning_finding, weakened
@@ -78,11 +77,11 @@ _BY_OTHERS = frozenset(rule.name for rule in RULES.values() if rule.asked_where)
 def find(
     store: RunStore,
     metrics: RunMetrics | None,
-    verdict: Verdict | None = None,
-    unmet_checks: Sequence[str] = (),
-    cpus: Sequence[CpuShares] = (),
-    gpus: Sequence[GpuShares] = (),
-    cold: Mapping[str, ColdFigures] = MappingProxyType({}),
+    verdict: Verdict | None,
+    unmet_checks: Sequence[str],
+    cpus: Sequence[CpuShares],
+    gpus: Sequence[GpuShares],
+    cold: Mapping[str, ColdFigures],
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
 ) -> list[Finding]:
     """The findings of a run whose tables `batch_costs` and `joined` are written, in order of phase and instance.
