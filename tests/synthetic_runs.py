@@ -452,7 +452,8 @@ def verdict_of(run: SyntheticRun) -> Verdict:
         for name, columns in run.tables.items()
         if name not in run.omit
     }
-    samples = Samples(*(tables.get(name) for name in ("worker_samples", "host_samples", "cpu_samples")))
+    workers, hosts, cpus = (tables.get(name) for name in ("worker_samples", "host_samples", "cpu_samples"))
+    samples = Samples(workers, hosts, cpus)
     requests = Requests.from_table(tables["requests"], is_open_load(run.stated))
     return judge(RunView(requests, samples, run.stated))
 

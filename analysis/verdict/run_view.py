@@ -57,7 +57,9 @@ class Samples:
 
         is_locust, has_gpus = is_locust_load(store.manifest), store.has("gpu_samples")
         return cls(
-            *(read(name) for name in ("worker_samples", "host_samples", "cpu_samples")),
+            read("worker_samples"),
+            read("host_samples"),
+            read("cpu_samples"),
             locust_users=read("locust_samples") if is_locust else None,
             locust_rows=rows_by_name(store) if is_locust and store.has("requests") else None,
             gpus={name: read(name, columns) for name, columns in GPU_TABLES.items()} if has_gpus else {},
