@@ -126,3 +126,8 @@ def test_a_tail_says_how_many_requests_are_missing_from_it(n_failed: int, is_tol
     start = "11 of 1,011 requests did not end ok and are not among these. The 11 requests at or beyond"
     assert finding.claim.startswith(start) == is_told
     assert (finding.confidence == "medium") == is_told
+
+
+def test_a_p99_takes_368_requests_and_is_less_sure_of_a_run_that_lost_some() -> None:
+    assert found_of(BURST[:367]).rule == "not assessed"
+    assert found_of(BURST, RunState(losses=("worker 1 died",))).confidence == "medium"
