@@ -27,6 +27,8 @@ class Limits:
     """Sends that may in any case fall over an edge of a second, a burst or a phase before the difference counts."""
     overall_ratio: float = 0.01
     """Difference of all sends within the phases from their schedule: the first claim of a run."""
+    unreached_ratio: float = 0.01
+    """Requests for which there was no connection: as `overall_ratio`, that load was not delivered."""
     burst_factor: float = 2.0
     """Planned count of a window over the mean one from which it belongs to a burst: twice the load is what a server
     that is half busy cannot serve any more."""

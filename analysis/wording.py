@@ -6,7 +6,8 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -121,5 +122,12 @@ def templates(package: str, shown: Callable[[object], object] | None = None) -> 
         "counted": counted_text,
         "names": names_text,
         "unbroken": unbroken_text,
+        "rate": rate_text,
     }
     return environment
+
+
+@cache
+def sentences(package: str, template: str) -> Any:
+    """The macros of a template of plain text in a package, as functions: a sentence each, with the names of units."""
+    return templates(package).get_template(template).module

@@ -27,11 +27,13 @@ from squall.analysis.findings.self_check import SelfCheck
 from squall.analysis.findings.self_checks import self_checks, unmet
 from squall.analysis.join.batch_costs import write_batch_costs
 from squall.analysis.join.join import write_joined
+from squall.analysis.metrics.records import RunMetrics
 from squall.analysis.metrics.run import run_metrics
 from squall.analysis.storage.manifest import read_manifest
 from squall.analysis.storage.schema import NO_DEVICE, TABLES, arrow_schema
 from squall.analysis.storage.sealed import CheckResult, Verdict
 from squall.analysis.storage.store import RunStore
+from squall.analysis.verdict.run_view import RunView
 
 START_NS = 1_795_250_252_000_000_000
 US, MS, S = 1_000, 1_000_000, 1_000_000_000
@@ -247,7 +249,16 @@ def diagnose(store: RunStore, verdict: Verdict | None = None) -> tuple[list[Find
         write_joined(store)
     metrics = run_metrics(store)
     checks = self_checks(store, metrics)
-    return find(store, metrics, verdict, unmet(checks)), {one.name: one for one in checks}
+    return found_in(store, metrics, verdict, checks), {one.name: one for one in checks}
+
+
+def found_in(
+    store: RunStore, metrics: RunMetrics | None, verdict: Verdict | None, checks: Sequence[SelfCheck]
+) -> list[Finding]:
+    """Findings of a run without a verdict, or with that of its seal, as a summary makes them."""
+    view = RunView.read(store) if store.has("requests") else None
+    shares = (view.cpus, view.gpus) if view is not None else ((), ())
+    return find(store, metrics, verdict or store.manifest.verdict, unmet(checks), *shares, {})
 
 
 @dataclass

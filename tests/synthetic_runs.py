@@ -24,7 +24,7 @@ from squall.analysis.storage.manifest import Manifest, read_manifest
 from squall.analysis.storage.schema import NO_DEVICE, arrow_schema
 from squall.analysis.storage.sealed import CheckResult, Verdict
 from squall.analysis.storage.store import RunStore
-from squall.analysis.verdict.run_view import Samples
+from squall.analysis.verdict.run_view import RunView, Samples
 from squall.analysis.verdict.validity import judge, judge_run
 
 START_NS = 1_795_250_252_000_000_000
@@ -454,7 +454,8 @@ def verdict_of(run: SyntheticRun) -> Verdict:
     }
     workers, hosts, cpus = (tables.get(name) for name in ("worker_samples", "host_samples", "cpu_samples"))
     samples = Samples(workers, hosts, cpus)
-    return judge(Requests.from_table(tables["requests"], is_open_load(run.stated)), samples, run.stated)
+    requests = Requests.from_table(tables["requests"], is_open_load(run.stated))
+    return judge(RunView(requests, samples, run.stated))
 
 
 def check_of(verdict: Verdict, name: str) -> CheckResult:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from squall.analysis.findings.confidence import Reason, RunState
-from squall.analysis.findings.finding import Evidence, Finding, Rows, Scope, link, lowered
+from squall.analysis.findings.finding import Evidence, Finding, Rows, Scope, link, lowered, stated
 from squall.analysis.findings.shares import LATENCY
 from squall.analysis.requests.cold import BATCHES, DRIFT, RESPONSES, ColdFigures
 from squall.analysis.requests.cold_words import advice_text, cold_text
 from squall.analysis.storage.parquet import literal
-from squall.analysis.wording import count_text, duration_text, share_text
+from squall.analysis.wording import count_text, share_text
 
 if TYPE_CHECKING:
     import duckdb
@@ -68,19 +68,18 @@ def _evidence(one: ColdFigures) -> tuple[Evidence, ...]:
         assert one.drift_ratio is not None
         return (Evidence("drift_ratio", one.drift_ratio, f"{one.drift_ratio:.2f} times"),)
     found = [
-        Evidence("late_ratio", one.late_ratio, share_text(one.late_ratio)),
-        Evidence("length_ns", one.length_ns, duration_text(one.length_ns)),
-        Evidence("n_inherited", one.inherited.n, count_text(one.inherited.n)),
-        Evidence("inherited_oldest_ns", one.inherited.oldest_ns, duration_text(one.inherited.oldest_ns)),
+        stated("late_ratio", one.late_ratio),
+        stated("length_ns", one.length_ns),
+        stated("n_inherited", one.inherited.n),
+        stated("inherited_oldest_ns", one.inherited.oldest_ns),
     ]
     if one.slow_ratio is not None:
         found.append(Evidence("slow_ratio", one.slow_ratio, f"{one.slow_ratio:.2f} times"))
-        found.append(Evidence("excess_ns", one.excess_ns, duration_text(one.excess_ns)))
+        found.append(stated("excess_ns", one.excess_ns))
     if one.n_first:
-        found.append(
-            Evidence("n_first_slow", one.n_first_slow, f"{count_text(one.n_first_slow)} of {one.n_first}")
-        )
-        found.append(Evidence("first_excess_ns", one.first_excess_ns, duration_text(one.first_excess_ns)))
+        n_slow = f"{count_text(one.n_first_slow)} of {one.n_first}"
+        found.append(Evidence("n_first_slow", one.n_first_slow, n_slow))
+        found.append(stated("first_excess_ns", one.first_excess_ns))
     return tuple(found)
 
 

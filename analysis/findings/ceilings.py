@@ -18,7 +18,6 @@ from squall.analysis.findings.shares import Key
 from squall.analysis.metrics.measures import instance_key
 from squall.analysis.storage.manifest import Manifest
 from squall.analysis.storage.parquet import literal
-from squall.analysis.wording import count_text, duration_text, rate_text
 
 if TYPE_CHECKING:
     import duckdb
@@ -85,22 +84,6 @@ def ceilings(connection: duckdb.DuckDBPyConnection, manifest: Manifest) -> dict[
         (phase, instance_key(server, instance, device, model)): Ceiling(server, model, *figures)
         for phase, instance, device, server, model, *figures in connection.execute(query).fetchall()
     }
-
-
-def ceiling_text(own: Ceiling, load_ratio: float | None) -> str:
-    """What one instance carries at most, and what that of all is to the load; empty where it is not known."""
-    if own.rate_hz is None:
-        return ""
-    gap = f", and {duration_text(own.full_gap_ns)} pass until the next" if own.full_gap_ns else ""
-    rows = count_text(round(own.full_rows or 0, 1))
-    text = (
-        f"An instance ends at about {rate_text(own.rate_hz)}: a full batch of {rows}"
-        f" rows takes {duration_text(own.full_exec_ns)}{gap}"
-    )
-    if load_ratio is not None:
-        count = f"these {own.n_alike} instances" if own.n_alike > 1 else "it"
-        text += f"; the load was {load_ratio:.2f} times what {count} can carry" if load_ratio else ""
-    return f"{text}."
 
 
 def _largest(manifest: Manifest, server: str, model: str) -> int | None:

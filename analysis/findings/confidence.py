@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from squall.analysis.findings.rule import Classification, Measures
@@ -49,11 +49,6 @@ class RunState:
             yield "medium", f"the run lost something: {self.losses[0]}"
         if self.unmet_checks:
             yield "medium", f"self-checks not met: {', '.join(self.unmet_checks)}"
-
-
-def lowest(levels: Iterable[str]) -> str:
-    """The lowest of these levels; high without any."""
-    return max(levels, key=LEVELS.index, default=LEVELS[0])
 
 
 def reasons_of(found: Classification, measures: Measures, state: RunState) -> Iterator[Reason]:

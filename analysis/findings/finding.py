@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from squall.analysis.columns import NO_DEVICE
-from squall.analysis.findings.confidence import LEVELS, Reason, RunState, lowest, reasons_of
+from squall.analysis.findings.confidence import LEVELS, Reason, RunState, reasons_of
 from squall.analysis.findings.facts import total
 from squall.analysis.findings.rule import (
     QUOTIENTS,
@@ -19,6 +19,7 @@ from squall.analysis.findings.rule import (
 )
 from squall.analysis.record import Number
 from squall.analysis.storage.parquet import literal
+from squall.analysis.storage.query import rows
 from squall.analysis.wording import count_text, figure_text
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def lowered(found: Finding, reasons: Iterable[Reason]) -> Finding:
     told = tuple(reasons)
     return replace(
         found,
-        confidence=lowest([found.confidence, *(level for level, _ in told)]),
+        confidence=max([found.confidence, *(level for level, _ in told)], key=LEVELS.index),
         confidence_reasons=(*found.confidence_reasons, *(reason for _, reason in told)),
     )
 
@@ -198,17 +199,23 @@ def make_finding(
     return lowered(finding, reasons)
 
 
+def stated(name: str, value: Number | None) -> Evidence:
+    """A measure that is only stated."""
+    return Evidence(name, value, measure_text(name, value))
+
+
 def evidence_of(rule: Rule, measures: Measures) -> tuple[Evidence, ...]:
     """Every measure of the rule: its conditions with their thresholds, then what it states beside them."""
-
-    def stated(name: str) -> tuple[str, float | None, str]:
-        return name, measures.get(name), measure_text(name, measures.get(name))
-
     tried = [
-        Evidence(*stated(one.measure), one.comparison, one.threshold, one.holds(measures))
+        replace(
+            stated(one.measure, measures.get(one.measure)),
+            comparison=one.comparison,
+            threshold=one.threshold,
+            holds=one.holds(measures),
+        )
         for one in rule.conditions
     ]
-    return (*tried, *(Evidence(*stated(name)) for name in rule.stated))
+    return (*tried, *(stated(name, measures.get(name)) for name in rule.stated))
 
 
 def give_back(rule: Rule, measures: Measures) -> Bound:
@@ -281,11 +288,8 @@ def scope_filter(table: str, scope: Scope, model: str | None = None) -> str:
 def link(
     connection: duckdb.DuckDBPyConnection, where: str, table: str, order: str, shown: Sequence[str]
 ) -> Rows:
-    """The rows of a view that `where` holds of; the worst come first by `order`, equal ones by their keys."""
-    names = ", ".join(shown)
-    found = connection.execute(
-        f"SELECT {names} FROM {table} WHERE {where} ORDER BY {order} DESC NULLS LAST, {names} LIMIT {N_WORST}"
-    )
-    return Rows(
-        table, where, f"{order} DESC", tuple(dict(zip(shown, row, strict=True)) for row in found.fetchall())
-    )
+    """The rows of a view that `where` holds of; the worst come first by `order`, equal ones by what is shown."""
+    places = ", ".join(str(place + 1) for place in range(len(shown)))
+    ordered = f"ORDER BY {order} DESC NULLS LAST, {places} LIMIT {N_WORST}"
+    worst = rows(connection, f"SELECT {', '.join(shown)} FROM {table} WHERE {where} {ordered}")
+    return Rows(table, where, f"{order} DESC", tuple(worst))

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -26,7 +25,6 @@ from squall.analysis.recorded import TABLE as WINDOWS
 from squall.analysis.recorded import whole
 from squall.analysis.requests.requests import is_open_load
 from squall.analysis.requests.users import is_locust_load
-from squall.analysis.storage.collected import CollectorState
 from squall.analysis.storage.nsys import DEVICE_TABLES, EVENT_TABLES
 from squall.analysis.storage.parquet import literal
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect, records
@@ -80,6 +78,18 @@ SELECT '{{table}}' AS source, node, process, count(*) FILTER (end_ns >= start_ns
     count(*) FILTER (launch_start_ns > start_ns + {LAUNCH_CLOCK_NS}) AS n_early,
     coalesce(sum(end_ns - start_ns) FILTER (batch_id IS NOT NULL AND end_ns >= start_ns), 0)::DOUBLE AS tied_ns
 FROM {{table}} WHERE {{of_whole}} GROUP BY node, process
+"""
+_IN_FLIGHT = """
+-- What workers counted against the rows in flight at the same instants, over all their samples.
+WITH ends AS (
+    SELECT worker, sent_ns AS at_ns, 1 AS more FROM requests WHERE sent_ns IS NOT NULL AND done_ns IS NOT NULL
+    UNION ALL SELECT worker, done_ns, -1 FROM requests WHERE sent_ns IS NOT NULL AND done_ns IS NOT NULL),
+known AS (
+    SELECT worker, at_ns, sum(sum(more)) OVER (PARTITION BY worker ORDER BY at_ns) AS n FROM ends
+    GROUP BY worker, at_ns)
+SELECT sum(abs(coalesce(n, 0) - n_in_flight))::DOUBLE / nullif(sum(n_in_flight), 0)
+FROM (FROM worker_samples WHERE phase <> '') samples ASOF LEFT JOIN known
+    ON samples.worker = known.worker AND samples.t_ns >= known.at_ns
 """
 _CALLS = """
 -- Broken calls, and the share of the calls of serving threads, those with any tied, that are tied.
@@ -250,27 +260,9 @@ class Check:
         return SelfCheck(self.name, value, self.limit, self.unit, status, self.meaning, where)
 
 
-def _in_flight(view: SelfCheckView) -> float | None:
-    """What workers counted against the rows in flight at the same instants, over all their samples."""
-    if is_locust_load(view.store.manifest):  # whose workers count users that are not asleep
-        return None
-    samples, rows = (
-        view.connection.execute(query).fetchnumpy()
-        for query in (
-            "SELECT worker, t_ns, n_in_flight FROM worker_samples WHERE phase <> ''",
-            "SELECT worker, sent_ns, done_ns FROM requests WHERE sent_ns IS NOT NULL AND done_ns IS NOT NULL",
-        )
-    )
-    off = counted = 0.0
-    for worker in np.unique(samples["worker"]):
-        own, of_worker = samples["worker"] == worker, rows["worker"] == worker
-        t_ns, n_counted = samples["t_ns"][own], samples["n_in_flight"][own]
-        n_sent, n_done = (
-            np.searchsorted(np.sort(rows[name][of_worker]), t_ns, "right") for name in ("sent_ns", "done_ns")
-        )
-        off += float(np.abs(n_sent - n_done - n_counted).sum())
-        counted += float(n_counted.sum())
-    return off / counted if counted else None
+def _in_flight(view: SelfCheckView) -> Number | None:
+    """Locust's workers count users that are not asleep."""
+    return None if is_locust_load(view.store.manifest) else view.one(_IN_FLIGHT)
 
 
 def _wall(view: SelfCheckView) -> Found:
@@ -488,28 +480,21 @@ def unmet(checks: Sequence[SelfCheck]) -> list[str]:
     return [one.name for one in checks if one.status == UNMET]
 
 
-def unassessed_groups(
-    checks: Sequence[SelfCheck],
-    tables: Collection[str],
-    collectors: Mapping[str, CollectorState],
-    has_report: bool,
-) -> dict[str, tuple[str, ...]]:
-    """Names of the checks that were not assessed, by reason: what the run has not, which they would read. `tables` and
-    `collectors` of the run; `has_report`: of nsys."""
+def unassessed_groups(checks: Sequence[SelfCheck], store: RunStore) -> dict[str, tuple[str, ...]]:
+    """Names of the checks that were not assessed, by reason: what the run has not, which they would read."""
     by_name = {check.name: check for check in CHECKS}
     found: dict[str, tuple[str, ...]] = {}
     for one in checks:
         if one.status == UNASSESSED:
-            reason = _reason(by_name[one.name], tables, collectors, has_report)
+            reason = _reason(by_name[one.name], store)
             found[reason] = (*found.get(reason, ()), one.name)
     return found
 
 
-def _reason(
-    check: Check, tables: Collection[str], collectors: Mapping[str, CollectorState], has_report: bool
-) -> str:
-    missing = [table for table in check.tables if table not in tables]
-    if check.of == "report" and not has_report:
+def _reason(check: Check, store: RunStore) -> str:
+    missing = [table for table in check.tables if not store.has(table)]
+    collectors = store.manifest.collectors
+    if check.of == "report" and not store.manifest.nsys.reports:
         why = collectors["nsys"].reason if "nsys" in collectors else ""
         return f"no nsys report{f': {why}' if why else ''}"
     if missing:

@@ -88,15 +88,15 @@ class SentRequests:
         None where no request is known by its batch in any phase: then it is open which ones were served.
         """
         if not self.knows_batches(server, model):
-            return dict.fromkeys(("n_requests", *_RATIOS))
+            return {}
         return sent_measures(self.of(phase, server, model))
-
-
-_RATIOS = ("unserved_ratio", "refused_ratio", "unreplied_ratio")
 
 
 def sent_measures(own: Sent) -> dict[str, float | None]:
     """The measures of these counts."""
-    counts = (own.n_unserved, own.n_refused, own.n_unserved - own.n_refused)
-    ratios = dict(zip(_RATIOS, (ratio(n, own.n_sent) for n in counts), strict=True))
-    return {"n_requests": float(own.n_sent), **ratios}
+    return {
+        "n_requests": float(own.n_sent),
+        "unserved_ratio": ratio(own.n_unserved, own.n_sent),
+        "refused_ratio": ratio(own.n_refused, own.n_sent),
+        "unreplied_ratio": ratio(own.n_unserved - own.n_refused, own.n_sent),
+    }

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from squall.analysis.findings.confidence import Reason, RunState, cpu_reasons
-from squall.analysis.findings.finding import Evidence, Finding, Scope, lowered
+from squall.analysis.findings.finding import Finding, Scope, lowered, stated
 from squall.analysis.findings.rule import Measures
 from squall.analysis.limits import LIMITS
 from squall.analysis.metrics.model_statistics import ModelStatistics
 from squall.analysis.storage.deployed import ModelFacts, ServingFacts
-from squall.analysis.wording import count_text, duration_text, share_text
+from squall.analysis.wording import count_text, sentences
 
 QUEUES, COMPUTES, CACHED = "queue-bound", "compute-bound", "answered from the cache"
 CACHED_RATIO = 0.5
@@ -37,8 +37,8 @@ def statistics_finding(
     under_load: ModelFacts,
     length_ns: int,
     state: RunState,
-    cpu: Measures | None = None,
-    serving: Mapping[str, ServingFacts] | None = None,
+    cpu: Measures,
+    serving: Mapping[str, ServingFacts],
 ) -> Finding | None:
     """The finding of the window level; None where no request of the phase succeeded at the model under load.
 
@@ -55,8 +55,8 @@ def statistics_finding(
     if not total_ns:
         return None
     model, kind = max(parts, key=lambda part: parts[part])
-    share = parts[model, kind] / total_ns
-    rule = QUEUES if kind == "queue" else COMPUTES
+    part_ns, n = parts[model, kind], named.n_requests
+    share, rule = part_ns / total_ns, QUEUES if kind == "queue" else COMPUTES
     own = next(one for one in found if one.model == model)
     cached_ratio = own.n_cached / own.n_requests if own.n_requests else 0.0
     if cached_ratio >= CACHED_RATIO:
@@ -64,29 +64,19 @@ def statistics_finding(
     told: list[Reason] = [("medium", "means of Triton's statistics: no batch is known")]
     if share < 0.5:
         told.append(("low", "no part has half of the time in the server"))
-    if named.n_requests < _LEAST_REQUESTS:
-        told.append(("low", f"{count_text(named.n_requests)} requests, fewer than {_LEAST_REQUESTS}"))
-    where = _where(model, named.model, steps)
-    mean_ns = parts[model, kind] / named.n_requests
-    verb = "queues" if rule == QUEUES else "computes"
-    claim = (
-        f"{where[:1].upper()}{where[1:]} {verb}: {duration_text(mean_ns)} of a request's "
-        f"{duration_text(total_ns / named.n_requests)} in the server, {share_text(share)}, is its {kind}. It executed "
-        f"{count_text(own.n_executions)} times, {_rows(own)}, {duration_text(own.infer_mean_ns)} for a request on "
-        f"average, together about {share_text(own.executing_ns / length_ns if length_ns else None)} of the phase."
-    )
-    if own.n_cached:
-        hits = (
-            f"The response cache answered {count_text(own.n_cached)} of {count_text(own.n_requests)} requests of"
-            f" {where}, which have no batch."
-        )
-        in_server = f"A request spent {duration_text(total_ns / named.n_requests)} in the server on average"
-        executed = f"{in_server}; {model} executed {count_text(own.n_executions)} times."
-        claim = f"{hits} {executed}" if rule == CACHED else f"{claim} {hits}"
+    if n < _LEAST_REQUESTS:
+        told.append(("low", f"{count_text(n)} requests, fewer than {_LEAST_REQUESTS}"))
+    say = sentences(__package__, "statistics.j2")
+    where = say.where(model, named.model, model in steps)
+    phase_ratio = own.executing_ns / length_ns if length_ns else None
+    claim = say.claim(own, where, kind, part_ns / n, total_ns / n, phase_ratio, rule == CACHED)
     next_step, details = _STEPS[rule].format(model=model), [where] if model != named.model else []
-    delay = "" if rule == CACHED else _delay(own, (serving or {}).get(model), parts, total_ns)
-    if delay:
-        claim, next_step = f"{claim} {delay}", f"Lower the max_queue_delay of {model}. {next_step}"
+    served = serving.get(model)
+    delay_ns = 0 if served is None else served.queue_delay_ns or 0
+    held_ratio = min(parts[model, "queue"], delay_ns * own.n_requests) / total_ns
+    if rule != CACHED and held_ratio >= LIMITS.queue_delay_ratio:
+        claim += f" {say.delay(delay_ns, held_ratio)}"
+        next_step = f"Lower the max_queue_delay of {model}. {next_step}"
         details.append("queue delay")
     finding = Finding(
         rule,
@@ -95,31 +85,12 @@ def statistics_finding(
         claim,
         next_step,
         margin=share,
-        evidence=tuple(
-            Evidence(
-                f"{name}_{what}_mean_ns", value / named.n_requests, duration_text(value / named.n_requests)
-            )
-            for (name, what), value in parts.items()
-        ),
+        evidence=tuple(stated(f"{name}_{what}_mean_ns", value / n) for (name, what), value in parts.items()),
         details=tuple(details),
         shares={f"{name} {what}": value / total_ns for (name, what), value in parts.items()},
         not_shown="Means over the phase tell nothing of bursts, and not which request waited for which.",
     )
-    return lowered(finding, [*told, *cpu_reasons(cpu or {}), *state.reasons])
-
-
-def _delay(
-    own: ModelStatistics, serving: ServingFacts | None, parts: Mapping[tuple[str, str], int], total_ns: int
-) -> str:
-    """What the batcher of the model that is named may hold a request back for; empty where that is little."""
-    delay_ns = 0 if serving is None else serving.queue_delay_ns or 0
-    held_ns = min(parts[own.model, "queue"], delay_ns * own.n_requests)
-    if held_ns < LIMITS.queue_delay_ratio * total_ns:
-        return ""
-    return (
-        f"Its dynamic batcher holds a request back for up to {duration_text(delay_ns)} to fill its batch, which"
-        f" explains up to {share_text(held_ns / total_ns)} of that time."
-    )
+    return lowered(finding, [*told, *cpu_reasons(cpu), *state.reasons])
 
 
 def _parts(
@@ -137,14 +108,3 @@ def _parts(
 
 def _of(one: ModelStatistics, compute_ns: int) -> dict[tuple[str, str], int]:
     return {(one.model, "queue"): one.queue_ns, (one.model, "compute"): compute_ns}
-
-
-def _where(model: str, named: str, steps: Sequence[str]) -> str:
-    if model in steps:
-        return f"step {model} of ensemble {named}"
-    return f"model {model}" if model == named else f"model {model}, which {named} calls,"
-
-
-def _rows(own: ModelStatistics) -> str:
-    rows = own.batch_rows
-    return "of an unknown number of rows" if rows is None else f"of {count_text(round(rows, 2))} rows"

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from squall.analysis.findings.confidence import Reason, RunState
-from squall.analysis.findings.finding import N_WORST, UNASSESSED, Evidence, Finding, Rows, Scope, lowered
+from squall.analysis.findings.finding import UNASSESSED, Evidence, Finding, Scope, link, lowered
 from squall.analysis.findings.sent import Sent
 from squall.analysis.findings.shares import BODY_PARTS, LATENCY
 from squall.analysis.statistics.latency import smallest_n
@@ -56,6 +56,9 @@ NEXT_STEPS = {
     "unjoined": "Its batches are unknown: see Triton's statistics, and the share of requests that were joined.",
 }
 """What to do about a part that grew; of the batch's parts the finding of the body level says."""
+
+
+_SHOWN = ("request_id", "batch_id", f"{LATENCY} AS latency_ns")
 
 
 @dataclass(frozen=True)
@@ -167,8 +170,8 @@ def tail_finding(
     key: Key,
     found: Tail | int,
     bodies: Mapping[str, str],
-    state: RunState = RunState(),  # noqa: B008
-    sent: Sent = Sent(),  # noqa: B008
+    state: RunState,
+    sent: Sent,
     has_steps: bool = False,
 ) -> Finding:
     """The finding about the tail of a phase, server and model. `bodies`: a sentence by instance about their batches;
@@ -228,7 +231,7 @@ def _of_ok(
         margin=share,
         evidence=tuple(_evidence(found)),
         shares={name: value / found.latency_ns for name, value in found.parts_ns.items() if value},
-        rows=_rows(connection, found),
+        rows=link(connection, found.where, "joined", LATENCY, _SHOWN),
         not_shown="A part that grew need not be the cause: the queue grows behind any long batch.",
     )
     return lowered(finding, told)
@@ -243,15 +246,6 @@ def _evidence(found: Tail) -> list[Evidence]:
         for part, value in found.parts_ns.items()
         if value or growth[part]
     ]
-
-
-def _rows(connection: duckdb.DuckDBPyConnection, found: Tail) -> Rows:
-    names = ("request_id", "batch_id", "latency_ns")
-    worst = connection.execute(
-        f"SELECT request_id, batch_id, {LATENCY} FROM joined WHERE {found.where} ORDER BY 3 DESC, 1 LIMIT {N_WORST}"
-    ).fetchall()
-    rows = tuple(dict(zip(names, row, strict=True)) for row in worst)
-    return Rows("joined", found.where, f"{LATENCY} DESC", rows)
 
 
 def _name(part: str) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import yaml
 from pydantic import TypeAdapter
 
-from squall.analysis.findings.rule import Clause, Level, Measures, Rule
+from squall.analysis.findings.rule import Level, Measures, Rule
 from squall.analysis.limits import LIMITS
+from squall.analysis.wording import templates
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # whichever there is
@@ -41,48 +41,9 @@ def rules_of(level: Level, measures: Measures) -> tuple[Rule, ...]:
 
 def markdown() -> str:
     """A section for each rule: what it claims, its conditions with their reasons, what to do, what it does not show."""
-    return "\n".join(line for rule in RULES.values() for line in _section(rule))
-
-
-def _section(rule: Rule) -> Iterator[str]:
-    yield from (f"## {rule.name} ({rule.level})", "", _quoted(rule.claim), "")
-    if rule.asked_where:
-        yield from (f"Tried where `{rule.asked_where}` is known.", "")
-    yield from _table(rule.clauses)
-    for one in rule.details:
-        yield from (
-            f"Closer name **{one.name}**: {_quoted(one.claim)}. {one.next_step}",
-            "",
-            *_table(one.clauses),
-        )
-    told = {
-        "Stated beside it": _names(rule.evidence),
-        "Gives back at most, of the wall": _names(rule.give_back.wall),
-        "of the mean latency": _names(rule.give_back.response),
-        "with the queue that it feeds": "`response_queue_ratio` more" if rule.give_back.feeds_queue else "",
-        "Next": rule.next_step,
-        "Not shown": rule.not_shown,
-        "Rows": f"`{rule.rows.table}`, largest `{rule.rows.order}` first",
-    }
-    yield from (f"- {what}: {text}" for what, text in told.items() if text)
-    yield ""
-
-
-def _table(clauses: Sequence[Clause]) -> Iterator[str]:
-    yield from ("| all of | threshold | why there |", "|---|---|---|")
-    for clause in clauses:
-        for one in clause:
-            either = "" if one is clause[0] else "or "
-            yield f"| {either}`{one.measure}` | {one.comparison} {one.threshold:g} | {one.reason} |"
-    yield ""
-
-
-def _names(measures: Sequence[str]) -> str:
-    return ", ".join(f"`{name}`" for name in measures)
-
-
-def _quoted(text: str) -> str:
-    return re.sub(r"{(\w+)}", r"`\1`", text)
+    environment = templates(__package__)
+    environment.filters["quoted"] = lambda text: re.sub(r"{(\w+)}", r"`\1`", text)
+    return environment.get_template("rules.md.j2").render(rules=RULES.values())
 
 
 if __name__ == "__main__":

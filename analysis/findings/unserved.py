@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from squall.analysis.findings.confidence import RunState
 from squall.analysis.findings.finding import UNASSESSED, Finding, Scope, link, lowered, make_finding
 from squall.analysis.findings.rule import Rule, classify
-from squall.analysis.findings.sent import Sent, SentRequests, sent_measures
+from squall.analysis.findings.sent import SentRequests, sent_measures
 from squall.analysis.findings.tried import RULES
 from squall.analysis.metrics.requests import IS_ANSWERED, IS_UNSERVED
 from squall.analysis.storage.parquet import literal
-from squall.analysis.wording import count_text
+from squall.analysis.storage.query import rows
+from squall.analysis.wording import sentences
 
 if TYPE_CHECKING:
     import duckdb
@@ -35,19 +36,18 @@ def absent_finding(
     rules = (REFUSED, UNSERVED) if 2 * own.n_refused >= own.n_unserved else (UNSERVED, REFUSED)
     found = classify(rules, known)
     finding = make_finding("window", scope, found, known, state, {})
-    claim = (
-        f"No batch {'of it ' if scope.instance else ''}is known to have begun in this phase; {_counts(own)}."
-    )
+    say = sentences(__package__, "unserved.j2")
     if found.named is not None:
         rule = found.named.rule
         own_rows = unserved_filter(scope, model, sent, rule)
-        rows = link(connection, own_rows, **dict(rule.rows))
-        return replace(finding, claim=f"{claim}{_words(connection, own_rows, rule)}", rows=rows)
+        said = rows(connection, _WORDS.format(own_rows)) if rule is REFUSED else []
+        claim = say.claim(own, bool(scope.instance), True, said)
+        return replace(finding, claim=claim, rows=link(connection, own_rows, **dict(rule.rows)))
+    claim = say.claim(own, bool(scope.instance), False, [])
     step = (
         "See whether the load was meant for it, and whether its batches are recorded: by the model, "
         "or Triton's trace."
     )
-    claim = f"Not assessed: {claim[:1].lower()}{claim[1:]}"
     return lowered(Finding(UNASSESSED, "window", scope, claim, step), [("low", "no batch in this phase")])
 
 
@@ -59,31 +59,9 @@ def unserved_filter(scope: Scope, model: str, sent: SentRequests, rule: Rule) ->
     return f"{own} AND request_kind = {literal(model)}" if sent.names(scope.server, model) else own
 
 
-def _words(connection: duckdb.DuckDBPyConnection, own_rows: str, rule: Rule) -> str:
-    """What the server answered, in its own words; nothing of those that it did not answer."""
-    if rule is not REFUSED:
-        return ""
-    found = connection.execute(_WORDS.format(own_rows)).fetchall()
-    said = "; ".join(
-        f"{count_text(n)} x {outcome}: {detail[:_MOST_CHARACTERS]}" for outcome, detail, n in found
-    )
-    return f" It said {said}." if said else ""
-
-
-_MOST_CHARACTERS = 100
 _WORDS = """
+-- What the server answered, in its own words.
 SELECT r.outcome, r.detail, count(*) AS n FROM requests r
 WHERE r.request_id IN (SELECT request_id FROM joined WHERE {})
 GROUP BY ALL ORDER BY n DESC, r.detail LIMIT 2
 """
-
-
-def _counts(own: Sent) -> str:
-    if not own.n_sent:
-        return "no request was sent to its server"
-    text = (
-        f"{count_text(own.n_sent)} requests were sent to its server, {count_text(own.n_ok)} of them ended ok"
-    )
-    n_silent = own.n_unserved - own.n_refused
-    parts = {"answered without being served": own.n_refused, "left unserved": n_silent}
-    return ", ".join([text, *(f"{count_text(n)} were {what}" for what, n in parts.items() if n)])

@@ -43,8 +43,7 @@ from squall.analysis.requests.recording_cost import (
 from squall.analysis.requests.rejections import rejection_figures
 from squall.analysis.requests.requests import Requests, is_open_load, rows_in
 from squall.analysis.requests.sequences import run_sequences
-from squall.analysis.requests.users import is_locust_load, users_of_run
-from squall.analysis.storage.manifest import Manifest
+from squall.analysis.requests.users import is_locust_load
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES
 from squall.analysis.storage.store import RunStore
 from squall.analysis.storage.timeline import RunPhase, measure_spans, phase_spans, planned_measure_spans
@@ -54,7 +53,7 @@ from squall.analysis.verdict.gpu_shares import gpu_lines
 from squall.analysis.verdict.measured import BATCH_COLUMNS, QUANTILES, RunTables
 from squall.analysis.verdict.overhead_file import find_overhead
 from squall.analysis.verdict.phase_figures import MeasureFigures, PhaseFigures
-from squall.analysis.verdict.run_view import Samples, run_gpus, run_shares, run_stimuli
+from squall.analysis.verdict.run_view import RunView, Samples
 from squall.analysis.verdict.validity import judge
 
 FAILURES_RULE = (
@@ -80,7 +79,7 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
     sampled = Samples.read(store)
     with ThreadPoolExecutor(1) as beside:  # the figures of requests are numpy's, on one core, those of batches DuckDB's
         of_batches = beside.submit(run_metrics, store, memory_limit_bytes) if store.has("batch_costs") else None
-        of_requests = _of_requests(store, spans, sampled, memory_limit_bytes)
+        of_requests = _of_requests(store, sampled, memory_limit_bytes)
         metrics = None if of_batches is None else of_batches.result()
     pa.default_memory_pool().release_unused()
     sealed, verdict, held = manifest.verdict, of_requests.pop("verdict"), of_requests.pop("held")
@@ -91,7 +90,7 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
     gpus = rows_in(_read(store, "gpu_samples"), names)
     checks = self_checks(store, metrics, memory_limit_bytes)
     findings = find(
-        store, metrics, verdict, unmet(checks), memory_limit_bytes, cpus, shares, of_requests["cold"]
+        store, metrics, verdict, unmet(checks), cpus, shares, of_requests["cold"], memory_limit_bytes
     )
     of_requests["identities"] += cost_identities(store, memory_limit_bytes)
     made: dict[str, Any] = {
@@ -117,9 +116,7 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
         metrics=metrics,
         findings=tuple(findings),
         self_checks=tuple(checks),
-        self_checks_unassessed=unassessed_groups(
-            checks, store.tables(), manifest.collectors, bool(manifest.nsys.reports)
-        ),
+        self_checks_unassessed=unassessed_groups(checks, store),
         join=read_join_report(store, memory_limit_bytes) if store.has("joined") else None,
         steps=step_figures(store, names, is_open, memory_limit_bytes),
         host=hosts,
@@ -142,12 +139,10 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
     )
 
 
-def _of_requests(
-    store: RunStore, spans: Sequence[RunPhase], sampled: Samples, memory_limit_bytes: int
-) -> dict[str, Any]:
+def _of_requests(store: RunStore, sampled: Samples, memory_limit_bytes: int) -> dict[str, Any]:
     """What takes the requests themselves, by its key in the summary: all of it is made while they are held once, and
     they are gone before the rest. `held`: the promises with the requests that break them."""
-    manifest = store.manifest
+    manifest, spans = store.manifest, measure_spans(store.manifest)
     names = [span.name for span in spans]
     counts = join_counts(store, memory_limit_bytes)
     groups = dict.fromkeys([tuple(names), *((name,) for name in names)]) if counts is not None else {}
@@ -159,6 +154,7 @@ def _of_requests(
         for model in (None, *models)
     }
     requests = Requests.read(store)
+    view = RunView(requests, sampled, manifest)
     every_model = _read(store, "triton_samples")
     samples = of_models(every_model, manifest)
     batches = of_executed(_read(store, "batches", BATCH_COLUMNS), manifest)
@@ -167,9 +163,6 @@ def _of_requests(
     sequences = run_sequences(requests, manifest)
     of_users = sampled.locust_users
     tables = RunTables(manifest, requests, counts, batches, samples, responses, sequences, alone, of_users)
-    stimuli = run_stimuli(requests, manifest)
-    cpus = run_shares(requests, sampled, manifest)
-    gpus = run_gpus(requests, sampled, manifest)
     cold = cold_figures(
         store, requests, spans, QUANTILES, late_limits(manifest, requests.is_open), executed_models(manifest),
         memory_limit_bytes,
@@ -184,33 +177,30 @@ def _of_requests(
         **vars(figures(spans)), models=tuple(model_figures(every_model, names, manifest))
     )
     return {
-        "verdict": judge(requests, sampled, manifest, stimuli, cpus, gpus),
+        "verdict": judge(view),
         "held": hold_run(store, requests, planned_measure_spans(manifest), cold),
-        "stimulus": {one.phase: one for one in stimuli} if requests.is_open else None,
+        "stimulus": {one.phase: one for one in view.stimuli} if requests.is_open else None,
         "measure": measure,
-        "locust": _locust(requests, sampled, manifest, spans),
+        "locust": _locust(view),
         "by_phase": {span.name: figures([span]) if len(spans) > 1 else measure for span in spans},
         "identities": [
             *identities(tables, manifest, of_executed(every_model, manifest)),
-            *locust_identities(manifest, sampled.locust.rows if sampled.locust else None),
+            *locust_identities(manifest, sampled.locust_rows),
         ],
         "by_burst": by_burst(requests.in_phases(names), spans, QUANTILES),
         "rejections": rejection_figures(requests, samples, names),
         "recording": recording,
         "cold": cold,
-        "cpu": cpus,
-        "gpu_use": gpus,
+        "cpu": view.cpus,
+        "gpu_use": view.gpus,
     }
 
 
-def _locust(
-    requests: Requests, sampled: Samples, manifest: Manifest, spans: Sequence[RunPhase]
-) -> LocustFigures | None:
+def _locust(view: RunView) -> LocustFigures | None:
+    manifest, samples = view.manifest, view.samples
     if not is_locust_load(manifest):
         return None
-    users = users_of_run(requests, spans, manifest, sampled.locust_users)
-    rows = sampled.locust.rows if sampled.locust else None
-    return locust_figures(manifest.locust, rows, sampled.locust_users, users, spans)
+    return locust_figures(manifest.locust, samples.locust_rows, samples.locust_users, view.users, view.spans)
 
 
 def _recording(

@@ -18,6 +18,7 @@ N_DRAWS = 400
 """The 5 % and 95 % points of 400 draws have a standard error of √(.05 .95/400) = 1.1 % in rank."""
 BAND_RATIOS = (0.05, 0.95)
 LEAST_BLOCKS = 10
+_SEED = 1
 
 
 def block_ns_for(span_ns: int, block_ns: int = BLOCK_NS) -> int:
@@ -31,8 +32,6 @@ def dispersion_band(
     start_ns: int,
     end_ns: int,
     block_ns: int = BLOCK_NS,
-    n: int = N_DRAWS,
-    seed: int = 1,
 ) -> tuple[float, float] | None:
     """5 % and 95 % points of the index of dispersion at one window, from sums per block: O(n_arrivals) in all.
 
@@ -50,7 +49,7 @@ def dispersion_band(
     )  # block b: n_blocks * window // n_windows
     windows, counts = window_runs(times_ns, window_ns, start_ns, start_ns + n_windows * window_ns)
     blocks = windows * n_blocks // n_windows
-    picked = np.random.default_rng(seed).integers(0, n_blocks, (n, n_blocks))
+    picked = np.random.default_rng(_SEED).integers(0, n_blocks, (N_DRAWS, n_blocks))
     total, squares = (
         np.bincount(blocks, weights=values, minlength=n_blocks)[picked].sum(axis=1)
         for values in (counts, counts * counts)

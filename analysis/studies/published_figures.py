@@ -30,8 +30,8 @@ from squall.analysis.storage.query import connect
 from squall.analysis.storage.sealed import Verdict
 from squall.analysis.storage.store import RunStore
 from squall.analysis.studies.published_result import INFINITE
+from squall.analysis.verdict.checks import LATE_CHECK, USERS_CHECK
 from squall.analysis.verdict.run_figures import LATENCIES, THROUGHPUT, run_figures
-from squall.analysis.verdict.user_checks import LATE_CHECK, USERS_CHECK
 from squall.scenarios.errors import MissingTable
 from squall.scenarios.units import NS_PER_S
 

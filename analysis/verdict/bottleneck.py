@@ -8,7 +8,7 @@ these explains.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,16 +20,16 @@ from squall.analysis.requests.users import is_locust_load
 from squall.analysis.requests.workers import lane_text, peak_total
 from squall.analysis.storage.query import in_memory, records
 from squall.analysis.storage.sealed import Bottleneck
+from squall.analysis.verdict.checks import LATE_CHECK, USERS_CHECK
 from squall.analysis.verdict.client_checks import SATURATED_RATIO, SATURATED_SHARE_RATIO
 from squall.analysis.verdict.run_view import RunView
-from squall.analysis.verdict.user_checks import USERS_CHECK, waited_texts
-from squall.analysis.wording import counted_text, duration_text, share_text
+from squall.analysis.verdict.user_checks import seen_text
+from squall.analysis.wording import duration_text, sentences, share_text
 from squall.scenarios.sequences import IN_TURN
 
 ROOMY_RATIO = 0.60
 """CPU of a worker in its busiest second at which bursts within that second still find room: what is advised."""
 
-STOLEN = "was stolen"
 CAP = "max_in_flight"
 """What the detail of a request says that the cap held back."""
 
@@ -109,6 +109,27 @@ class _Client:
         return is_locust_load(self.run.manifest)
 
     @cached_property
+    def n_in_turn(self) -> int:
+        """Those that waited for the request before them in their sequence."""
+        return self.n_held(IN_TURN)
+
+    @cached_property
+    def n_capped(self) -> int:
+        """Those that the cap held back."""
+        return self.n_held(CAP)
+
+    @property
+    def cap(self) -> int | None:
+        """The cap, as the scenario states it."""
+        found: int | None = (self.run.manifest.scenario or {}).get("clients", {}).get(CAP)
+        return found
+
+    @property
+    def lane(self) -> str:
+        """Which workers send in Python, and why."""
+        return lane_text(self.run.manifest.workers)
+
+    @cached_property
     def inside_ratio(self) -> float:
         """Share of the users' time that a closed loop spent inside the client, 0 where that is allowed."""
         users = self.run.users
@@ -117,28 +138,45 @@ class _Client:
     @cached_property
     def waited(self) -> Sequence[str]:
         """Clauses of what users of Locust waited for it, beyond what is allowed."""
-        return waited_texts(self.run) if self.is_locust else ()
+        unmet, facts, users = self.run.unmet(), self.run.manifest.locust, self.run.watched
+        told = [seen_text(self.run.users)] if self.run.users is not None and USERS_CHECK.name in unmet else []
+        if LATE_CHECK.name in unmet and users is not None and facts is not None:
+            late = f"more than {duration_text(facts.late_ns)} late"
+            told.append(f"{share_text(users.late_ratio)} of the users' wakes were {late}")
+        return told if self.is_locust else ()
 
     @property
-    def lateness(self) -> str:
-        """What waited for the client, as a clause; empty if nothing shows that anything did."""
-        if backlog := self.peak("n_backlog"):
-            return f"{counted_text(backlog, 'arrival was', 'arrivals were')} due and unsent"
-        if self.n_late:
-            words = counted_text(self.n_late, "request left", "requests left")
-            return f"{words} more than {duration_text(self.run.allowed.p50_ns)} late"
-        inside = f"{share_text(self.inside_ratio)} of the users' time passed inside it"
-        return ", ".join([*([inside] if self.inside_ratio > 0 else []), *self.waited])
-
-    @property
-    def busy_text(self) -> str:
-        """CPU of the workers on average."""
-        return f"{share_text(self.workers['busy_ratio'])} CPU"
+    def has_long_gc(self) -> bool:
+        """Whether a garbage collection was longer than a median lag may be."""
+        return bool(self.workers["gc_pause_ns"] > self.run.allowed.p50_ns)
 
     @property
     def steal_ratio(self) -> float:
         """The largest share of a node's CPU that a sample saw stolen; 0 without samples."""
         return max((node["steal_ratio"] for node in self.nodes), default=0.0)
+
+    @property
+    def busiest(self) -> dict[str, Any] | None:
+        """The node that was full for longest."""
+        return max(self.nodes, key=lambda one: one["full_share"], default=None)
+
+    @property
+    def fullest(self) -> dict[str, Any] | None:
+        """The node with the fewest cores idle."""
+        return min(self.nodes, key=lambda one: one["n_idle"], default=None)
+
+    @property
+    def needed(self) -> dict[str, int]:
+        """How many workers the load takes, on a node as it is and where it has room for `n_room` only."""
+        n_workers, n_nodes, node = self.workers["n_workers"], self.workers["n_nodes"], self.fullest
+        n = max(n_workers + 1, math.ceil(self.workers["needed_cores"] / ROOMY_RATIO))
+        n_room = math.ceil(n_workers / n_nodes) + int(node["n_idle"] if node is not None else 0)
+        return {
+            "n": n,
+            "n_per_node": math.ceil(n / n_nodes),
+            "n_room": n_room,
+            "n_nodes": math.ceil(n / n_room),
+        }
 
 
 def find_bottleneck(run: RunView) -> Bottleneck | None:
@@ -153,138 +191,51 @@ def find_bottleneck(run: RunView) -> Bottleneck | None:
     with in_memory(worker_samples=run.workers, host_samples=hosts) as connection:
         (workers,), nodes = (records(connection.execute(query)) for query in (_WORKERS, _NODES))
     client = _Client(run, workers, nodes)
-    causes = (_by_worker_cpu, _by_order, _by_cap, _by_node_cpu, _by_stall)
-    return next((found for cause in causes if (found := cause(client)) is not None), None)
-
-
-def _by_worker_cpu(client: _Client) -> Bottleneck | None:
-    full = client.workers
-    if not full["n_saturated"]:
+    cause = next((cause for cause, (_, is_it) in _CAUSES.items() if is_it(client)), None)
+    if cause is None:
         return None
-    evidence = f"{full['n_saturated']} of {counted_text(full['n_workers'], 'worker')} "
-    evidence += f"{'was' if full['n_saturated'] == 1 else 'were'} at {share_text(full['full_ratio'])} CPU"
-    if full["n_full"] < full["n_of_full"]:
-        evidence += f" in {full['n_full']} of {full['n_of_full']} samples"
-    evidence += f" while {client.lateness}" if client.lateness else ""
-    advice = _more_workers(client)
-    if client.is_locust:
-        advice += "; a Locust worker has one core"
-    return _bottleneck("worker cpu", "", evidence, advice)
-
-
-def _more_workers(client: _Client) -> str:
-    n_workers, n_nodes = client.workers["n_workers"], client.workers["n_nodes"]
-    n_needed = max(n_workers + 1, math.ceil(client.workers["needed_cores"] / ROOMY_RATIO))
-    n_needed_per_node = math.ceil(n_needed / n_nodes)
-    here = f"use about {n_needed} workers (clients.workers_per_node: {n_needed_per_node})"
-    if not client.nodes:
-        return f"{here} or more nodes"
-    node = min(client.nodes, key=lambda one: one["n_idle"])
-    n_room = math.ceil(n_workers / n_nodes) + int(node["n_idle"])
-    if n_needed_per_node <= n_room:
-        return f"{here}: {node['node']} had {node['n_idle']:.1f} cores idle"
-    there = f"(clients.workers_per_node: {n_room}) on {math.ceil(n_needed / n_room)} client nodes"
-    return f"use about {n_needed} workers {there}: {node['node']} had only {node['n_idle']:.1f} cores idle"
-
-
-def _by_cap(client: _Client) -> Bottleneck | None:
-    """Held back for the most part, of those late or of those waiting."""
-    n_held, held_peak = client.n_held(CAP), client.peak("n_held")
-    is_late = n_held and 2 * n_held >= client.n_late
-    if not is_late and not (held_peak and 2 * held_peak >= client.peak("n_backlog")):
-        return None
-    cap = (client.run.manifest.scenario or {}).get("clients", {}).get(CAP)
-    held = (
-        counted_text(n_held, "request") if n_held else f"up to {counted_text(held_peak, 'arrival')} at once"
+    evidence, advice = (
+        getattr(sentences(__package__, "bottleneck.j2"), f"{cause.replace(' ', '_')}_{what}")(client)
+        for what in ("evidence", "advice")
     )
-    return _bottleneck(
-        CAP,
-        " by its cap, not by its CPU",
-        f"{CAP}{f' {cap}' if cap else ''} held back {held} while the workers were at {client.busy_text}, so that the "
-        "lag is the cap's",
-        f"the server was slower than the load: raise or remove clients.{CAP}, or lower the rate",
-    )
-
-
-def _by_order(client: _Client) -> Bottleneck | None:
-    """Most of those late waited for the request before them in their sequence."""
-    n_held = client.n_held(IN_TURN)
-    if not n_held or 2 * n_held < client.n_late:
-        return None
-    return _bottleneck(
-        "sequence order",
-        " by the order of sequences, not by its CPU",
-        f"{counted_text(n_held, 'request')} waited for the one before in the same sequence while the workers were at "
-        f"{client.busy_text}, so that the lag is the order's",
-        "the server was slower than requests of a sequence are due: raise clients.sequences.concurrent, or lower the "
-        "rate",
-    )
-
-
-def _by_node_cpu(client: _Client) -> Bottleneck | None:
-    node = max(client.nodes, key=lambda one: one["full_share"], default=None)
-    if node is None or node["full_share"] <= SATURATED_SHARE_RATIO:
-        return None
-    took = f"the workers took {share_text(node['workers_ratio'])}"
-    if node["server_ratio"] is not None:
-        took += f" and the server {share_text(node['server_ratio'])}"
-    evidence = (
-        f"the {counted_text(node['n_cores'], 'core')} of {node['node']} were {share_text(node['full_ratio'])} busy in "
-        f"{share_text(node['full_share'])} of samples, of which {took} on average"
-    )
-    evidence += f", while {client.lateness}" if client.lateness else ""
-    advice = "add client nodes, or move what else runs there away: more workers on this node would not help"
-    return _bottleneck("node cpu", ", for want of CPU on its node", evidence, advice)
-
-
-def _by_stall(client: _Client) -> Bottleneck | None:
-    """Late without a full CPU and without a cap: says what else was seen."""
-    loop_ns, lateness = client.workers["loop_lag_ns"], client.lateness
-    is_late = client.n_late or client.inside_ratio > 0 or client.waited or loop_ns > client.run.allowed.p50_ns
-    if not is_late or client.run.manifest.losses:  # what a lost worker left unsent is no stall
-        return None
-    signs = _signs(client)
-    # a closed loop whose users waited inside workers that send in Python: that is what the path takes, no stall. What
-    # was stolen can hold up as large a share of the users' time; the other signs stop a worker
-    is_slow_path = client.inside_ratio > 0 and not client.is_locust
-    is_slow_path = is_slow_path and any(one.no_lane for one in client.run.manifest.workers)
-    is_slow_path = is_slow_path and client.steal_ratio <= client.inside_ratio / 2
-    if is_slow_path and all(STOLEN in sign for sign in signs):
-        return _bottleneck(
-            "slow path",
-            ", by its slower path in Python",
-            f"{lateness}, in workers at {client.busy_text}: {lane_text(client.run.manifest.workers)}",
-            "mend what keeps them from the C lane, or share the users among more workers (clients.workers_per_node)",
-        )
-    evidence = f"{lateness}, though " if lateness else ""
-    seen = ", ".join([f"its event loops were up to {duration_text(loop_ns)} late", *signs])
-    evidence += f"its workers were at {client.busy_text}; {seen}"
-    advice = "see what else stops the workers (other processes, steal, power saving), or use more nodes"
-    if client.is_locust:
-        advice = f"see what users do that is no request and no wait (calls that fire no event), {advice[4:]}"
-    if client.workers["n_write_pauses"]:
-        advice = "the server or the network took requests in too slowly: raise clients.connections, or lower the rate"
-    return _bottleneck("stall", ", though not by its CPU", evidence, advice)
-
-
-def _signs(client: _Client) -> list[str]:
-    """What the samples show beside CPU, where there is any of it."""
-    workers, steal = client.workers, client.steal_ratio
-    signs = {
-        f"{counted_text(workers['n_write_pauses'], 'send')} found the socket full": workers["n_write_pauses"],
-        f"{counted_text(workers['n_socket_errors'], 'connection')} failed or broke": workers[
-            "n_socket_errors"
-        ],
-        f"garbage collections took up to {duration_text(workers['gc_pause_ns'])} of a sample": workers[
-            "gc_pause_ns"
-        ]
-        > client.run.allowed.p50_ns,
-        f"up to {share_text(steal)} of its node's CPU {STOLEN}": steal > 0.01,
-    }
-    return [sign for sign, is_seen in signs.items() if is_seen]
-
-
-def _bottleneck(cause: str, how: str, evidence: str, advice: str) -> Bottleneck:
-    """`how`: behind `The client was the bottleneck`."""
-    sentence = f"The client was the bottleneck{how}: {evidence}; {advice}."
+    sentence = f"The client was the bottleneck{_CAUSES[cause][0]}: {evidence}; {advice}."
     return Bottleneck(cause=cause, sentence=sentence, evidence=evidence, advice=advice)
+
+
+def _is_capped(client: _Client) -> bool:
+    """Held back for the most part, of those late or of those waiting."""
+    n_held = client.peak("n_held")
+    is_late = client.n_capped > 0 and 2 * client.n_capped >= client.n_late
+    return is_late or (n_held > 0 and 2 * n_held >= client.peak("n_backlog"))
+
+
+def _is_stalled(client: _Client) -> bool:
+    allowed_ns = client.run.allowed.p50_ns
+    is_late = client.n_late or client.inside_ratio > 0 or client.waited
+    # what a lost worker left unsent is no stall
+    return bool(is_late or client.workers["loop_lag_ns"] > allowed_ns) and not client.run.manifest.losses
+
+
+def _is_slow_path(client: _Client) -> bool:
+    """A closed loop whose users waited inside workers that send in Python: that is what the path takes, no stall. What
+    was stolen can hold up as large a share of the users' time; the other signs stop a worker."""
+    stops = client.workers["n_write_pauses"] or client.workers["n_socket_errors"] or client.has_long_gc
+    is_inside = client.inside_ratio > 0 and client.steal_ratio <= client.inside_ratio / 2
+    return is_inside and not stops and not client.is_locust and bool(client.lane) and _is_stalled(client)
+
+
+_CAUSES: Mapping[str, tuple[str, Callable[[_Client], bool]]] = {
+    "worker cpu": ("", lambda client: client.workers["n_saturated"] > 0),
+    "sequence order": (
+        " by the order of sequences, not by its CPU",
+        lambda client: client.n_in_turn > 0 and 2 * client.n_in_turn >= client.n_late,
+    ),
+    CAP: (" by its cap, not by its CPU", _is_capped),
+    "node cpu": (
+        ", for want of CPU on its node",
+        lambda client: client.busiest is not None and client.busiest["full_share"] > SATURATED_SHARE_RATIO,
+    ),
+    "slow path": (", by its slower path in Python", _is_slow_path),
+    "stall": (", though not by its CPU", _is_stalled),
+}
+"""In the order in which they are looked for: how each limited the client, and whether it did."""

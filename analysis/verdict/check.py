@@ -1,6 +1,6 @@
 """What a check is: a figure of a run, the limit that it is held to, and what a reader is told where it is not met.
 
-A check is one entry of the tuple of its module, joined in `squall.analysis.verdict.checks`.
+All checks are rows of `squall.analysis.verdict.checks`.
 """
 
 from __future__ import annotations
@@ -37,12 +37,7 @@ class Figure:
     not_assessed: str = ""
 
 
-def always(_: RunView) -> bool:
-    """Asked of every run."""
-    return True
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Check:
     """One check: its figure may be at most `limit`; `reason` says why the limit stands where it stands.
 
@@ -55,10 +50,10 @@ class Check:
     figure: Callable[[RunView], Figure | None]
     limit: Number
     unit: str
-    reason: str
     meaning: str
+    reason: str
     advice: str = ""
-    where: Callable[[RunView], bool] = always
+    where: Callable[[RunView], bool] = lambda _: True
     shows: str = ""
 
     def held(self, figure: Figure) -> CheckResult:

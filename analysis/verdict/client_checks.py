@@ -1,5 +1,5 @@
-"""The checks that the load reached the server, that times of its node and the clients' compare, and of the workers
-that send: whether their event loops were on time, and their CPU had room."""
+"""Figures of the checks that times of the server's node and the clients' compare, and of the workers that send: whether
+their event loops were on time, and their CPU had room."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from squall.analysis.limits import LIMITS
 from squall.analysis.record import Number
 from squall.analysis.requests.users import is_locust_load
 from squall.analysis.requests.workers import busy_ratios
 from squall.analysis.statistics.order_statistics import rank_value
 from squall.analysis.storage.manifest import Manifest
-from squall.analysis.verdict.check import CLIENT, Check, Figure
-from squall.analysis.verdict.run_view import RunView, has_measured
+from squall.analysis.verdict.check import Figure
+from squall.analysis.verdict.run_view import RunView
 
 SATURATED_RATIO = 0.90
 """CPU time, less that spent waiting busily, over wall time from which a single-threaded worker has no room
@@ -32,23 +31,26 @@ def more_workers(manifest: Manifest) -> str:
     return "add client workers or nodes"
 
 
-def _clock_bound(view: RunView) -> Figure:
+def saturated_share(samples: pa.Table) -> float:
+    """Share of the samples of workers in which these were full."""
+    return float((busy_ratios(samples) >= SATURATED_RATIO).mean())
+
+
+def clock_bound(view: RunView) -> Figure:
     """Largest sum of both clocks' bounds over the pairs of client node and server node; 0 on one node."""
-    nodes = view.manifest.nodes
+    errors = {name: node.clock_error_ns for name, node in view.manifest.nodes.items()}
     servers = {server.node for server in view.manifest.servers.values()}
-    pairs = [(a, b) for a in view.measured.node.counts() for b in servers if a != b]
-    ends = {node for pair in pairs for node in pair}
-    bounds = {node: nodes[node].clock_error_ns for node in ends & nodes.keys()}
-    known = {node: bound for node, bound in bounds.items() if bound is not None}
+    pairs = [(errors.get(a), errors.get(b)) for a in view.measured.node.counts() for b in servers if a != b]
+    bounds = [one + other for one, other in pairs if one is not None and other is not None]
     latency_ns = rank_value(view.measured.latency_ns[view.measured.is_ok], 0.50) or 0
     return Figure(
-        max((known[a] + known[b] for a, b in pairs), default=0) if ends == known.keys() else None,
+        max(bounds, default=0) if len(bounds) == len(pairs) else None,
         round(0.10 * latency_ns),
         excuse="" if view.measured.is_ok.any() else "no request ended ok, whose parts it would blur",
     )
 
 
-def _of_workers(
+def of_workers(
     figure: Callable[[pa.Table], Number | None], limit: Callable[[RunView], Number | None] = lambda _: None
 ) -> Callable[[RunView], Figure]:
     """`figure` of the samples of the workers. In an open loop each send is a sample of the loop's lateness, and there
@@ -64,40 +66,3 @@ def _of_workers(
         return Figure(figure(view.workers), limit(view), advice=more_workers(view.manifest), excuse=excuse)
 
     return found
-
-
-CLIENT_CHECKS = (
-    Check(
-        name="clock bound",
-        figure=_clock_bound,
-        limit=0,
-        unit="ns",
-        reason="a tenth of the latency p50: beyond it wait and reply of `joined` are mostly clock",
-        meaning="bound on the error between client and server clocks",
-        advice="probe the clocks longer, or use a better clock source (PTP, chrony)",
-        where=has_measured,
-    ),
-    Check(
-        name="event-loop lag p95",
-        figure=_of_workers(
-            lambda samples: rank_value(samples.column("loop_lag_ns").to_numpy(), 1.0 - SATURATED_SHARE_RATIO),
-            lambda view: view.allowed.p95_ns,
-        ),
-        limit=LIMITS.lag_ns,
-        unit="ns",
-        reason="a tenth of the latency p95, and what a timer on a busy host costs in any case",
-        meaning="event-loop lag p95 of the workers",
-        where=has_measured,
-        shows=CLIENT,
-    ),
-    Check(
-        name="worker saturation",
-        figure=_of_workers(lambda samples: float((busy_ratios(samples) >= SATURATED_RATIO).mean())),
-        limit=SATURATED_SHARE_RATIO,
-        unit="ratio",
-        reason="one sample in twenty of a full worker is a burst that it had no room for",
-        meaning=f"share of worker samples with at least {SATURATED_RATIO:.0%} CPU",
-        where=has_measured,
-        shows=CLIENT,
-    ),
-)

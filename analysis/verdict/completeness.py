@@ -1,19 +1,18 @@
-"""Is every request there, just once, and was any answered? Checks of a run's rows against its plan, and of the losses
-that it noted."""
+"""Is every request there, just once, and was any answered? Figures of a run's rows against its plan, and of the losses
+that it noted, for the first checks."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from squall.analysis.arrays import Int64s
-from squall.analysis.requests.failures import is_lost
 from squall.analysis.requests.requests import in_order, together
 from squall.analysis.requests.users import is_locust_load
-from squall.analysis.verdict.check import Check, Figure
+from squall.analysis.verdict.check import Figure
 from squall.analysis.verdict.run_view import RunView
 
 
-def _completeness(view: RunView) -> Figure:
+def completeness(view: RunView) -> Figure:
     """Counts ids that are missing, doubled or not of the plan.
 
     Closed loop: of every request that a worker issued. Ids are user + users · index, so that a user's indexes have
@@ -49,13 +48,13 @@ def _holes(ids: Int64s, n_users: int) -> int:
     return int((last + 1).sum()) - len(ids)
 
 
-def _losses(view: RunView) -> Figure:
+def losses(view: RunView) -> Figure:
     """Requests, batch records, nodes: what the run itself noted as missing."""
     noted = view.manifest.losses
     return Figure(len(noted), advice="; ".join(loss.rstrip(".") for loss in noted))
 
 
-def _ok_share(view: RunView) -> Figure:
+def ok_share(view: RunView) -> Figure:
     measured = view.measured
     failed_ratio = 1.0 - int(measured.is_ok.sum()) / len(measured) if len(measured) else None
     if failed_ratio is not None and failed_ratio < 1.0:
@@ -65,41 +64,3 @@ def _ok_share(view: RunView) -> Figure:
         sentence="No request of a measure phase ended ok, so that there is no latency of this server: see the outcomes"
         " and its log.",
     )
-
-
-RECORD_CHECKS = (
-    Check(
-        name="completeness",
-        figure=_completeness,
-        limit=0,
-        unit="count",
-        reason="a request without a row may have been of any answer, however slow, and one with two counts twice",
-        meaning="number of requests without exactly one row",
-        advice="look in logs/ for a worker that died, and run again",
-    ),
-    Check(
-        name="lost records",
-        figure=lambda view: Figure(int(is_lost(view.everything).sum())),
-        limit=0,
-        unit="count",
-        reason="of the whole run: a record that is gone may have been of any answer, however slow",
-        meaning="number of arrivals whose record was lost",
-        advice="what they took is not known; look in logs/ for a worker that died, and run again",
-    ),
-    Check(
-        name="losses",
-        figure=_losses,
-        limit=0,
-        unit="count",
-        reason="whatever the run itself noted as missing may have held what its figures are of",
-        meaning="number of losses noted during the run",
-    ),
-    Check(
-        name="ok share",
-        figure=_ok_share,
-        limit=1.0,
-        unit="ratio",
-        reason="one request that ended ok is enough for a latency; below that there is none",
-        meaning="share of measured requests that did not end ok",
-    ),
-)

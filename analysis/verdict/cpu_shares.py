@@ -57,10 +57,8 @@ from squall.analysis.requests.requests import Requests, in_order, numbers
 from squall.analysis.statistics.order_statistics import nearest_rank
 from squall.analysis.storage.manifest import Manifest
 from squall.analysis.storage.query import in_memory, records
-from squall.analysis.wording import count_text, duration_text, share_text
+from squall.analysis.wording import count_text, sentences
 
-GROUPS = ("server", "clients", "squall", "others")
-"""Who can have the CPU: the server, the load workers, the run's other parts, everybody else."""
 OWN = ("clients", "squall")
 WAKE_NS = 50_000
 """Of a wait, what a wake-up may cost by itself where no core sleeps: 0.2 to 5 us of a thread that goes before all
@@ -74,8 +72,6 @@ ROOM_RATIO = 0.5
 others: that second is left out."""
 LEAST_REQUESTS = 20
 """Requests of which a p5 is one of them."""
-STEAL = "steal"
-OTHER_GUESTS = "other guests"
 LEAST_RATIO = 0.01
 """Share of the CPU that the server could have used below which nothing is said of who had it."""
 _SECONDS = "FROM cpu_samples ORDER BY node, t_ns"
@@ -180,7 +176,8 @@ ORDER BY list_position($phases, of_node.phase), of_node.node
 
 @dataclass(frozen=True)
 class CpuShares:
-    """The CPU of a node in a phase. `cores`: mean cores that each of GROUPS, `steal` and `idle` had.
+    """The CPU of a node in a phase. `cores`: mean cores that each group had: the server, the load workers
+    (clients), the run's other parts (squall), everybody else (others), other guests (steal) and nobody (idle).
 
     `taken`: of the server's CPU, by whom (others, clients, squall, steal); None where it is not assessed: then `reason`
     says why. `taken_from_clients` is the same of the load workers. `throttled_ratio`: periods in which the server's
@@ -220,6 +217,16 @@ class CpuShares:
     def taken_ratio(self) -> float | None:
         """Share of the CPU that the server could have used and somebody else had."""
         return None if self.taken is None else sum(self.taken.values())
+
+    @property
+    def is_told(self) -> bool:
+        """Whether that is enough to say who had it."""
+        return (self.taken_ratio or 0.0) >= LEAST_RATIO
+
+    @property
+    def could_have_used(self) -> float:
+        """Mean cores that the server could have used."""
+        return self.cores.get("server", 0.0) + (self.lacked_cores or 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -347,40 +354,9 @@ def _with_requests(seconds: pa.Table, in_flight: Mapping[str, InFlight]) -> pa.T
 
 
 def cpu_line(shares: CpuShares, has_server: bool = True) -> str:
-    """`CPU of node-0: server 18 %, clients 5 %, …, of 200 %; server threads waited to run 74 % of their time`.
-
-    `has_server`: the node is the server's, so that it is said where nothing is known of it.
-    """
-    parts = [f"{name} {share_text(shares.cores[name])}" for name in GROUPS if name in shares.cores]
-    if shares.cores.get(STEAL, 0.0) >= 0.01:
-        parts.append(f"{OTHER_GUESTS} {share_text(shares.cores[STEAL])}")
-    text = f"CPU of {shares.node}: {', '.join(parts)} of {shares.n_cores * 100} %"
-    if shares.taken is None:
-        return f"{text}; the server's not assessed: {shares.reason}" if has_server else text
-    text += f"; server threads waited to run {share_text(shares.server_wait_ratio)} of their time"
-    if shares.server_wake_ns is not None:
-        text += f", {duration_text(shares.server_wake_ns)} a wake-up"
-    text += f", with no core of its free in up to {share_text(shares.full_ratio)} of it"
-    if shares.throttled_ratio:
-        text += f", quota used up in {share_text(shares.throttled_ratio)} of periods"
-    if (shares.taken_ratio or 0.0) >= LEAST_RATIO:
-        text += f"; {taken_text(shares)}"
-    return text
-
-
-def taken_text(shares: CpuShares) -> str:
-    """`of the 63 % of a core that the server could have used others had 51 %, clients 2 %: 40 % of the response times`,
-    those that had a share worth telling, the largest first."""
-    taken = sorted((shares.taken or {}).items(), key=lambda item: -item[1])
-    wanted = shares.cores.get("server", 0.0) + (shares.lacked_cores or 0.0)
-    had = [
-        f"{OTHER_GUESTS if name == STEAL else name} {'had ' if not index else ''}{share_text(share)}"
-        for index, (name, share) in enumerate(one for one in taken if one[1] >= LEAST_RATIO)
-    ]
-    made = "not known what that did to the response times"
-    if shares.consequence_ratio is not None:
-        made = f"that made {share_text(shares.consequence_ratio)} of the response times"
-    return f"of the {share_text(wanted)} of a core that the server could have used {', '.join(had)}: {made}"
+    """Who had the CPU of a node. `has_server`: the node is the server's, so that it is said where nothing is known of
+    it."""
+    return str(sentences(__package__, "cpu_shares.j2").cpu(shares, has_server))
 
 
 def programs_of(manifest: Manifest, node: str) -> dict[str, float]:

@@ -11,23 +11,15 @@ from types import MappingProxyType
 import numpy as np
 
 from squall.analysis.arrays import Int64s
-from squall.analysis.join.counts import Accounting, join_figures
+from squall.analysis.join.counts import Accounting
 from squall.analysis.requests.by_server import by_server
 from squall.analysis.requests.failures import failures_of, is_cut, is_unreached
-from squall.analysis.requests.requests import Requests, in_order, rows_in, together
+from squall.analysis.requests.requests import Requests, in_order, model_names, together
 from squall.analysis.requests.sequences import sequence_figures
-from squall.analysis.requests.streams import stream_figures
 from squall.analysis.requests.users import users_of_run
 from squall.analysis.storage.timeline import RunPhase
 from squall.analysis.verdict.by_model import by_model
-from squall.analysis.verdict.measured import (
-    QUANTILES,
-    RunTables,
-    batch_figures,
-    latency_figures,
-    outcome_figures,
-    triton_figures,
-)
+from squall.analysis.verdict.measured import QUANTILES, RunTables, answer_figures
 from squall.analysis.verdict.phase_figures import (
     LoadFigures,
     PhaseFigures,
@@ -60,28 +52,22 @@ def phase_figures(
     requests of each of several models.
     """
     names = [span.name for span in spans]
-    measured = tables.requests.in_phases(names)
+    own = tables.in_phases(names)
+    measured = own.requests
     users = (
         None
         if measured.is_open
         else users_of_run(tables.requests, spans, tables.manifest, tables.locust_samples)
     )
     return PhaseFigures(
+        **answer_figures(own, spans, account),
         phases=tuple(names),
         duration_ns=sum(span.end_ns - span.start_ns for span in spans),
         load=load_figures(measured, spans),
         users=users.figures() if users else None,
-        latency=latency_figures(
-            measured if tables.undisturbed is None else tables.undisturbed.in_phases(names)
-        ),
         failures=failures_of(measured, tables.manifest.scenario),
-        outcomes=outcome_figures(measured),
-        batches=batch_figures(rows_in(tables.batches, names)),
-        triton=triton_figures(rows_in(tables.triton_samples, names)),
-        join=join_figures(tables.joined, names, account),
         servers=by_server(tables.requests, tables.undisturbed, names, tables.manifest),
-        streams=stream_figures(tables.responses, measured, spans, QUANTILES),
-        by_model=by_model(tables, spans, of_models),
+        by_model=by_model(model_names(tables.requests, tables.manifest), own, spans, of_models),
         sequences=sequence_figures(tables.sequences, spans, QUANTILES),
         loaded_ns=sum(_loaded_ns(measured, span) for span in spans) if measured.is_open else None,
     )

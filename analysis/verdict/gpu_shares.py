@@ -44,16 +44,22 @@ from squall.analysis.requests.requests import Requests, in_order
 from squall.analysis.storage.manifest import Manifest
 from squall.analysis.storage.query import in_memory, records
 from squall.analysis.storage.timeline import RunPhase, measure_spans
-from squall.analysis.wording import count_text, duration_text, share_text
+from squall.analysis.wording import sentences
 from squall.scenarios.records import GpuUse
 from squall.scenarios.units import NS_PER_S
 
 if TYPE_CHECKING:
     import duckdb
 
-BATCH_COLUMNS = (
-    "phase", "node", "server", "model", "instance_device", "start_ns", "end_ns", "rows", "n_foreign",
-)  # fmt: skip
+TABLES: Mapping[str, tuple[str, ...]] = {
+    "gpu_samples": ("phase", "node", "gpu_uuid", "mig_instance", "t_ns", "interval_ns", "sm_util", "util"),
+    "gpu_processes": (),
+    "batches": (
+        "phase", "node", "server", "model", "instance_device", "start_ns", "end_ns", "rows", "n_foreign",
+    ),
+    "triton_samples": ("phase", "server", "model", "success_ns"),
+}  # fmt: skip
+"""What is looked at, of all columns where none is named."""
 WITH_RATIO, WITHOUT_RATIO = 0.10, 0.02
 """Foreign share of a second from which it is one with foreign work, and below which one without: a tenth is what a
 batch is made longer by at most there, and NVML tells whole percents."""
@@ -189,26 +195,14 @@ class GpuShares:
         return (self.foreign_ratio or 0.0) >= LEAST_RATIO
 
 
-@dataclass(frozen=True, eq=False)
-class GpuTables:
-    """What is looked at; None where the table is absent. `batches` has at least `BATCH_COLUMNS`."""
-
-    samples: pa.Table | None = None
-    processes: pa.Table | None = None
-    batches: pa.Table | None = None
-    triton: pa.Table | None = None
-
-
-def gpu_shares(tables: GpuTables, requests: Requests, manifest: Manifest) -> list[GpuShares]:
-    """The shares of each GPU that a server of the run uses, in each measure phase; empty without samples of GPUs."""
-    if tables.samples is None:
+def gpu_shares(
+    tables: Mapping[str, pa.Table | None], requests: Requests, manifest: Manifest
+) -> list[GpuShares]:
+    """The shares of each GPU that a server of the run uses, in each measure phase; empty without samples of GPUs.
+    `tables`: all of `TABLES`, None where one is absent."""
+    if tables.get("gpu_samples") is None:
         return []
-    with in_memory(
-        gpu_samples=tables.samples,
-        gpu_processes=tables.processes,
-        batches=tables.batches,
-        triton_samples=tables.triton,
-    ) as connection:
+    with in_memory(**tables) as connection:
         run = _Run(connection, requests, manifest)
         found = []
         for span in measure_spans(manifest):
@@ -219,54 +213,17 @@ def gpu_shares(tables: GpuTables, requests: Requests, manifest: Manifest) -> lis
 
 def gpu_lines(found: Sequence[GpuShares]) -> list[str]:
     """A line for each GPU that others used, or of which that is not known; of several phases each names its own."""
-    lines = []
     has_phases = len({one.phase for one in found}) > 1
-    for one in found:
-        # the first part of a UUID tells the GPUs of a node apart
-        gpu = f"GPU {one.gpu_uuid.removeprefix('GPU-')[:8]} of {one.node}"
-        phase = f"{one.phase}: " if has_phases else ""
-        if one.foreign_ratio is None:
-            lines.append(f"{phase}{gpu}: whether others use it is not assessed: {one.reason}")
-        elif one.is_used_by_others or one.n_foreign or one.n_unknown:
-            lines.append(f"{phase}{gpu}: {taken_text(one)}")
-    return lines
-
-
-def taken_text(shares: GpuShares) -> str:
-    """What others had of a GPU and what it did, without its name: `1 other process had 92 % of its time, the server
-    31 %; …`."""
-    what = f"{_processes(shares.n_foreign)} had {share_text(shares.foreign_ratio)} of its time"
-    if shares.measured_by == ACTIVITY:
-        what = f"work of others for {share_text(shares.foreign_ratio)} of the time in which no request was in flight"
-    if shares.foreign_memory_bytes:
-        what += f" and {shares.foreign_memory_bytes / (1 << 30):.1f} GiB of its memory"
-    if shares.server_ratio is not None:
-        what += f", the server {share_text(shares.server_ratio)}"
-    if shares.n_unknown:
-        what += f"; of {_processes(shares.n_unknown, '')} it is not known whose"
-    return f"{what}; {_consequence_text(shares)}" if shares.is_used_by_others else what
-
-
-def _consequence_text(shares: GpuShares) -> str:
-    ratio = shares.consequence_ratio
-    if ratio is None:
-        return "not known what that did to the response times"
-    if shares.compared == BOUND:
-        return f"that made at most {share_text(ratio)} of the response times: {shares.reason}"
-    where = "without it" if shares.compared == MOMENTS else "on a GPU without it"
-    return (
-        f"batches of equal size took {duration_text(shares.with_ns)} with it and {duration_text(shares.without_ns)} "
-        f"{where}: that made {share_text(ratio)} of the response times"
-    )
-
-
-def _processes(n: int, other: str = "other ") -> str:
-    return f"{count_text(n)} {other}process{'' if n == 1 else 'es'}"
+    lines = [
+        (f"{one.phase}: " if has_phases else "", sentences(__package__, "gpu_shares.j2").gpu(one))
+        for one in found
+    ]
+    return [phase + line for phase, line in lines if line]
 
 
 @dataclass(frozen=True, eq=False)
 class _Run:
-    """A run whose GPUs are looked at; `connection` has the tables of `GpuTables`, and from `used` on `devices`."""
+    """A run whose GPUs are looked at; `connection` has `TABLES`, and from `used` on `devices`."""
 
     connection: duckdb.DuckDBPyConnection
     requests: Requests

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,21 +16,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from squall.analysis.arrays import Bools, Int64s
-from squall.analysis.join.counts import JoinCounts
+from squall.analysis.join.counts import Accounting, JoinCounts, join_figures
 from squall.analysis.requests.failures import MOST_DETAIL
-from squall.analysis.requests.requests import Requests, together
+from squall.analysis.requests.requests import Requests, rows_in, together
 from squall.analysis.requests.sequences import RunSequences
+from squall.analysis.requests.streams import of_requests, stream_figures
 from squall.analysis.statistics.latency import quantiles
 from squall.analysis.statistics.order_statistics import rank_value
 from squall.analysis.statistics.stretches import run_lengths
 from squall.analysis.storage.deployed import ModelFacts
 from squall.analysis.storage.manifest import Manifest
+from squall.analysis.storage.timeline import RunPhase
 from squall.analysis.verdict.lag_parts import lag_parts
 from squall.analysis.verdict.phase_figures import (
     BatchFigures,
-    ClosedLatency,
     FailureWords,
-    OpenLatency,
+    Latency,
     OutcomeFigures,
     Spread,
     TritonFigures,
@@ -62,8 +63,44 @@ class RunTables:
     locust_samples: pa.Table | None = None
     """All of them, of a run whose load was Locust's."""
 
+    def in_phases(self, names: Sequence[str]) -> RunTables:
+        """With the requests, batches and statistics of these phases alone."""
+        return replace(
+            self,
+            requests=self.requests.in_phases(names),
+            batches=rows_in(self.batches, names),
+            triton_samples=rows_in(self.triton_samples, names),
+            undisturbed=None if self.undisturbed is None else self.undisturbed.in_phases(names),
+        )
 
-def latency_figures(measured: Requests) -> OpenLatency | ClosedLatency:
+    def of_model(self, name: str) -> RunTables:
+        """With the requests that ask a model, and its own batches and statistics, alone."""
+        requests, counts = self.requests.of_model(name), self.joined
+        return replace(
+            self,
+            requests=requests,
+            joined=counts and {at: [one for one in own if one.model == name] for at, own in counts.items()},
+            batches=rows_of_model(self.batches, name),
+            triton_samples=rows_of_model(self.triton_samples, name),
+            responses=of_requests(self.responses, requests),
+            undisturbed=None if self.undisturbed is None else self.undisturbed.of_model(name),
+        )
+
+
+def answer_figures(own: RunTables, spans: Sequence[RunPhase], account: Accounting | None) -> dict[str, Any]:
+    """How requests of some phases, of all models or of one, were answered, by the names of `PhaseFigures`."""
+    requests = own.requests
+    return {
+        "latency": latency_figures(requests if own.undisturbed is None else own.undisturbed),
+        "outcomes": outcome_figures(requests),
+        "batches": batch_figures(own.batches),
+        "triton": triton_figures(own.triton_samples),
+        "join": join_figures(own.joined, [span.name for span in spans], account),
+        "streams": stream_figures(own.responses, requests, spans, QUANTILES),
+    }
+
+
+def latency_figures(measured: Requests) -> Latency:
     """Response, service and lag: quantiles with intervals, mean and largest of those that ended ok.
 
     A request that did not end ok counts as infinitely slow in response and service, one whose record was lost too: no
@@ -73,8 +110,8 @@ def latency_figures(measured: Requests) -> OpenLatency | ClosedLatency:
     is_failed = ~measured.is_ok
     service = _spread(measured.service_ns, is_failed, parts)
     if not measured.is_open:
-        return ClosedLatency(service)
-    return OpenLatency(
+        return Latency(service=service)
+    return Latency(
         response=_spread(measured.response_ns, is_failed, parts),
         service=service,
         lag=_spread(measured.lag_ns, ~measured.is_sent, parts),

@@ -16,6 +16,7 @@ from squall.analysis.requests.streams import StreamFigures
 from squall.analysis.statistics.latency import Quantile
 from squall.analysis.storage.sealed import Failures
 from squall.analysis.verdict.lag_parts import LagPart
+from squall.scenarios.records import LeftOut, Record
 
 
 @dataclass(frozen=True)
@@ -75,33 +76,20 @@ class Spread:
     quantiles: tuple[Quantile, ...]
 
 
-@dataclass(frozen=True)
-class ClosedLatency:
-    """A closed loop has no schedule, so that its service time is all there is."""
+class Latency(Record):
+    """Response, service and lag; `lag_parts`: of each quantile of response time that there is, what of it is lag. A
+    closed loop has no schedule, so that its service time is all there is."""
 
+    response: LeftOut[Spread | None] = None
     service: Spread
-
-    lag_parts: ClassVar[tuple[LagPart | None, ...]] = ()
+    lag: LeftOut[Spread | None] = None
+    lag_parts: LeftOut[tuple[LagPart | None, ...]] = ()
 
     @property
     def spreads(self) -> dict[str, Spread]:
-        """By name."""
-        return {"service": self.service}
-
-
-@dataclass(frozen=True)
-class OpenLatency:
-    """Response, service and lag; `lag_parts`: of each quantile of response time that there is, what of it is lag."""
-
-    response: Spread
-    service: Spread
-    lag: Spread
-    lag_parts: tuple[LagPart | None, ...] = ()
-
-    @property
-    def spreads(self) -> dict[str, Spread]:
-        """By name."""
-        return {"response": self.response, "service": self.service, "lag": self.lag}
+        """By name, those that there are."""
+        named = {"response": self.response, "service": self.service, "lag": self.lag}
+        return {name: one for name, one in named.items() if one is not None}
 
 
 @dataclass(frozen=True)
@@ -168,7 +156,7 @@ class ModelLoad(LoadShare):
     servers: tuple[str, ...]
     throughput_hz: float | None
     rows_hz: float | None
-    latency: OpenLatency | ClosedLatency
+    latency: Latency
     outcomes: OutcomeFigures
     batches: BatchFigures | None
     triton: TritonFigures | None
@@ -189,7 +177,7 @@ class PhaseFigures:
     duration_ns: int
     load: LoadFigures
     users: UserFigures | None
-    latency: OpenLatency | ClosedLatency
+    latency: Latency
     failures: Failures
     outcomes: OutcomeFigures
     batches: BatchFigures | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -15,6 +15,7 @@ from squall.analysis.requests.failures import failures_of, is_cut, is_lost, is_u
 from squall.analysis.requests.named_rows import RowsByName, rows_by_name
 from squall.analysis.requests.requests import Requests, rows_in
 from squall.analysis.requests.stimulus import Stimulus, sends_of, verify
+from squall.analysis.requests.user_watch import LocustTime, locust_time
 from squall.analysis.requests.users import is_locust_load, users_of_run
 from squall.analysis.statistics.order_statistics import rank_value
 from squall.analysis.storage.manifest import Manifest
@@ -23,7 +24,8 @@ from squall.analysis.storage.store import RunStore
 from squall.analysis.storage.timeline import RunPhase, measure_spans
 from squall.analysis.verdict.check import SENDS, Check
 from squall.analysis.verdict.cpu_shares import CpuShares, cpu_shares, in_flight_by_node, programs_of
-from squall.analysis.verdict.gpu_shares import BATCH_COLUMNS, GpuShares, GpuTables, gpu_shares
+from squall.analysis.verdict.gpu_shares import TABLES as GPU_TABLES
+from squall.analysis.verdict.gpu_shares import GpuShares, gpu_shares
 from squall.analysis.verdict.lag_parts import JUDGED, LagPart, lag_parts
 
 HUB_LAG_NS = 5_000_000
@@ -33,53 +35,35 @@ users at 2 % CPU had 1.6 ms (FastHttpUser) and 3.6 ms (HttpUser) at the p95, six
 
 
 @dataclass(frozen=True, eq=False)
-class LocustRecord:
-    """What is known of Locust beside its requests; None where the table is absent."""
-
-    samples: pa.Table | None
-    rows: RowsByName | None
-
-
-@dataclass(frozen=True, eq=False)
 class Samples:
     """What was sampled beside the requests; None where the table is absent."""
 
     workers: pa.Table | None = None
     hosts: pa.Table | None = None
     cpus: pa.Table | None = None
-    locust: LocustRecord | None = None
-    """Of the whole run, of one whose load was Locust's."""
-    gpus: GpuTables = field(default_factory=GpuTables)
-    """Of the whole run: what the GPUs do by themselves shows where no load is."""
+    locust_users: pa.Table | None = None
+    """All of `locust_samples`, of a run whose load was Locust's."""
+    locust_rows: RowsByName | None = None
+    """The requests of such a run by Locust's names."""
+    gpus: Mapping[str, pa.Table | None] = field(default_factory=dict)
+    """What `gpu_shares` reads, of the whole run: what the GPUs do by themselves shows where no load is."""
 
     @classmethod
     def read(cls, store: RunStore) -> Samples:
         """Those of a run; nothing of the use of GPUs where these were not sampled."""
 
-        def read(name: str, *columns: str) -> pa.Table | None:
+        def read(name: str, columns: Sequence[str] = ()) -> pa.Table | None:
             return store.read(name, list(columns) or None) if store.has(name) else None
 
-        locust = None
-        if is_locust_load(store.manifest):
-            rows = rows_by_name(store) if store.has("requests") else None
-            locust = LocustRecord(read("locust_samples"), rows)
-        gpus = GpuTables()
-        if store.has("gpu_samples"):
-            gpus = GpuTables(
-                read(
-                    "gpu_samples",
-                    *("phase", "node", "gpu_uuid", "mig_instance", "t_ns", "interval_ns", "sm_util", "util"),
-                ),
-                read("gpu_processes"),
-                read("batches", *BATCH_COLUMNS),
-                read("triton_samples", "phase", "server", "model", "success_ns"),
-            )
-        return cls(read("worker_samples"), read("host_samples"), read("cpu_samples"), locust, gpus)
-
-    @property
-    def locust_users(self) -> pa.Table | None:
-        """All of `locust_samples`; None where the table is absent."""
-        return self.locust.samples if self.locust is not None else None
+        is_locust, has_gpus = is_locust_load(store.manifest), store.has("gpu_samples")
+        return cls(
+            read("worker_samples"),
+            read("host_samples"),
+            read("cpu_samples"),
+            locust_users=read("locust_samples") if is_locust else None,
+            locust_rows=rows_by_name(store) if is_locust and store.has("requests") else None,
+            gpus={name: read(name, columns) for name, columns in GPU_TABLES.items()} if has_gpus else {},
+        )
 
 
 class AllowedLag(NamedTuple):
@@ -91,17 +75,43 @@ class AllowedLag(NamedTuple):
 
 @dataclass(eq=False)
 class RunView:
-    """The measure phases of a run, for the checks; `cpus` and `gpus`: `run_shares` and `run_gpus` of it."""
+    """A run as its checks look at it: most of its measure phases."""
 
     everything: Requests
     samples: Samples
     manifest: Manifest
-    stimuli: Sequence[Stimulus]
-    """Of the phases that have arrivals: others have nothing to deliver."""
-    cpus: Sequence[CpuShares]
-    gpus: Sequence[GpuShares]
-    results: list[tuple[Check, CheckResult]] = field(default_factory=list)
-    """Of the checks so far, in their order."""
+    results: dict[str, tuple[Check, CheckResult]] = field(default_factory=dict)
+    """Of the checks so far, by name, in their order."""
+
+    @classmethod
+    def read(cls, store: RunStore) -> RunView:
+        """Of a run, open or sealed. Raises `MissingTable` if there are no requests."""
+        return cls(Requests.read(store), Samples.read(store), store.manifest)
+
+    @cached_property
+    def stimuli(self) -> Sequence[Stimulus]:
+        """Planned against sent in each measure phase; none of a closed loop, which plans no instants."""
+        spans = self.spans if self.everything.is_open else ()
+        return [verify(sends, LIMITS) for sends in sends_of(self.everything, spans)]
+
+    @property
+    def loaded(self) -> Sequence[Stimulus]:
+        """Of the phases that have arrivals: others have nothing to deliver."""
+        return [one for one in self.stimuli if one.n_planned]
+
+    @cached_property
+    def cpus(self) -> Sequence[CpuShares]:
+        """Who had the CPU of each node in each measure phase, and what that did there; none without samples."""
+        if self.samples.cpus is None:
+            return ()
+        in_flight = in_flight_by_node(self.everything, self.manifest)
+        found = cpu_shares(self.samples.cpus, [span.name for span in self.spans], in_flight)
+        return [replace(one, programs=programs_of(self.manifest, one.node)) for one in found]
+
+    @cached_property
+    def gpus(self) -> Sequence[GpuShares]:
+        """Who used the GPUs of the servers in each measure phase, and what that did to the requests."""
+        return gpu_shares(self.samples.gpus, self.everything, self.manifest)
 
     @cached_property
     def spans(self) -> Sequence[RunPhase]:
@@ -131,6 +141,11 @@ class RunView:
         """Of the measured requests."""
         return failures_of(self.measured, self.manifest.scenario)
 
+    @property
+    def unreached_ratio(self) -> float:
+        """Share of the measured requests for which there was no connection to the server."""
+        return self.failures.n_unreached / self.failures.n
+
     @cached_property
     def n_unsent(self) -> int:
         """Measured arrivals never sent for the client's sake."""
@@ -143,6 +158,12 @@ class RunView:
         if self.everything.is_open:
             return None
         return users_of_run(self.everything, self.spans, self.manifest, self.samples.locust_users)
+
+    @cached_property
+    def watched(self) -> LocustTime | None:
+        """How Locust's users were watched, in the measure phases; None where they were not."""
+        samples = self.samples.locust_users
+        return locust_time(samples, self.spans) if samples is not None and samples.num_rows else None
 
     @cached_property
     def allowed(self) -> AllowedLag:
@@ -165,7 +186,7 @@ class RunView:
         """Names of the checks so far that are not met, of those that show one of these, or of all."""
         return [
             result.name
-            for check, result in self.results
+            for check, result in self.results.values()
             if result.is_unmet and (not shows or check.shows in shows)
         ]
 
@@ -204,24 +225,3 @@ def has_users(view: RunView) -> bool:
 def is_locust(view: RunView) -> bool:
     """Whether the load was Locust's."""
     return is_locust_load(view.manifest) and bool(view.spans)
-
-
-def run_stimuli(requests: Requests, manifest: Manifest) -> list[Stimulus]:
-    """Planned against sent in each measure phase; empty for a closed loop, which plans no instants."""
-    if not requests.is_open:
-        return []
-    return [verify(sends, LIMITS) for sends in sends_of(requests, measure_spans(manifest))]
-
-
-def run_shares(requests: Requests, samples: Samples, manifest: Manifest) -> list[CpuShares]:
-    """Who had the CPU of each node in each measure phase, and what that did to the requests; empty without samples."""
-    if samples.cpus is None:
-        return []
-    names = [span.name for span in measure_spans(manifest)]
-    found = cpu_shares(samples.cpus, names, in_flight_by_node(requests, manifest))
-    return [replace(one, programs=programs_of(manifest, one.node)) for one in found]
-
-
-def run_gpus(requests: Requests, samples: Samples, manifest: Manifest) -> list[GpuShares]:
-    """Who used the GPUs of the servers in each measure phase, and what that did to the requests."""
-    return gpu_shares(samples.gpus, requests, manifest)

@@ -10,55 +10,34 @@ the user expects lead the reasons, of a VALID run too. Reasons come in the order
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from squall.analysis.requests.requests import Requests
-from squall.analysis.requests.stimulus import Stimulus
 from squall.analysis.storage.manifest import Manifest
 from squall.analysis.storage.sealed import Verdict
 from squall.analysis.storage.store import RunStore
 from squall.analysis.verdict.bottleneck import find_bottleneck
 from squall.analysis.verdict.causes import causes_of
 from squall.analysis.verdict.check import CLIENT, SENDS
-from squall.analysis.verdict.checks import CHECKS
-from squall.analysis.verdict.cpu_shares import CpuShares
-from squall.analysis.verdict.gpu_shares import GpuShares
-from squall.analysis.verdict.run_view import RunView, Samples, has_measured, run_gpus, run_shares, run_stimuli
-from squall.analysis.verdict.server_checks import GPU_CHECK, judge_starvation, starved_clients, worst
+from squall.analysis.verdict.checks import CHECKS, GPU_CHECK
+from squall.analysis.verdict.run_view import RunView, has_measured
+from squall.analysis.verdict.server_checks import judge_starvation, starved_clients, worst
 from squall.analysis.wording import duration_text
 
 
 def judge_run(store: RunStore) -> Verdict:
     """`judge` over the tables of a run, open or sealed. Raises `MissingTable` if there are no requests."""
-    return judge(Requests.read(store), Samples.read(store), store.manifest)
+    return judge(RunView.read(store))
 
 
-def judge(
-    everything: Requests,
-    samples: Samples,
-    manifest: Manifest,
-    stimuli: Sequence[Stimulus] | None = None,
-    cpus: Sequence[CpuShares] | None = None,
-    gpus: Sequence[GpuShares] | None = None,
-) -> Verdict:
+def judge(view: RunView) -> Verdict:
     """The verdict on a run from its requests, samples and its manifest's plan, phases, nodes and losses.
 
-    Pure. Of the samples only those of the workers are required: without `cpu_samples` of the server's node who had
-    its CPU is not assessed, and no check. `stimuli`: those of `run_stimuli`, `cpus`: those of `run_shares`, and
-    `gpus`: those of `run_gpus`, where they are known already.
+    Of the samples only those of the workers are required: without `cpu_samples` of the server's node who had its CPU
+    is not assessed, and no check.
     """
-    stimuli = run_stimuli(everything, manifest) if stimuli is None else stimuli
-    view = RunView(
-        everything,
-        samples,
-        manifest,
-        [one for one in stimuli if one.n_planned],
-        run_shares(everything, samples, manifest) if cpus is None else cpus,
-        run_gpus(everything, samples, manifest) if gpus is None else gpus,
-    )
+    manifest = view.manifest
+    view.results.clear()
     for check in CHECKS:
         if check.where(view) and (figure := check.figure(view)) is not None:
-            view.results.append((check, check.held(figure)))
+            view.results[check.name] = check, check.held(figure)
     killed = _driver_ended(manifest)  # then nobody was left to send
     fell_behind = not killed and has_measured(view) and bool(view.unmet(SENDS, CLIENT))
     bottleneck = find_bottleneck(view) if fell_behind else None
@@ -71,12 +50,12 @@ def judge(
         starved_clients(view.cpus) if may_starve else "",
         bottleneck,
         killed,
-        next((result.reason for check, result in view.results if check is GPU_CHECK), ""),
+        view.results[GPU_CHECK.name][1].reason if GPU_CHECK.name in view.results else "",
     )
     # what was not sent for the kill says nothing of the clients: no advice to add any
     reasons = [
         result.reason
-        for check, result in view.results
+        for check, result in view.results.values()
         if result.is_unmet and not (killed and check.shows == SENDS)
     ]
     return Verdict(
@@ -84,7 +63,7 @@ def judge(
         reasons=tuple(dict.fromkeys([*(cause.sentence for cause in causes), *reasons])),
         causes=causes,
         failures=view.failures,
-        checks=tuple(result for _, result in view.results),
+        checks=tuple(result for _, result in view.results.values()),
         client_bottleneck=bottleneck,
         starvation=starvation,
     )

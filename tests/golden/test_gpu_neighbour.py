@@ -21,8 +21,8 @@ from squall.analysis.report.summary_file import Summary
 from squall.analysis.requests.requests import Requests
 from squall.analysis.storage.schema import arrow_schema
 from squall.analysis.storage.sealed import Verdict
-from squall.analysis.verdict.gpu_shares import GpuShares, GpuTables, gpu_lines
-from squall.analysis.verdict.run_view import Samples, run_gpus
+from squall.analysis.verdict.gpu_shares import TABLES, GpuShares, gpu_lines
+from squall.analysis.verdict.run_view import RunView, Samples
 from squall.analysis.verdict.validity import judge
 from tests.synthetic_runs import (
     START_NS,
@@ -148,11 +148,10 @@ def _looked(run: SyntheticRun, tables: Tables, **node: Any) -> Looked:
         name: as_table(name, {**columns, "run": ["r"] * len(columns["phase"])})
         for name, columns in run.tables.items()
     }
-    names = ("gpu_samples", "gpu_processes", "batches", "triton_samples")
-    gpus = GpuTables(*(made.get(name) for name in names))
+    gpus = {name: made.get(name) for name in TABLES}
     samples = Samples(made["worker_samples"], made["host_samples"], gpus=gpus)
-    requests = Requests.from_table(made["requests"])
-    return Looked(run_gpus(requests, samples, run.stated), judge(requests, samples, run.stated))
+    view = RunView(Requests.from_table(made["requests"]), samples, run.stated)
+    return Looked(view.gpus, judge(view))
 
 
 def _summary(run: SyntheticRun, tables: Tables, folder: Path, **node: Any) -> Summary:

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from squall.analysis.limits import LIMITS
 from squall.analysis.storage.sealed import CheckResult, Starvation
+from squall.analysis.verdict.checks import CPU_CHECK
 from squall.analysis.verdict.cpu_shares import cpu_line
-from squall.analysis.verdict.server_checks import CPU_CHECK, cpu_figure, judge_starvation, makes_invalid
+from squall.analysis.verdict.server_checks import cpu_figure, judge_starvation, makes_invalid
 from tests.simulated_host import Host, Truth, truth_of
 
 CORES = st.sampled_from([2, 2, 3, 4, 8, 16])

@@ -13,8 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from squall.analysis.findings.confidence import RunState
-from squall.analysis.findings.facts import WALL_PARTS, facts, wall_partition
-from squall.analysis.findings.finding import Scope, filled, make_finding
+from squall.analysis.findings.facts import facts, wall_partition
+from squall.analysis.findings.finding import Scope, make_finding
 from squall.analysis.findings.rule import Condition, Level, assess, classify
 from squall.analysis.findings.tried import RULES, rules_of
 from squall.analysis.metrics.measures import NAMES
@@ -63,19 +63,6 @@ def test_a_condition_holds_up_to_its_threshold_by_a_margin(
     assert tried.margin({measure: value}) == (None if margin is None else pytest.approx(margin))
 
 
-@pytest.mark.parametrize("threshold", [0.0, 1.0])
-def test_a_threshold_that_leaves_no_margin_is_refused(threshold: float) -> None:
-    with pytest.raises(ValueError, match="margin"):
-        Condition(measure="throttled_ratio", comparison="at least", threshold=threshold, reason="")
-
-
-def test_claims_without_any_figure_say_so_in_words() -> None:
-    claims = " ".join(filled(rule.claim, {}) for rule in RULES.values())
-    assert {"an unknown time", "an unknown number of times"} <= set(
-        re.findall(r"an unknown \w+(?: of times)?", claims)
-    )
-
-
 VALUES = st.one_of(
     st.none(),
     st.floats(0, 1),
@@ -108,19 +95,3 @@ def test_any_measures_classify_and_no_name_rests_on_what_is_missing(
         assert finding.rule == (found.named.rule.name if found.named else found.status)
         if found.named is not None:
             assert "-" not in re.split(r"[ .,;(]+", finding.claim)
-
-
-@given(st.lists(st.integers(0, 10**9), min_size=8, max_size=8).filter(any), st.booleans(), st.booleans())
-def test_shares_of_a_wall_add_up_to_one(lengths: list[int], has_requests: bool, is_profiled: bool) -> None:
-    wall: dict[str, float | None] = {
-        f"wall_{part}_ratio": length / sum(lengths) for part, length in zip(WALL_PARTS, lengths, strict=True)
-    }
-    waiting, empty = wall["wall_between_waiting_ratio"] or 0.0, wall["wall_between_empty_ratio"] or 0.0
-    wall["wall_between_ratio"] = waiting + empty
-    if not has_requests:
-        wall |= {"wall_between_waiting_ratio": None, "wall_between_empty_ratio": None}
-    if not is_profiled:
-        wall |= {f"wall_{part}_ratio": None for part in WALL_PARTS[:5]}
-    found = wall_partition(wall)
-    assert found["unexplained"] == pytest.approx(0.0, abs=1e-9)
-    assert math.fsum(value for value in found.values() if value is not None) == pytest.approx(1.0)

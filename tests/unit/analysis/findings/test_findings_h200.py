@@ -8,19 +8,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from squall.analysis.findings.find import find
 from squall.analysis.findings.finding import Finding
 from squall.analysis.findings.self_check import SelfCheck
-from squall.analysis.findings.self_checks import self_checks, unmet
-from squall.analysis.findings.tail_batches import batches_measures
-from squall.analysis.metrics.batches import pick
+from squall.analysis.findings.self_checks import self_checks
 from squall.analysis.metrics.records import RunMetrics
 from squall.analysis.nsys.report import NsysReport
-from squall.analysis.storage.nsys import OPERATIONS
-from squall.analysis.storage.query import connect
 from squall.analysis.storage.store import RunStore
 from tests.h200_runs import write_h200_run
-from tests.regime_runs import diagnose, keys_of
+from tests.regime_runs import diagnose, found_in, keys_of
 from tests.unit.analysis.findings.said import said
 
 Diagnosed = tuple[dict[tuple[str, str], Finding], dict[str, SelfCheck], RunStore]
@@ -29,7 +24,7 @@ Diagnosed = tuple[dict[tuple[str, str], Finding], dict[str, SelfCheck], RunStore
 @pytest.fixture(scope="module")
 def diagnosed(two_heads: RunStore, two_heads_metrics: RunMetrics) -> Diagnosed:
     checks = self_checks(two_heads, two_heads_metrics)
-    findings = find(two_heads, two_heads_metrics, None, unmet(checks))
+    findings = found_in(two_heads, two_heads_metrics, None, checks)
     by_scope = {(one.scope.phase, one.level): one for one in findings}
     return by_scope, {one.name: one for one in checks}, two_heads
 
@@ -65,20 +60,6 @@ def test_the_self_checks_of_the_capture_are_met_or_say_that_there_are_no_request
         "broken events",
     }  # fmt: skip
     assert "unmet" not in statuses.values()
-
-
-def test_measures_over_some_batches_are_defined_as_those_over_all(diagnosed: Diagnosed) -> None:
-    findings, _, store = diagnosed
-    tables = ["batch_costs", *OPERATIONS]
-    with connect(store, tables) as connection:
-        pick(connection)
-        found = batches_measures(connection, tables)
-    for model, instance in (("linear_head", "m_575"), ("seqlen_head", "m_576")):
-        own = found[model, f"server-0/{instance}"]
-        evidence = findings[model, "body"].evidence
-        tried = {piece.measure: piece.value for piece in evidence if piece.measure in own}
-        assert len(tried) >= 3
-        assert tried == pytest.approx({name: own[name] for name in tried})
 
 
 @pytest.mark.slow

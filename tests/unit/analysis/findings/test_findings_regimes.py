@@ -13,10 +13,9 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from squall.analysis.findings.find import find
 from squall.analysis.findings.finding import Finding
 from squall.analysis.findings.self_check import SelfCheck
-from squall.analysis.findings.self_checks import self_checks, unmet
+from squall.analysis.findings.self_checks import self_checks
 from squall.analysis.findings.tried import RULES
 from squall.analysis.join.batch_costs import write_batch_costs
 from squall.analysis.join.join import write_joined
@@ -24,7 +23,7 @@ from squall.analysis.metrics.run import run_metrics
 from squall.analysis.storage.sealed import Bottleneck, Verdict
 from squall.analysis.storage.store import RunStore
 from tests import regime_runs
-from tests.regime_runs import MS, Op, Phase, Row, keys_of, write_regime_run
+from tests.regime_runs import MS, Op, Phase, Row, found_in, keys_of, write_regime_run
 from tests.unit.analysis.findings.said import said
 from tests.window_runs import by_library, windows_of
 
@@ -50,7 +49,7 @@ def diagnosed(store: RunStore, verdict: Verdict | None = None) -> Diagnosed:
     write_joined(store)
     metrics = run_metrics(store)
     checks = self_checks(store, metrics)
-    findings = find(store, metrics, verdict, unmet(checks))
+    findings = found_in(store, metrics, verdict, checks)
     measures = {phase: own for (phase, _), own in metrics.measures.items()} if metrics is not None else {}
     by_scope = {(one.scope.phase, one.level): one for one in findings}
     return Diagnosed(store, by_scope, measures, {one.name: one for one in checks})

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from squall.analysis.findings.find import find
 from squall.analysis.join.batch_costs import write_batch_costs
 from squall.analysis.join.join import write_joined
 from squall.analysis.metrics.records import RunMetrics
@@ -32,6 +31,7 @@ from tests.reference_metrics import (
     instance_name,
 )
 from tests.reference_windows import of_windows, window_rows
+from tests.regime_runs import found_in
 from tests.window_runs import by_library, window, windows_of
 
 WALL = ("gpu_busy", "head", "body_idle", "tail", "unprofiled", "between_waiting", "between_empty", "edges")
@@ -105,7 +105,7 @@ def check_findings(store: RunStore, found: RunMetrics, expected: Reference) -> N
     costs = {key(one): one for one in expected.batch_costs.values()}
     wanted = set(found.measures)
     seen = []
-    for one in find(store, found):
+    for one in found_in(store, found, None, []):
         name = instance_name({**vars(one.scope), "model": ""})
         if one.level == "tail" or (one.scope.phase, name) not in wanted:
             continue  # of requests, or of an instance that began no batch

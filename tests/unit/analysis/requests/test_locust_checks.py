@@ -81,7 +81,7 @@ def drop_rows(run: SyntheticRun, every: int) -> int:
 def counts_of(run: SyntheticRun, parent: Path) -> tuple[CheckResult, set[str]]:
     """The check of Locust's counts, and which identities are not met."""
     store = run.write(parent)
-    rows = known(Samples.read(store).locust).rows
+    rows = known(Samples.read(store).locust_rows)
     unmet = {one.name for one in locust_identities(run.stated, rows) if not one.is_met}
     return check_of(judge_run(store), "Locust's counts"), unmet
 

@@ -33,9 +33,9 @@ from squall.analysis.requests.stimulus import (
 )
 from squall.analysis.storage.sealed import CheckResult
 from squall.analysis.storage.timeline import RunPhase
+from squall.analysis.verdict.checks import CHECKS
 from squall.analysis.verdict.figures import series_figures
-from squall.analysis.verdict.run_view import AllowedLag
-from squall.analysis.verdict.stimulus_checks import STIMULUS_CHECKS
+from squall.analysis.verdict.run_view import AllowedLag, is_open
 from tests.unit.analysis.requests.made_requests import requests_of
 
 S, MS = 1_000_000_000, 1_000_000
@@ -71,8 +71,8 @@ def failed(*stimuli: Sends | Stimulus, **allowed: AllowedLag) -> dict[str, Check
     n_unsent = sum(int((~one.is_sent).sum()) for one in stimuli if isinstance(one, Sends))
     figures = [verify(one, LIMITS) if isinstance(one, Sends) else one for one in stimuli]
     by_phase = defaultdict(lambda: AllowedLag(LAG_NS, LAG_NS), allowed)
-    view: Any = SimpleNamespace(stimuli=figures, n_unsent=n_unsent, allowed_by_phase=by_phase)
-    own = [check for check in STIMULUS_CHECKS if not check.name.startswith("lag in")]
+    view: Any = SimpleNamespace(loaded=figures, n_unsent=n_unsent, allowed_by_phase=by_phase)
+    own = [check for check in CHECKS if check.where is is_open and not check.name.startswith("lag in")]
     held = [check.held(figure) for check in own if (figure := check.figure(view)) is not None]
     return {check.name: check for check in held if not check.is_met}
 

@@ -36,11 +36,6 @@ def test_the_time_of_a_two_state_chain_is_the_known_one_in_bins_too(
     assert integrated_time(binned) == pytest.approx(fine, rel=0.05)
 
 
-@pytest.mark.parametrize("rows", [[], [True], [False, False, False], [True, False] * 5_000])
-def test_rows_that_do_not_vary_or_alternate_have_a_time_of_one(rows: list[bool]) -> None:
-    assert integrated_time(deviations(np.array(rows, dtype=np.bool_))) == 1.0
-
-
 @given(rows=st.lists(st.booleans(), min_size=1, max_size=60))
 def test_autocovariances_are_those_of_the_sums_written_out(rows: list[bool]) -> None:
     sums = deviations(np.array(rows, dtype=np.bool_)).sums

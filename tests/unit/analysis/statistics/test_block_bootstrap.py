@@ -8,13 +8,8 @@ import numpy as np
 import pytest
 
 from squall.analysis.statistics.autocorrelation import deviations
-from squall.analysis.statistics.block_bootstrap import MOST_BLOCKS, N_DRAWS, draw, n_blocks_of
+from squall.analysis.statistics.block_bootstrap import N_DRAWS, draw, n_blocks_of
 from tests.unit.analysis.statistics.test_autocorrelation import two_state
-
-
-def test_blocks_last_ten_autocorrelation_times_or_more() -> None:
-    series = ((3_000, 1.0), (10_000, 35.0), (10_000_000, 1.0), (99, 10.0))
-    assert [n_blocks_of(n, tau) for n, tau in series] == [300, 28, MOST_BLOCKS, 0]
 
 
 def test_a_draw_is_the_sum_of_blocks_that_go_round_the_end() -> None:

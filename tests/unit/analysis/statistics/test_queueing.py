@@ -121,16 +121,6 @@ def test_departures_are_those_of_a_plain_loop(n_lanes: int) -> None:
             assert found[run, n] == pytest.approx(free[0], abs=1e-9)
 
 
-def test_a_simulated_run_has_the_arrivals_of_its_window_only() -> None:
-    """So few arrivals that most runs have none or one: nan, or one service time."""
-    queue = Queue("constant", 1, 0.001, S)
-    runs = simulate_quantiles(queue, 2 * S, (0.5,), 4_000, np.random.default_rng(1))[:, 0]
-    share = float(np.isnan(runs).mean())
-    expected = math.exp(-0.002)
-    assert abs(share - expected) < 4.5 * math.sqrt(expected * (1 - expected) / 4_000)
-    assert np.nanmin(runs) == pytest.approx(S, rel=1e-9)
-
-
 @pytest.mark.parametrize("law", ["exponential", "constant"])
 def test_a_range_misses_new_runs_as_rarely_as_it_says(law: Any) -> None:
     """4,000 new runs, 200 for each of 20 ranges, of which 20 % are missed.
@@ -145,25 +135,3 @@ def test_a_range_misses_new_runs_as_rarely_as_it_says(law: Any) -> None:
         runs = simulate_quantiles(queue, S, (0.95,), 200, rng)[:, 0]
         n_missed += int(np.count_nonzero((runs < low) | (runs > high)))
     assert abs(n_missed / 4_000 - 0.2) < 0.082
-
-
-@pytest.mark.parametrize(
-    "queue",
-    [
-        ("exponential", 1, 1.0, 1),
-        ("exponential", 1, 0.0, 1),
-        ("exponential", 0, 0.5, 1),
-        ("exponential", 1, 0.5, 0),
-        ("constant", 2, 0.5, 1),
-    ],
-)
-def test_what_is_no_known_queue_is_refused(queue: Any) -> None:
-    with pytest.raises(ValueError, match=r"load|lane|service time"):
-        Queue(*queue)
-
-
-@pytest.mark.parametrize("q", [0.0, 1.0, -0.1])
-@pytest.mark.parametrize("law", ["exponential", "constant"])
-def test_what_is_no_probability_has_no_quantile(law: Any, q: float) -> None:
-    with pytest.raises(ValueError, match="between 0 and 1"):
-        Queue(law, 1, 0.5, 1).response_quantile(q)

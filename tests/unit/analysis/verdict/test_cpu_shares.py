@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from squall.analysis.storage.schema import arrow_schema
 from squall.analysis.storage.sealed import Starvation
+from squall.analysis.verdict.checks import CPU_CHECK
 from squall.analysis.verdict.cpu_shares import CpuShares, InFlight, cpu_line, cpu_shares
 from squall.analysis.verdict.server_checks import (
-    CPU_CHECK,
     cpu_figure,
     judge_starvation,
     starved_clients,

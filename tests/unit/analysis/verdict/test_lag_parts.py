@@ -6,6 +6,7 @@ import math
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,9 +15,10 @@ from squall.analysis.limits import LIMITS
 from squall.analysis.requests.requests import Requests
 from squall.analysis.statistics.order_statistics import nearest_rank, smallest_n
 from squall.analysis.storage.sealed import CheckResult
+from squall.analysis.verdict.checks import CHECKS
 from squall.analysis.verdict.lag_parts import JUDGED, lag_parts
-from squall.analysis.verdict.stimulus_checks import STIMULUS_CHECKS
-from tests.synthetic_runs import START_NS, as_table
+from tests.synthetic_runs import START_NS
+from tests.unit.analysis.requests.made_requests import requests_of as made
 
 MS, US = 1_000_000, 1_000
 QS = (0.5, 0.9, 0.95, 0.99)
@@ -25,26 +27,17 @@ QS = (0.5, 0.9, 0.95, 0.99)
 def requests_of(
     lags_ns: list[int], services_ns: list[int], failed: list[bool] | None = None, is_open: bool = True
 ) -> Requests:
-    n = len(lags_ns)
-    due = [START_NS + i * MS for i in range(n)]
-    sent = [t + lag for t, lag in zip(due, lags_ns, strict=True)]
-    same = {
-        "phase": "m", "run": "r", "worker": 0, "node": "a", "target": "s", "request_kind": "k", "rows": 1,
-        "request_bytes": 1, "response_bytes": 1, "detail": "",
-    }  # fmt: skip
-    columns: dict[str, list[Any]] = {
-        **{name: [value] * n for name, value in same.items()}, "request_id": list(range(n)), "scheduled_ns": due,
-        "sent_ns": sent, "first_byte_ns": sent, "done_ns": [t + s for t, s in zip(sent, services_ns, strict=True)],
-        "outcome": ["timeout" if is_bad else "ok" for is_bad in failed or [False] * n],
-    }  # fmt: skip
-    return Requests.from_table(as_table("requests", columns), is_open)
+    due_ns = START_NS + MS * np.arange(len(lags_ns))
+    sent_ns = due_ns + np.array(lags_ns)
+    outcome = ["timeout" if is_bad else "ok" for is_bad in failed or [False] * len(lags_ns)]
+    return made(due_ns, is_open, sent_ns=sent_ns, done_ns=sent_ns + np.array(services_ns), outcome=outcome)
 
 
 def lag_checks(*phases: Requests) -> list[CheckResult]:
     """The checks of p50, p95 and p99, of all of these phases."""
     found = [lag_parts(own, JUDGED) for own in phases]
     view: Any = SimpleNamespace(lag_parts={q: [one[i] for one in found] for i, q in enumerate(JUDGED)})
-    own = [check for check in STIMULUS_CHECKS if check.name.startswith("lag in")]
+    own = [check for check in CHECKS if check.name.startswith("lag in")]
     return [check.held(figure) for check in own if (figure := check.figure(view)) is not None]
 
 
@@ -62,10 +55,8 @@ def test_the_part_is_the_difference_of_the_quantiles_of_sorted_lists(
     lags, services = ([unit_ns * ns for ns in own] for own in (lags, services))
     n = len(found)
     own = requests_of(lags, services, failed)
-    before = own.done_ns.copy(), own.sent_ns.copy()
     parts = lag_parts(own, QS)
-    assert (own.done_ns == before[0]).all()
-    assert (own.sent_ns == before[1]).all()
+    assert (own.lag_ns == lags).all(), "the requests are left as they are"
     endless = [math.inf if bad else 0 for bad in failed]
     response = sorted(a + b + c for a, b, c in zip(lags, services, endless, strict=True))
     service = sorted(b + c for b, c in zip(services, endless, strict=True))

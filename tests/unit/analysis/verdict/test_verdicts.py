@@ -7,19 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import numpy as np
 import pytest
 import yaml
 
 from squall.analysis.record import to_json
-from squall.analysis.report.summary import summarise
 from squall.analysis.requests.failures import ABSENT, REFUSES, SLOW, WRONG
-from squall.analysis.requests.requests import Requests
 from squall.analysis.storage.sealed import Bottleneck, FailureGroup, Failures, Starvation
 from squall.analysis.storage.store import RunStore
 from squall.analysis.verdict.causes import causes_of
 from squall.analysis.verdict.checks import CHECKS
-from squall.analysis.verdict.measured import latency_figures, outcome_figures
 from squall.analysis.verdict.validity import judge_run
 from tests.cpu_runs import cpu_of_the_node
 from tests.synthetic_runs import (
@@ -33,7 +29,6 @@ from tests.synthetic_runs import (
     synthesise_closed,
     verdict_of,
 )
-from tests.unit.analysis.report.test_screen import screen_lines
 
 Case = dict[str, Any]
 CASES: list[Case] = yaml.safe_load((Path(__file__).parent / "verdicts.yaml").read_text())
@@ -139,24 +134,6 @@ def test_the_difference_per_second_is_what_no_stall_explains(synthetic: Syntheti
     assert found == pytest.approx((n_more - n_in - max(2, n_near)) / len(planned))
 
 
-def test_lost_records_count_as_infinitely_slow() -> None:
-    lost = run_of(next(case for case in CASES if "lost records" in case.get("unmet", {})))
-    before, after = (
-        Requests.from_table(as_table("requests", run.tables["requests"])) for run in (synthesise(), lost)
-    )
-    n_failed = {kind: one.n_failed for kind, one in latency_figures(after).spreads.items()}
-    assert n_failed == {kind: one.n_failed + 2 for kind, one in latency_figures(before).spreads.items()}
-    assert outcome_figures(after).counts["lost"] == 2
-
-
-def test_the_order_of_rows_does_not_matter(synthetic: SyntheticRun) -> None:
-    before = verdict_of(synthetic)
-    requests = synthetic.tables["requests"]
-    order = np.random.default_rng(0).permutation(len(requests["phase"]))
-    synthetic.tables["requests"] = {name: [values[i] for i in order] for name, values in requests.items()}
-    assert verdict_of(synthetic) == before
-
-
 def test_the_verdict_of_a_store_is_that_of_its_tables(whole_run: RunStore) -> None:
     judged = judge_run(whole_run)
     assert judged == whole_run.manifest.verdict
@@ -164,17 +141,6 @@ def test_the_verdict_of_a_store_is_that_of_its_tables(whole_run: RunStore) -> No
     for name in ("model", "n_never"):
         assert not figures["failures"].pop(name)
     assert figures == to_json(whole_run.manifest)["verdict"], "what is not set is left out of the manifest"
-
-
-def test_the_summary_has_the_bottleneck_and_the_screen_says_it_first(tmp_path: Path) -> None:
-    run = run_of(next(case for case in CASES if case.get("cause") == "worker cpu"))
-    run.derived = False
-    summary = summarise(run.write(tmp_path))
-    assert summary.client_bottleneck is not None
-    lines = screen_lines(summary)
-    assert max(map(len, lines)) <= 80
-    first = next(line for line in lines if line.startswith("INVALID"))
-    assert first.startswith("INVALID   The client was the bottleneck: 2 of 2 workers were at 97.0 %")
 
 
 @pytest.mark.parametrize(
