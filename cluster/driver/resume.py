@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from squall.actors.load.engine import BEFORE_ITS_TURN
 from squall.actors.sampling.sampled import FILLED
 from squall.actors.sampling.triton_trace import TRACE, traces_in
+from squall.analysis.join.ties import tie_kernels
 from squall.analysis.report.derive import derive, is_derived
 from squall.analysis.report.summary_file import Summary
 from squall.analysis.storage.beneath import refuse_ways_out
@@ -337,6 +338,9 @@ class _Resuming:
                 driver_ended_ns=self._driver_ended_ns(),
             )
         )
+        if notes := tie_kernels(self._store):
+            known = self._store.manifest
+            self._store.amend(replace(known, notes=(*known.notes, *notes)))
         if self._is_aborted:
             verdict = Verdict(status="ABORTED", reasons=self._before.reasons)
         else:

@@ -27,13 +27,13 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from squall.analysis.join.holders import LEAST_HELD, stand_apart
-from squall.cluster.node.injected.execution_segments import ALWAYS, NEVER, NOWHERE, Segments, Stretch
-from squall.cluster.node.injected.kernel_owners import Instance, Int64s
+from squall.analysis.arrays import Bools, Int64s
+from squall.analysis.join.holders import LEAST_HELD, Stretches, stand_apart
 
-Bools = NDArray[np.bool_]
+NEVER, ALWAYS = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+"""Begin and end of a segment without operations."""
+NOWHERE: Final = -1
 
 LARGEST_PERIOD: Final = 64
 """Events of an execution on one stream; TensorRT's backend records two on that of its kernels."""
@@ -53,29 +53,40 @@ TORN: Final = -2
 _FAR: Final = 2**40
 
 
-def matched_rows(segments: Segments, instance: Instance, window_ns: Int64s) -> Int64s:
-    """The row of the batch in its instance of each segment, NOWHERE where it is not told; (n,).
+class Stretch(NamedTuple):
+    """A lane in one span of recording: what lies between the events that were recorded on it.
 
-    `segments` with all operations of their lane; `window_ns`: (n_windows, 2), start and end of each.
+    stream        k k k e c e k k k e c e k k k e c e        k: kernel, c: copy, e: an event is recorded
+    segment       0 0 0   1   2 2 2   3   4 4 4   5          in the order of calls, by correlation id
     """
-    stretches = segments.stretches()
-    windows = window_ns[[one.window for one in stretches]].reshape(-1, 2)
-    begun = np.searchsorted(instance.begins_ns, windows)
-    rows = np.full(len(segments.start_ns), NOWHERE, np.int64)
-    tried = _Tried(stretches, instance, _periods(stretches, begun[:, 1] - begun[:, 0]))
+
+    events: Int64s
+    """(n,): which CUDA event each record is of, in the order of calls."""
+    start_ns: Int64s
+    end_ns: Int64s
+    """(n + 1,): of the operations before the first record, between one and the next, and after the last; `NEVER` and
+    `ALWAYS` where there is none."""
+    n_batches: int
+    """Batches of the lane's instance that begin in the span."""
+
+
+def matched_rows(stretches: Sequence[Stretch], batches: Stretches) -> Int64s:
+    """The number of the batch of each segment, of all stretches of a lane one after another; NOWHERE: not told."""
+    tried = _Tried(stretches, batches)
+    rows = [np.full(len(stretch.start_ns), NOWHERE) for stretch in stretches]
     for number, stretch in enumerate(stretches):
-        told = [_of_segments(stretch, instance, *one) for one in tried.left(number)]
-        if told:
-            is_common = np.logical_and.reduce([one == told[0] for one in told])
-            rows[stretch.first : stretch.first + len(stretch.start_ns)] = np.where(
-                is_common, told[0], NOWHERE
-            )
-    return rows
+        told = np.array([_of_segments(stretch, batches, *one) for one in tried.left(number)])
+        if len(told):
+            rows[number] = np.where((told == told[0]).all(axis=0), told[0], NOWHERE)
+    return np.concatenate(rows)
 
 
-def _periods(stretches: Sequence[Stretch], n_batches: Int64s) -> list[int]:
+def _periods(stretches: Sequence[Stretch]) -> list[int]:
     """Events of an execution with which, in nearly all windows, there are as many executions as batches."""
-    n_events = np.array([len(one.events) for one in stretches])
+    n_events, n_batches = (
+        np.array([len(s.events) for s in stretches]),
+        np.array([s.n_batches for s in stretches]),
+    )
     counted = n_batches >= FEWEST_PINNED
     if not counted.any():
         return []
@@ -90,13 +101,14 @@ def _periods(stretches: Sequence[Stretch], n_batches: Int64s) -> list[int]:
 class _Tried:
     """How many executions of each window every period and phase misses."""
 
-    def __init__(self, stretches: Sequence[Stretch], instance: Instance, periods: Sequence[int]) -> None:
+    def __init__(self, stretches: Sequence[Stretch], batches: Stretches) -> None:
+        periods = _periods(stretches)
         self._turns = {period: _turns(stretches, period) for period in periods}
         self._missed = {
             period: np.array(
                 [
                     [
-                        _n_missed(one, instance, period, phase) if turn != TORN else _FAR
+                        _n_missed(one, batches, period, phase) if turn != TORN else _FAR
                         for phase in range(period)
                     ]
                     for one, turn in zip(stretches, turns, strict=True)
@@ -155,7 +167,7 @@ class _Executions(NamedTuple):
     """(n,): no batch can be what it is, by what the others are."""
 
 
-def _executions(stretch: Stretch, instance: Instance, period: int, phase: int) -> _Executions:
+def _executions(stretch: Stretch, batches: Stretches, period: int, phase: int) -> _Executions:
     """Those that begin and end in the window; the first is what of one lies in it. What follows the last end is cut by
     the window's end, and is none."""
     edges = np.append(0, np.arange(phase, len(stretch.events), period) + 1)
@@ -163,13 +175,13 @@ def _executions(stretch: Stretch, instance: Instance, period: int, phase: int) -
         return _Executions(edges, np.zeros(0, np.int64), np.zeros(0, np.bool_))
     start = np.minimum.reduceat(stretch.start_ns[: edges[-1]], edges[:-1])
     end = np.maximum.reduceat(stretch.end_ns[: edges[-1]], edges[:-1])
-    first, last = instance.bounds(start, end)
+    first, last = batches.bounds(start, end)
     is_empty = (start == NEVER) & (end == ALWAYS)
     number = np.arange(len(start))
     least, most = np.where(is_empty, -_FAR, first - number), np.where(is_empty, _FAR, last - number)
     shift, is_missed = _shifts(least, most)
     rows = np.where(is_missed | (shift == _FAR), NOWHERE, number + shift)
-    is_held = is_empty | (rows == NOWHERE) | instance.hold(rows, start, end)
+    is_held = is_empty | (rows == NOWHERE) | batches.hold(rows, start, end)
     return _Executions(edges, np.where(is_held & ~is_empty, rows, NOWHERE), is_missed | ~is_held)
 
 
@@ -198,13 +210,13 @@ def _shifts(least: Int64s, most: Int64s) -> tuple[Int64s, Bools]:
     return shift, is_missed
 
 
-def _n_missed(stretch: Stretch, instance: Instance, period: int, phase: int) -> int:
-    return int(_executions(stretch, instance, period, phase).is_missed.sum())
+def _n_missed(stretch: Stretch, batches: Stretches, period: int, phase: int) -> int:
+    return int(_executions(stretch, batches, period, phase).is_missed.sum())
 
 
-def _of_segments(stretch: Stretch, instance: Instance, period: int, phase: int) -> Int64s:
+def _of_segments(stretch: Stretch, batches: Stretches, period: int, phase: int) -> Int64s:
     """The row of each segment's batch."""
-    found = _executions(stretch, instance, period, phase)
+    found = _executions(stretch, batches, period, phase)
     rows = np.full(len(stretch.start_ns), NOWHERE, np.int64)
     rows[: found.edges[-1]] = np.repeat(found.rows, np.diff(found.edges))
     return rows
