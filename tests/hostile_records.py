@@ -121,7 +121,7 @@ def _kernel_ring(rng: random.Random, folder: Path) -> None:
 def _kernel_records(rng: random.Random, folder: Path) -> None:
     path = folder / "a.records"
     path.write_bytes(mutated(rng, operations(10, with_calls=True), 20))
-    process = TakenProcess(path, 11, ("GPU-a",), "")
+    process = TakenProcess(path=path, pid=11, gpus=("GPU-a",), status="")
     made = [*KernelTables([process], windows_of(WINDOW), LABELS).rows()]
     assert all(len(rows) for _, rows in made)
     kernels = [rows for table, rows in made if table == "kernels"]

@@ -115,8 +115,7 @@ class KernelRecording:
     def stop(self) -> None:
         """Ends recording, and takes what is left."""
         if self._switch is not None:
-            for loss in self._switch.stop():
-                self._tell(loss)
+            self._switch.stop()
 
     def spill(self, spills: Spills, labels: Mapping[str, str]) -> list[str]:
         """Table `recordings` and those of the records; returns what is missing and what went wrong.
@@ -166,8 +165,7 @@ class KernelRecording:
             self._tell(
                 "kernels: recording was on when its agent died: what it recorded since counts as not recorded"
             )
-        for loss in rings.close():
-            self._tell(loss)
+        rings.close()
         into.close()
 
     def facts(self) -> KernelRecordingFacts:

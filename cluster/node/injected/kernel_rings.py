@@ -158,11 +158,11 @@ class KernelRings:
                 return
             time.sleep(DRAIN_S)
 
-    def close(self) -> list[str]:
-        """Takes what is left; returns what is missing."""
-        losses = [loss for one in self.processes for loss in one.close()]
+    def close(self) -> None:
+        """Takes what is left, and tells what is missing."""
+        for loss in (loss for one in self.processes for loss in one.close()):
+            self._tell(loss)
         self._held.let_go()
-        return losses
 
 
 def left_rings(server_folder: Path, tell: Callable[[str], None]) -> KernelRings | None:

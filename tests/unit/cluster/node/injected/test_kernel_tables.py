@@ -86,7 +86,7 @@ def tables(
     for pid, data in own.items():
         path = folder / f"{pid}.records"
         path.write_bytes(data)
-        processes.append(TakenProcess(path, pid, gpus, ""))
+        processes.append(TakenProcess(path=path, pid=pid, gpus=gpus, status=""))
     made = KernelTables(processes, windows_of(windows), LABELS, of_node)
     found: dict[str, list[dict[str, Any]]] = {}
     for table, rows in made.rows():
