@@ -204,10 +204,11 @@ class Collection:
 
     def _tie_kernels(self) -> None:
         """A disk without room for it costs the ties alone."""
-        try:
-            self.notes += tie_kernels(self._store)
-        except StoreError as error:
-            self.notes.append(f"kernels are tied to no batch: {error}")
+        if self.store_error is None:
+            try:
+                self.notes += tie_kernels(self._store)
+            except StoreError as error:
+                self.notes.append(f"kernels are tied to no batch: {error}")
 
     def _wake_agents(self) -> None:
         self.losses += self._deployment.nodes.wake()

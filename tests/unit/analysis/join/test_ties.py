@@ -203,6 +203,18 @@ def test_events_tell_whose_the_operations_of_overlapping_batches_are(tmp_path: P
         tie_kernels(store)
 
 
+def test_a_driver_that_is_killed_while_it_ties_costs_no_row(tmp_path: Path) -> None:
+    store, _ = open_run(tmp_path)
+    before = store.read("kernels")
+    (store.run_dir / "tables" / "kernels").rename(store.run_dir / ".old-kernels")
+    (store.run_dir / ".new-kernels").mkdir()
+    again = RunStore.open(store.run_dir)
+    again.reopen(["kernels"], lambda _, rows: rows)
+    assert again.read("kernels").equals(before)
+    assert tie_kernels(again) == []
+    assert again.read("kernels")["batch_id"].null_count == 0
+
+
 def test_a_run_that_recorded_no_events_says_that_they_would_tell(tmp_path: Path) -> None:
     store, made = open_run(tmp_path, events=False)
     (note,) = tie_kernels(store)
