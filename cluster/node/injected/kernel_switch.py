@@ -10,9 +10,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Literal
 
-from squall.actors.inject.kernel_ring import KernelKinds
+from squall.actors.inject.kernel_ring import KernelKinds, Switched
 from squall.cluster.node.injected.kernel_process import KernelProcess
-from squall.cluster.node.injected.kernel_rings import DRAIN_S, KernelRings, Turned
+from squall.cluster.node.injected.kernel_rings import DRAIN_S, KernelRings
 from squall.cluster.node.injected.kernel_windows import Window, WindowFile
 from squall.scenarios.config.duty import Duty
 from squall.scenarios.units import NS_PER_S, digits_text
@@ -122,7 +122,7 @@ class KernelSwitch:
             return
         if self._open:
             began_ns = min(one.ring.started_ns for one in found if one.is_recording)
-            self._end_window(began_ns, turned.first_begun_ns)
+            self._end_window(began_ns, turned.begun_ns)
         self._begin_window(turned)
 
     def _turn_off(self) -> None:
@@ -135,23 +135,23 @@ class KernelSwitch:
             one.is_recording = False
         if self._open:
             ends_ns = [
-                turned.first_begun_ns if turned else asked_ns,
+                turned.begun_ns if turned else asked_ns,
                 *(one.ring.flushed_ns for one in killed),
             ]
-            self._end_window(min(ends_ns), turned.last_done_ns if turned else self._off_ns)
+            self._end_window(min(ends_ns), turned.done_ns if turned else self._off_ns)
         self._is_on = False
         self._plan.popleft()
 
-    def _begin_window(self, turned: Turned) -> None:
+    def _begin_window(self, turned: Switched) -> None:
         recording = [one for one in self._rings.processes if one.is_recording]
         kinds = KernelKinds(~0)
         for one in recording:
             kinds &= one.ring.state.kinds
         named = ",".join(str(kind.name).lower() for kind in kinds)
-        holds_ns = turned.last_done_ns
+        holds_ns = turned.done_ns
         self._open.append(
             Window(
-                begun_ns=turned.first_begun_ns, start_ns=holds_ns, end_ns=holds_ns, done_ns=holds_ns,
+                begun_ns=turned.begun_ns, start_ns=holds_ns, end_ns=holds_ns, done_ns=holds_ns,
                 n_processes=len(recording), kinds=named,
             )
         )  # fmt: skip
