@@ -25,12 +25,13 @@ from squall.actors.spill import SpillFile, read_spill
 from squall.analysis.storage.schema import OUTCOME_CODE
 from squall.cluster.node.batches import read_batches, read_recorded
 from squall.cluster.node.injected.kernel_process import TakenProcess
-from squall.cluster.node.injected.kernel_tables import KernelTables, read_instances
+from squall.cluster.node.injected.kernel_tables import KernelTables
+from tests.overlapping_batches import Batches, tied
 from tests.unit.actors.inject.test_batch_ring import ONE, frame, write_ring
 from tests.unit.cluster.node.injected.test_kernel_tables import (
     LABELS,
     WINDOW,
-    batches,
+    N,
     operations,
     windows_of,
 )
@@ -60,6 +61,7 @@ def mutated(rng: random.Random, data: bytes, n_most: int = 4) -> bytes:
     return bytes(out)
 
 
+PERIODS = Batches(*(np.arange(N) * 1_000 + shift for shift in (0, 100, 0)))
 OF_ROWS = {"run": "r", "node": "node-0", "server": "server-0", "model": "m", "version": "1"}
 LINES = b'{"instance":"m_0_0","device":0}\n' + b"".join(
     b'{"b":%d,"s":%d,"e":%d,"r":1,"i":["000000000007"]}\n' % (number, 10 * number, 10 * number + 5)
@@ -117,13 +119,18 @@ def _kernel_ring(rng: random.Random, folder: Path) -> None:
 
 
 def _kernel_records(rng: random.Random, folder: Path) -> None:
-    file = batches(folder, ("a", 0), ("b", 500))
     path = folder / "a.records"
     path.write_bytes(mutated(rng, operations(10, with_calls=True), 20))
-    process = TakenProcess(path, 11, ("GPU-a",), "")
-    made = KernelTables([process], windows_of(WINDOW), read_instances([file]), LABELS)
-    assert all(len(rows) for _, rows in made.rows())
-    file.unlink()
+    process = TakenProcess(path=path, pid=11, gpus=("GPU-a",), status="")
+    made = [*KernelTables([process], windows_of(WINDOW), LABELS).rows()]
+    assert all(len(rows) for _, rows in made)
+    kernels = [rows for table, rows in made if table == "kernels"]
+    if kernels:
+        records = {
+            name: pa.concat_tables(kernels)[name]
+            for name in ("context", "stream", "start_ns", "end_ns", "correlation_id")
+        }
+        tied([PERIODS], records, [(0, 1_000 * N)])
 
 
 def _lines(rng: random.Random, folder: Path) -> None:

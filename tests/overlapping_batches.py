@@ -3,26 +3,93 @@ the work is first in, first out on a stream, and says itself which batch it is o
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from squall.actors.inject.kernel_ring import KERNEL, SYNC
-from squall.analysis.recorded import Windows
-from squall.cluster.node.injected.execution_lanes import ExecutionLanes
-from squall.cluster.node.injected.kernel_owners import Held, Instance, Int64s, Tally, by_lane, held_by
+from squall.analysis.arrays import Bools, Int64s
+from squall.analysis.join.ties import prepare_ties, tied_rows
+from squall.analysis.storage.query import over
+from squall.analysis.storage.timeline import RunPhase
 
 Window = tuple[int, int]
 PROCESS = 11
 US = 1_000
 
 
+class Batches(NamedTuple):
+    """Of an instance; (n,) each."""
+
+    start_ns: Int64s
+    end_ns: Int64s
+    batch_id: Int64s
+
+
+def tied(
+    instances: Sequence[Batches],
+    records: Mapping[str, Any],
+    windows: Sequence[Window],
+    events: Mapping[str, Any] | None = None,
+    table: str = "kernels",
+) -> pa.Table:
+    """What `tied_rows` says of `records` of a process, columns by name, as `table`; `instances` by their numbers, of
+    one server; `windows`: when it was recorded, in one measured phase."""
+    common = {
+        "server": "s",
+        "process": PROCESS,
+        "context": 1,
+        "stream": 7,
+        "thread": -1,
+        "recorded_by": "library",
+    }
+    n = len(records["start_ns"])
+    rows = {name: np.full(n, value) for name, value in common.items()}
+    rows |= {"file_row_number": np.arange(n), "correlation_id": np.arange(n), "batch_id": np.full(n, -1)}
+    rows |= {"instance": np.full(n, ""), "instance_device": np.full(n, -1), **records}
+    batches = [
+        {"server": "s", "model": "m", "instance": str(number), "instance_device": 0, "start_ns": start, "end_ns": end,
+         "batch_id": batch_id, "exec_start_ns": None, "exec_end_ns": None}
+        for number, own in enumerate(instances)
+        for start, end, batch_id in zip(*(column.tolist() for column in own), strict=True)
+    ]  # fmt: skip
+    tables = {
+        "batches": pa.Table.from_pylist(batches, schema=_BATCHES),
+        "recordings": pa.table({
+            "server": ["s"] * len(windows), "start_ns": [first for first, _ in windows],
+            "end_ns": [last for _, last in windows],
+        }),
+        "cuda_events": pa.Table.from_pylist([], schema=_EVENTS),
+        "records": pa.table(rows),
+    }  # fmt: skip
+    if events is not None:
+        tables["cuda_events"] = pa.table({"server": np.full(len(events["event"]), "s"), **events})
+    with over(tables) as connection:
+        phase = RunPhase("measure", "measure", 0, 2**62)
+        prepare_ties(connection, [phase], {table: ["records"]})
+        return tied_rows(connection, table, "records")
+
+
+def _schema(texts: Sequence[str], *numbers: str) -> pa.Schema:
+    return pa.schema([*((name, pa.string()) for name in texts), *((name, pa.int64()) for name in numbers)])
+
+
+_EVENTS = _schema(("server",), "process", "context", "stream", "correlation_id", "event")
+_BATCHES = _schema(
+    ("server", "model", "instance"),
+    *("instance_device", "batch_id", "start_ns", "end_ns", "exec_start_ns", "exec_end_ns"),
+)
+
+
 @dataclass
 class Schedule:
     """What instances did; (n,) each, in the order of calls over all of them."""
 
-    instances: tuple[Instance, ...]
+    instances: tuple[Batches, ...]
     operations: NDArray[np.void]
     """Of the ring's layout KERNEL."""
     true_batch: Int64s
@@ -108,7 +175,7 @@ def schedule(rules: Rules) -> Schedule:
         thread = call
         spans[instance].append((int(start), int(at + rules.answer_us * US * (0.5 + rng.random()))))
     instances = tuple(
-        Instance(
+        Batches(
             *np.array([(*span, 100 + own) for own, span in enumerate(one) if own not in rules.unreported]).T
         )
         for one in spans
@@ -129,53 +196,52 @@ def schedule(rules: Rules) -> Schedule:
 
 @dataclass
 class Found:
-    """What is tied of what lies in the windows."""
+    """What is tied of what lies in the windows; (n,) each, -1: to none."""
 
-    held: Held
+    instance: Int64s
+    batch_id: Int64s
     true_batch: Int64s
     true_instance: Int64s
 
     @property
+    def is_tied(self) -> Bools:
+        return self.batch_id >= 0
+
+    @property
     def n_wrong(self) -> int:
         """Tied to a batch that is not theirs; what has an instance that is not its own counts too."""
-        tied = self.held.is_tied
-        is_other = (self.held.batch_id != self.true_batch) | (self.held.instance != self.true_instance)
-        return int(np.count_nonzero(is_other & tied))
+        is_other = (self.batch_id != self.true_batch) | (self.instance != self.true_instance)
+        return int(np.count_nonzero(is_other & self.is_tied))
 
     @property
     def share(self) -> float:
-        return float(np.mean(self.held.is_tied))
+        return float(np.mean(self.is_tied))
 
 
 def found(made: Schedule, windows: list[Window] | None = None, with_events: bool = True) -> Found:
-    """By the rings of a process that was recorded in `windows`; none: all the time.
+    """Of a process that was recorded in `windows`; none: all the time.
 
     What was launched while it was off is not recorded, nor are events.
     """
     spans = windows or [(0, made.end_ns)]
-    on = Windows.of((start, start, end, end) for start, end in spans)
-    is_seen = np.logical_or.reduce(
-        [
-            (first <= made.launched_ns) & (made.launched_ns < last) & (made.operations["end_ns"] <= last)
-            for first, last in spans
-        ]
+    is_seen, is_told = (
+        np.logical_or.reduce([(first <= at) & (at < last) & (ends <= last) for first, last in spans])
+        for at, ends in ((made.launched_ns, made.operations["end_ns"]), (made.recorded_ns, made.recorded_ns))
     )
-    rows = made.operations[is_seen]
-    is_told = np.logical_or.reduce(
-        [(first <= made.recorded_ns) & (made.recorded_ns < last) for first, last in spans]
+    order = np.random.default_rng(1).permutation(
+        np.flatnonzero(is_told & with_events)
+    )  # as CUPTI's buffers come
+    ids = ("context", "stream", "correlation_id")
+    records, events = (
+        {name: rows[name].astype(np.int64) for name in names}
+        for rows, names in (
+            (made.operations[is_seen], (*ids, "start_ns", "end_ns")), (made.events[order], (*ids, "event"))
+        )
+    )  # fmt: skip
+    events["process"] = np.full(len(order), PROCESS)
+    rows = tied(made.instances, records, spans, events)
+    instance = [int(name or -1) for name in rows["instance"].to_pylist()]
+    batch_id = rows["batch_id"].fill_null(-1).to_numpy()
+    return Found(
+        np.array(instance, np.int64), batch_id, made.true_batch[is_seen], made.true_instance[is_seen]
     )
-    events = made.events[is_told if with_events else np.zeros(len(made.events), np.bool_)]
-    begun = tuple(int(on.hold(one.begins_ns, one.begins_ns).sum()) for one in made.instances)
-    tally, lanes = Tally(made.instances, begun), list(by_lane(PROCESS, rows["context"], rows["stream"]))
-    for lane, own in lanes:
-        tally.add(lane, rows["start_ns"][own], rows["end_ns"][own])
-    owners = tally.owners()
-    executions = ExecutionLanes(on, made.instances)
-    order = np.random.default_rng(1).permutation(len(events))  # CUPTI's buffers come in any order
-    executions.note(PROCESS, events[order], [rows])
-    executions.begin(owners)
-    executions.add(lanes, rows)
-    executions.match(owners)
-    told = executions.told(lanes, rows)
-    held = held_by(made.instances, owners, lanes, rows["start_ns"], rows["end_ns"], told)
-    return Found(held, made.true_batch[is_seen], made.true_instance[is_seen])

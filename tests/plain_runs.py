@@ -23,7 +23,7 @@ def plain_run(parent: Path, tables: dict[str, list[Row]], **manifest: Any) -> Ru
     `node` is node-0 and `server` server-0 unless a row says otherwise. A table without rows is absent.
     """
     store = RunStore.create(parent, "plain", START_NS, read_manifest(manifest))
-    made = {table: _table(table, store.run, rows) for table, rows in tables.items() if rows}
+    made = {table: plain_table(table, store.run, rows) for table, rows in tables.items() if rows}
     for table, data in made.items():
         add = store.replace_derived if TABLES[table].is_derived else store.append
         add(table, data)
@@ -31,7 +31,7 @@ def plain_run(parent: Path, tables: dict[str, list[Row]], **manifest: Any) -> Ru
     return store
 
 
-def _table(table: str, run: str, rows: list[Row]) -> pa.Table:
+def plain_table(table: str, run: str, rows: list[Row]) -> pa.Table:
     schema = arrow_schema(table)
     same = {"run": run, "node": "node-0", "server": "server-0"}
     for row in rows:

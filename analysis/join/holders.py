@@ -73,11 +73,6 @@ class Stretches:
         return is_one & (self._start[row] <= start_ns) & (end_ns <= self._end[row])
 
     @property
-    def overlaps(self) -> bool:
-        """Whether one begins before all that began earlier have ended."""
-        return bool((self._start[1:] < self._reach[:-1]).any())
-
-    @property
     def begins_ns(self) -> Int64s:
         """Begin of each, in order."""
         return self._start

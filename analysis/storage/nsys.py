@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from squall.analysis.columns import INSTANCE_DEVICE, OF_SERVER, PhaseAt, Table, columns
+from squall.analysis.columns import INSTANCE_DEVICE, OF_SERVER, PhaseAt, PhaseFrom, Table, columns
 
 _RECORDED = PhaseAt("start_ns", only_measured=True)
 (_BY,) = columns(
@@ -23,7 +23,7 @@ EVENT = columns(
 _BATCH = columns(
     "instance  text  model instance whose batch it belongs to; empty if to none",
     INSTANCE_DEVICE,
-    "batch_id  id?  batch that it belongs to, by thread and correlation id; null if to none",
+    "batch_id  id?  batch that it belongs to: by thread and correlation id, of the library by time; null if to none",
 )
 _DEVICE = columns(
     *OF_SERVER,
@@ -164,6 +164,21 @@ TABLES = (
         ),
     ),
     Table(
+        "cuda_events",
+        "CUDA event that was recorded on a stream, by the kernel library; absent unless `kernel_kinds` has `events`",
+        PhaseFrom("nothing, and empty: an event has no instant, only the place of its call"),
+        columns(
+            *OF_SERVER,
+            """
+            process         id  process id on its node
+            context         id  CUDA context
+            stream          id  CUDA stream
+            correlation_id  id  with process the key of the API call; calls of a process are numbered in their order
+            event           id  which event it is, within its process
+            """,
+        ),
+    ),
+    Table(
         "clock_marks",
         "event of the nsys report whose instant is known from a clock reading beside it",
         _RECORDED,
@@ -183,4 +198,6 @@ TABLES = (
 OPERATIONS = {"kernels": "kernel", "memcpys": "copy", "memsets": "set"}
 """Tables whose rows are operations of a GPU, and what kind of operation each row is."""
 DEVICE_TABLES = tuple(OPERATIONS)
+TIED_TABLES = (*DEVICE_TABLES, "syncs", "cuda_api")
+"""Raw tables whose rows of the kernel library get their batch once all of a run is together, before its seal."""
 EVENT_TABLES = (*DEVICE_TABLES, "syncs", "cuda_api", "osrt", "nvtx")

@@ -51,6 +51,7 @@ from squall.analysis.storage.beneath import (
 from squall.analysis.storage.manifest import OPEN, SEALED, Manifest
 from squall.analysis.storage.manifest_file import MANIFEST, changed, read_document, refuse_own
 from squall.analysis.storage.mirror import Mirror, is_of_run
+from squall.analysis.storage.nsys import TIED_TABLES
 from squall.analysis.storage.object_folder import ObjectFolder, place_at
 from squall.analysis.storage.parquet import rows_of
 from squall.analysis.storage.part import NewParts, OpenPart, conform, disk_errors, error_reason
@@ -283,13 +284,15 @@ class RunStore:
 
     @contextmanager
     def replacing(self, table: str) -> Iterator[NewParts]:
-        """Derived `table` anew, in as many parts as are written within; a table without any becomes empty.
+        """Derived `table` anew, in as many parts as are written within; a table without any becomes empty. In an open
+        run also a raw one whose rows are to get their batches (`TIED_TABLES`).
 
         The old parts stay until the block ends without an error, then all new ones take their place; a process that
         is killed in between leaves the one or the other, never both. The manifest of a sealed run is brought up to
         date after that. Raises `StoreError`.
         """
-        if table not in TABLES or not TABLES[table].is_derived:
+        is_open = not self.is_sealed and table in TIED_TABLES
+        if table not in TABLES or not (is_open or TABLES[table].is_derived):
             raise StoreError(f"{table} is not a derived table: raw tables are never rewritten")
         if self._place is not None and not self.is_sealed:
             raise StoreError(
@@ -438,6 +441,7 @@ class RunStore:
 
     def _put_aside(self, table: str, aside: Path, keeps: Callable[[str, pa.Table], pa.Table]) -> None:
         current = self.run_dir / "tables" / table
+        _restore(current, self.run_dir / _folders(table)[2])
         if current.is_dir():
             current.rename(aside)
         for part in sorted(aside.glob("part-*.parquet")):

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from squall.actors.load.engine import BEFORE_ITS_TURN
 from squall.actors.sampling.sampled import FILLED
 from squall.actors.sampling.triton_trace import TRACE, traces_in
+from squall.analysis.join.ties import tie_kernels
 from squall.analysis.report.derive import derive, is_derived
 from squall.analysis.report.summary_file import Summary
 from squall.analysis.storage.beneath import refuse_ways_out
@@ -42,7 +43,8 @@ from squall.cluster.driver.run import LOAD_STOPS, RunResult
 from squall.cluster.driver.server_libraries import kernels_together
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.node.agent import FIRST_SERVER
-from squall.cluster.node.injected.inside import LibrariesInside
+from squall.cluster.node.injected.batch_recording import BatchRecording
+from squall.cluster.node.injected.kernel_recording import KernelRecording
 from squall.cluster.node.scratch import folders_of
 from squall.cluster.node.server_log import end_of_log, without_own_folders
 from squall.cluster.node.spills import NodeFile, Spills
@@ -248,12 +250,12 @@ class _Resuming:
     def _take_server(self, folder: Path, spills: Spills, labels: dict[str, str]) -> None:
         if (folder / "batches").is_dir():
             self._losses += spills.write_batches(folder / "batches", labels)
-        inside = LibrariesInside(folder)
+        recording = KernelRecording(folder)
         from_ns = self._before.node_starts_ns.get(labels["node"], 0)
-        losses, notes = inside.batches.spill(spills, labels, from_ns)
+        losses, notes = BatchRecording(folder).spill(spills, labels, from_ns)
         self._losses, self._notes = self._losses + losses, self._notes + notes
-        self._notes += inside.kernels.spill(spills, labels)
-        if (kernels := inside.kernels.facts()).processes:
+        self._notes += recording.spill(spills, labels)
+        if (kernels := recording.facts()).processes:
             self._kernels = kernels_together(self._kernels, kernels)
         if traces := traces_in(folder):
             self._notes += spills.write_traces(traces, labels)
@@ -337,6 +339,9 @@ class _Resuming:
                 driver_ended_ns=self._driver_ended_ns(),
             )
         )
+        if notes := tie_kernels(self._store):
+            known = self._store.manifest
+            self._store.amend(replace(known, notes=(*known.notes, *notes)))
         if self._is_aborted:
             verdict = Verdict(status="ABORTED", reasons=self._before.reasons)
         else:
@@ -394,7 +399,8 @@ class _Resuming:
             remove_copies(self._store.run_dir)
         for folder in self._folders.values():
             for name in self._servers():
-                LibrariesInside(folder / name).close(keeps_files=False)
+                for recording in (BatchRecording(folder / name), KernelRecording(folder / name)):
+                    recording.close(keeps_files=False)
             shutil.rmtree(folder, ignore_errors=True)
 
 

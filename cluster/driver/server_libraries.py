@@ -13,7 +13,6 @@ from squall.analysis.storage.collected import (
     BY_LIBRARY,
     BY_MODEL,
     KernelRecordingFacts,
-    KernelTies,
 )
 from squall.cluster.driver.observed_collectors import BATCHES_MEND, ELSEWHERE, KERNELS_MEND, Collectors
 from squall.cluster.node.agent import NodeAgent
@@ -140,21 +139,11 @@ def kernels_together(known: KernelRecordingFacts | None, new: KernelRecordingFac
     """What was recorded of the servers of a run: sums, and all processes; each GPU once."""
     if known is None:
         return new
-    ties = {
-        table: KernelTies(
-            n=sum(one.n for one in both),
-            n_tied=sum(one.n_tied for one in both),
-            n_ambiguous=sum(one.n_ambiguous for one in both),
-        )
-        for table in {**known.ties, **new.ties}
-        for both in [[facts.ties[table] for facts in (known, new) if table in facts.ties]]
-    }
     return KernelRecordingFacts(
         n_windows=known.n_windows + new.n_windows,
         recorded_ns=known.recorded_ns + new.recorded_ns,
         processes=(*known.processes, *new.processes),
         gpus=tuple({gpu.uuid: gpu for gpu in (*known.gpus, *new.gpus)}.values()),
-        ties=ties,
         n_outside=known.n_outside + new.n_outside,
         losses=(*known.losses, *new.losses),
     )

@@ -156,7 +156,7 @@ class NodeAgent:
         `entry`: its settings where the scenario has several; `address`: where it listens, which others may reach.
         `cores`: those it may run on; empty: all of this process. `with_batches`: the batch library records in it;
         `kernel_kinds`: the kernel library can record these, empty: it is not loaded. Raises what `TritonServer.start`
-        and `LibrariesInside.begin` do, and ClusterError where a required nsys does not launch it.
+        and `KernelRecording.begin` do, and ClusterError where a required nsys does not launch it.
         """
         return self._server.start(scenario, with_nsys, cores, with_batches, kernel_kinds, entry, address)
 
@@ -202,7 +202,7 @@ class NodeAgent:
 
     def batches_by(self) -> Writer | None:
         """See `BatchRecording.writer`."""
-        return self._server.inside.batches.writer
+        return self._server.batches.writer
 
     def missing_kernel_library(self) -> str | None:
         """Why the server runs without the kernel library with which it was to be started; None if it has it."""
@@ -210,7 +210,7 @@ class NodeAgent:
 
     def follow_batches(self, port: int) -> str | None:
         """See `BatchRecording.follow`."""
-        return self._server.inside.batches.follow(port)
+        return self._server.batches.follow(port)
 
     def missing_kernels(self) -> str | None:
         """See `squall.cluster.node.injected.kernel_recording.missing_kernels`."""
@@ -218,22 +218,20 @@ class NodeAgent:
 
     def follow_kernels(self, port: int) -> str | None:
         """See `KernelRecording.follow`."""
-        return self._server.inside.kernels.follow(port)
+        return self._server.kernels.follow(port)
 
     def record_kernels(self, spans: Sequence[tuple[int, int]], duty: Duty | Literal["whole"]) -> None:
         """See `KernelRecording.record`."""
-        self._server.inside.kernels.record(spans, duty)
+        self._server.kernels.record(spans, duty)
 
     def stop_kernels(self) -> None:
         """See `KernelRecording.stop`."""
-        self._server.inside.kernels.stop()
+        self._server.kernels.stop()
 
     def spill_kernels(self) -> tuple[list[str], KernelRecordingFacts]:
         """See `KernelRecording.spill`; after `spill_server_tables`. What is missing, and what there is."""
         labels = {"run": self._run, "node": self._node, "server": self._name}
-        return self._server.inside.kernels.spill(
-            self._files.spills, labels
-        ), self._server.inside.kernels.facts()
+        return self._server.kernels.spill(self._files.spills, labels), self._server.kernels.facts()
 
     def server_log(self) -> bytes:
         """The server's log so far, without names of this node's folders; empty if no server was started here."""
@@ -313,7 +311,7 @@ class NodeAgent:
         save_deleted(folder, self._server.pids())
         if (folder / "batches").is_dir():
             losses = self._files.spills.write_batches(folder / "batches", labels)
-        lost, notes = self._server.inside.batches.spill(self._files.spills, labels, from_ns)
+        lost, notes = self._server.batches.spill(self._files.spills, labels, from_ns)
         traces = traces_in(folder)
         return losses + lost, notes + (self._files.spills.write_traces(traces, labels) if traces else [])
 

@@ -15,7 +15,8 @@ from squall.actors.sampling.triton_trace import TRACE, TraceSwitch, trace_holds,
 from squall.analysis.record import from_json
 from squall.analysis.storage.deployed import ControlFacts, ServerScheduling
 from squall.cluster.node.endpoint import Endpoint
-from squall.cluster.node.injected.inside import LibrariesInside
+from squall.cluster.node.injected.batch_recording import BatchRecording
+from squall.cluster.node.injected.kernel_recording import KernelRecording
 from squall.cluster.node.plan_gpus import refuse_other_gpus
 from squall.cluster.node.server import TritonServer
 from squall.cluster.node.server_environment import visible_gpus
@@ -28,13 +29,14 @@ from squall.scenarios.errors import ClusterError, TargetError
 
 
 class OwnServer:
-    """`start` once at most, then `restart` and `stop`. `nsys` and `inside` also serve a server of somebody else."""
+    """`start` once at most, then `restart` and `stop`. `nsys`, `batches` and `kernels` also serve a server of somebody
+    else."""
 
     def __init__(self, node: str, name: str, folder: Path, profile: ProfileConfig | None) -> None:
         """`folder`: the server's own, made by `start`."""
         self.folder = folder
         self.nsys = ServerNsys(node, folder, SystemClock(), profile)
-        self.inside = LibrariesInside(folder)
+        self.batches, self.kernels = BatchRecording(folder), KernelRecording(folder)
         self._name = name
         self._server: TritonServer | None = None
         self._endpoint: Endpoint | None = None
@@ -56,7 +58,8 @@ class OwnServer:
         session = self.nsys.begin(scenario.profile).session if with_nsys else None
         traced = scenario.profile.triton_trace
         trace_file = self.folder / TRACE if traced != "off" else None
-        injected = self.inside.begin(with_batches, kernel_kinds)
+        injected = self.batches.begin() if with_batches else {}
+        injected |= self.kernels.begin(kernel_kinds) if kernel_kinds else {}
         gpus = server_gpus(entry.gpus) if entry is not None and entry.gpus is not None else None
         visible = {} if gpus is None else {"CUDA_VISIBLE_DEVICES": ",".join(gpus)}
         refuse_other_gpus(scenario.models_at(self._name), {**os.environ, **visible})
@@ -134,7 +137,7 @@ class OwnServer:
     def missing_batches(self) -> str | None:
         """Why one that was started with the batch library records nothing; None if it does."""
         assert self._server is not None
-        silence = self.inside.batches.silence(self._server.log_text())
+        silence = self.batches.silence(self._server.log_text())
         return silence and (self._server.refusal or silence)
 
     @property
@@ -186,9 +189,13 @@ class OwnServer:
         return losses
 
     def close(self, keeps_files: bool) -> None:
-        """What it and the libraries in it leave; of one of an agent that died too, whose server was killed."""
+        """What it and the libraries in it leave; of one of an agent that died too, whose server was killed.
+
+        `keeps_files`: the rings stay for `squall resume`.
+        """
         remove_leftovers(str(self.folder))
-        self.inside.close(keeps_files)
+        self.batches.close(keeps_files)
+        self.kernels.close(keeps_files)
 
 
 def server_gpus(gpus: tuple[int, ...]) -> tuple[str, ...]:

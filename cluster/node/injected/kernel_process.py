@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from squall.actors.inject.kernel_ring import (
@@ -16,16 +16,16 @@ from squall.actors.inject.kernel_ring import (
 from squall.actors.process.namespaces import mapper_of, pids_called
 from squall.cluster.node.injected.process_gpus import gpus_of
 from squall.cluster.node.injected.taken_file import TakenRing
+from squall.scenarios.records import Int, Listed, Record
 
 
-@dataclass(frozen=True)
-class TakenProcess:
+class TakenProcess(Record):
     """What was taken of a process: `path` has its records, as `recorded_activities` reads them, if there were any."""
 
     path: Path
-    pid: int
+    pid: Int
     """As this node numbers it; as it numbers itself where it could not be seen here."""
-    gpus: tuple[str, ...]
+    gpus: Listed[str]
     """UUID of the process's CUDA devices by number; empty where unknown."""
     status: str
     """How the library does in it, in one line."""
@@ -65,7 +65,7 @@ class KernelProcess:
     @property
     def taken(self) -> TakenProcess:
         """As it is now."""
-        return TakenProcess(self._taken.path, self.pid, self._gpus, self._status)
+        return TakenProcess(path=self._taken.path, pid=self.pid, gpus=self._gpus, status=self._status)
 
     @property
     def is_over(self) -> bool:

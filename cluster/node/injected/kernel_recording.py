@@ -20,7 +20,7 @@ from squall.analysis.storage.collected import KernelRecordingFacts, RecordedGpu,
 from squall.cluster.node.injected.effect import injected
 from squall.cluster.node.injected.kernel_rings import KernelRings, left_rings, records_folder
 from squall.cluster.node.injected.kernel_switch import KernelSwitch, planned
-from squall.cluster.node.injected.kernel_tables import SpilledKernels, spill_kernels
+from squall.cluster.node.injected.kernel_tables import KernelTables
 from squall.cluster.node.injected.kernel_windows import (
     Recorded,
     WindowFile,
@@ -70,7 +70,7 @@ class KernelRecording:
         self._folder = folder
         self._switch: KernelSwitch | None = None
         self._told: list[str] = []
-        self._spilled = SpilledKernels({}, 0, [], [])
+        self._n_outside = 0
         self._gpus: tuple[RecordedGpu, ...] = ()
 
     def begin(self, kinds: Sequence[str]) -> dict[str, str]:
@@ -115,11 +115,10 @@ class KernelRecording:
     def stop(self) -> None:
         """Ends recording, and takes what is left."""
         if self._switch is not None:
-            for loss in self._switch.stop():
-                self._tell(loss)
+            self._switch.stop()
 
     def spill(self, spills: Spills, labels: Mapping[str, str]) -> list[str]:
-        """Table `recordings` and those of the records; returns what is missing and what went wrong. After the batches.
+        """Table `recordings` and those of the records; returns what is missing and what went wrong.
 
         `labels`: run, node and server of rows.
         """
@@ -131,20 +130,18 @@ class KernelRecording:
         return list(self._told)
 
     def _spill_records(self, recorded: Recorded, spills: Spills, labels: Mapping[str, str]) -> None:
-        """Tables of the records, tied to the batches that were spilled before."""
+        """Tables of the records."""
         windows = (one for one in recorded.windows if one.length_ns)
         self._gpus = recorded_gpus()
-        spilled = spill_kernels(
+        tables = KernelTables(
             [one for one in recorded.processes if one.path.exists()],
             Windows.of((one.begun_ns, one.start_ns, one.end_ns, one.done_ns) for one in windows),
-            sorted(spills.spill_dir.glob("batches-*.arrows")),
             EventLabels(labels["run"], labels["node"], labels["server"]),
-            spills,
             self._gpus,
         )
-        for line in [*spilled.losses, *spilled.notes]:
-            self._tell(line)
-        self._spilled = spilled
+        for loss in spills.write_all("library", tables.rows()):
+            self._tell(loss)
+        self._n_outside = tables.n_outside
 
     def _recorded(self) -> Recorded:
         """All that is known of the recording, which is over then."""
@@ -168,8 +165,7 @@ class KernelRecording:
             self._tell(
                 "kernels: recording was on when its agent died: what it recorded since counts as not recorded"
             )
-        for loss in rings.close():
-            self._tell(loss)
+        rings.close()
         into.close()
 
     def facts(self) -> KernelRecordingFacts:
@@ -183,8 +179,7 @@ class KernelRecording:
                 for one in recorded.processes
             ),
             gpus=self._gpus,
-            ties=self._spilled.ties,
-            n_outside=self._spilled.n_outside,
+            n_outside=self._n_outside,
             losses=tuple(self._told),
         )
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from squall.actors.inject.kernel_library import find_rings
@@ -25,22 +24,6 @@ _GONE_AFTER_S = 0.2
 _READY_S = 1.0
 """A ring is made in a moment: a file that is still none after so long is not waited for."""
 _RECORDS = "kernels"
-
-
-@dataclass(frozen=True)
-class Turned:
-    """Answers of several processes to one switch; at least one."""
-
-    n: int
-    first_begun_ns: int
-    last_done_ns: int
-
-    @staticmethod
-    def of(answers: Sequence[Switched]) -> Turned | None:
-        """None without any."""
-        if not answers:
-            return None
-        return Turned(len(answers), min(one.begun_ns for one in answers), max(one.done_ns for one in answers))
 
 
 def records_folder(server_folder: Path) -> Path:
@@ -113,11 +96,11 @@ class KernelRings:
         for one in self.processes:
             one.take()
 
-    def turn(self, is_on: bool, processes: Sequence[KernelProcess]) -> Turned | None:
+    def turn(self, is_on: bool, processes: Sequence[KernelProcess]) -> Switched | None:
         """Switches them, and waits 2 s at most; who does not answer is told once, and not waited for again.
 
-        Of the answers those count that are of processes that record, or did until then; None: of none. Rings are
-        emptied meanwhile.
+        Returns the answers as one, from the first begun to the last done, of processes that record, or did until then;
+        None: of none. Rings are emptied meanwhile.
         """
         recorded = {one for one in processes if one.is_recording}
         waiting = [one for one in processes if one.ask(is_on)]
@@ -136,7 +119,9 @@ class KernelRings:
                 self.take()
                 drained = now
             time.sleep(_LOOK_S)
-        return Turned.of(answers)
+        if not answers:
+            return None
+        return Switched(is_on, min(one.begun_ns for one in answers), max(one.done_ns for one in answers))
 
     def _is_given_up(self, one: KernelProcess, is_on: bool, waited_s: float) -> bool:
         if one.ring.state.is_ended:
@@ -158,11 +143,11 @@ class KernelRings:
                 return
             time.sleep(DRAIN_S)
 
-    def close(self) -> list[str]:
-        """Takes what is left; returns what is missing."""
-        losses = [loss for one in self.processes for loss in one.close()]
+    def close(self) -> None:
+        """Takes what is left, and tells what is missing."""
+        for loss in (loss for one in self.processes for loss in one.close()):
+            self._tell(loss)
         self._held.let_go()
-        return losses
 
 
 def left_rings(server_folder: Path, tell: Callable[[str], None]) -> KernelRings | None:

@@ -10,9 +10,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Literal
 
-from squall.actors.inject.kernel_ring import KernelKinds
+from squall.actors.inject.kernel_ring import KernelKinds, Switched
 from squall.cluster.node.injected.kernel_process import KernelProcess
-from squall.cluster.node.injected.kernel_rings import DRAIN_S, KernelRings, Turned
+from squall.cluster.node.injected.kernel_rings import DRAIN_S, KernelRings
 from squall.cluster.node.injected.kernel_windows import Window, WindowFile
 from squall.scenarios.config.duty import Duty
 from squall.scenarios.units import NS_PER_S, digits_text
@@ -51,7 +51,6 @@ class KernelSwitch:
         self._off_ns = 0
         self._open: list[Window] = []
         self._lost_before: dict[KernelProcess, int] = {}
-        self._losses: list[str] = []
         self._ends, self._stirs = threading.Event(), threading.Event()
         self._note(rings.processes)
         self._thread = threading.Thread(target=self._run, name="kernel windows", daemon=True)
@@ -62,14 +61,12 @@ class KernelSwitch:
         self._plan = deque(windows)
         self._stirs.set()
 
-    def stop(self) -> list[str]:
-        """Ends recording, takes what is left, once; returns what is missing, the second time nothing."""
-        if self._ends.is_set():
-            return []
-        self._ends.set()
-        self._stirs.set()
-        self._thread.join(_ENDS_WITHIN_S)
-        return self._losses
+    def stop(self) -> None:
+        """Ends recording, takes what is left, and tells what is missing; once."""
+        if not self._ends.is_set():
+            self._ends.set()
+            self._stirs.set()
+            self._thread.join(_ENDS_WITHIN_S)
 
     def _run(self) -> None:
         try:
@@ -125,7 +122,7 @@ class KernelSwitch:
             return
         if self._open:
             began_ns = min(one.ring.started_ns for one in found if one.is_recording)
-            self._end_window(began_ns, turned.first_begun_ns)
+            self._end_window(began_ns, turned.begun_ns)
         self._begin_window(turned)
 
     def _turn_off(self) -> None:
@@ -138,21 +135,26 @@ class KernelSwitch:
             one.is_recording = False
         if self._open:
             ends_ns = [
-                turned.first_begun_ns if turned else asked_ns,
+                turned.begun_ns if turned else asked_ns,
                 *(one.ring.flushed_ns for one in killed),
             ]
-            self._end_window(min(ends_ns), turned.last_done_ns if turned else self._off_ns)
+            self._end_window(min(ends_ns), turned.done_ns if turned else self._off_ns)
         self._is_on = False
         self._plan.popleft()
 
-    def _begin_window(self, turned: Turned) -> None:
+    def _begin_window(self, turned: Switched) -> None:
         recording = [one for one in self._rings.processes if one.is_recording]
         kinds = KernelKinds(~0)
         for one in recording:
             kinds &= one.ring.state.kinds
         named = ",".join(str(kind.name).lower() for kind in kinds)
-        holds_ns = turned.last_done_ns
-        self._open.append(Window(turned.first_begun_ns, holds_ns, holds_ns, holds_ns, len(recording), named))
+        holds_ns = turned.done_ns
+        self._open.append(
+            Window(
+                begun_ns=turned.begun_ns, start_ns=holds_ns, end_ns=holds_ns, done_ns=holds_ns,
+                n_processes=len(recording), kinds=named,
+            )
+        )  # fmt: skip
         self._into.note_open(self._open[-1])
 
     def _end_window(self, end_ns: int, done_ns: int) -> None:
@@ -185,5 +187,7 @@ class KernelSwitch:
         if time.monotonic_ns() - self._off_ns < _HANDED_OVER_S * NS_PER_S:
             self._rings.wait_handed_over(_HANDED_OVER_S)
         self._settle()
-        self._losses += self._rings.close() + ([self._into.trouble] if self._into.trouble else [])
+        self._rings.close()
+        if self._into.trouble:
+            self._tell(self._into.trouble)
         self._into.close()

@@ -1,214 +1,217 @@
-"""Tables kernels, memcpys, memsets, syncs and cuda_api of what the kernel library recorded, each row with its batch.
+"""Tables kernels, memcpys, memsets, syncs, cuda_api and cuda_events of what the kernel library recorded.
 
-The files are read twice, a piece at a time: first for whose batches hold the operations of each lane, then for the rows
-(`squall.cluster.node.injected.kernel_owners`). Where calls were recorded, a file is read once more for these, which
-are held in memory, 40 bytes each, so that an operation finds the call that launched it; and once more where batches of
-an instance overlap and events were recorded (`squall.cluster.node.injected.execution_matching`).
+No row has a batch: which it belongs to is found where all of a run is together (`squall.analysis.join.ties`). A file is
+read twice, a piece at a time: first for the calls, which are held in memory, 40 bytes each, so that an operation finds
+the one that launched it.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from squall.actors.inject.kernel_ring import Activities, recorded_activities
-from squall.actors.spill import read_spill
+from squall.actors.inject.kernel_ring import recorded_activities
+from squall.analysis.arrays import Int64s
+from squall.analysis.nsys.names import (
+    COPY_KINDS,
+    MEMORY_KINDS,
+    SYNC_KINDS,
+    Names,
+    api_name,
+    call_class,
+    same_text,
+)
 from squall.analysis.nsys.tables import EventLabels
-from squall.analysis.occupancy import DeviceLimits, limits_of
+from squall.analysis.occupancy import DeviceLimits, Launches, limits_of, theoretical_occupancy
 from squall.analysis.recorded import Windows
-from squall.analysis.storage.collected import KernelTies, RecordedGpu
-from squall.analysis.storage.schema import arrow_schema
-from squall.cluster.node.injected.execution_lanes import ExecutionLanes
-from squall.cluster.node.injected.kernel_columns import Calls, ColumnMaker
-from squall.cluster.node.injected.kernel_owners import Held, Instance, Lane, Tally, by_lane, held_by
+from squall.analysis.storage.collected import RecordedGpu
+from squall.analysis.storage.nsys import DEVICE_TABLES
+from squall.analysis.storage.part import conform
+from squall.analysis.storage.schema import NO_DEVICE, arrow_schema
 from squall.cluster.node.injected.kernel_process import TakenProcess
-from squall.cluster.node.spills import Spills
 
 Array = NDArray[Any]
-_KEY = ("model", "instance", "instance_device")
-_OPERATIONS = {"kernels": "kernels", "memcpys": "memcpys", "memsets": "memsets"}
-_NOTED_SHARE = 0.01
-_HOW_TO_TELL = "; no CUDA event was recorded: add events to profile.kernel_kinds to tell them apart"
-_CALLS = {"runtime_calls": "cuda_api", "driver_calls": "cuda_api"}
-_TABLES = {**_OPERATIONS, "syncs": "syncs", **_CALLS}
+_TABLES = {
+    "kernels": "kernels", "memcpys": "memcpys", "memsets": "memsets", "syncs": "syncs",
+    "runtime_calls": "cuda_api", "driver_calls": "cuda_api", "events": "cuda_events",
+}  # fmt: skip
 """By the name in `Activities` the table of its rows."""
-
-
-@dataclass(frozen=True, eq=False)
-class ServerBatches:
-    """The batches of a server by instance; `owners`: name and device of each."""
-
-    instances: tuple[Instance, ...]
-    owners: tuple[tuple[str, int], ...]
-
-
-def read_instances(files: Iterable[Path]) -> ServerBatches:
-    """Of spill files of table `batches`. An interval is what the backend reports, which holds the copies of inputs and
-    outputs too, else what the model recorded."""
-    columns = [*_KEY, "batch_id", "start_ns", "end_ns", "exec_start_ns", "exec_end_ns"]
-    empty = arrow_schema("batches").empty_table().select(columns)
-    rows = pa.concat_tables([empty, *(data.select(columns) for path in files for data in _spilled(path))])
-    start, end = (pc.coalesce(rows[f"exec_{edge}"], rows[edge]).to_numpy() for edge in ("start_ns", "end_ns"))
-    end = np.maximum(start, end)
-    keys = list(zip(*(rows[name].to_pylist() for name in _KEY), strict=True))
-    unique = sorted(set(keys))
-    place = {key: number for number, key in enumerate(unique)}
-    number = np.array([place[key] for key in keys], np.int64)
-    batch_id = rows["batch_id"].to_numpy()
-    return ServerBatches(
-        tuple(
-            Instance(*(one[number == own] for one in (start, end, batch_id))) for own in range(len(unique))
-        ),
-        tuple((name, device) for _, name, device in unique),
-    )
-
-
-def _spilled(path: Path) -> Iterator[pa.Table]:
-    with pa.OSFile(str(path)) as data:
-        yield from read_spill(data)
+_NONE = 2**32 - 1
+"""What CUPTI gives as a stream where a wait is for none (CUPTI_SYNCHRONIZATION_INVALID_VALUE)."""
+_CALL = ("correlation_id", "launch_start_ns", "launch_end_ns", "thread", "name")
 
 
 @dataclass(eq=False)
 class KernelTables:
-    """The tables of a server's processes; `ties` is filled while `rows` is read to its end."""
+    """The tables of a server's processes; `n_outside` counts while `rows` is read to its end."""
 
     processes: Sequence[TakenProcess]
     windows: Windows
-    batches: ServerBatches
     labels: EventLabels
-    limits: Mapping[str, DeviceLimits] = field(default_factory=dict)
-    """By UUID of the GPU."""
-    n: Counter[str] = field(default_factory=Counter)
-    n_tied: Counter[str] = field(default_factory=Counter)
-    n_ambiguous: Counter[str] = field(default_factory=Counter)
+    gpus: Iterable[RecordedGpu] = ()
+    """Those of the node."""
     n_outside: int = 0
-    n_events: int = 0
-    _with_calls: set[Path] = field(default_factory=set)
-    """Files with calls, within windows or not."""
-    _executions: ExecutionLanes = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._executions = ExecutionLanes(self.windows, self.batches.instances)
 
     def rows(self) -> Iterator[tuple[str, pa.Table]]:
-        """(table, rows) in pieces, each of one process and in order of start."""
-        owners = self._owners()
+        """(table, rows) in pieces, each of one process and in order of start, of all that windows hold whole; and all
+        events, which have no instants."""
+        limits = {one.uuid: limits_of(one.compute_capability, one.sm_count) for one in self.gpus}
         for process in self.processes:
-            calls = Calls.read(process.path if process.path in self._with_calls else None)
-            maker = ColumnMaker(
-                process.pid, process.gpus, self.labels, self.batches.owners, calls, self.limits
-            )
+            maker = _TableMaker(process, self.labels, limits)
             for piece in recorded_activities(process.path):
-                yield from self._of_piece(maker, piece, owners)
+                for kind, table in _TABLES.items():
+                    rows = found = getattr(piece, kind)
+                    if kind != "events":
+                        rows = found[self.windows.hold(found["start_ns"], found["end_ns"])]
+                        rows = rows[np.argsort(rows["start_ns"], kind="stable")]
+                    self.n_outside += len(found) - len(rows)
+                    if len(rows):
+                        yield table, maker.table(table, kind, rows, piece.names)
 
-    def ties(self) -> dict[str, KernelTies]:
-        """By table, for the manifest."""
-        return {
-            table: KernelTies(n=n, n_tied=self.n_tied[table], n_ambiguous=self.n_ambiguous[table])
-            for table, n in self.n.items()
-        }
 
-    def _owners(self) -> dict[Lane, int]:
-        begins = [one.begins_ns for one in self.batches.instances]
-        n_begun = tuple(int(self.windows.hold(at_ns, at_ns).sum()) for at_ns in begins)
-        tally = Tally(self.batches.instances, n_begun)
-        for process in self.processes:
-            for piece in recorded_activities(process.path):
-                for name in (*_OPERATIONS, *_CALLS):
-                    rows = self._recorded(getattr(piece, name))
-                    if name in _CALLS and len(getattr(piece, name)):
-                        self._with_calls.add(process.path)
-                    for lane, own in _lanes(name, process.pid, rows):
-                        spans = rows["start_ns"][own], rows["end_ns"][own]
-                        tally.add(lane, *spans, and_process=name in _OPERATIONS)
-                self._note_events(process.pid, piece)
-        owners = tally.owners()
-        self._executions.begin(owners)
-        for process in self.processes:
-            if process.pid in self._executions.processes():
-                for piece in recorded_activities(process.path):
-                    for name in _OPERATIONS:
-                        rows = self._recorded(getattr(piece, name))
-                        self._executions.add(_lanes(name, process.pid, rows), rows)
-        self._executions.match(owners)
-        return owners
+def _calls(path: Path) -> tuple[Int64s, dict[int, str]]:
+    """`_CALL` of each CUDA call in a file of records by correlation id, (5, n + 1): none has the last; and their names.
 
-    def _note_events(self, pid: int, piece: Activities) -> None:
-        self.n_events += len(piece.events)
-        self._executions.note(
-            pid, piece.events, (self._recorded(getattr(piece, name)) for name in _OPERATIONS)
-        )
-
-    def _recorded(self, rows: Array) -> Array:
-        return rows[self.windows.hold(rows["start_ns"], rows["end_ns"])]
-
-    def _of_piece(
-        self, maker: ColumnMaker, piece: Activities, owners: Mapping[Lane, int]
-    ) -> Iterator[tuple[str, pa.Table]]:
-        for name, table in _TABLES.items():
-            found: Array = getattr(piece, name)
-            rows = self._recorded(found)
-            self.n_outside += len(found) - len(rows)
+    Of several calls with one id, such as one of the runtime and that of the driver within it, the outermost.
+    """
+    fields = ("correlation_id", "start_ns", "end_ns", "thread", "name")
+    pieces, texts = [np.full((len(fields), 1), np.iinfo(np.int64).max)], {}
+    for piece in recorded_activities(path):
+        for rows in (piece.runtime_calls, piece.driver_calls):
             if len(rows):
-                rows = rows[np.argsort(rows["start_ns"], kind="stable")]
-                lanes = list(_lanes(name, maker.pid, rows))
-                told = self._executions.told(lanes, rows) if name in _OPERATIONS else None
-                held = held_by(self.batches.instances, owners, lanes, rows["start_ns"], rows["end_ns"], told)
-                self._count(table, held)
-                yield table, maker.table(table, name, rows, held, piece.names)
-
-    def _count(self, table: str, held: Held) -> None:
-        self.n[table] += len(held.batch_id)
-        self.n_tied[table] += int(held.is_tied.sum())
-        self.n_ambiguous[table] += int(held.is_ambiguous.sum())
+                texts = piece.names
+                pieces.append(np.stack([rows[field].astype(np.int64) for field in fields]))
+    found = np.concatenate(pieces, axis=1)
+    ids, start, end, *_ = found
+    found = found[:, np.lexsort((-end, start, ids))]
+    return found[:, np.unique(found[0], return_index=True)[1]], texts
 
 
-def _lanes(name: str, pid: int, rows: Array) -> Iterator[tuple[Lane, NDArray[np.intp]]]:
-    """Lanes of operations are streams, those of calls threads, which no stream's are like."""
-    if name in _CALLS:
-        return (((pid, -1, -1, thread), own) for (_, thread), own in by_lane(pid, rows["thread"]))
-    return by_lane(pid, rows["context"], rows["stream"])
+class _TableMaker:
+    """The tables from records of one process."""
+
+    def __init__(
+        self, process: TakenProcess, labels: EventLabels, limits: Mapping[str, DeviceLimits | None]
+    ) -> None:
+        """`limits`: of GPUs by UUID."""
+        self._process = process
+        self._labels = {
+            **labels._asdict(),
+            "phase": "",
+            "recorded_by": "library",
+            "instance": "",
+            "thread_name": "",
+        }
+        self._calls, self._call_names = _calls(process.path)
+        unknown = DeviceLimits(0, 0, 0, 0, 0, 0)
+        self._limits = np.array([limits.get(uuid) or unknown for uuid in (*process.gpus, "")], np.int64)
+
+    def table(self, table: str, kind: str, rows: Array, names: Mapping[int, str]) -> pa.Table:
+        """Rows of one kind as `table`, tied to no batch."""
+        own = {name: rows[name].astype(np.int64) for name in rows.dtype.names or ()}
+        columns = {name: pa.array(values) for name, values in own.items() if values.ndim == 1}
+        columns |= {name: same_text(text, len(rows)) for name, text in self._labels.items()}
+        columns |= {
+            "process": pa.array(np.full(len(rows), self._process.pid)),
+            "instance_device": pa.array(np.full(len(rows), NO_DEVICE)),
+            "batch_id": pa.nulls(len(rows), pa.int64()),
+        }
+        plain = {
+            number: api_name(text)
+            for number, text in (names if table == "cuda_api" else self._call_names).items()
+        }
+        if table in DEVICE_TABLES:
+            columns |= self._launched(own) | {
+                "gpu_uuid": _named(own["device"], dict(enumerate(self._process.gpus))),
+                "graph_id": pa.array(own["graph"], mask=own["graph"] == 0),
+                "graph_node_id": pa.array(own["graph_node"], mask=own["graph_node"] == 0),
+            }
+        match table:
+            case "kernels":
+                columns |= {
+                    "full_name": _named(own["name"], names),
+                    "name": _named(own["name"], {number: short_name(text) for number, text in names.items()}),
+                    **{f"grid_{axis}": pa.array(own["grid"][:, place]) for place, axis in enumerate("xyz")},
+                    **{f"block_{axis}": pa.array(own["block"][:, place]) for place, axis in enumerate("xyz")},
+                    "registers_per_thread": columns["registers"],
+                    "theoretical_occupancy": self._occupancy(own),
+                }
+            case "memcpys":
+                columns["copy_kind"] = _named(own["copy_kind"], COPY_KINDS)
+                columns |= {f"{end}_kind": _memory(own[end]) for end in ("source", "destination")}
+            case "memsets":
+                columns["memory_kind"] = _memory(own["source"])
+            case "syncs":
+                columns |= {
+                    name: pa.array(own[name], mask=own[name] == _NONE) for name in ("context", "stream")
+                }
+                columns |= self._launched(own)
+                columns |= {
+                    "name": Names(plain).encode(columns["name"]),
+                    "kind": _named(own["type"], SYNC_KINDS),
+                }
+            case "cuda_api":
+                classes = {number: call_class(text) for number, text in plain.items()}
+                columns |= {
+                    "name": _named(own["name"], plain),
+                    "call_class": _named(own["name"], classes, "other"),
+                    "api": same_text(kind.removesuffix("_calls"), len(rows)),
+                    "return_value": columns["result"],
+                }
+        wanted = arrow_schema(table).names
+        return conform(table, pa.table([columns[name] for name in wanted], names=wanted))
+
+    def _launched(self, own: Mapping[str, Int64s]) -> dict[str, pa.Array]:
+        """The rest of `_CALL` of the call with each record's id, null where there is none."""
+        at = np.searchsorted(self._calls[0], own["correlation_id"])
+        is_missing = self._calls[0][at] != own["correlation_id"]
+        found = zip(_CALL[1:], self._calls[1:], strict=True)
+        return {name: pa.array(values[at], mask=is_missing) for name, values in found}
+
+    def _occupancy(self, own: Mapping[str, Int64s]) -> pa.Array:
+        """Null on a GPU whose limits are not known."""
+        shared = own["static_shared_bytes"] + own["dynamic_shared_bytes"]
+        launches = Launches(own["block"].prod(axis=1), own["registers"], shared)
+        limits = self._limits[np.minimum(own["device"], len(self._process.gpus))]
+        found = theoretical_occupancy(launches, limits)
+        return pa.array(found, mask=np.isnan(found))
 
 
-@dataclass(frozen=True)
-class SpilledKernels:
-    """What became of the records: by table how many are tied, and sentences on what is missing and on the rest."""
-
-    ties: dict[str, KernelTies]
-    n_outside: int
-    losses: list[str]
-    notes: list[str]
+def _memory(kind: Int64s) -> pa.Array:
+    """CUPTI counts its kinds of memory from unknown = 0, `MEMORY_KINDS` from the next."""
+    return _named(kind - 1, MEMORY_KINDS)
 
 
-def spill_kernels(
-    processes: Sequence[TakenProcess],
-    windows: Windows,
-    batches: Iterable[Path],
-    labels: EventLabels,
-    spills: Spills,
-    gpus: Iterable[RecordedGpu] = (),
-) -> SpilledKernels:
-    """Spills the tables of what `processes` recorded within `windows`; `batches`: spill files of table `batches`;
-    `gpus`: of this node."""
-    known = {one.uuid: limits_of(one.compute_capability, one.sm_count) for one in gpus}
-    limits = {uuid: one for uuid, one in known.items() if one is not None}
-    tables = KernelTables(processes, windows, read_instances(batches), labels, limits)
-    losses = spills.write_all("library", tables.rows())
-    return SpilledKernels(tables.ties(), tables.n_outside, losses, [*_notes(tables)])
+def _named(ids: Int64s, names: Mapping[int, str], unknown: str = "") -> pa.DictionaryArray:
+    """Of each number its name; `unknown` where that was not told."""
+    return Names(names, unknown).encode(pa.array(ids))
 
 
-def _notes(tables: KernelTables) -> Iterator[str]:
-    n, n_ambiguous = tables.n.total(), tables.n_ambiguous.total()
-    if n_ambiguous > _NOTED_SHARE * n:
-        yield (
-            f"kernels: {n_ambiguous} of {n} records lie in several batches of their instance, which overlap, and"
-            f" are tied to none{'' if tables.n_events else _HOW_TO_TELL}"
-        )
+@lru_cache(maxsize=1 << 15)
+def short_name(full: str) -> str:
+    """A kernel's name without result, namespaces, template parameters and arguments, as nsys's `shortName`.
+
+    `void at::native::reduce<512, at::Sum<float> >(at::Op)` -> `reduce`.
+    """
+    text = full.replace("(anonymous namespace)", "_")
+    text = re.sub(r"operator(<=>|<<=?|>>=?|<=?|>=?|->|\(\))", "operator", text)
+    depth, kept = 0, []
+    for mark in text:
+        if mark in "<{[":
+            depth += 1
+        elif mark in ">}]":
+            depth = max(0, depth - 1)
+        elif mark == "(" and not depth:
+            break
+        elif not depth:
+            kept.append(mark)
+    name = "".join(kept).rstrip()
+    return re.split(r"::|\s", name)[-1] or full

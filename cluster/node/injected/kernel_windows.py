@@ -10,31 +10,32 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from squall.analysis.record import from_json
 from squall.analysis.storage.beneath import read_plain
 from squall.analysis.storage.schema import arrow_schema
-from squall.cluster.node.batches import is_int64
 from squall.cluster.node.injected.kernel_process import TakenProcess
 from squall.cluster.node.injected.taken_file import TakenFile
+from squall.scenarios.errors import AnalysisError
 from squall.scenarios.foreign_text import is_component, json_of
+from squall.scenarios.records import Int, Record
 
 _FILE = "windows.jsonl"
 
 
-@dataclass(frozen=True)
-class Window:
+class Window(Record):
     """A stretch on the node's clock. Empty (`start_ns` is `end_ns`) where recording cost something and lost records."""
 
-    begun_ns: int
-    start_ns: int
-    end_ns: int
-    done_ns: int
-    n_processes: int
+    begun_ns: Int
+    start_ns: Int
+    end_ns: Int
+    done_ns: Int
+    n_processes: Int
     kinds: str
     """What every one of them recorded, with commas between."""
 
@@ -90,32 +91,18 @@ def read_windows(folder: Path) -> Recorded:
     windows: list[Window] = []
     open_since: Window | None = None
     for what, value in _lines(folder / _FILE):
-        with suppress(KeyError, TypeError, ValueError):
+        with suppress(AnalysisError):
             match what:
                 case "process":
-                    process = _process(folder, value)
-                    processes[process.path.name] = process
+                    process = from_json(TakenProcess, value)
+                    if is_component(str(process.path)):
+                        processes[process.path.name] = replace(process, path=folder / process.path)
                 case "open":
-                    open_since = _window(value)
+                    open_since = from_json(Window, value)
                 case "windows":
-                    windows += [_window(one) for one in value]
+                    windows += from_json(tuple[Window, ...], value)
                     open_since = None
     return Recorded(tuple(processes.values()), tuple(windows), open_since)
-
-
-def _process(folder: Path, value: Any) -> TakenProcess:
-    name, pid, gpus, status = value["path"], value["pid"], tuple(value["gpus"]), value["status"]
-    if not (is_component(name) and is_int64(pid) and all(isinstance(one, str) for one in (status, *gpus))):
-        raise TypeError("it is none of ours")
-    return TakenProcess(folder / name, pid, gpus, status)
-
-
-def _window(value: Any) -> Window:
-    window = Window(**value)
-    *numbers, kinds = astuple(window)
-    if not (all(map(is_int64, numbers)) and isinstance(kinds, str)):
-        raise TypeError("it is none of ours")
-    return window
 
 
 def _lines(path: Path) -> Iterator[tuple[str, Any]]:

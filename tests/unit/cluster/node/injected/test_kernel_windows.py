@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from squall.cluster.node.injected.kernel_process import TakenProcess
@@ -16,8 +17,8 @@ from squall.cluster.node.injected.kernel_windows import (
 from squall.scenarios.config.duty import Duty
 
 S = 1_000_000_000
-ONE = Window(1, 2, 8, 9, 2, "kernels,copies")
-TWO = Window(11, 12, 18, 19, 1, "kernels")
+ONE = Window(begun_ns=1, start_ns=2, end_ns=8, done_ns=9, n_processes=2, kinds="kernels,copies")
+TWO = Window(begun_ns=11, start_ns=12, end_ns=18, done_ns=19, n_processes=1, kinds="kernels")
 
 
 def test_whole_phases_are_recorded_from_before_each_and_phases_that_meet_at_once() -> None:
@@ -36,8 +37,8 @@ def test_a_duty_gives_each_phase_its_windows_in_the_order_of_time() -> None:
 
 def test_what_is_written_is_read_again_and_the_last_line_of_a_process_counts(tmp_path: Path) -> None:
     into = WindowFile(tmp_path)
-    early = TakenProcess(tmp_path / "0000-a.records", 7, ("GPU-1",), "ready")
-    late = TakenProcess(tmp_path / "0000-a.records", 7, ("GPU-1",), "recording")
+    early = TakenProcess(path=tmp_path / "0000-a.records", pid=7, gpus=("GPU-1",), status="ready")
+    late = replace(early, status="recording")
     into.note_process(early)
     into.note_open(ONE)
     into.note_process(late)

@@ -20,51 +20,44 @@ from squall.cluster.node.injected.process_gpus import (
 EQUAL = [Gpu("GPU-aa01", "H200"), Gpu("GPU-aa02", "H200"), Gpu("GPU-bb03", "H200")]
 MIXED = [Gpu("GPU-aa01", "T4"), Gpu("GPU-aa02", "H200")]
 BY_BUS = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+SECOND = {"CUDA_VISIBLE_DEVICES": "1"}
 
 
 @pytest.mark.parametrize(
     ("visible", "found"),
     [
-        (None, ("GPU-aa01", "GPU-aa02", "GPU-bb03")),
         ("2,0", ("GPU-bb03", "GPU-aa01")),
         (" 1 ", ("GPU-aa02",)),
         ("GPU-bb", ("GPU-bb03",)),
-        ("GPU-aa", ()),
-        ("0,7", ()),
-        ("MIG-1234", ()),
-        ("", ()),
-        ("-1", ()),
+        *((other, ()) for other in ("GPU-aa", "0,7", "MIG-1234", "", "-1")),
     ],
 )
 def test_of_equal_gpus_numbers_follow_the_bus_and_the_list_of_what_is_visible(
-    visible: str | None, found: tuple[str, ...]
+    visible: str, found: tuple[str, ...]
 ) -> None:
-    environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-    assert visible_gpus(EQUAL, environment) == found
+    assert visible_gpus(EQUAL, {"CUDA_VISIBLE_DEVICES": visible}) == found
 
 
-def test_of_unequal_gpus_numbers_say_nothing_unless_they_follow_the_bus() -> None:
-    assert visible_gpus(MIXED, {}) == visible_gpus(MIXED, {"CUDA_VISIBLE_DEVICES": "1"}) == ()
-    assert visible_gpus(MIXED, BY_BUS) == ("GPU-aa01", "GPU-aa02")
-    assert visible_gpus(MIXED, {"CUDA_VISIBLE_DEVICES": "1", **BY_BUS}) == ("GPU-aa02",)
-    assert visible_gpus(MIXED, {"CUDA_VISIBLE_DEVICES": "GPU-aa02"}) == ("GPU-aa02",)
-
-
-def test_the_only_gpu_of_a_host_is_that_of_any_process() -> None:
-    assert (
-        visible_gpus(EQUAL[:1], None)
-        == visible_gpus(EQUAL[:1], {"CUDA_VISIBLE_DEVICES": "0"})
-        == ("GPU-aa01",)
-    )
-
-
-def test_a_process_that_cannot_be_looked_into_and_a_host_without_gpus_tell_nothing() -> None:
-    assert (
-        visible_gpus(EQUAL, None)
-        == visible_gpus([], {})
-        == visible_gpus([], {"CUDA_VISIBLE_DEVICES": "0"})
-        == ()
-    )
+@pytest.mark.parametrize(
+    ("gpus", "environment", "found"),
+    [
+        (EQUAL, {}, ("GPU-aa01", "GPU-aa02", "GPU-bb03")),
+        (EQUAL, None, ()),  # it cannot be looked into
+        (EQUAL[:1], None, ("GPU-aa01",)),
+        (EQUAL[:1], {"CUDA_VISIBLE_DEVICES": "0"}, ("GPU-aa01",)),
+        ([], {}, ()),
+        ([], {"CUDA_VISIBLE_DEVICES": "0"}, ()),
+        (MIXED, {}, ()),
+        (MIXED, SECOND, ()),
+        (MIXED, BY_BUS, ("GPU-aa01", "GPU-aa02")),
+        (MIXED, SECOND | BY_BUS, ("GPU-aa02",)),
+        (MIXED, {"CUDA_VISIBLE_DEVICES": "GPU-aa02"}, ("GPU-aa02",)),
+    ],
+)
+def test_of_unequal_gpus_numbers_say_nothing_unless_they_follow_the_bus(
+    gpus: list[Gpu], environment: dict[str, str] | None, found: tuple[str, ...]
+) -> None:
+    assert visible_gpus(gpus, environment) == found
 
 
 @pytest.mark.parametrize(

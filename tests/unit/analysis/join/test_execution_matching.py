@@ -9,9 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from squall.cluster.node.injected import execution_matching as matching_module
 from tests.many_examples import many
-from tests.overlapping_batches import Found, Rules, Schedule, Window, found, schedule
+from tests.overlapping_batches import Batches, Found, Rules, Schedule, Window, found, schedule
 
 MS = 1_000_000
 
@@ -48,8 +47,8 @@ def test_an_instance_that_always_has_more_to_do_leaves_its_copies_to_none() -> N
     after = found(made)
     is_kernel = np.arange(len(after.true_batch)) % 7 < 6
     assert after.n_wrong == 0
-    assert after.held.is_tied[is_kernel].mean() > 0.99
-    assert after.held.is_tied[~is_kernel].mean() < 0.1, (
+    assert after.is_tied[is_kernel].mean() > 0.99
+    assert after.is_tied[~is_kernel].mean() < 0.1, (
         "they end one execution or begin the next: nothing says which"
     )
 
@@ -89,11 +88,10 @@ def joined(first: Schedule, second: Schedule) -> Schedule:
     for name in ("start_ns", "end_ns"):
         second.operations[name] += shift_ns
     (one,), (other,) = first.instances, second.instances
-    starts = np.append(one.begins_ns, other.begins_ns + shift_ns)
-    ends = np.append(one._end, other._end + shift_ns)
-    ids = np.append(one._batch_id, other._batch_id + n)
+    both = zip(one, other, (shift_ns, shift_ns, n), strict=True)
+    batches = Batches(*(np.append(before, after + ahead) for before, after, ahead in both))
     return Schedule(
-        (type(one)(starts, ends, ids),), np.append(first.operations, second.operations),
+        (batches,), np.append(first.operations, second.operations),
         np.append(first.true_batch, second.true_batch + n), np.append(first.true_instance, second.true_instance),
         np.append(first.launched_ns, second.launched_ns + shift_ns), np.append(first.events, second.events),
         np.append(first.recorded_ns, second.recorded_ns + shift_ns), first.end_ns + second.end_ns,
@@ -103,7 +101,7 @@ def joined(first: Schedule, second: Schedule) -> Schedule:
 def test_an_event_that_is_lost_leaves_its_window_as_it_was_and_no_other() -> None:
     made = schedule(Rules(gap_us=800, lost_events=frozenset([77])))
     assert found(made).n_wrong == 0
-    assert found(made).held.is_tied.tolist() == found(made, with_events=False).held.is_tied.tolist()
+    assert found(made).is_tied.tolist() == found(made, with_events=False).is_tied.tolist()
     whole = schedule(Rules(n_batches=600, gap_us=700))
     windows = windows_of(whole, 20 * MS, 31 * MS, 3_333_000)
     first_ns, last_ns = windows[5]
@@ -132,7 +130,7 @@ def test_batches_of_which_nobody_told_tie_nothing_that_was_not_tied(ahead: int) 
 
 
 def tied_wrong(one: Found) -> set[int]:
-    return set(np.flatnonzero(one.held.is_tied & (one.held.batch_id != one.true_batch)).tolist())
+    return set(np.flatnonzero(one.is_tied & (one.batch_id != one.true_batch)).tolist())
 
 
 def test_lanes_that_several_busy_instances_could_have_are_of_none() -> None:
@@ -199,8 +197,3 @@ def test_events_that_end_no_execution_tie_nothing_wrong_where_the_instance_is_id
     before, after = found(made, with_events=False), found(made)
     assert after.n_wrong == 0
     assert after.share == before.share
-
-
-def test_without_events_lanes_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matching_module, "_periods", lambda *_: pytest.fail("it was"))
-    assert found(schedule(Rules(gap_us=800)), with_events=False).n_wrong == 0

@@ -27,13 +27,13 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from squall.analysis.join.holders import LEAST_HELD, stand_apart
-from squall.cluster.node.injected.execution_segments import ALWAYS, NEVER, NOWHERE, Segments, Stretch
-from squall.cluster.node.injected.kernel_owners import Instance, Int64s
+from squall.analysis.arrays import Bools, Int64s
+from squall.analysis.join.holders import LEAST_HELD, Stretches, stand_apart
 
-Bools = NDArray[np.bool_]
+NEVER, ALWAYS = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+"""Begin and end of a segment without operations."""
+NOWHERE: Final = -1
 
 LARGEST_PERIOD: Final = 64
 """Events of an execution on one stream; TensorRT's backend records two on that of its kernels."""
@@ -53,29 +53,39 @@ TORN: Final = -2
 _FAR: Final = 2**40
 
 
-def matched_rows(segments: Segments, instance: Instance, window_ns: Int64s) -> Int64s:
-    """The row of the batch in its instance of each segment, NOWHERE where it is not told; (n,).
+class Stretch(NamedTuple):
+    """A lane in one span of recording: what lies between the events that were recorded on it.
 
-    `segments` with all operations of their lane; `window_ns`: (n_windows, 2), start and end of each.
+    stream        k k k e c e k k k e c e k k k e c e        k: kernel, c: copy, e: an event is recorded
+    segment       0 0 0   1   2 2 2   3   4 4 4   5          in the order of calls, by correlation id
     """
-    stretches = segments.stretches()
-    windows = window_ns[[one.window for one in stretches]].reshape(-1, 2)
-    begun = np.searchsorted(instance.begins_ns, windows)
-    rows = np.full(len(segments.start_ns), NOWHERE, np.int64)
-    tried = _Tried(stretches, instance, _periods(stretches, begun[:, 1] - begun[:, 0]))
-    for number, stretch in enumerate(stretches):
-        told = [_of_segments(stretch, instance, *one) for one in tried.left(number)]
-        if told:
-            is_common = np.logical_and.reduce([one == told[0] for one in told])
-            rows[stretch.first : stretch.first + len(stretch.start_ns)] = np.where(
-                is_common, told[0], NOWHERE
-            )
-    return rows
+
+    events: Int64s
+    """(n,): which CUDA event each record is of, in the order of calls."""
+    start_ns: Int64s
+    end_ns: Int64s
+    """(n + 1,): of the operations before the first record, between one and the next, and after the last; `NEVER` and
+    `ALWAYS` where there is none."""
+    n_batches: int
+    """Batches of the lane's instance that begin in the span."""
 
 
-def _periods(stretches: Sequence[Stretch], n_batches: Int64s) -> list[int]:
+def matched_rows(stretches: Sequence[Stretch], batches: Stretches) -> Int64s:
+    """The number of the batch of each segment, of all stretches of a lane one after another; NOWHERE: not told."""
+    rows = [np.full(len(stretch.start_ns), NOWHERE) for stretch in stretches]
+    for number, (stretch, possible) in enumerate(zip(stretches, _possible(stretches, batches), strict=True)):
+        told = np.array([_matched(stretch, batches, *one)[0] for one in possible])
+        if len(told):
+            rows[number] = np.where((told == told[0]).all(axis=0), told[0], NOWHERE)
+    return np.concatenate(rows)
+
+
+def _periods(stretches: Sequence[Stretch]) -> list[int]:
     """Events of an execution with which, in nearly all windows, there are as many executions as batches."""
-    n_events = np.array([len(one.events) for one in stretches])
+    n_events, n_batches = (
+        np.array([len(s.events) for s in stretches]),
+        np.array([s.n_batches for s in stretches]),
+    )
     counted = n_batches >= FEWEST_PINNED
     if not counted.any():
         return []
@@ -87,41 +97,34 @@ def _periods(stretches: Sequence[Stretch], n_batches: Int64s) -> list[int]:
     ]
 
 
-class _Tried:
-    """How many executions of each window every period and phase misses."""
-
-    def __init__(self, stretches: Sequence[Stretch], instance: Instance, periods: Sequence[int]) -> None:
-        self._turns = {period: _turns(stretches, period) for period in periods}
-        self._missed = {
-            period: np.array(
-                [
-                    [
-                        _n_missed(one, instance, period, phase) if turn != TORN else _FAR
-                        for phase in range(period)
-                    ]
-                    for one, turn in zip(stretches, turns, strict=True)
-                ]
-            ).reshape(-1, period)
-            for period, turns in self._turns.items()
-        }
-        n_events = np.array([len(one.events) for one in stretches], np.int64)
-        missed = np.concatenate([n_events[:, None], *self._missed.values()], axis=1)
-        self._least = missed.min(axis=1)
-        n = n_events // np.repeat([1, *periods], [1, *periods])[missed.argmin(axis=1)]
-        self._fits = self._least <= (1 - LEAST_HELD) * n
-
-    def left(self, number: int) -> Iterator[tuple[int, int]]:
-        """Period and phase of all that can be true in a window; none where none can."""
-        if not self._fits[number]:
-            return
-        for period, missed in self._missed.items():
-            turns = self._turns[period]
-            alike = self._fits & (turns >= 0) if turns[number] >= 0 else np.arange(len(turns)) == number
+def _possible(stretches: Sequence[Stretch], batches: Stretches) -> Iterator[list[tuple[int, int]]]:
+    """Of each window period and phase of all that can be true in it, by how many executions they miss in all; none
+    where none can."""
+    turns = {period: _turns(stretches, period) for period in _periods(stretches)}
+    missed = {
+        period: np.array(
+            [
+                _FAR if turn == TORN else _matched(one, batches, period, phase)[1]
+                for one, turn in zip(stretches, of_period, strict=True)
+                for phase in range(period)
+            ]
+        ).reshape(-1, period)
+        for period, of_period in turns.items()
+    }
+    n_events = np.array([len(one.events) for one in stretches])
+    every = np.concatenate([n_events[:, None], *missed.values()], axis=1)
+    least = every.min(axis=1)
+    fits = least <= (1 - LEAST_HELD) * (n_events // np.repeat([1, *turns], [1, *turns])[every.argmin(axis=1)])
+    for number in range(len(stretches)):
+        possible = []
+        for period, turned in turns.items() if fits[number] else ():
+            alike = fits & (turned >= 0) if turned[number] >= 0 else np.arange(len(turned)) == number
             for phase in range(period):
-                turned = (phase + turns[alike] - turns[number]) % period
-                n_missed = int(missed[alike, turned].sum())
-                if not stand_apart(n_missed, int(self._least[alike].sum()), FEWEST_APART):
-                    yield period, phase
+                phases = (phase + turned[alike] - turned[number]) % period
+                n_missed = int(missed[period][alike, phases].sum())
+                if not stand_apart(n_missed, int(least[alike].sum()), FEWEST_APART):
+                    possible.append((period, phase))
+        yield possible
 
 
 def _turns(stretches: Sequence[Stretch], period: int) -> Int64s:
@@ -146,31 +149,27 @@ def _turns(stretches: Sequence[Stretch], period: int) -> Int64s:
     return found
 
 
-class _Executions(NamedTuple):
-    edges: Int64s
-    """(n + 1,): segments at which they begin and the last ends."""
-    rows: Int64s
-    """(n,): rows of their batches, or NOWHERE."""
-    is_missed: Bools
-    """(n,): no batch can be what it is, by what the others are."""
+def _matched(stretch: Stretch, batches: Stretches, period: int, phase: int) -> tuple[Int64s, int]:
+    """The number of each segment's batch, or NOWHERE; and how many executions no batch can be, by what the others are.
 
-
-def _executions(stretch: Stretch, instance: Instance, period: int, phase: int) -> _Executions:
-    """Those that begin and end in the window; the first is what of one lies in it. What follows the last end is cut by
-    the window's end, and is none."""
+    Executions begin and end in the window; the first is what of one lies in it. What follows the last end is cut by the
+    window's end, and is none.
+    """
+    rows = np.full(len(stretch.start_ns), NOWHERE)
     edges = np.append(0, np.arange(phase, len(stretch.events), period) + 1)
     if len(edges) < 2:
-        return _Executions(edges, np.zeros(0, np.int64), np.zeros(0, np.bool_))
+        return rows, 0
     start = np.minimum.reduceat(stretch.start_ns[: edges[-1]], edges[:-1])
     end = np.maximum.reduceat(stretch.end_ns[: edges[-1]], edges[:-1])
-    first, last = instance.bounds(start, end)
+    first, last = batches.bounds(start, end)
     is_empty = (start == NEVER) & (end == ALWAYS)
     number = np.arange(len(start))
     least, most = np.where(is_empty, -_FAR, first - number), np.where(is_empty, _FAR, last - number)
     shift, is_missed = _shifts(least, most)
-    rows = np.where(is_missed | (shift == _FAR), NOWHERE, number + shift)
-    is_held = is_empty | (rows == NOWHERE) | instance.hold(rows, start, end)
-    return _Executions(edges, np.where(is_held & ~is_empty, rows, NOWHERE), is_missed | ~is_held)
+    told = np.where(is_missed | (shift == _FAR), NOWHERE, number + shift)
+    is_held = is_empty | (told == NOWHERE) | batches.hold(told, start, end)
+    rows[: edges[-1]] = np.repeat(np.where(is_held & ~is_empty, told, NOWHERE), np.diff(edges))
+    return rows, int((is_missed | ~is_held).sum())
 
 
 def _shifts(least: Int64s, most: Int64s) -> tuple[Int64s, Bools]:
@@ -196,15 +195,3 @@ def _shifts(least: Int64s, most: Int64s) -> tuple[Int64s, Bools]:
         shift[within[fits]] = told
         is_missed[within[~fits]] = True
     return shift, is_missed
-
-
-def _n_missed(stretch: Stretch, instance: Instance, period: int, phase: int) -> int:
-    return int(_executions(stretch, instance, period, phase).is_missed.sum())
-
-
-def _of_segments(stretch: Stretch, instance: Instance, period: int, phase: int) -> Int64s:
-    """The row of each segment's batch."""
-    found = _executions(stretch, instance, period, phase)
-    rows = np.full(len(stretch.start_ns), NOWHERE, np.int64)
-    rows[: found.edges[-1]] = np.repeat(found.rows, np.diff(found.edges))
-    return rows
