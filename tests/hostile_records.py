@@ -1,8 +1,8 @@
 """Records that a server's own code wrote, or that came with somebody's run, with bytes changed at random.
 
-    python -m tests.hostile_records KIND NUMBER FOLDER
+    python -m tests.hostile_records NUMBER FOLDER KIND…
 
-reads so many of a kind in a process of its own: one that ends it does no harm elsewhere.
+reads so many of each kind in a process of its own: one that ends it does no harm elsewhere. It prints each kind before.
 """
 
 from __future__ import annotations
@@ -168,9 +168,13 @@ KINDS: dict[str, Callable[[random.Random, Path], None]] = {
 }  # fmt: skip
 
 
-def main(kind: str, number: str, folder: str) -> None:
-    for one in range(int(number)):
-        KINDS[kind](random.Random(f"{kind} {one}"), Path(folder))
+def main(number: str, parent: str, *kinds: str) -> None:
+    for kind in kinds:
+        print(kind, flush=True)
+        folder = Path(parent) / kind
+        folder.mkdir()
+        for one in range(int(number)):
+            KINDS[kind](random.Random(f"{kind} {one}"), folder)
 
 
 if __name__ == "__main__":

@@ -32,17 +32,15 @@ def plain_run(parent: Path, tables: dict[str, list[Row]], **manifest: Any) -> Ru
 
 
 def plain_table(table: str, run: str, rows: list[Row]) -> pa.Table:
-    schema = arrow_schema(table)
+    schema, stated = arrow_schema(table), set().union(*rows)
     same = {"run": run, "node": "node-0", "server": "server-0"}
-    for row in rows:
-        assert not row.keys() - set(schema.names), f"{table} has no {row.keys() - set(schema.names)}"
-    columns = [
-        pa.array(
-            [row.get(field.name, same.get(field.name, _default(field))) for row in rows],
-            pa.string() if pa.types.is_dictionary(field.type) else field.type,
-        )
-        for field in schema
-    ]
+    assert stated <= set(schema.names), f"{table} has no {stated - set(schema.names)}"
+    columns = []
+    for field in schema:
+        name, kind = field.name, pa.string() if pa.types.is_dictionary(field.type) else field.type
+        left_out = same.get(name, _default(field))
+        values = [row.get(name, left_out) for row in rows] if name in stated else [left_out] * len(rows)
+        columns.append(pa.array(values, kind))
     return pa.table(columns, names=schema.names)
 
 

@@ -10,14 +10,16 @@ import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from squall.actors.process.own_python import own_command, own_environment
 from squall.actors.process.own_source import OwnCode, missing_libraries, own_code
-from squall.cluster.placement import Node
 from squall.cluster.remote import shipped
 from squall.cluster.remote.channel import Address, network
 from squall.scenarios.errors import ClusterError
+
+if TYPE_CHECKING:  # a launcher needs no scenario: 0.3 s at the start of each
+    from squall.cluster.placement import Node
 
 _START_TIMEOUT_S = 60.0
 _N_THREADS = 8

@@ -1,27 +1,34 @@
-"""A pipe in the place of a file, which nobody writes, keeps no command waiting: real processes."""
+"""A pipe in the place of a file, which nobody writes, keeps no command waiting."""
 
 from __future__ import annotations
 
 import os
-import subprocess
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from squall.cluster.cli import main
 from tests.overhead_runs import write_run
 
 _DEADLINE_S = 60.0
 
 
-def end_of(*words: object) -> tuple[int, str]:
-    """Exit code and stderr of a command. Raises TimeoutExpired where it waits."""
-    ended = subprocess.run(
-        [sys.executable, "-m", "squall.cluster.entry", *map(str, words)],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_DEADLINE_S, check=False,
-    )  # fmt: skip
-    return ended.returncode, ended.stderr
+@pytest.fixture(autouse=True)
+def _deadline() -> Iterator[None]:
+    """A command that waits at a pipe ends by TimeoutError."""
+
+    def late(*_: Any) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, _DEADLINE_S)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
 
 
 def of_a_run(name: str) -> Callable[[Path], Path]:
@@ -61,10 +68,19 @@ def comparison(folder: Path) -> Path:
         ("compare {}", comparison),
     ],
 )
-def test_a_pipe_is_refused_in_one_line(tmp_path: Path, words: str, made: Callable[[Path], Path]) -> None:
+def test_a_pipe_is_refused_in_one_line(
+    tmp_path: Path,
+    words: str,
+    made: Callable[[Path], Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     path = str(made(tmp_path))
-    code, said = end_of(*words.replace("{}", path).split())
-    assert code in (1, 2), said
+    monkeypatch.setattr(sys, "argv", ["squall", *words.replace("{}", path).split()])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr().err
+    assert ended.value.code in (1, 2), said
     assert len(said.splitlines()) == 1, said
     assert said.startswith("squall: ")
     assert "internal error" not in said

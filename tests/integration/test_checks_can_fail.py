@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from tests.integration.live_runs import RUN_TIMEOUT_S, Bench, hosted_ray, scenario_mapping
+from tests.planted_faults.derived import told
 from tests.planted_faults.faults import DERIVED, FAULTS, Fault
 
 PLANTED = Path(__file__).parent.parent / "planted_faults"
@@ -100,27 +101,19 @@ def test_a_fault_planted_into_ingest_or_analysis_fails_its_checks(
 ) -> None:
     fault: Fault = FAULTS[name]
     planted.write_text(name)
-    assert set(fault.checks) <= set(_derived(fault.run, tmp_path, planting)["unmet"])
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.planted_faults.derived", fault.run, str(tmp_path)], check=True, timeout=120,
+        env={**os.environ, **planting}, stdout=subprocess.PIPE, text=True, cwd=PLANTED.parent.parent,
+    )  # fmt: skip
+    assert set(fault.checks) <= set(json.loads(done.stdout)["unmet"])
 
 
 @pytest.mark.beside
 @pytest.mark.parametrize("kind", DERIVED)
-def test_without_a_fault_ingest_and_analysis_meet_every_check(
-    tmp_path: Path, planted: Path, planting: dict[str, str], kind: str
-) -> None:
-    planted.write_text("none")
-    found = _derived(kind, tmp_path, planting)
+def test_without_a_fault_ingest_and_analysis_meet_every_check(tmp_path: Path, kind: str) -> None:
+    found = told(kind, tmp_path)
     assert found["unmet"] == []
     assert {check for name in _named(kind) for check in FAULTS[name].checks} <= set(found["assessed"])
-
-
-def _derived(kind: str, folder: Path, planting: dict[str, str]) -> dict[str, list[str]]:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.planted_faults.derived", kind, str(folder)], check=True, timeout=120,
-        env={**os.environ, **planting}, stdout=subprocess.PIPE, text=True, cwd=PLANTED.parent.parent,
-    )  # fmt: skip
-    found: dict[str, list[str]] = json.loads(done.stdout)
-    return found
 
 
 ONE_OF_EACH_PLACE = ("records dropped", "stall", "busy loop", "ids lost", "in flight")

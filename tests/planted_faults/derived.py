@@ -65,14 +65,20 @@ def checked(store: RunStore) -> tuple[list[SelfCheck], list[Identity]]:
     return self_checks(store, run_metrics(store)), cost_identities(store)
 
 
-def main(kind: str, folder: Path) -> None:
+def told(kind: str, folder: Path) -> dict[str, list[str]]:
+    """Names of the checks of such a run that are unmet, and of those that are assessed at all."""
     checks, counts = checked(MAKERS[kind](folder))
-    unmet = [one.name for one in checks if one.status == "unmet"] + [
-        one.name for one in counts if not one.is_met
-    ]
-    assessed = [one.name for one in checks if one.status != "not assessed"] + [one.name for one in counts]
-    print(json.dumps({"unmet": unmet, "assessed": assessed}))
+    return {
+        "unmet": [
+            *(one.name for one in checks if one.status == "unmet"),
+            *(one.name for one in counts if not one.is_met),
+        ],
+        "assessed": [
+            *(one.name for one in checks if one.status != "not assessed"),
+            *(one.name for one in counts),
+        ],
+    }
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    print(json.dumps(told(sys.argv[1], Path(sys.argv[2]))))

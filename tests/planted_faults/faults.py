@@ -451,7 +451,7 @@ FAULTS = {
 
 _LOCUST = "tests/unit/analysis/requests/test_locust_checks.py"
 _NEIGHBOUR, _STARVED = "tests/golden/test_gpu_neighbour.py", "tests/integration/test_starved.py"
-_HOSTS, _VERDICTS = "tests/golden/test_starvation_truths.py", "tests/golden/test_verdicts.py"
+_HOSTS, _VERDICTS = "tests/unit/analysis/verdict/test_starvation_truths.py", "tests/golden/test_verdicts.py"
 ELSEWHERE = (
     ("server reached", "the server is not there, or its port closes", _VERDICTS, "open"),
     ("ok share", "the server refuses every request, or answers each wrongly", _VERDICTS, "open"),

@@ -36,8 +36,8 @@ Findings, reasons of a verdict, exit codes and lines that are no check, with a f
 """
 _FOOT = """
 Planted as well is what must *not* be named: idle cores that wake in 64 to 280 µs and servers with more threads than
-cores (`tests/golden/test_starvation_truths.py`); models that are slow in bursts, and queues that arrivals make
-(`tests/golden/test_cold.py`); a neighbour without consequence, on another GPU, or gone before the load
+cores (`tests/unit/analysis/verdict/test_starvation_truths.py`); models that are slow in bursts, and queues that
+arrivals make (`tests/golden/test_cold.py`); a neighbour without consequence, on another GPU, or gone before the load
 (`tests/golden/test_gpu_neighbour.py`); cached steps of an ensemble, which are joined to no batch
 (`tests/integration/test_foreign_batches.py`).
 """

@@ -8,7 +8,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pytest
 import yaml
@@ -20,6 +19,7 @@ from squall.analysis.findings.tried import RULES
 from squall.analysis.join.batch_costs import write_batch_costs
 from squall.analysis.join.join import write_joined
 from squall.analysis.metrics.run import run_metrics
+from squall.analysis.storage.query import over
 from squall.analysis.storage.sealed import Bottleneck, Verdict
 from squall.analysis.storage.store import RunStore
 from tests import regime_runs
@@ -78,8 +78,7 @@ def write_run(run: dict[str, Any], parent: Path) -> RunStore:
 
 
 def _queried(statement: str, rows: pa.Table) -> pa.Table:
-    with duckdb.connect() as connection:
-        connection.register("rows", rows)
+    with over({"rows": rows}) as connection:
         return connection.sql(statement).to_arrow_table().cast(rows.schema)
 
 

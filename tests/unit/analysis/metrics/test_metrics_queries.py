@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
@@ -28,6 +29,7 @@ from squall.analysis.metrics.operations import (
 )
 from squall.analysis.occupancy import DeviceLimits, Launch, filling
 from squall.analysis.statistics.order_statistics import rank_value
+from squall.analysis.storage import query
 from squall.analysis.storage.nsys import DEVICE_TABLES
 from squall.analysis.storage.schema import TABLES, arrow_schema
 from tests.many_examples import examples
@@ -92,9 +94,9 @@ def add(connection: duckdb.DuckDBPyConnection, table: str, rows: list[Row]) -> N
     add_table(connection, table, columns, [[row.get(name) for name in columns] for row in rows])
 
 
-def tables(some: Iterable[Op]) -> duckdb.DuckDBPyConnection:
+@contextmanager
+def tables(some: Iterable[Op]) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection with these operations, the batches, and what ties them."""
-    connection = duckdb.connect()
     rows: dict[str, list[Row]] = {table: [] for table in DEVICE_TABLES}
     for op in some:
         launch_start, launch_end = op.launch or (None, None)
@@ -105,18 +107,19 @@ def tables(some: Iterable[Op]) -> duckdb.DuckDBPyConnection:
             "instance": "ab"[op.batch // 4] if op.batch >= 0 else "", "batch_id": op.batch if op.batch >= 0 else None,
             "name": f"k{op.stream}", "full_name": f"k{op.stream}()", "grid_x": 1, "grid_y": 1, "grid_z": 1,
         })  # fmt: skip
-    for table, own in rows.items():
-        add(connection, table, own)
-    add(connection, "batch_costs", [
-        {"phase": "warm" if row == 3 else "burst", "server": "server-0", "instance": "ab"[row // 4], "model": "m",
-         "node": "node-0", "tie": "range", "instance_device": -1, "process": row // 4, "batch_id": row,
-         "start_ns": start, "end_ns": end}
-        for row, (start, end) in enumerate(SPANS)
-    ])  # fmt: skip
-    pick(connection)
-    add_lanes(connection, DEVICE_TABLES)
-    assert add_operations(connection, DEVICE_TABLES, "both")
-    return connection
+    with query.over({}) as connection:
+        for table, own in rows.items():
+            add(connection, table, own)
+        add(connection, "batch_costs", [
+            {"phase": "warm" if row == 3 else "burst", "server": "server-0", "instance": "ab"[row // 4], "model": "m",
+             "node": "node-0", "tie": "range", "instance_device": -1, "process": row // 4, "batch_id": row,
+             "start_ns": start, "end_ns": end}
+            for row, (start, end) in enumerate(SPANS)
+        ])  # fmt: skip
+        pick(connection)
+        add_lanes(connection, DEVICE_TABLES)
+        assert add_operations(connection, DEVICE_TABLES, "both")
+        yield connection
 
 
 def by_instance(connection: duckdb.DuckDBPyConnection, rows: dict[int, T]) -> dict[str, T]:
@@ -156,34 +159,34 @@ def figures_of_gaps(lengths: list[int]) -> Row:
 def test_gpu_times_and_gaps_equal_those_counted_step_by_step(some: list[Op], first: int, width: int) -> None:
     some = [op for op in some if op.end > op.start] or [Op(KERNEL, 0, 0, 0, 0, STEP_NS, None, -1)]
     cells = {"one": (first, first + width), "two": (first + width + 3, first + 2 * width + 3)}
-    connection = tables(some)
-    add(connection, "cells", [
-        {"cell": n, "phase": name, "start_ns": first * STEP_NS, "end_ns": last * STEP_NS}
-        for n, (name, (first, last)) in enumerate(cells.items())
-    ])  # fmt: skip
-    found = gpu_activity(connection, sorted({f"GPU-{op.gpu}" for op in some}))
-    assert found.keys() == {(name, f"GPU-{op.gpu}") for name in cells for op in some}
-    for (name, uuid), row in found.items():
-        within = set(range(*cells[name]))
-        own = [op for op in some if f"GPU-{op.gpu}" == uuid]
-        busy, kernels, copies = (
-            covered([(op.start, op.end) for op in own if op.kind in kinds]) & within
-            for kinds in ((KERNEL, COPY, SET), (KERNEL,), (COPY,))
-        )
-        streams = [
-            covered([(op.start, op.end) for op in own if (op.process, op.stream) == one]) & within
-            for one in {(op.process, op.stream) for op in own}
-        ]
-        inner = {step for step in within - kernels if kernels and min(kernels) < step < max(kernels)}
-        expected = {
-            "profiled_ns": width * STEP_NS, "busy_ratio": len(busy) / width, "kernel_ratio": len(kernels) / width,
-            "copy_ratio": len(copies) / width, "copy_ns": len(copies) * STEP_NS,
-            "copy_overlap_ratio": len(kernels & copies) / len(copies) if copies else None,
-            "streams_mean": sum(map(len, streams)) / len(busy) if busy else None,
-            "idle_gaps": figures_of_gaps(runs(within - busy)), "compute_gaps": figures_of_gaps(runs(inner)),
-            "n_compute_bursts": bool(kernels) + sum(gap >= 10_000 for gap in runs(inner)),
-        }  # fmt: skip
-        assert not disagreements(row, expected)
+    with tables(some) as connection:
+        add(connection, "cells", [
+            {"cell": n, "phase": name, "start_ns": first * STEP_NS, "end_ns": last * STEP_NS}
+            for n, (name, (first, last)) in enumerate(cells.items())
+        ])  # fmt: skip
+        found = gpu_activity(connection, sorted({f"GPU-{op.gpu}" for op in some}))
+        assert found.keys() == {(name, f"GPU-{op.gpu}") for name in cells for op in some}
+        for (name, uuid), row in found.items():
+            within = set(range(*cells[name]))
+            own = [op for op in some if f"GPU-{op.gpu}" == uuid]
+            busy, kernels, copies = (
+                covered([(op.start, op.end) for op in own if op.kind in kinds]) & within
+                for kinds in ((KERNEL, COPY, SET), (KERNEL,), (COPY,))
+            )
+            streams = [
+                covered([(op.start, op.end) for op in own if (op.process, op.stream) == one]) & within
+                for one in {(op.process, op.stream) for op in own}
+            ]
+            inner = {step for step in within - kernels if kernels and min(kernels) < step < max(kernels)}
+            expected = {
+                "profiled_ns": width * STEP_NS, "busy_ratio": len(busy) / width, "kernel_ratio": len(kernels) / width,
+                "copy_ratio": len(copies) / width, "copy_ns": len(copies) * STEP_NS,
+                "copy_overlap_ratio": len(kernels & copies) / len(copies) if copies else None,
+                "streams_mean": sum(map(len, streams)) / len(busy) if busy else None,
+                "idle_gaps": figures_of_gaps(runs(within - busy)), "compute_gaps": figures_of_gaps(runs(inner)),
+                "n_compute_bursts": bool(kernels) + sum(gap >= 10_000 for gap in runs(inner)),
+            }  # fmt: skip
+            assert not disagreements(row, expected)
 
 
 ON_TWO_GPUS = [
@@ -196,12 +199,12 @@ ON_TWO_GPUS = [
 @example(ON_TWO_GPUS)  # what runs on both at once counts once
 @given(ops(n_gpus=3))
 def test_foreign_time_is_that_of_other_processes_within_batches(some: list[Op]) -> None:
-    connection = tables(some)
-    found = by_instance(connection, foreign_ns(connection))
-    for process, (name, rows) in enumerate(ROWS.items()):
-        uses = {op.gpu for op in some if op.process == process}
-        foreign = covered([(op.start, op.end) for op in some if op.process != process and op.gpu in uses])
-        assert found.get(name, 0) == sum(len(foreign & covered([SPANS[row]])) for row in rows) * STEP_NS
+    with tables(some) as connection:
+        found = by_instance(connection, foreign_ns(connection))
+        for process, (name, rows) in enumerate(ROWS.items()):
+            uses = {op.gpu for op in some if op.process == process}
+            foreign = covered([(op.start, op.end) for op in some if op.process != process and op.gpu in uses])
+            assert found.get(name, 0) == sum(len(foreign & covered([SPANS[row]])) for row in rows) * STEP_NS
 
 
 ONE_AFTER_ANOTHER = [
@@ -214,9 +217,9 @@ ONE_AFTER_ANOTHER = [
 @example(ONE_AFTER_ANOTHER)
 @given(ops())
 def test_launches_and_gaps_of_batches_equal_those_of_lists(some: list[Op]) -> None:
-    connection = tables(some)
-    for name, row in by_instance(connection, launch_figures(connection)).items():
-        assert not disagreements(row, brute_force(some, list(ROWS[name])))
+    with tables(some) as connection:
+        for name, row in by_instance(connection, launch_figures(connection)).items():
+            assert not disagreements(row, brute_force(some, list(ROWS[name])))
 
 
 def middle(values: list[int]) -> float | None:
@@ -273,18 +276,18 @@ def cause(op: Op, idle_from: int) -> str:
 @few
 @given(ops())
 def test_kernels_are_counted_by_configuration(some: list[Op]) -> None:
-    connection = tables(some)
-    for name, row in by_instance(connection, kernel_figures(connection, {})).items():
-        lengths: dict[str, list[int]] = {}
-        for op in some:
-            if op.kind == KERNEL and op.batch in ROWS[name]:
-                lengths.setdefault(f"k{op.stream}", []).append(op.end - op.start)
-        every = [one for own in lengths.values() for one in own]
-        assert not disagreements(row, {
-            "n": len(every), "total_ns": sum(every), "max_ns": max(every, default=None), "median_ns": middle(every)
-        })  # fmt: skip
-        top = {one["name"]: [one[key] for key in ("n", "total_ns", "median_ns")] for one in row["top"]}
-        assert top == {key: [len(own), sum(own), statistics.median(own)] for key, own in lengths.items()}
+    with tables(some) as connection:
+        for name, row in by_instance(connection, kernel_figures(connection, {})).items():
+            lengths: dict[str, list[int]] = {}
+            for op in some:
+                if op.kind == KERNEL and op.batch in ROWS[name]:
+                    lengths.setdefault(f"k{op.stream}", []).append(op.end - op.start)
+            every = [one for own in lengths.values() for one in own]
+            assert not disagreements(row, {
+                "n": len(every), "total_ns": sum(every), "max_ns": max(every, default=None), "median_ns": middle(every)
+            })  # fmt: skip
+            top = {one["name"]: [one[key] for key in ("n", "total_ns", "median_ns")] for one in row["top"]}
+            assert top == {key: [len(own), sum(own), statistics.median(own)] for key, own in lengths.items()}
 
 
 CLASSES = {

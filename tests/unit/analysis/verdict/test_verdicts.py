@@ -6,12 +6,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 import yaml
 
 from squall.analysis.record import to_json
 from squall.analysis.requests.failures import ABSENT, REFUSES, SLOW, WRONG
+from squall.analysis.storage.query import over
 from squall.analysis.storage.sealed import Bottleneck, FailureGroup, Failures, Starvation
 from squall.analysis.storage.store import RunStore
 from squall.analysis.verdict.causes import causes_of
@@ -57,8 +57,7 @@ def run_of(case: Case) -> SyntheticRun:
 
 def _change(run: SyntheticRun, statement: str) -> None:
     (table,) = re.findall(r"^(?:UPDATE|DELETE FROM|INSERT INTO) (\w+)", statement)
-    with duckdb.connect() as connection:
-        connection.register("made", as_table(table, run.tables[table]))
+    with over({"made": as_table(table, run.tables[table])}) as connection:
         connection.execute(f"{MACROS} CREATE TABLE {table} AS SELECT * FROM made")
         connection.execute(statement)
         changed = connection.sql(f"SELECT * FROM {table}").to_arrow_table().to_pydict()

@@ -3,7 +3,7 @@ really made the response times, and VALID where they did not, however slowly the
 
 from __future__ import annotations
 
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, given
 from hypothesis import strategies as st
 
 from squall.analysis.limits import LIMITS
@@ -11,6 +11,7 @@ from squall.analysis.storage.sealed import CheckResult, Starvation
 from squall.analysis.verdict.checks import CPU_CHECK
 from squall.analysis.verdict.cpu_shares import cpu_line
 from squall.analysis.verdict.server_checks import cpu_figure, judge_starvation, makes_invalid
+from tests.many_examples import examples
 from tests.simulated_host import Host, Truth, truth_of
 
 CORES = st.sampled_from([2, 2, 3, 4, 8, 16])
@@ -18,7 +19,7 @@ RATES = st.floats(1.0, 50.0)
 SLOW_WAKES = st.floats(64.0, 280.0)
 SECONDS = st.integers(4, 20)
 SEEDS = st.integers(0, 2**31)
-few = settings(max_examples=25, deadline=None, derandomize=True, phases=[Phase.generate])
+few = examples(25, derandomize=True, phases=[Phase.generate])
 
 
 def judged(truth: Truth) -> Starvation:
