@@ -7,16 +7,15 @@ and cpu.stat (`throttled_usec`), v1 cpu.cfs_quota_us and cpu.stat (`throttled_ti
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from squall.actors.process.proc_files import read_once
+from squall.scenarios.records import Frozen
 
 _NS_PER_US = 1_000
 
 
-@dataclass(frozen=True)
-class Quota:
+class Quota(Frozen):
     """The quota of a group: `cores` that it may use on average, `folder` the group's, `is_v2` how it tells of it."""
 
     folder: str
@@ -24,8 +23,7 @@ class Quota:
     is_v2: bool
 
 
-@dataclass(frozen=True)
-class Throttling:
+class Throttling(Frozen):
     """Counts of a group since it was made: periods with something to run, those held back, and for how long."""
 
     n_periods: int

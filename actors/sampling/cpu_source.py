@@ -23,6 +23,7 @@ from squall.actors.sampling.cpu_groups import OtherProcesses, ProcessTree, Roots
 from squall.actors.sampling.host import CPU_FIELDS, cpu_times, psi_ns
 from squall.actors.sampling.source import ClientPids, OwnNode, Row, Sampled
 from squall.analysis.columns import INTERVAL, OF_NODE, PhaseAt, T, Table, columns
+from squall.scenarios.records import Frozen
 from squall.scenarios.units import NS_PER_S
 
 _LOOK_NS = 5 * NS_PER_S
@@ -167,8 +168,7 @@ class _Limits:
     pressure: str | None = None
 
 
-@dataclass(frozen=True)
-class _Counts:
+class _Counts(Frozen):
     """Everything cumulative at one instant. Ticks of the node and of each core; CPU by process; time waited, and times
     run, by thread's file."""
 

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from squall.actors.sampling.observer_settings import (
     Stop,
 )
 from squall.scenarios.errors import ClusterError
+from squall.scenarios.records import Frozen
 
 __all__ = ["Observer", "ObserverReport", "ObserverSettings", "ServerTarget"]
 
@@ -43,8 +44,7 @@ _STOP_TIMEOUT_S = 30.0
 _LOG = "observer.log"
 
 
-@dataclass(frozen=True)
-class ObserverReport:
+class ObserverReport(Frozen):
     """How it ended: what is missing, as sentences, and what it took and saw: `Observing.facts`, empty if killed."""
 
     losses: tuple[str, ...] = ()

@@ -9,7 +9,6 @@ import select
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from squall.actors.process.own_python import own_command, own_environment
@@ -18,6 +17,7 @@ from squall.cluster.placement import Node
 from squall.cluster.remote import shipped
 from squall.cluster.remote.channel import Address, network
 from squall.scenarios.errors import ClusterError
+from squall.scenarios.records import Frozen
 
 _START_TIMEOUT_S = 60.0
 _N_THREADS = 8
@@ -26,8 +26,7 @@ _RAY_TIMEOUT_S = 45.0
 """A first worker process of Ray on a node takes seconds; where Ray itself hangs, the driver's own node needs it not."""
 
 
-@dataclass(frozen=True)
-class Contact:
+class Contact(Frozen):
     """Where a process of ours answers, and its pid on its node."""
 
     address: Address
