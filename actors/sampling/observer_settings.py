@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from squall.actors.net.access import PLAIN, Access
 from squall.scenarios.records import Frozen
 from squall.scenarios.units import NS_PER_S
@@ -44,33 +46,5 @@ class ObserverSettings(Frozen):
     driver: int | None = None
 
 
-class AddServer(Frozen):
-    """Observe a server from now on."""
-
-    target: ServerTarget
-
-
-class AddGpus(Frozen):
-    """Observe the node's GPUs from now on."""
-
-    with_gpm: bool
-
-
-class SetPids(Frozen):
-    """The server `server` was started again: these are its processes now."""
-
-    server: str
-    pids: tuple[int, ...]
-
-
-class SetClients(Frozen):
-    """The processes of this node's load workers."""
-
-    pids: tuple[int, ...]
-
-
-class Stop(Frozen):
-    """Take the last samples and end."""
-
-
-Order = AddServer | AddGpus | SetPids | SetClients | Stop
+Order = tuple[str, *tuple[Any, ...]]
+"""Name of a method of `squall.actors.sampling.observer_process.Observing`, and its arguments."""

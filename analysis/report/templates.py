@@ -28,6 +28,7 @@ from squall.analysis.storage.schema import TABLES
 from squall.analysis.traces.notes import window_text
 from squall.analysis.wording import (
     change_text,
+    compiled,
     count_text,
     duration_text,
     figure_text,
@@ -135,6 +136,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         finalize=shown,
+        bytecode_cache=compiled("html"),
     )
     made.policies["json.dumps_kwargs"] = {"default": float}
     made.filters |= {
