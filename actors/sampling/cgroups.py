@@ -23,14 +23,6 @@ class Quota(Frozen):
     is_v2: bool
 
 
-class Throttling(Frozen):
-    """Counts of a group since it was made: periods with something to run, those held back, and for how long."""
-
-    n_periods: int
-    n_throttled: int
-    throttled_ns: int
-
-
 def groups_of(pid: int, proc: str = "/proc") -> list[tuple[str, bool]]:
     """Folders of the process's groups that can have a CPU quota, innermost first, each with whether it is v2's.
 
@@ -102,8 +94,9 @@ def _cores(folder: str, is_v2: bool) -> float | None:
     return quota_us / period_us if quota_us > 0 and period_us > 0 else None
 
 
-def throttling(quota: Quota) -> Throttling | None:
-    """What the group's counts are now; None where it is gone."""
+def throttling(quota: Quota) -> tuple[int, int, int] | None:
+    """Of the group since it was made: periods with something to run, those held back, and for how long, ns; None where
+    it is gone."""
     found = {
         name: int(count)
         for name, count in (
@@ -113,7 +106,7 @@ def throttling(quota: Quota) -> Throttling | None:
     if b"nr_throttled" not in found:
         return None
     held_ns = found.get(b"throttled_usec", 0) * _NS_PER_US if quota.is_v2 else found.get(b"throttled_time", 0)
-    return Throttling(found.get(b"nr_periods", 0), found[b"nr_throttled"], held_ns)
+    return found.get(b"nr_periods", 0), found[b"nr_throttled"], held_ns
 
 
 def pressure_file(pid: int, proc: str = "/proc") -> str | None:
