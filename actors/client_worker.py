@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,11 +11,10 @@ import pyarrow as pa
 
 from squall.actors.lateness import LateCounts
 from squall.actors.messages.value_check import Tally
-from squall.scenarios.records import AddressFacts, SenderScheduling
+from squall.scenarios.records import AddressFacts, Frozen, SenderScheduling
 
 
-@dataclass(frozen=True)
-class Progress:
+class Progress(Frozen):
     """How a worker stands: counts since the start, and the last second's response times in ns, at most 4,096;
     `FAILED_NS` for a request that failed. `late`: where late requests are counted, up to its last whole second.
     `why_failed`: how many failed with which detail, of at most 64 details; empty of Locust."""
@@ -29,8 +28,7 @@ class Progress:
     why_failed: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Account:
+class Account(Frozen):
     """What a worker had while it ran: how its sending thread was scheduled, at its end; how often its priority was
     taken from it because it computed too much, and for how many ns in all; how long before the start instant it was
     ready to send (negative: it came too late; None: it never ran, or is Locust's, whose users its master starts);
@@ -43,8 +41,7 @@ class Account:
     addresses: tuple[AddressFacts, ...] = ()
 
 
-@dataclass(frozen=True)
-class Standing:
+class Standing(Frozen):
     """`progress` of a worker; why it cannot spill its records, empty while it can."""
 
     progress: Progress

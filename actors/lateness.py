@@ -9,7 +9,6 @@ of it. A request that has no record yet is late once it is overdue:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,12 +17,12 @@ from numpy.typing import NDArray
 from squall.analysis.storage.schema import OUTCOMES
 from squall.scenarios.plan.plan import Plan
 from squall.scenarios.promises import LateLimit
+from squall.scenarios.records import Frozen
 
 _OK = OUTCOMES.index("ok")
 
 
-@dataclass(frozen=True, eq=False)
-class LateCounts:
+class LateCounts(Frozen, eq=False):
     """Requests known to be late, and known to be in time: (limits, phases, servers + 1) int64 each. The last server
     stands for those of which the worker had not chosen one. What is in neither is not known yet."""
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import gc
 import resource
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from squall.analysis.storage.schema import arrow_schema
+from squall.scenarios.records import Frozen
 from squall.scenarios.units import NS_PER_S
 
 
@@ -19,8 +19,7 @@ def sample_table(row: dict[str, Any]) -> pa.Table:
     return pa.Table.from_pylist([row], schema=arrow_schema("worker_samples"))
 
 
-@dataclass(frozen=True)
-class Usage:
+class Usage(Frozen):
     """Cumulative counts of the process, the engine and its client at one instant."""
 
     at_ns: int = 0

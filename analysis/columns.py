@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from textwrap import dedent
 
 import pyarrow as pa
+
+from squall.scenarios.records import Frozen
 
 SCHEMA_VERSION = 5
 
@@ -15,8 +16,7 @@ INSTANT = "instant"
 """Unit of a column that holds a point in time: only these are shifted between clocks."""
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(Frozen):
     """One column: `unit` is `instant` (ns on the run clock), ns, bytes, bytes/s, Hz, ratio, count, W, J, °C, cores, id,
     text, claim."""
 
@@ -27,8 +27,7 @@ class Column:
     nullable: bool = False
 
 
-@dataclass(frozen=True)
-class PhaseAt:
+class PhaseAt(Frozen):
     """A row falls in the phase that holds the instant in its column `instant`."""
 
     instant: str
@@ -36,15 +35,13 @@ class PhaseAt:
     """Rows outside measured phases are dropped: they were recorded from a little before a phase to a little after."""
 
 
-@dataclass(frozen=True)
-class PhaseFrom:
+class PhaseFrom(Frozen):
     """A row brings its phase: that of `source`, whatever the instants of the row."""
 
     source: str
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(Frozen):
     """One table: `row` says what one row stands for; `made_in` is the module that makes a derived one from the raw."""
 
     name: str

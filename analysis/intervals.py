@@ -7,12 +7,12 @@ stretches   [──────────)    [──)        what they cover 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from squall.analysis.arrays import Bools, Int64s
+from squall.scenarios.records import Frozen
 
 
 class Pieces(NamedTuple):
@@ -56,8 +56,7 @@ class Reach:
         return before_ns, np.maximum(end_ns - np.maximum(start_ns, before_ns), 0)
 
 
-@dataclass(frozen=True, eq=False)
-class Covered:
+class Covered(Frozen, eq=False):
     """What intervals in order of their starts cover together."""
 
     start_ns: Int64s

@@ -5,11 +5,10 @@ A check's own limit stands with its reason in its entry (`squall.analysis.verdic
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from squall.scenarios.records import Frozen
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(Frozen):
     """The limits, each with its reason."""
 
     lag_ns: int = 1_000_000

@@ -8,11 +8,12 @@ taken at its largest. Not seen: clusters of blocks, registers given back (setmax
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from squall.scenarios.records import Frozen
 
 Int64s = NDArray[np.int64]
 _UNLIMITED = np.iinfo(np.int64).max
@@ -108,8 +109,7 @@ def theoretical_occupancy(launches: Launches, limits: Int64s) -> NDArray[np.floa
     return np.where((blocks > 0) & (warps > 0), found, np.nan)
 
 
-@dataclass(frozen=True)
-class Launch:
+class Launch(Frozen):
     """Sizes of a kernel's launch."""
 
     n_blocks: int
@@ -118,8 +118,7 @@ class Launch:
     shared_bytes_per_block: int
 
 
-@dataclass(frozen=True)
-class Filling:
+class Filling(Frozen):
     """How a launch fills a GPU."""
 
     blocks_per_sm: int

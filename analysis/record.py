@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
@@ -20,7 +20,7 @@ from annotated_types import Predicate
 
 from squall.scenarios.errors import AnalysisError, SquallError
 from squall.scenarios.foreign_text import escaped, is_beneath, is_component
-from squall.scenarios.records import LED, LEFT_OUT, Record
+from squall.scenarios.records import LED, LEFT_OUT, Record, default_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -126,7 +126,8 @@ def _parquet_type(hint: Any) -> pa.DataType:
     if kind in plain:
         return plain[kind]
     if is_dataclass(kind):
-        return pa.struct([(name, _parquet_type(own)) for name, own in get_type_hints(kind).items()])
+        hints = get_type_hints(kind)
+        return pa.struct([(one.name, _parquet_type(hints[one.name])) for one in fields(kind)])
     arguments = get_args(kind)
     if get_origin(kind) is tuple:
         return pa.list_(_parquet_type(arguments[0]))
@@ -145,7 +146,7 @@ def _may_be_absent(kind: Any) -> list[tuple[str, Any]]:
     """Fields of a kind of record that may be left out, with their defaults."""
     hints = get_type_hints(kind, include_extras=True)
     return [
-        (one.name, one.default if one.default_factory is MISSING else one.default_factory())
+        (one.name, default_of(one))
         for one in fields(kind)
         if {LED, LEFT_OUT}.intersection(getattr(hints[one.name], "__metadata__", ()))
     ]

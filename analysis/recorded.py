@@ -13,7 +13,6 @@ A window holds all that starts and ends in [start_ns, end_ns): of what reaches o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,7 @@ from squall.analysis.storage.parquet import literal
 from squall.analysis.storage.query import attach
 from squall.analysis.storage.store import RunStore
 from squall.analysis.storage.timeline import phase_spans
+from squall.scenarios.records import Frozen
 
 if TYPE_CHECKING:
     import duckdb
@@ -49,8 +49,7 @@ _WHOLE = f"""(recorded_by <> 'library' OR ({_KEY}) IN (SELECT ({_KEY}) FROM batc
 """No edge of a window cuts what it belongs to. What the library recorded and time alone ties is never so."""
 
 
-@dataclass(frozen=True, eq=False)
-class Windows:
+class Windows(Frozen, eq=False):
     """The windows of a server in order of time, (n,) int64 each; no two overlap.
 
     `start_ns` is `end_ns` where recording never held before it was asked to end: such a window has a cost and no rows.

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+import os
 import re
+import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
+    from jinja2 import BytecodeCache, Environment
 
 from squall.scenarios.units import digits_text
 
@@ -113,7 +117,7 @@ def templates(package: str, shown: Callable[[object], object] | None = None) -> 
 
     environment = Environment(
         loader=PackageLoader(package, "."), undefined=StrictUndefined, finalize=shown, trim_blocks=True,
-        lstrip_blocks=True,
+        lstrip_blocks=True, bytecode_cache=compiled("text" if shown is None else "shown"),
     )  # fmt: skip
     environment.filters |= {
         "duration": duration_text,
@@ -131,3 +135,27 @@ def templates(package: str, shown: Callable[[object], object] | None = None) -> 
 def sentences(package: str, template: str) -> Any:
     """The macros of a template of plain text in a package, as functions: a sentence each, with the names of units."""
     return templates(package).get_template(template).module
+
+
+def compiled(kind: str) -> BytecodeCache | None:
+    """Compiled templates, kept where Python keeps compiled modules: to compile those of a page takes half a second.
+    None where Python keeps none. `kind`: of environment, since its options are part of what a template becomes."""
+    from jinja2 import FileSystemBytecodeCache
+    from jinja2.bccache import Bucket
+
+    kept = Path(__file__).with_name("__pycache__")
+    if sys.dont_write_bytecode or not os.access(kept, os.W_OK):
+        return None
+    # what a filter makes of a constant is part of a compiled template: it is of these sources alone
+    sources = [path for room in ("analysis", "scenarios") for path in (kept.parents[1] / room).rglob("*.py")]
+    newest_ns = max(path.stat().st_mtime_ns for path in sources)
+
+    class Compiled(FileSystemBytecodeCache):
+        def get_source_checksum(self, source: str) -> str:
+            return super().get_source_checksum(f"{newest_ns} {source}")
+
+        def dump_bytecode(self, bucket: Bucket) -> None:
+            with suppress(OSError):
+                super().dump_bytecode(bucket)
+
+    return Compiled(str(kept), f"{kind}-%s.template")

@@ -21,14 +21,14 @@ from typing import IO
 from squall.actors.process.own_python import own_command, own_environment
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ClusterError
+from squall.scenarios.records import Frozen
 
 _MODULE = "squall.cluster.run_process"
 _OWN_LINE = "squall: "
 _CHUNK_BYTES = 65_536
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(Frozen):
     """What to run, and who waits for it. `out` is absolute."""
 
     scenario: Scenario
@@ -37,8 +37,7 @@ class Job:
     owner_pid: int
 
 
-@dataclass(frozen=True)
-class Ended:
+class Ended(Frozen):
     """How the run ended: with a verdict, or by SquallError, RuntimeError (a fault of ours) or KeyboardInterrupt, whose
     text is the signal's name."""
 

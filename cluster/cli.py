@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from squall.actors.process.ending import leave
 from squall.cluster.commands.analyze import analyze
 from squall.cluster.commands.bundle import bundle
 from squall.cluster.commands.decisions.capacity import capacity
@@ -27,7 +28,6 @@ from squall.cluster.commands.run import run
 from squall.cluster.commands.selftest import selftest
 from squall.cluster.commands.sql import sql
 from squall.cluster.commands.trace import trace_app
-from squall.cluster.remote.ray_end import leave
 from squall.scenarios.errors import SquallError
 
 _TYPER_INTERRUPTED = 130

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
 
-from squall.actors.net.triton_control import PLAIN, Access, Control, ControlError, authority
+from squall.actors.net.access import PLAIN, Access
+from squall.actors.net.triton_control import Control, ControlError, authority
 from squall.actors.sampling.triton_metrics import MetricsError, model_counters
 from squall.analysis.requests.failures import ANSWERED
 from squall.cluster.driver.run import RunResult
@@ -16,6 +16,7 @@ from squall.cluster.interrupts import Interrupts
 from squall.cluster.node.endpoint import METRICS, bracketed, headers_of
 from squall.cluster.progress import Screen
 from squall.scenarios.config.scenario import Scenario
+from squall.scenarios.records import Frozen
 from squall.scenarios.units import NS_PER_S
 
 LONGEST_S = 60.0
@@ -28,8 +29,7 @@ Wait = Callable[[float, Callable[[], bool]], bool]
 """Waits so many seconds at most until something is over; whether it was in time."""
 
 
-@dataclass(frozen=True)
-class Unanswered:
+class Unanswered(Frozen):
     """`n` requests of the measured phases; `throughput_hz`: what was answered ok of these over their length."""
 
     n: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -45,14 +45,14 @@ from squall.scenarios.plan.deal import workers_of
 from squall.scenarios.plan.growing import pieces
 from squall.scenarios.plan.plan import Plan
 from squall.scenarios.plan.route import planned_by_server
+from squall.scenarios.records import Frozen
 from squall.scenarios.run_plan import RunPlan, plan_run, routed
 
 _PLAN_BYTES = 23
 """An arrival in a worker's memory: the columns of `Plan`, with its server."""
 
 
-@dataclass(frozen=True)
-class DryRun:
+class DryRun(Frozen):
     """See `dry_run`. `n_planned`: arrivals, or users of a closed loop; None where workers choose the server, and of
     Locust, which says itself whom users ask. `models`: of several, the share of each and its arrivals, None of a closed
     loop, by phase; `data`: of those models that have some, by name."""

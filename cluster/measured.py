@@ -6,7 +6,7 @@ import contextlib
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,14 +22,14 @@ from squall.cluster.interrupts import Interrupts
 from squall.cluster.progress import Screen
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ClusterError, ScenarioError, SquallError, StoreError
+from squall.scenarios.records import Frozen
 
 RunOne = Callable[[Scenario, Path, str | None, Interrupts], RunResult]
 """`squall.cluster.driver.run.run_scenario`, or what stands for it in a test."""
 _NAME_TRIES = 16
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(Frozen):
     """A run of `scenario` that ended, and how long it took, start of Ray and server included. `is_replaced`: it was
     INVALID, and another of the same scenario follows it."""
 
@@ -39,8 +39,7 @@ class Measured:
     is_replaced: bool = False
 
 
-@dataclass(frozen=True)
-class Measurer:
+class Measurer(Frozen):
     """Runs scenarios into `folder`, one after another; a server that runs already gets each once it has nothing left of
     the one before. `draining` is shared where runs into several folders follow one another."""
 

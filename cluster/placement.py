@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.config.servers import ServerEntry, ServersCount
 from squall.scenarios.errors import ClusterError
+from squall.scenarios.records import Frozen
 from squall.scenarios.sizes import LARGEST_SERVER_COUNT
 
 _SHARED = (
@@ -22,8 +22,7 @@ _PUBLIC = (
 )
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(Frozen):
     """A node of the Ray cluster: `label` node-0, node-1, …; `ray_id` is Ray's own; `address` its IP."""
 
     label: str
@@ -33,8 +32,7 @@ class Node:
     is_driver: bool
 
 
-@dataclass(frozen=True)
-class Seat:
+class Seat(Frozen):
     """A server and its node. `is_here` False: it is on none of the nodes, and `node` asks it for statistics."""
 
     name: str
@@ -43,8 +41,7 @@ class Seat:
     is_here: bool = True
 
 
-@dataclass(frozen=True)
-class Placement:
+class Placement(Frozen):
     """Where servers and clients are. `note`: what the user would not expect; empty if nothing."""
 
     servers: tuple[Seat, ...]

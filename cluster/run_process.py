@@ -19,7 +19,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import TYPE_CHECKING, BinaryIO
 
-from squall.actors.process.ending import end_without_destructors
+from squall.actors.process.ending import end_without_destructors, leave
 from squall.actors.process.own_python import leave_out_pandas
 
 if TYPE_CHECKING:
@@ -47,8 +47,6 @@ def main() -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)  # all is done; exit handlers would end in a traceback
         _answer(answers, Ended(problem))
-    from squall.cluster.remote.ray_end import leave
-
     leave(0)
 
 

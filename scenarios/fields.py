@@ -33,7 +33,7 @@ class Section(BaseModel):
     Built with the keys and texts of the file (`duration="30s"`); attributes carry the unit (`duration_ns`).
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=_without_unit)
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=_without_unit, defer_build=True)
 
     @classmethod
     def file_keys(cls) -> dict[str, str]:

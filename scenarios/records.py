@@ -7,15 +7,70 @@ default. Nothing here imports pydantic: processes that only make records do with
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import Field, dataclass, field
+from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
 from typing import Annotated, Any, ClassVar, TypeVar, dataclass_transform
 
 T = TypeVar("T")
 
 
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+class Frozen:
+    """An immutable record: a subclass is a dataclass, whose methods are these. `dataclasses` would make them for each
+    class anew, which takes half a millisecond of the start of every command: there are hundreds."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+    __match_args__: ClassVar[tuple[str, ...]]
+    _OWN: ClassVar[dict[str, Field[Any]]]
+
+    def __init_subclass__(cls, eq: bool = True, kw_only: bool = False) -> None:
+        super().__init_subclass__()
+        dataclass(init=False, repr=False, eq=False, kw_only=kw_only)(cls)
+        cls._OWN = {one.name: one for one in fields(cls)}
+        if not eq:
+            cls.__eq__, cls.__hash__ = object.__eq__, object.__hash__  # type: ignore[method-assign]
+
+    def __init__(self, *values: Any, **named: Any) -> None:
+        given = dict(zip(self.__match_args__, values, strict=False), **named)
+        absent = self._OWN.keys() - given.keys() if len(given) < len(self._OWN) else ()
+        given |= {name: default for name in absent if (default := default_of(self._OWN[name])) is not MISSING}
+        if len(values) + len(named) + len(absent) != len(self._OWN) or len(given) < len(self._OWN):
+            raise TypeError(
+                f"{type(self).__name__} is made of {[*self._OWN]}, not of {len(values)} and {[*named]}"
+            )
+        self.__dict__.update({name: given[name] for name in self._OWN})
+        self.__post_init__()
+
+    def __post_init__(self) -> None:
+        """What a kind of record checks of itself."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise FrozenInstanceError(f"cannot change {name!r} of {type(self).__name__}")
+
+    def __delattr__(self, name: str) -> None:
+        raise FrozenInstanceError(f"cannot delete {name!r} of {type(self).__name__}")
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self._compared() == other._compared()
+
+    def __hash__(self) -> int:
+        return hash(self._compared())
+
+    def __repr__(self) -> str:
+        shown = [f"{name}={getattr(self, name)!r}" for name, one in self._OWN.items() if one.repr]
+        return f"{type(self).__qualname__}({', '.join(shown)})"
+
+    def _compared(self) -> tuple[Any, ...]:
+        return tuple([getattr(self, name) for name, one in self._OWN.items() if one.compare])
+
+
+def default_of(one: Field[Any]) -> Any:
+    """The default of a field, MISSING where it has none."""
+    return one.default if one.default_factory is MISSING else one.default_factory()
+
+
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
-class Record:
-    """Part of the record of a run; a subclass is a frozen dataclass. The text below a field says what it means.
+class Record(Frozen, kw_only=True):
+    """Part of the record of a run. The text below a field says what it means.
 
     Read strictly, as JSON has it: no number for a text, no truth value for a number, no number that is not finite.
     """
@@ -24,11 +79,10 @@ class Record:
     """Field that brings those marked `Led`: they are written, whatever their value, if it has not its default."""
     REST: ClassVar[str] = ""
     """Field that holds the keys that no other field has."""
-    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
     __pydantic_config__: ClassVar[dict[str, bool]] = {"strict": True, "allow_inf_nan": False}
 
     def __init_subclass__(cls) -> None:
-        dataclass(frozen=True, kw_only=True)(cls)
+        super().__init_subclass__(kw_only=True)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:

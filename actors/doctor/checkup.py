@@ -12,18 +12,18 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
+
+from squall.scenarios.records import Frozen
 
 Status = Literal["ok", "limited", "missing"]
 _ASK_TIMEOUT_S = 10.0
 _REPORT = "report it with this line, or look into it on the node"
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(Frozen):
     """`what` in one line. `limited`: runs go on without it or with less; `missing`: no run can be made here.
 
     `mend`: the command or setting that mends it; never empty unless the status is ok.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from squall.actors.doctor.checkup import Finding, Host
 from squall.actors.nsys.tools import NsysTools
 from squall.scenarios.errors import ClusterError
+from squall.scenarios.records import Frozen
 
 GPU_MEND = "run the server on a node with an NVIDIA driver"
 NSYS_MEND = (
@@ -18,8 +18,7 @@ NSYS_MEND = (
 _NVTX_MEND = "pip install nvidia-nvtx"
 
 
-@dataclass(frozen=True)
-class GpuAnswers:
+class GpuAnswers(Frozen):
     """`missing_reason`: why NVML gives nothing, None if it does.
 
     `facts`: as `squall.actors.sampling.gpu.source.GpuSource.facts`.
@@ -29,8 +28,7 @@ class GpuAnswers:
     facts: Callable[[], Mapping[str, Any]]
 
 
-@dataclass(frozen=True)
-class NsysAnswers:
+class NsysAnswers(Frozen):
     """`find`: `squall.actors.nsys.tools.find_nsys` with the cache. `prove`: numbers of OS-runtime calls and of NVTX
     ranges in the export of a recording of 0.6 s; raises ClusterError where a step fails."""
 

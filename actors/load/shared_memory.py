@@ -24,7 +24,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.actors.net.triton_control import PLAIN, Access, Control, ControlError
+from squall.actors.net.access import PLAIN, Access
+from squall.actors.net.triton_control import Control, ControlError
 from squall.actors.net.triton_models import INSPECTION_S
 from squall.actors.process.sweep import hold, sweep
 from squall.models.payload import Place, n_written, write_tensor

@@ -10,9 +10,9 @@ import ssl
 import time
 import urllib.parse
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+from squall.actors.net.access import PLAIN, Access
 from squall.actors.net.stream import CLOSED, Address, TlsSettings, words
 from squall.scenarios.foreign_text import json_of, printable, secrets_of, without_secrets
 
@@ -23,19 +23,6 @@ _PIECE_BYTES = 16_384
 _HTTP_PORT, _HTTPS_PORT = 80, 443
 _REFUSED = (401, 403)
 _REASON_CHARACTERS = 200
-
-
-@dataclass(frozen=True)
-class Access:
-    """How a server is spoken to: by `tls` where its URL is https (None: the system's authorities), with `headers` in
-    every call. These may be secrets, so that no text of an access has them."""
-
-    tls: TlsSettings | None = None
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-
-
-PLAIN = Access()
-"""Without headers; https by the system's authorities."""
 
 
 def authority(url: str) -> tuple[str, int]:

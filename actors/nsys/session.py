@@ -14,7 +14,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import squall.actors.nsys.marker
@@ -22,6 +21,7 @@ from squall.actors.nsys.step import SessionProcesses, SessionState, Step, run_st
 from squall.actors.nsys.tools import MEND, NsysTools, find_nsys
 from squall.scenarios.config.profile import ProfileConfig
 from squall.scenarios.errors import ClusterError
+from squall.scenarios.records import Frozen
 
 __all__ = ["MEND", "NsysSession", "NsysTools", "SessionLost", "StepCost", "Timeouts", "find_nsys"]
 
@@ -39,8 +39,7 @@ class SessionLost(ClusterError):
     """The session is gone: the server, if it lives, can no longer be profiled in it."""
 
 
-@dataclass(frozen=True)
-class Timeouts:
+class Timeouts(Frozen):
     """Longest time of each step, in seconds."""
 
     list_s: float = 20.0
@@ -50,8 +49,7 @@ class Timeouts:
     shutdown_s: float = 30.0
 
 
-@dataclass(frozen=True)
-class StepCost:
+class StepCost(Frozen):
     """What a step took: wall seconds, and CPU seconds of it and of the session's own processes meanwhile."""
 
     phase: str

@@ -11,21 +11,20 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 import psutil
 
 from squall.scenarios.errors import ClusterError
+from squall.scenarios.records import Frozen
 
 _NICENESS = 10
 """Of imports and exports, which compute for seconds; the daemon that records is of the server's family."""
 _FOLDERS = re.compile(r"(?<![:/\w.])/(?:[^\s/:'\"]+/)+")
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(Frozen):
     """A call that ended well. `cpu_s` is of the program itself and the children that it waited for."""
 
     text: str
@@ -88,8 +87,7 @@ def _ended(pid: int, timeout_s: float) -> bool:
         os.close(watch)
 
 
-@dataclass(frozen=True)
-class SessionState:
+class SessionState(Frozen):
     """A row of `nsys sessions list`. `n_launched`: programs that run in the session."""
 
     name: str

@@ -13,11 +13,12 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from squall.actors.nsys.step import run_step
 from squall.scenarios.errors import ClusterError
+from squall.scenarios.records import Frozen
 
 MEND = (
     "install Nsight Systems and put nsys on the PATH (Debian: package nsight-systems, component non-free), "
@@ -44,8 +45,7 @@ _SPLIT_IMPORTERS = ("usr/lib/nsight-systems/host-linux-*", "usr/lib/*/nsight-sys
 _PACKAGES = {"libdw.so.1": "libdw1 (Fedora: elfutils-libs)", "libGL.so.1": "libgl1 (Fedora: mesa-libGL)"}
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(Frozen):
     """What of nsys does not work here, and what mends it. `is_fatal`: there are no reports without the mend."""
 
     what: str
@@ -53,8 +53,7 @@ class Problem:
     is_fatal: bool = True
 
 
-@dataclass(frozen=True)
-class NsysTools:
+class NsysTools(Frozen):
     """An nsys that answers, and what it can do by its own `--help`.
 
     `found`: where, in a word or two, without a path. `importer`: for a bare `.qdstrm`; None if there is none of this

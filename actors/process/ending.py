@@ -10,8 +10,11 @@ import atexit
 import contextlib
 import os
 import sys
+import threading
 from typing import NoReturn
 
+STUCK: list[threading.Thread] = []
+"""Threads in a library whose exit handlers would wait for them, for ever."""
 _codes: list[int] = []
 
 
@@ -21,7 +24,9 @@ def end_without_destructors() -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """As sys.exit."""
+    """As sys.exit, but without exit handlers where a thread is stuck."""
+    if any(thread.is_alive() for thread in STUCK):
+        end_at_once(code)
     _codes.append(code)
     sys.exit(code)
 

@@ -7,30 +7,20 @@ and cpu.stat (`throttled_usec`), v1 cpu.cfs_quota_us and cpu.stat (`throttled_ti
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from squall.actors.process.proc_files import read_once
+from squall.scenarios.records import Frozen
 
 _NS_PER_US = 1_000
 
 
-@dataclass(frozen=True)
-class Quota:
+class Quota(Frozen):
     """The quota of a group: `cores` that it may use on average, `folder` the group's, `is_v2` how it tells of it."""
 
     folder: str
     cores: float
     is_v2: bool
-
-
-@dataclass(frozen=True)
-class Throttling:
-    """Counts of a group since it was made: periods with something to run, those held back, and for how long."""
-
-    n_periods: int
-    n_throttled: int
-    throttled_ns: int
 
 
 def groups_of(pid: int, proc: str = "/proc") -> list[tuple[str, bool]]:
@@ -104,8 +94,9 @@ def _cores(folder: str, is_v2: bool) -> float | None:
     return quota_us / period_us if quota_us > 0 and period_us > 0 else None
 
 
-def throttling(quota: Quota) -> Throttling | None:
-    """What the group's counts are now; None where it is gone."""
+def throttling(quota: Quota) -> tuple[int, int, int] | None:
+    """Of the group since it was made: periods with something to run, those held back, and for how long, ns; None where
+    it is gone."""
     found = {
         name: int(count)
         for name, count in (
@@ -115,7 +106,7 @@ def throttling(quota: Quota) -> Throttling | None:
     if b"nr_throttled" not in found:
         return None
     held_ns = found.get(b"throttled_usec", 0) * _NS_PER_US if quota.is_v2 else found.get(b"throttled_time", 0)
-    return Throttling(found.get(b"nr_periods", 0), found[b"nr_throttled"], held_ns)
+    return found.get(b"nr_periods", 0), found[b"nr_throttled"], held_ns
 
 
 def pressure_file(pid: int, proc: str = "/proc") -> str | None:

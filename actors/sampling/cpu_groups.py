@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from squall.actors.process.proc_files import read_once
+from squall.scenarios.records import Frozen
 
 GROUPS = ("server", "clients", "squall")
 _MOST_NAMED = 256
@@ -22,8 +22,7 @@ _LEAST_RATIO = 0.1
 """Share of the CPU of all others below which a program is not named."""
 
 
-@dataclass(frozen=True)
-class Roots:
+class Roots(Frozen):
     """Processes that are known: of the server, of the load workers, and of this run's other parts."""
 
     server: frozenset[int]

@@ -13,7 +13,6 @@ from typing import Any
 from squall.actors.process.proc_files import OpenFiles, ProcFile, gained, process_cpu_ns, read_once
 from squall.actors.sampling.cgroups import (
     Quota,
-    Throttling,
     groups_of,
     pressure_file,
     throttling,
@@ -23,6 +22,7 @@ from squall.actors.sampling.cpu_groups import OtherProcesses, ProcessTree, Roots
 from squall.actors.sampling.host import CPU_FIELDS, cpu_times, psi_ns
 from squall.actors.sampling.source import ClientPids, OwnNode, Row, Sampled
 from squall.analysis.columns import INTERVAL, OF_NODE, PhaseAt, T, Table, columns
+from squall.scenarios.records import Frozen
 from squall.scenarios.units import NS_PER_S
 
 _LOOK_NS = 5 * NS_PER_S
@@ -167,8 +167,7 @@ class _Limits:
     pressure: str | None = None
 
 
-@dataclass(frozen=True)
-class _Counts:
+class _Counts(Frozen):
     """Everything cumulative at one instant. Ticks of the node and of each core; CPU by process; time waited, and times
     run, by thread's file."""
 
@@ -178,7 +177,7 @@ class _Counts:
     cpu_ns: dict[str, dict[int, int]]
     waited: dict[str, dict[str, tuple[int, int]]]
     psi: dict[str, int | None]
-    throttling: dict[str, tuple[Quota, Throttling] | None]
+    throttling: dict[str, tuple[Quota, tuple[int, int, int]] | None]
 
 
 @dataclass
@@ -388,7 +387,7 @@ def _gained(now: Mapping[Any, int], before: Mapping[Any, int]) -> int:
     return sum(max(0, count - before[one]) for one, count in now.items() if one in before)
 
 
-def _throttled(quota: Quota | None) -> tuple[Quota, Throttling] | None:
+def _throttled(quota: Quota | None) -> tuple[Quota, tuple[int, int, int]] | None:
     found = throttling(quota) if quota is not None else None
     return (quota, found) if quota is not None and found is not None else None
 
@@ -400,9 +399,5 @@ def _held(group: str, current: _Counts, before: _Counts) -> Row:
     row: Row = {f"{group}_quota_cores": now[0].cores if now is not None else None}
     if now is None or then is None or now[0].folder != then[0].folder:
         return {**row, **dict.fromkeys(f"{group}_{name}" for name in names)}
-    counts = zip(
-        (now[1].n_periods, now[1].n_throttled, now[1].throttled_ns),
-        (then[1].n_periods, then[1].n_throttled, then[1].throttled_ns),
-        strict=True,
-    )
-    return {**row, **{f"{group}_{name}": max(0, a - b) for name, (a, b) in zip(names, counts, strict=True)}}
+    counts = zip(names, now[1], then[1], strict=True)
+    return {**row, **{f"{group}_{name}": max(0, a - b) for name, a, b in counts}}

@@ -18,22 +18,14 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from squall.actors.process.own_python import own_command, own_environment
-from squall.actors.sampling.observer_settings import (
-    AddGpus,
-    AddServer,
-    ObserverSettings,
-    Order,
-    ServerTarget,
-    SetClients,
-    SetPids,
-    Stop,
-)
+from squall.actors.sampling.observer_settings import ObserverSettings, Order, ServerTarget
 from squall.scenarios.errors import ClusterError
+from squall.scenarios.records import Frozen
 
 __all__ = ["Observer", "ObserverReport", "ObserverSettings", "ServerTarget"]
 
@@ -43,8 +35,7 @@ _STOP_TIMEOUT_S = 30.0
 _LOG = "observer.log"
 
 
-@dataclass(frozen=True)
-class ObserverReport:
+class ObserverReport(Frozen):
     """How it ended: what is missing, as sentences, and what it took and saw: `Observing.facts`, empty if killed."""
 
     losses: tuple[str, ...] = ()
@@ -100,19 +91,19 @@ class Observer:
 
     def add_server(self, target: ServerTarget) -> None:
         """Observes a server from now on; returns when the baseline is taken. Raises ClusterError."""
-        self._ask(AddServer(target), _ORDER_TIMEOUT_S)
+        self._ask(("add_server", target), _ORDER_TIMEOUT_S)
 
     def add_gpus(self, with_gpm: bool = True) -> None:
         """Observes the node's GPUs from now on. Raises ClusterError where NVML cannot be used."""
-        self._ask(AddGpus(with_gpm), _ORDER_TIMEOUT_S)
+        self._ask(("add_gpus", with_gpm), _ORDER_TIMEOUT_S)
 
     def set_server_pids(self, server: str, pids: Sequence[int]) -> None:
         """The processes of a server that was started (again) after it was added. Raises ClusterError."""
-        self._ask(SetPids(server, tuple(pids)), _ORDER_TIMEOUT_S)
+        self._ask(("set_server_pids", server, tuple(pids)), _ORDER_TIMEOUT_S)
 
     def set_client_pids(self, pids: Sequence[int]) -> None:
         """The load workers of this node. Raises ClusterError."""
-        self._ask(SetClients(tuple(pids)), _ORDER_TIMEOUT_S)
+        self._ask(("set_client_pids", tuple(pids)), _ORDER_TIMEOUT_S)
 
     def stop(self) -> ObserverReport:
         """Takes the last samples and ends the process. The second call answers what the first one did."""
@@ -124,7 +115,7 @@ class Observer:
         if self._process is None:
             return ObserverReport()
         try:
-            said = self._ask(Stop(), _STOP_TIMEOUT_S)
+            said = self._ask(None, _STOP_TIMEOUT_S)
             report = ObserverReport(tuple(said["losses"]), said["facts"])
         except ClusterError as error:
             tables = "host, core, CPU, thread, Triton and GPU samples"
@@ -136,7 +127,7 @@ class Observer:
         self._end()
         return report
 
-    def _ask(self, message: ObserverSettings | Order, timeout_s: float) -> dict[str, Any]:
+    def _ask(self, message: ObserverSettings | Order | None, timeout_s: float) -> dict[str, Any]:
         """What it answers. Raises ClusterError with its own error, or where it has ended or says nothing."""
         process = self._process
         assert process is not None, "start comes first"

@@ -1,7 +1,7 @@
 """The process of an observer: its samplers, each in a thread, and the answers of its clock. See
 `squall.actors.sampling.observer`.
 
-stdin:  pickles of ObserverSettings and then of orders; when it closes, the process ends as after `Stop`
+stdin:  pickles of ObserverSettings and then of orders, None to stop; when it closes, the process ends likewise
 stdout: a line of JSON for each: {"is_ready": true, "clock": [host, port], "token": hex} · {"is_done": true} ·
         {"losses": […], "facts": {…}}; or {"error": …} in place of any
 """
@@ -28,15 +28,7 @@ from squall.actors.process.priority import OBSERVER_NICENESS, own_niceness, own_
 from squall.actors.process.sweep import share
 from squall.actors.sampling.clock_responder import ClockResponder
 from squall.actors.sampling.gpu.source import missing_reason
-from squall.actors.sampling.observer_settings import (
-    AddGpus,
-    AddServer,
-    ObserverSettings,
-    Order,
-    ServerTarget,
-    SetClients,
-    SetPids,
-)
+from squall.actors.sampling.observer_settings import ObserverSettings, ServerTarget
 from squall.actors.sampling.sampled import (
     OF_GPUS,
     OF_NODE,
@@ -84,21 +76,15 @@ class Observing:
             return {}
         return {"clock": list(self._responder.address), "token": self._responder.token.hex()}
 
-    def obey(self, order: Order) -> None:
-        """Does what is asked. Raises SquallError and OSError."""
-        match order:
-            case AddServer(target):
-                self.add_server(target)
-            case AddGpus(with_gpm):
-                self.add_gpus(with_gpm)
-            case SetPids(server, pids):
-                if server not in self._families:
-                    raise ClusterError(
-                        f"the observer of {self._settings.node} has no server {server}: add it first"
-                    )
-                self._families[server].set_roots(pids)
-            case SetClients(pids):
-                self._clients.pids = pids
+    def set_server_pids(self, server: str, pids: Sequence[int]) -> None:
+        """The processes of a server that was started (again). Raises ClusterError where it was not added."""
+        if server not in self._families:
+            raise ClusterError(f"the observer of {self._settings.node} has no server {server}: add it first")
+        self._families[server].set_roots(pids)
+
+    def set_client_pids(self, pids: tuple[int, ...]) -> None:
+        """The load workers of this node."""
+        self._clients.pids = pids
 
     def add_server(self, target: ServerTarget) -> None:
         """Statistics where there is a URL, and the threads of its processes, none where there are none yet."""
@@ -193,10 +179,11 @@ def _serve(observing: Observing) -> None:
             order = pickle.load(sys.stdin.buffer)
         except (EOFError, pickle.UnpicklingError):
             return
-        if not isinstance(order, AddServer | AddGpus | SetPids | SetClients):
+        if order is None:
             return
         try:
-            observing.obey(order)
+            name, *given = order
+            getattr(observing, name)(*given)
             _say(is_done=True)
         except (SquallError, OSError) as error:
             _say(error=str(error))

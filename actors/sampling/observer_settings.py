@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any
 
-from squall.actors.net.triton_control import PLAIN, Access
+from squall.actors.net.access import PLAIN, Access
+from squall.scenarios.records import Frozen
 from squall.scenarios.units import NS_PER_S
 
 
-@dataclass(frozen=True)
-class ServerTarget:
+class ServerTarget(Frozen):
     """A server to observe, `server` being its label.
 
     `url` and `metrics_url` are asked for statistics of `models`, and of every other that takes part in anything; None
@@ -25,8 +25,7 @@ class ServerTarget:
     pids: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
-class ObserverSettings:
+class ObserverSettings(Frozen):
     """What is sampled from the start, how often, and where the spill files go.
 
     `clock_host`: address on which the clock is answered; None: it is not. `servers` and the GPUs may also be added
@@ -47,38 +46,5 @@ class ObserverSettings:
     driver: int | None = None
 
 
-@dataclass(frozen=True)
-class AddServer:
-    """Observe a server from now on."""
-
-    target: ServerTarget
-
-
-@dataclass(frozen=True)
-class AddGpus:
-    """Observe the node's GPUs from now on."""
-
-    with_gpm: bool
-
-
-@dataclass(frozen=True)
-class SetPids:
-    """The server `server` was started again: these are its processes now."""
-
-    server: str
-    pids: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class SetClients:
-    """The processes of this node's load workers."""
-
-    pids: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Stop:
-    """Take the last samples and end."""
-
-
-Order = AddServer | AddGpus | SetPids | SetClients | Stop
+Order = tuple[str, *tuple[Any, ...]]
+"""Name of a method of `squall.actors.sampling.observer_process.Observing`, and its arguments."""

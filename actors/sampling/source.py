@@ -8,6 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from squall.actors.clock import Clock
 from squall.actors.sampling.observer_settings import ObserverSettings, ServerTarget
+from squall.scenarios.records import Frozen
 
 Row = dict[str, Any]
 Seen = TypeVar("Seen")
@@ -29,24 +30,21 @@ class ClientPids:
     driver: int | None = None
 
 
-@dataclass(frozen=True)
-class OwnNode:
+class OwnNode(Frozen):
     """What is known of the observer's node: its servers' processes, its load workers."""
 
     server_pids: Callable[[], Sequence[int]]
     clients: ClientPids
 
 
-@dataclass(frozen=True)
-class OwnServer:
+class OwnServer(Frozen):
     """A server and those of its processes that are on this node."""
 
     target: ServerTarget
     pids: Callable[[], Sequence[int]]
 
 
-@dataclass(frozen=True)
-class OwnGpus:
+class OwnGpus(Frozen):
     """The GPUs of the node, which NVML has."""
 
     with_gpm: bool
@@ -54,8 +52,7 @@ class OwnGpus:
     clock: Clock
 
 
-@dataclass(frozen=True)
-class Sampled(Generic[Seen]):
+class Sampled(Frozen, Generic[Seen]):
     """One table, how often it gets rows, and its source; None where there is nothing to sample."""
 
     table: str

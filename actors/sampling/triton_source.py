@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from squall.actors.net.triton_control import PLAIN, Access, Control
-from squall.actors.net.triton_models import STATISTICS
+from squall.actors.net.access import PLAIN, Access
 from squall.actors.sampling.source import OwnServer, Row, Sampled, Source
 from squall.actors.sampling.triton_metrics import (
     FAILURE_REASONS,
@@ -130,6 +129,10 @@ class TritonSource:
 
         Raises OSError for files of TLS that cannot be used.
         """
+        from squall.actors.net.triton_control import (
+            Control,  # the analysis takes the tables of this module alone
+        )
+
         self._control = Control(url, access)
         self._metrics = Control(metrics_url, access) if metrics_url else None
         self._models = None if models is None else frozenset([models] if isinstance(models, str) else models)
@@ -215,6 +218,8 @@ class TritonSource:
 
     def _read_statistics(self) -> dict[Key, Totals]:
         """Counters of each wanted version that is loaded now; one that is unloaded is not among them."""
+        from squall.actors.net.triton_models import STATISTICS
+
         told = self._control.ask_json(STATISTICS)["model_stats"]
         if not all(is_component(item["name"]) and is_component(str(item["version"])) for item in told):
             raise ValueError("the server gave statistics of a model that has no name")

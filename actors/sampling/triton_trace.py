@@ -22,7 +22,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from squall.actors.net.triton_control import PLAIN, Access, Control, ControlError
+from squall.actors.net.access import PLAIN, Access
+from squall.actors.net.triton_control import Control, ControlError
 from squall.actors.spill import bounded
 from squall.analysis.storage.schema import arrow_schema
 from squall.models.payload import ID_DIGITS

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from contextlib import closing
 from urllib.parse import urlsplit
 
-from squall.actors.net.triton_control import Access, Control, ControlError
+from squall.actors.net.access import Access
+from squall.actors.net.triton_control import Control, ControlError
 from squall.actors.net.triton_models import latest, object_of, path_of, ready_models
 from squall.actors.triton_user.handed import UserModel
 from squall.actors.triton_user.servers import Shapes

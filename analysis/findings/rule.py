@@ -29,7 +29,7 @@ def is_share(measure: str) -> bool:
     return (measure.endswith("_ratio") and measure not in QUOTIENTS) or "is_" in measure
 
 
-class _Stated(BaseModel, frozen=True, extra="forbid"):
+class _Stated(BaseModel, frozen=True, extra="forbid", defer_build=True):
     """A part of `rules.yaml`."""
 
 

@@ -8,82 +8,70 @@ docs/metrics.md.
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 from squall.analysis.columns import NO_DEVICE
 
 Measures = dict[str, float | None]
 
 
-class Measure(NamedTuple):
-    """One measure. Its unit is the suffix of its name: `_ns`, `_bytes`, `_ratio` (0-1 unless said), else a count."""
-
-    name: str
-    meaning: str
-
-
-MEASURES = (
-    Measure("n_batches", "batches begun in the phase; over some batches: their number"),
-    Measure("profiled_ratio", "batches with a tie to the profile over n_batches"),
-    Measure("attribution_ratio", "operations tied to a batch over all of its processes in the recording"),
-    Measure("exec_mean_ns", "mean length of a batch"),
-    Measure("batch_rows_mean", "mean rows of a batch"),
+MEASURES = {
+    "n_batches": "batches begun in the phase; over some batches: their number",
+    "profiled_ratio": "batches with a tie to the profile over n_batches",
+    "attribution_ratio": "operations tied to a batch over all of its processes in the recording",
+    "exec_mean_ns": "mean length of a batch",
+    "batch_rows_mean": "mean rows of a batch",
     # Where the wall goes: these eight, as far as they are not None, add up to 1. None over some batches of a phase.
-    Measure("wall_gpu_busy_ratio", "within batches, an operation of the batch on the GPU"),
-    Measure("wall_head_ratio", "within batches, before their first operation"),
-    Measure("wall_body_idle_ratio", "within batches, idle between their first and last operation"),
-    Measure("wall_tail_ratio", "within batches, after their last operation"),
-    Measure("wall_unprofiled_ratio", "within batches that have no tie to the profile"),
-    Measure(
-        "wall_between_waiting_ratio",
-        "idle, a request waiting: of the next batch, or one that was never served",
-    ),
-    Measure("wall_between_empty_ratio", "between batches, no request there yet"),
-    Measure("wall_edges_ratio", "before the first batch and after the last, no request waiting"),
-    Measure("wall_between_ratio", "the two kinds of between above together; known without requests too"),
+    "wall_gpu_busy_ratio": "within batches, an operation of the batch on the GPU",
+    "wall_head_ratio": "within batches, before their first operation",
+    "wall_body_idle_ratio": "within batches, idle between their first and last operation",
+    "wall_tail_ratio": "within batches, after their last operation",
+    "wall_unprofiled_ratio": "within batches that have no tie to the profile",
+    "wall_between_waiting_ratio": "idle, a request waiting: of the next batch, or one that was never served",
+    "wall_between_empty_ratio": "between batches, no request there yet",
+    "wall_edges_ratio": "before the first batch and after the last, no request waiting",
+    "wall_between_ratio": "the two kinds of between above together; known without requests too",
     # Inside batches.
-    Measure("head_tail_of_exec_ratio", "head and tail over the length of the batches"),
-    Measure("body_busy_ratio", "GPU busy with the batch over its body, first to last operation"),
-    Measure("body_idle_of_exec_ratio", "idle inside the body over the length of the batches"),
-    Measure("gpu_busy_of_exec_ratio", "GPU busy with the batch over the length of the batches"),
-    Measure("blocked_of_exec_ratio", "its thread in calls that block, over the length of the batches"),
-    Measure("blocked_gpu_busy_ratio", "part of that in which an operation of the batch ran; None if none"),
-    Measure("mid_blocks_per_batch", "blocking calls followed by more work, per batch"),
-    Measure("launches_per_batch", "calls that launch a kernel or graph, per batch"),
-    Measure("launch_of_exec_ratio", "its thread in calls that launch, over the length of the batches"),
-    Measure("issue_interval_ns", "median from launch to launch within a batch, start to start"),
-    Measure("op_median_ns", "median duration of those operations, of a graph the union of its nodes"),
-    Measure("issue_to_op_ratio", "issue_interval_ns over op_median_ns; may exceed 1"),
-    Measure("host_wait_of_idle_ratio", "idle inside bodies that ends with work launched after it began"),
-    Measure("launch_depth_nonempty_mean", "mean launches of kernels not begun, while there are any"),
-    Measure("copy_exposed_of_body_ratio", "copies and sets without a kernel of the batch, over the bodies"),
-    Measure("copy_to_kernel_ratio", "time of copies over time of kernels; may exceed 1"),
-    Measure("copy_mean_bytes", "mean size of a copy"),
-    Measure("pageable_bytes_ratio", "bytes of copies from or to pageable memory over bytes of copies"),
-    Measure("sub_wave_time_ratio", "kernel time in kernels of less than one wave"),
-    Measure("sm_cover_ratio", "SMs that get a block over SMs, weighted by kernel time"),
-    Measure("occupancy_ratio", "theoretical occupancy, weighted by kernel time"),
-    Measure("tensor_time_ratio", "kernel time in kernels whose names say tensor cores"),
-    Measure("foreign_busy_ratio", "part of its batches in which another process's work ran on its GPU"),
+    "head_tail_of_exec_ratio": "head and tail over the length of the batches",
+    "body_busy_ratio": "GPU busy with the batch over its body, first to last operation",
+    "body_idle_of_exec_ratio": "idle inside the body over the length of the batches",
+    "gpu_busy_of_exec_ratio": "GPU busy with the batch over the length of the batches",
+    "blocked_of_exec_ratio": "its thread in calls that block, over the length of the batches",
+    "blocked_gpu_busy_ratio": "part of that in which an operation of the batch ran; None if none",
+    "mid_blocks_per_batch": "blocking calls followed by more work, per batch",
+    "launches_per_batch": "calls that launch a kernel or graph, per batch",
+    "launch_of_exec_ratio": "its thread in calls that launch, over the length of the batches",
+    "issue_interval_ns": "median from launch to launch within a batch, start to start",
+    "op_median_ns": "median duration of those operations, of a graph the union of its nodes",
+    "issue_to_op_ratio": "issue_interval_ns over op_median_ns; may exceed 1",
+    "host_wait_of_idle_ratio": "idle inside bodies that ends with work launched after it began",
+    "launch_depth_nonempty_mean": "mean launches of kernels not begun, while there are any",
+    "copy_exposed_of_body_ratio": "copies and sets without a kernel of the batch, over the bodies",
+    "copy_to_kernel_ratio": "time of copies over time of kernels; may exceed 1",
+    "copy_mean_bytes": "mean size of a copy",
+    "pageable_bytes_ratio": "bytes of copies from or to pageable memory over bytes of copies",
+    "sub_wave_time_ratio": "kernel time in kernels of less than one wave",
+    "sm_cover_ratio": "SMs that get a block over SMs, weighted by kernel time",
+    "occupancy_ratio": "theoretical occupancy, weighted by kernel time",
+    "tensor_time_ratio": "kernel time in kernels whose names say tensor cores",
+    "foreign_busy_ratio": "part of its batches in which another process's work ran on its GPU",
     # Its GPU over the phase, and its requests.
-    Measure("gpu_activity_ratio", "temporal activity of its GPU: any kernel of any process"),
-    Measure("gpu_sm_util_ratio", "GPM: SMs busy, mean over time and SMs"),
-    Measure("gpu_tensor_util_ratio", "GPM: tensor pipes busy"),
-    Measure("gpu_dram_util_ratio", "GPM: share of peak DRAM bandwidth"),
-    Measure("gpu_util_ratio", "nvidia-smi's utilisation"),
-    Measure("throttled_ratio", "samples in which power or heat held the clocks down"),
-    Measure("n_throttle_samples", "samples that tell of it"),
-    Measure("queue_p50_ns", "median queue_ns of its ok requests"),
-    Measure("queue_share_ratio", "queue_p50_ns over the median time in the server"),
-    Measure("queue_mean_ns", "mean queue_ns of its ok requests"),
-    Measure("compute_mean_ns", "mean compute_ns of the same"),
-    Measure(
-        "client_lag_share_ratio", "sum of send lags over sum of responses of the same; None in a closed loop"
-    ),
-)
-"""Every measure, in the order of docs/metrics.md."""
+    "gpu_activity_ratio": "temporal activity of its GPU: any kernel of any process",
+    "gpu_sm_util_ratio": "GPM: SMs busy, mean over time and SMs",
+    "gpu_tensor_util_ratio": "GPM: tensor pipes busy",
+    "gpu_dram_util_ratio": "GPM: share of peak DRAM bandwidth",
+    "gpu_util_ratio": "nvidia-smi's utilisation",
+    "throttled_ratio": "samples in which power or heat held the clocks down",
+    "n_throttle_samples": "samples that tell of it",
+    "queue_p50_ns": "median queue_ns of its ok requests",
+    "queue_share_ratio": "queue_p50_ns over the median time in the server",
+    "queue_mean_ns": "mean queue_ns of its ok requests",
+    "compute_mean_ns": "mean compute_ns of the same",
+    "client_lag_share_ratio": "sum of send lags over sum of responses of the same; None in a closed loop",
+}
+"""What each measure means, in the order of docs/metrics.md. Its unit is the suffix of its name: `_ns`, `_bytes`,
+`_ratio` (0-1 unless said), else a count."""
 
-NAMES = tuple(one.name for one in MEASURES)
+NAMES = tuple(MEASURES)
 
 NO_CLOCK_LIMIT = 0x1 | 0x2 | 0x10 | 0x100
 """NVML's reasons that are no throttling: idle, clocks set by the user, sync boost, display clocks (nvml.h)."""

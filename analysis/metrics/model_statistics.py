@@ -7,24 +7,43 @@ An ensemble's own queue and compute say nothing: its requests wait in the queues
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, fields, replace
 from functools import reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from squall.analysis.storage.manifest import Manifest
+from squall.analysis.storage.query import in_memory, rows
+from squall.scenarios.records import Frozen
 
-_SUMS = (
-    "request_count", "failure_count", "inference_count", "execution_count", "queue_ns", "compute_input_ns",
-    "compute_infer_ns", "compute_output_ns", "success_ns",
-)  # fmt: skip
-_CACHED = "cache_hit_count"
-_KEYS = ("phase", "server", "model")
+_SUMS = {
+    "n_requests": "request_count", "n_failed": "failure_count", "n_rows": "inference_count",
+    "n_executions": "execution_count", "queue_ns": "queue_ns", "input_ns": "compute_input_ns",
+    "infer_ns": "compute_infer_ns", "output_ns": "compute_output_ns", "success_ns": "success_ns",
+    "n_cached": "cache_hit_count",
+}  # fmt: skip
+# Over the versions of each model of each server in each phase, of those that took part in anything.
+_STATISTICS = f"""
+SELECT phase, server, model, {", ".join(f"coalesce(sum({of}), 0)::BIGINT AS {name}" for name, of in _SUMS.items())}
+FROM triton_samples WHERE phase IN (SELECT unnest($phases::VARCHAR[])) GROUP BY phase, server, model
+HAVING n_requests > 0 OR n_failed > 0
+ORDER BY list_position($phases::VARCHAR[], phase), server, success_ns DESC, model
+"""
+# The same over phases and servers, of the models that are not under load themselves; none where that is not known.
+_BEHIND = f"""
+SELECT model, sum(n_requests)::BIGINT AS request_count, sum(n_failed)::BIGINT AS failure_count,
+    sum(n_executions)::BIGINT AS execution_count, sum(n_rows) / nullif(execution_count, 0) AS batch_rows_mean,
+    round_even(sum(queue_ns) / nullif(request_count, 0), 0)::BIGINT AS queue_mean_ns,
+    round_even(sum(input_ns + infer_ns + output_ns) / nullif(request_count, 0), 0)::BIGINT AS compute_mean_ns,
+    round_even(sum(success_ns) / nullif(request_count, 0), 0)::BIGINT AS success_mean_ns,
+    sum(n_cached)::BIGINT AS cache_hit_count
+FROM ({_STATISTICS}) WHERE len($own) > 0 AND NOT list_contains($own::VARCHAR[][], [server, model]) GROUP BY model
+ORDER BY list_position($steps::VARCHAR[], model) NULLS LAST,
+    min((list_position($phases::VARCHAR[], phase), server, -success_ns, model))
+"""
 
 
-@dataclass(frozen=True)
-class ModelFigures:
+class ModelFigures(Frozen):
     """A model behind those that the load is for: means over the requests that succeeded, None without any.
     `cache_hit_count`: those of them that the response cache answered, without a batch."""
 
@@ -39,8 +58,7 @@ class ModelFigures:
     cache_hit_count: int = 0
 
 
-@dataclass(frozen=True)
-class ModelStatistics:
+class ModelStatistics(Frozen):
     """Sums of a model's versions over a phase; times are summed over the requests that succeeded, ns. `n_cached`: those
     that the response cache answered, which queue and compute next to nothing."""
 
@@ -79,63 +97,20 @@ class ModelStatistics:
         """About how long the model executed in all: its executions, each as long as that of the mean request."""
         return self.n_executions * (self.infer_mean_ns or 0.0)
 
-    def figures(self) -> ModelFigures:
-        """As the summary holds them."""
-        n = self.n_requests
-        return ModelFigures(
-            model=self.model,
-            request_count=n,
-            failure_count=self.n_failed,
-            execution_count=self.n_executions,
-            batch_rows_mean=self.batch_rows,
-            queue_mean_ns=round(self.queue_ns / n) if n else None,
-            compute_mean_ns=round(self.compute_ns / n) if n else None,
-            success_mean_ns=round(self.success_ns / n) if n else None,
-            cache_hit_count=self.n_cached,
-        )
-
 
 def model_statistics(samples: pa.Table | None, phases: Sequence[str]) -> list[ModelStatistics]:
     """Of each model of each server in each of `phases` that succeeded or failed at anything there, busiest first."""
-    if samples is None:
-        return []
-    columns = [samples.column(name).cast(pa.string()) for name in _KEYS]
-    sums = [name for name in (*_SUMS, _CACHED) if name in samples.column_names]
-    table = pa.table([*columns, *(samples.column(name) for name in sums)], names=[*_KEYS, *sums])
-    grouped = table.group_by(list(_KEYS)).aggregate([(name, "sum") for name in sums]).to_pylist()
-    found = [
-        ModelStatistics(
-            row["phase"], row["server"], row["model"],
-            *(int(row.get(f"{name}_sum") or 0) for name in ("request_count", "failure_count", "inference_count",
-            "execution_count", "queue_ns", "compute_input_ns", "compute_infer_ns", "compute_output_ns", "success_ns",
-            _CACHED)),
-        )
-        for row in grouped
-        if row["phase"] in phases
-    ]  # fmt: skip
-    taking_part = [one for one in found if one.n_requests or one.n_failed]
-    return sorted(
-        taking_part, key=lambda one: (phases.index(one.phase), one.server, -one.success_ns, one.model)
-    )
+    with in_memory(triton_samples=samples) as connection:
+        return [ModelStatistics(**row) for row in rows(connection, _STATISTICS, {"phases": list(phases)})]
 
 
 def model_figures(samples: pa.Table | None, phases: Sequence[str], manifest: Manifest) -> list[ModelFigures]:
     """Figures of the models behind those that the load is for: an ensemble's steps in order, then the busiest."""
-    own = models_under_load(manifest)
-    models = [one for server in manifest.servers.values() for one in server.models]
-    steps = list(dict.fromkeys(step for one in models for step in one.steps))
-    by_model: dict[str, list[ModelStatistics]] = {}
-    for one in model_statistics(samples, phases):
-        if own and (one.server, one.model) not in own:
-            by_model.setdefault(one.model, []).append(one)
-    names = [*(step for step in steps if step in by_model), *(name for name in by_model if name not in steps)]
-    return [_added(by_model[name]).figures() for name in names]
-
-
-def _added(found: Sequence[ModelStatistics]) -> ModelStatistics:
-    """One model's statistics over several phases and servers."""
-    names = [one.name for one in fields(ModelStatistics)][len(_KEYS) :]
-    return replace(found[0], **{name: sum(getattr(one, name) for one in found) for name in names})
+    own = [list(one) for one in models_under_load(manifest)]
+    steps = [step for server in manifest.servers.values() for one in server.models for step in one.steps]
+    given = {"phases": list(phases), "own": own, "steps": steps}
+    with in_memory(triton_samples=samples) as connection:
+        return [ModelFigures(**row) for row in rows(connection, _BEHIND, given)]
 
 
 def of_models(samples: pa.Table | None, manifest: Manifest) -> pa.Table | None:

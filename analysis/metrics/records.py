@@ -4,11 +4,11 @@ docs/metrics.md. The queries of this room make rows of their fields."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from squall.scenarios.records import Frozen
 
 
-@dataclass(frozen=True)
-class BatchRows:
+class BatchRows(Frozen):
     """Batches of `rows` rows: how many, and their mean length."""
 
     rows: int
@@ -16,8 +16,7 @@ class BatchRows:
     exec_mean_ns: float
 
 
-@dataclass(frozen=True)
-class PartFigures:
+class PartFigures(Frozen):
     """One part of the latency, over the ok requests that have it."""
 
     n: int
@@ -27,8 +26,7 @@ class PartFigures:
     p99_ns: int
 
 
-@dataclass(frozen=True)
-class QueueFigures:
+class QueueFigures(Frozen):
     """`depth_mean`: requests in the queue, by Little's law; `queue_to_compute_ratio`: their time in it over their time
     in batches."""
 
@@ -36,8 +34,7 @@ class QueueFigures:
     queue_to_compute_ratio: float | None
 
 
-@dataclass(frozen=True)
-class PendingFigures:
+class PendingFigures(Frozen):
     """Triton's own count of waiting requests, over `n` samples."""
 
     mean: float
@@ -45,8 +42,7 @@ class PendingFigures:
     n: int
 
 
-@dataclass(frozen=True)
-class ServerMetrics:
+class ServerMetrics(Frozen):
     """A server in a phase: batch sizes, the parts of its requests by name, queue depth. `queue`: None where no request
     tells of it; `pending`: where no sample of Triton does."""
 
@@ -56,8 +52,7 @@ class ServerMetrics:
     pending: PendingFigures | None
 
 
-@dataclass(frozen=True)
-class TopKernel:
+class TopKernel(Frozen):
     """Kernels of one full name and grid. `block` and all from `occupancy_ratio` on: of their largest configuration."""
 
     name: str
@@ -77,8 +72,7 @@ class TopKernel:
     sm_cover_ratio: float | None
 
 
-@dataclass(frozen=True)
-class KernelFigures:
+class KernelFigures(Frozen):
     """Durations and sizes of the kernels of an instance. `top`: those of most time."""
 
     n: int
@@ -98,8 +92,7 @@ class KernelFigures:
     top: tuple[TopKernel, ...]
 
 
-@dataclass(frozen=True)
-class GapShare:
+class GapShare(Frozen):
     """Gaps of one class of length, or of one cause: how many, how long together, and their share of all gaps' time."""
 
     n: int
@@ -107,8 +100,7 @@ class GapShare:
     time_ratio: float | None
 
 
-@dataclass(frozen=True)
-class GapFigures:
+class GapFigures(Frozen):
     """Gaps and how their time falls on classes of length."""
 
     n: int
@@ -118,8 +110,7 @@ class GapFigures:
     classes: Mapping[str, GapShare]
 
 
-@dataclass(frozen=True)
-class LaunchToStart:
+class LaunchToStart(Frozen):
     """From launch to start of kernels. `queued_ratio`: those that start after their call ended."""
 
     n: int
@@ -131,8 +122,7 @@ class LaunchToStart:
     n_before_launch: int
 
 
-@dataclass(frozen=True)
-class LaunchDepth:
+class LaunchDepth(Frozen):
     """Launches of kernels not begun, over the time from the first launch to the last start."""
 
     max: int
@@ -141,8 +131,7 @@ class LaunchDepth:
     nonempty_mean: float | None
 
 
-@dataclass(frozen=True)
-class LaunchFigures:
+class LaunchFigures(Frozen):
     """How the operations of an instance's batches follow one another. `body_idle_by_cause`: a key for each of
     `squall.analysis.metrics.launches.CAUSES`."""
 
@@ -155,8 +144,7 @@ class LaunchFigures:
     body_idle_by_cause: Mapping[str, GapShare]
 
 
-@dataclass(frozen=True)
-class CallClass:
+class CallClass(Frozen):
     """Calls of one class within the batches of an instance; `…outside…`: of its processes, outside any batch."""
 
     call_class: str
@@ -170,8 +158,7 @@ class CallClass:
     of_wall_ratio: float | None
 
 
-@dataclass(frozen=True)
-class CallFigures:
+class CallFigures(Frozen):
     """Calls of an instance by class, most time first, and its blocking split: waits by name against copies of pageable
     memory. `api_ns`: time of all calls."""
 
@@ -181,8 +168,7 @@ class CallFigures:
     pageable_copy_of_exec_ratio: float | None
 
 
-@dataclass(frozen=True)
-class CopyFigures:
+class CopyFigures(Frozen):
     """Copies of one kind between two kinds of memory. `bytes_per_s`: over device time; `call_ns`: the calls' own."""
 
     copy_kind: str
@@ -199,8 +185,7 @@ class CopyFigures:
     is_pageable: bool
 
 
-@dataclass(frozen=True)
-class OsWait:
+class OsWait(Frozen):
     """Calls of one name by one thread, cut to the measured part; `…inside…`: what lies within its ranges of batches."""
 
     process: int
@@ -214,8 +199,7 @@ class OsWait:
     inside_of_wall_ratio: float | None
 
 
-@dataclass(frozen=True)
-class InstanceMetrics:
+class InstanceMetrics(Frozen):
     """A model instance in a phase.
 
     `measures`: by name, each of `squall.analysis.metrics.measures.MEASURES`. `mean_ns`: parts of a batch by name, means
@@ -245,8 +229,7 @@ class InstanceMetrics:
     os_waits: tuple[OsWait, ...] | None
 
 
-@dataclass(frozen=True)
-class GpuMetrics:
+class GpuMetrics(Frozen):
     """A GPU in a phase: what ran on it in the `profiled_ns` that were recorded, None each where nothing was; and what
     its samples say, None each where it has none."""
 
@@ -275,8 +258,7 @@ class GpuMetrics:
     throttle_reasons: int | None
 
 
-@dataclass(frozen=True)
-class PhaseMetrics:
+class PhaseMetrics(Frozen):
     """A measure phase. `covered_ns`: start and end of each stretch of it in which kernels were recorded, of all servers
     that have any; `servers` by name, `instances` by `squall.analysis.metrics.measures.instance_key`, `gpus` by UUID."""
 
@@ -288,8 +270,7 @@ class PhaseMetrics:
     gpus: Mapping[str, GpuMetrics]
 
 
-@dataclass(frozen=True)
-class RunMetrics:
+class RunMetrics(Frozen):
     """The measure phases of a run by name, in order of time."""
 
     phases: Mapping[str, PhaseMetrics]

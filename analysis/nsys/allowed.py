@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from re import Pattern
+
+from squall.scenarios.records import Frozen
 
 RANGE = re.compile(r"squall\|[A-Za-z0-9_.:|-]{1,256}\|[0-9]{1,18}")
 """Our range of a batch, `squall|<instance>|<cpu or gpu0>|<batch_id>|<clock_ns>`; of older models without device, or
@@ -39,8 +41,7 @@ _LABEL = re.compile(r"[A-Za-z0-9_ ()+,.-]{1,128}")
 UUID = re.compile(r"(GPU-|MIG-)?[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
-@dataclass(frozen=True)
-class AllowedTable:
+class AllowedTable(Frozen):
     """What of one table is kept."""
 
     numbers: tuple[str, ...] = ()

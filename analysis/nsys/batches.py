@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,13 +28,13 @@ from squall.analysis.nsys.report import ROWS_AT_A_TIME, NsysReport
 from squall.analysis.nsys.scrub import parquet_options
 from squall.analysis.storage.collected import TiedEvents
 from squall.analysis.storage.parquet import read_parquet
+from squall.scenarios.records import Frozen
 
 if TYPE_CHECKING:
     import duckdb
 
 
-@dataclass(frozen=True, eq=False)
-class Prepared:
+class Prepared(Frozen, eq=False):
     """A connection with `api_calls`, `launches` and `gpus`, and the ranges that `api_calls.range` counts."""
 
     connection: duckdb.DuckDBPyConnection

@@ -12,7 +12,6 @@ believed, with the offset of CLOCK_REALTIME to CLOCK_MONOTONIC, and the clock sa
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from squall.analysis.storage.clock_fit import fit_track
 from squall.analysis.storage.clock_track import ClockTrack
 from squall.analysis.storage.collected import ReportClockFacts
 from squall.scenarios.errors import AnalysisError
+from squall.scenarios.records import Frozen
 
 STAMP_NS = 100
 """What a stamp of nsys may be off by, made of a counter of the processor: brackets are widened by it."""
@@ -48,8 +48,7 @@ _MOST_SPANS = 10
 _THREAD_MASK = (1 << 2 * PID_SHIFT) - 1
 
 
-@dataclass(frozen=True, eq=False)
-class Marks:
+class Marks(Frozen, eq=False):
     """Stamped events, a row each, in order of `start_ns`: readings of the node's clock, start and end by the report."""
 
     is_sleep: NDArray[np.bool_]
@@ -65,8 +64,7 @@ class Marks:
         return len(self.start_ns)
 
 
-@dataclass(frozen=True, eq=False)
-class ReportClock:
+class ReportClock(Frozen, eq=False):
     """The report's clock: `track` maps its ns to the node's monotonic ns."""
 
     track: ClockTrack

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from heapq import heappop, heappush
 
 import numpy as np
 
 from squall.analysis.arrays import Int64s
+from squall.scenarios.records import Frozen
 
 
-@dataclass(frozen=True, eq=False)
-class BatchRanges:
+class BatchRanges(Frozen, eq=False):
     """Our ranges, one row each, in order of (thread, start). Instants are the report's; `end_ns` is never null."""
 
     thread: Int64s

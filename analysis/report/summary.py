@@ -77,8 +77,12 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
     spans = measure_spans(manifest)
     names = [span.name for span in spans]
     sampled = Samples.read(store)
-    with ThreadPoolExecutor(1) as beside:  # the figures of requests are numpy's, on one core, those of batches DuckDB's
-        of_batches = beside.submit(run_metrics, store, memory_limit_bytes) if store.has("batch_costs") else None
+    with ThreadPoolExecutor(
+        1
+    ) as beside:  # the figures of requests are numpy's, on one core, those of batches DuckDB's
+        of_batches = (
+            beside.submit(run_metrics, store, memory_limit_bytes) if store.has("batch_costs") else None
+        )
         of_requests = _of_requests(store, sampled, memory_limit_bytes)
         metrics = None if of_batches is None else of_batches.result()
     pa.default_memory_pool().release_unused()

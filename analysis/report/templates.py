@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import timedelta
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from squall.analysis.columns import NO_DEVICE
@@ -31,6 +28,7 @@ from squall.analysis.storage.schema import TABLES
 from squall.analysis.traces.notes import window_text
 from squall.analysis.wording import (
     change_text,
+    compiled,
     count_text,
     duration_text,
     figure_text,
@@ -126,16 +124,8 @@ def _cell_text(value: object, name: str) -> object:
 @cache
 def environment() -> Environment:
     """Kept for the next template: one takes longer to compile than to fill in, and all of them 0.4 s of a small run."""
-    from jinja2 import Environment, FileSystemBytecodeCache, PackageLoader, StrictUndefined
-    from jinja2.bccache import Bucket
+    from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
-
-    class BesideCode(FileSystemBytecodeCache):
-        """Compiled templates where Python keeps compiled modules; where that cannot be written, nothing is kept."""
-
-        def dump_bytecode(self, bucket: Bucket) -> None:
-            with suppress(OSError):
-                super().dump_bytecode(bucket)
 
     def shown(value: object) -> object:
         return escaped_lines(value) if isinstance(value, str) and not isinstance(value, Markup) else value
@@ -147,9 +137,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         finalize=shown,
-        bytecode_cache=None
-        if sys.dont_write_bytecode
-        else BesideCode(str(Path(__file__).with_name("__pycache__"))),
+        bytecode_cache=compiled("html"),
     )
     made.policies["json.dumps_kwargs"] = {"default": float}
     made.filters |= {

@@ -26,7 +26,6 @@ from squall.analysis.statistics.stretches import run_lengths
 from squall.analysis.statistics.student import student_quantile
 from squall.analysis.storage.manifest import Manifest
 from squall.analysis.storage.query import over
-from squall.scenarios.config.client import WEIGHED
 
 QUANTILES = (0.50, 0.95, 0.99)
 _P95 = QUANTILES.index(0.95)
@@ -166,6 +165,8 @@ def served_models(names: Sequence[str], manifest: Manifest) -> dict[str, frozens
 
 
 def _weights(names: Sequence[str], scenario: Mapping[str, Any] | None) -> dict[str, float]:
+    from squall.scenarios.config.client import WEIGHED
+
     routing = ((scenario or {}).get("clients") or {}).get("routing") or {}
     entries = (scenario or {}).get("servers")
     weights = [1.0] * len(names)

@@ -15,7 +15,6 @@ from squall.analysis.statistics.latency import Quantile, quantiles
 from squall.analysis.storage.manifest import Manifest
 from squall.analysis.storage.query import over, rows
 from squall.analysis.storage.timeline import RunPhase
-from squall.scenarios.config.client import SequencesConfig
 from squall.scenarios.sequences import SequenceRule, Sequences
 
 
@@ -97,6 +96,8 @@ def sequence_rule_of(manifest: Manifest) -> SequenceRule | None:
     stated = (scenario.get("clients") or {}).get("sequences")
     if stated is None:
         return None
+    from squall.scenarios.config.client import SequencesConfig  # few runs have any
+
     config = SequencesConfig.model_validate(stated)
     n_lanes = config.concurrent or manifest.plan.n_users
     if n_lanes is None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from squall.analysis.statistics.bootstrap import shifted_band
+from squall.scenarios.records import Frozen
 from squall.scenarios.series.burstiness import gd1_wait_p99, idc_shifted, largest, peak_to_mean
 from squall.scenarios.units import NS_PER_S
 
@@ -34,8 +34,7 @@ _FLOORS: dict[Kind, float] = {"dispersion": 0.01, "tail": 0.01, "peak": 0.01, "w
 """Added to both sides of a ratio: a constant rate has dispersion and waits of 0."""
 
 
-@dataclass(frozen=True)
-class Figure:
+class Figure(Frozen):
     """One figure of a trace: windows in s, gaps in mean gaps, waits in service times.
 
     `low` and `high` of a dispersion are the trace's 90 % block-bootstrap band. Of a wait and of the peak over 10 s they

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from itertools import product
 from typing import Any
@@ -23,6 +23,7 @@ from squall.analysis.traces.dispersion_formulas import fgn_idc, hawkes_idc, mmpp
 from squall.analysis.traces.fitted import LOG, PLAIN, Coordinate, Fitted, Parameter, arrivals_of, scenario_of
 from squall.analysis.traces.hawkes import coordinates as hawkes_coordinates
 from squall.analysis.traces.mmpp import levels
+from squall.scenarios.records import Frozen
 from squall.scenarios.series.burstiness import gap_c2, idc_shifted, window_counts
 from squall.scenarios.units import NS_PER_S
 
@@ -42,8 +43,7 @@ _C2_WEIGHT = 5.0
 Times = NDArray[np.int64]
 
 
-@dataclass(frozen=True, eq=False)
-class DispersionCurve:
+class DispersionCurve(Frozen, eq=False):
     """IDC of a series at windows (m,) in s, the whole windows in the span, the c2 of its gaps, its rate and span."""
 
     windows_s: Floats
@@ -88,8 +88,7 @@ def dispersion_curve(times_ns: Times, end_ns: int) -> DispersionCurve | None:
     return DispersionCurve(seconds, idc, np.floor(span_s / seconds), c2, times_ns.size / span_s, span_s)
 
 
-@dataclass(frozen=True, eq=False)
-class Pieces:
+class Pieces(Frozen, eq=False):
     """IDC of a series of `n` arrivals over 2^k pieces of its span at each level k, (m,)."""
 
     levels: NDArray[np.int64]
@@ -111,8 +110,7 @@ def pieces_of(times_ns: Times, end_ns: int) -> Pieces | None:
     return Pieces(levels, idc, times_ns.size)
 
 
-@dataclass(frozen=True)
-class CurveFit:
+class CurveFit(Frozen):
     """A process `kind` whose dispersion is made that of the series: its parameters, of what is `seen` of the series,
     and by how many standard deviations their values miss that. `starts`: values to begin at, by the rate in 1/s."""
 

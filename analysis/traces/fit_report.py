@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from squall.analysis.traces.criteria import JUDGED, Figure, Kind, figures_of, ta
 from squall.analysis.traces.fitted import MOST_FITTED, Fitted
 from squall.analysis.traces.snippet import snippet_text
 from squall.scenarios.errors import AnalysisError
+from squall.scenarios.records import Frozen
 from squall.scenarios.series.logging_tick import find_grid, spread_in_ticks
 from squall.scenarios.units import NS_PER_S
 
@@ -35,8 +36,7 @@ LEAST_SCORE = 0.04
 """What a process scores on its own draws: nine seeds do not bring it nearer to 0 (see `Ranked`)."""
 
 
-@dataclass(frozen=True, eq=False)
-class Ranked:
+class Ranked(Frozen, eq=False):
     """A fit, the medians of its draws' figures, and how far they are from the trace's.
 
     `score` is the mean over all figures of |ln(median/trace)|: 0.05 is five per cent off on average. `misses` names
@@ -70,8 +70,7 @@ class Ranked:
         }
 
 
-@dataclass(frozen=True, eq=False)
-class FitReport:
+class FitReport(Frozen, eq=False):
     """All fits of one trace, best first.
 
     `spread_tick_ns`: arrivals were spread inside ticks of that length before the fit, None if not.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from squall.analysis.arrays import Floats
 from squall.scenarios.arrivals.kinds import OpenArrivals, SuperposeArrivals
+from squall.scenarios.records import Frozen
 from squall.scenarios.units import NS_PER_S, format_duration
 
 MOST_FITTED = 200_000
@@ -19,8 +19,7 @@ MOST_FITTED = 200_000
 N_EXCERPTS = 8
 
 
-@dataclass(frozen=True, eq=False)
-class Excerpt:
+class Excerpt(Frozen, eq=False):
     """Sorted points, (n,) float64, in [0, length), in seconds or in expected arrivals."""
 
     points: Floats
@@ -52,8 +51,7 @@ LOGIT = Transform(logistic, logit, lambda x: logistic(x) * (1 - logistic(x)))
 ABOVE_1 = Transform(lambda x: 1 + math.exp(x), lambda value: math.log(value - 1), math.exp)
 
 
-@dataclass(frozen=True)
-class Coordinate:
+class Coordinate(Frozen):
     """A parameter as a search moves it: `scale` times what `of` makes of a free coordinate, which lies between the
     `low` and the `high` of that."""
 
@@ -78,8 +76,7 @@ class Coordinate:
         return self.of.free(self.low), self.of.free(self.high)
 
 
-@dataclass(frozen=True)
-class Parameter:
+class Parameter(Frozen):
     """An estimate. `stderr` is None where the estimate lies at a bound of what is allowed, or was not estimated."""
 
     name: str
@@ -99,8 +96,7 @@ class Parameter:
                 return rounded(self.value)
 
 
-@dataclass(frozen=True, eq=False)
-class Fitted:
+class Fitted(Frozen, eq=False):
     """A process with its estimated parameters.
 
     `scenario` is the mapping that a scenario file holds as `arrivals`, from which it is drawn. It has the rate
@@ -150,8 +146,7 @@ def arrivals_of(scenario: Mapping[str, Any]) -> OpenArrivals:
     return SuperposeArrivals.model_validate({"kind": "superpose", "parts": [scenario]}).parts[0]
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(Frozen):
     """Rows [first, last) of a series and the time [start_ns, end_ns) that they fill."""
 
     first: int

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from scipy import optimize
 
 from squall.analysis.arrays import Floats
 from squall.analysis.traces.fitted import Coordinate, Fitted, Parameter, scenario_of
+from squall.scenarios.records import Frozen
 
 _AT_BOUND = 1e-6
 _STEP = 1e-3
@@ -20,8 +20,7 @@ _OUT_OF_STEPS = 1
 _OPTIONS = {"ftol": 1e-12, "gtol": 1e-7, "finite_diff_rel_step": 1e-6}
 
 
-@dataclass(frozen=True, eq=False)
-class Maximum:
+class Maximum(Frozen, eq=False):
     """The parameters where it lies, of `n` arrivals, and the likelihood there, None where it has no value.
 
     Standard errors are those of the free coordinates times the slopes of the parameters (delta method); a parameter at

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from scipy import special
@@ -23,6 +22,7 @@ from squall.analysis.traces.fitted import (
 from squall.analysis.traces.maximum import Maximum, maximise
 from squall.scenarios.arrivals.stationary import LARGEST_GAMMA_C2, SMALLEST_LOMAX_ALPHA
 from squall.scenarios.exact.renewals import LARGEST_C2, SMALLEST_WEIBULL_SHAPE
+from squall.scenarios.records import Frozen
 
 _E = math.e
 _LOG_C2_LESS_1 = Transform(
@@ -32,8 +32,7 @@ _LOG_C2_LESS_1 = Transform(
 )
 
 
-@dataclass(frozen=True)
-class GapFamily:
+class GapFamily(Frozen):
     """A law of gaps of mean 1 with one shape, and shapes to begin the search at. `log_density`: Σ ln f of gaps x and
     their logarithms, by sums of both where the law allows it: a search asks for it some hundred times."""
 

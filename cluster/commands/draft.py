@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from shlex import quote
 from typing import Literal
 
@@ -13,6 +13,7 @@ from squall.cluster.commands.guessed_inputs import N_VARIANTS, input_lines, is_d
 from squall.cluster.commands.headers import allowing
 from squall.cluster.commands.served_models import ServedModel
 from squall.scenarios.fields import slug
+from squall.scenarios.records import Frozen
 from squall.scenarios.sizes import LARGEST_BATCH
 from squall.scenarios.units import NS_PER_S, format_rate
 
@@ -27,8 +28,7 @@ _RAISE = (
 )
 
 
-@dataclass(frozen=True)
-class Wanted:
+class Wanted(Frozen):
     """What the user asked for beside the model; `version` None: the latest that is ready when a run starts."""
 
     urls: tuple[str, ...]

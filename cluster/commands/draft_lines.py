@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from squall.scenarios.records import Frozen
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./:-]*(?<!:)")
 _WORDS = ("true", "false", "null")
@@ -13,8 +14,7 @@ _WIDEST = 44
 """Comments of longer lines stand further to the right."""
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(Frozen):
     """`text` with its indentation; without it `why` is a comment by itself."""
 
     text: str

@@ -94,7 +94,7 @@ def _refuse_existing(path: Path) -> None:
 def _chosen(wanted: Wanted, name: str | None) -> tuple[ServedModel, list[Endpoint]]:
     """The model that is to be loaded, and every server as a run would see it. Raises ScenarioError where it is not
     told which, TargetError where a server or the model is not ready, or squall cannot load it."""
-    from squall.actors.net.triton_control import Access
+    from squall.actors.net.access import Access
     from squall.cluster.commands.headers import expanded
     from squall.cluster.commands.served_models import served_models
     from squall.cluster.node.endpoint import attach, default_tls

@@ -12,7 +12,6 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -34,6 +33,7 @@ from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.errors import ClusterError
 from squall.scenarios.plan.drafting import plan_scenario
 from squall.scenarios.plan.plan import Plan
+from squall.scenarios.records import Frozen
 from squall.scenarios.units import NS_PER_S, format_duration, format_rate
 
 _START_TIMEOUT_S = 30.0
@@ -162,8 +162,7 @@ class NullTriton(Child):
         return columns
 
 
-@dataclass(frozen=True, eq=False)
-class Job:
+class Job(Frozen, eq=False):
     """What one worker does: a plan against a server."""
 
     server: NullTriton
@@ -171,8 +170,7 @@ class Job:
     plan: Plan
 
 
-@dataclass(frozen=True, eq=False)
-class Worked:
+class Worked(Frozen, eq=False):
     """What workers did that started at one instant: rows and cost of each."""
 
     start_ns: int

@@ -11,7 +11,6 @@ import pickle
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from squall.models.spec import ModelSpec, head_of
 from squall.scenarios.config.loader import section_from_mapping
 from squall.scenarios.config.models import ModelConfig
 from squall.scenarios.errors import ScenarioError, SquallError, TargetError
+from squall.scenarios.records import Frozen
 
 BACKENDS = ("python", "onnxruntime", "tensorrt")
 _ONLY_FOR = {
@@ -42,8 +42,7 @@ _ONLY_FOR = {
 }
 
 
-@dataclass(frozen=True)
-class Build:
+class Build(Frozen):
     """Options of the command. `keys`: of `ModelConfig`, as in a scenario. None: not given, as false and an empty text
     are."""
 

@@ -10,7 +10,7 @@ Every run is a normal run with a server and a Ray of its own, sealed in a direct
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from squall.analysis.compare.overhead import evaluate
@@ -23,6 +23,7 @@ from squall.cluster.progress import Screen
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError, SquallError, StoreError
+from squall.scenarios.records import Frozen
 
 WITHOUT_NSYS = "profile.nsys is off: for what nsys costs add --set profile.nsys=auto"
 PAGE_FILE = "overhead.md"
@@ -31,8 +32,7 @@ _NEVER_S = 31_536_000
 _OFF = {"nsys": "off", "nvml": "off", "gpm": "off", "triton_trace": "off", "thread_interval": f"{_NEVER_S}s"}
 
 
-@dataclass(frozen=True)
-class OverheadResult:
+class OverheadResult(Frozen):
     """The folder with all runs, what its `overhead.json` says, and whether every run of every pair was VALID."""
 
     folder: Path

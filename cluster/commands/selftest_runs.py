@@ -7,7 +7,6 @@ import os
 import platform
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from itertools import count, product
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from squall.cluster.commands.local_workers import Job, NullTriton, poisson_plan,
 from squall.cluster.node.scratch import Scratch
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.plan import deal, stream
+from squall.scenarios.records import Frozen
 from squall.scenarios.units import NS_PER_S, format_duration, parse_duration
 
 PROTOCOLS = ("http", "grpc")
@@ -54,8 +54,7 @@ Say = Callable[[str], None]
 Answer = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(Frozen):
     """What is tried: protocols, workers at once, length of a step and of a known answer, loads of the queues."""
 
     protocols: tuple[str, ...] = PROTOCOLS
@@ -105,8 +104,7 @@ def options_of(
     )
 
 
-@dataclass(frozen=True, eq=False)
-class Served:
+class Served(Frozen, eq=False):
     """What one client saw of a null server and what that recorded; `planned_ns`: the plan's own instants;
     `service_seed`: of the server's service times; `waits`: of both for a core."""
 

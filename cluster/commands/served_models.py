@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from squall.actors.net.access import Access
 from squall.actors.net.stream import CLOSED
-from squall.actors.net.triton_control import Access, Control, ControlError
+from squall.actors.net.triton_control import Control, ControlError
 from squall.actors.net.triton_models import (
     INSPECTION_S,
     MOST_64,
@@ -22,13 +22,13 @@ from squall.actors.net.triton_models import (
 from squall.cluster.node.endpoint import HEADERS_MEND, why_not_there
 from squall.models.spec import ModelSpec, is_decoupled, is_stateful
 from squall.scenarios.errors import TargetError
+from squall.scenarios.records import Frozen
 
 _CUT = ("does not speak HTTP", "reset by peer", "WRONG_VERSION_NUMBER", CLOSED)
 """What a request in the clear meets at a port that speaks TLS, and one over TLS at a port that does not."""
 
 
-@dataclass(frozen=True)
-class ServedModel:
+class ServedModel(Frozen):
     """A model that is ready, in one version; `config` as the server has it.
 
     `n_answered`: requests that its statistics count, of which each took `infer_ns` in the model on average (0: none).

@@ -8,7 +8,7 @@ Only what was changed is put back: whatever others load or unload meanwhile stay
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from functools import partial
 from typing import Any
 
@@ -17,14 +17,14 @@ from squall.analysis.wording import names_text
 from squall.cluster.control.repository import Config, Repository
 from squall.scenarios.config.servers import ControlConfig, LoadSettings
 from squall.scenarios.errors import TargetError, way_out
+from squall.scenarios.records import Frozen
 from squall.scenarios.units import NS_PER_S
 
 _MOST_NAMES, _MOST_TOLD = 1_000, 20
 """Of models, among which one like it is looked for, and which a message lists."""
 
 
-@dataclass(frozen=True)
-class Undo:
+class Undo(Frozen):
     """How a server was: `ready` has the versions of each model, `configs` those of models that are loaded otherwise or
     unloaded now. `touched`: models that are to be put back."""
 

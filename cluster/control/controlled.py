@@ -7,7 +7,8 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from squall.actors.net.triton_control import Access, Control
+from squall.actors.net.access import Access
+from squall.actors.net.triton_control import Control
 from squall.analysis.storage.beneath import read_plain
 from squall.analysis.storage.deployed import ControlFacts
 from squall.cluster.control.changes import Undo, apply, names_wanted, refuse_unknown, restore

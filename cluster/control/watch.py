@@ -9,23 +9,24 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from squall.actors.net.access import Access
 from squall.actors.net.stream import TlsSettings
-from squall.actors.net.triton_control import Access, Control
+from squall.actors.net.triton_control import Control
 from squall.actors.process.watch import WatchProcess
 from squall.cluster.control.changes import Undo, restore
 from squall.cluster.control.repository import Repository
+from squall.scenarios.records import Frozen
 
 _MODULE = "squall.cluster.control.watch"
 _WELL = "well"
 _ENDS_WITHIN_S = 5.0
 
 
-@dataclass(frozen=True)
-class Where:
+class Where(Frozen):
     """A server, as it is asked: `timeout_s` for each step."""
 
     url: str

@@ -48,6 +48,7 @@ from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ClusterError, ScenarioError
 from squall.scenarios.plan.closed import ClosedPlan, deal_closed
 from squall.scenarios.plan.plan import Plan, codes_by_model, deal, kinds_of
+from squall.scenarios.records import Frozen
 from squall.scenarios.run_plan import RunPlan
 
 _MOST_SENT_BYTES = 512 * 2**20  # of plans on their way to workers: a part of 32 of the largest plan is 70 MB
@@ -109,8 +110,7 @@ class Sending:
         handle.wait(reference)
 
 
-@dataclass(frozen=True)
-class Expected:
+class Expected(Frozen):
     """How replies are compared and with what: the rule of each model, None of one whose replies are not compared;
     `reference_sha256` of the user's file, None where there is none."""
 

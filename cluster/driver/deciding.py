@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +15,7 @@ from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.plan.growing import pieces
 from squall.scenarios.plan.plan import PhaseSpan, Plan
 from squall.scenarios.promises import LateLimit, Promise
+from squall.scenarios.records import Frozen
 from squall.scenarios.run_plan import RunPlan
 from squall.scenarios.units import NS_PER_S
 
@@ -31,8 +31,7 @@ def late_limits(scenario: Scenario) -> tuple[LateLimit, ...]:
     return tuple(dict.fromkeys(one.late_limit for one in promises if one.is_counted))
 
 
-@dataclass(frozen=True)
-class _Watched:
+class _Watched(Frozen):
     """A promise, and the cells (phases, servers + 1) of the counts that it is about; None: it is judged at the end."""
 
     promise: Promise

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from squall.actors.client_worker import Progress
 from squall.cluster.progress import most_frequent
 from squall.scenarios.foreign_text import printable
+from squall.scenarios.records import Frozen
 from squall.scenarios.units import NS_PER_S
 
 TOLD_AFTER_NS = 3 * NS_PER_S
@@ -15,8 +15,7 @@ TOLD_AFTER_NS = 3 * NS_PER_S
 _LEAST_LOOKS = 3  # one or two failures and silence are no load that fails
 
 
-@dataclass(frozen=True)
-class Failing:
+class Failing(Frozen):
     """Every request that ended in the `for_ns` up to the last failure failed. `is_new`: it is to be told now."""
 
     for_ns: int

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import version
 from typing import TypeVar
 
@@ -21,14 +21,14 @@ from squall.analysis.storage.store import RunStore
 from squall.cluster.driver.issued import Issued
 from squall.cluster.remote.spawn import Handle
 from squall.scenarios.errors import SquallError
+from squall.scenarios.records import Frozen
 
 _ANSWER_S = 10.0
 
 Answer = TypeVar("Answer")
 
 
-@dataclass(frozen=True)
-class Ended:
+class Ended(Frozen):
     """What is known of a worker at its end: `counted`, requests, failures and exit code, None of one that did not end
     in order; `n_users` that it ran when it was lost, 0 of any other, None where nobody can say: the process that
     watched it is gone too."""

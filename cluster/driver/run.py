@@ -16,7 +16,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from shlex import quote
@@ -66,6 +66,7 @@ from squall.cluster.progress import Screen
 from squall.cluster.remote.session import Session, say_stuck
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ClusterError, ScenarioError, SquallError, StoreError
+from squall.scenarios.records import Frozen
 from squall.scenarios.run_plan import RunPlan, plan_run, routed
 from squall.scenarios.units import NS_PER_S
 
@@ -79,8 +80,7 @@ _FILES_WITHIN_S = 5.0
 _VERSIONS = ("squall", "ray", "numpy", "pyarrow", "hpack", "httptools", "duckdb")
 
 
-@dataclass(frozen=True)
-class RunResult:
+class RunResult(Frozen):
     """A sealed run: where it is, its summary (None without requests), and its verdict: VALID or INVALID."""
 
     run_dir: Path

@@ -9,11 +9,12 @@ import time
 import urllib.parse
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
+from squall.actors.net.access import PLAIN, Access
 from squall.actors.net.stream import Address, TlsSettings
-from squall.actors.net.triton_control import PLAIN, Access, Control, ControlError, authority
+from squall.actors.net.triton_control import Control, ControlError, authority
 from squall.actors.net.triton_models import (
     INSPECTION_S,
     MOST_64,
@@ -35,6 +36,7 @@ from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.errors import ScenarioError, TargetError
 from squall.scenarios.foreign_text import VARIABLE
+from squall.scenarios.records import Frozen
 from squall.scenarios.sizes import LARGEST_BATCH
 
 _NS_PER_US = 1_000
@@ -69,8 +71,7 @@ _LOST = {
 HEADERS_MEND = "headers go with every call: clients.headers, or -H of init and perf"
 
 
-@dataclass(frozen=True)
-class ServedModel:
+class ServedModel(Frozen):
     """A model under load of a server. `steps`: the models that the steps of an ensemble end in, one that a request
     passes twice twice; empty for any other model."""
 
@@ -78,8 +79,7 @@ class ServedModel:
     steps: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Endpoint:
+class Endpoint(Frozen):
     """Where a server answers and what it serves. `has_records`: its models write batch records that we
     collect. `models`: those under load.
 
@@ -293,8 +293,7 @@ def serving_of(config: Mapping[str, Any]) -> ServingFacts:
     )
 
 
-@dataclass(frozen=True)
-class _Inspected:
+class _Inspected(Frozen):
     """A model under load. `has_config`: its configuration is that of the server, which did not refuse it."""
 
     served: ServedModel

@@ -15,7 +15,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from squall.actors.process.sweep import hold, is_own_folder, share, sweep
@@ -23,6 +23,7 @@ from squall.analysis.storage.beneath import read_plain
 from squall.analysis.storage.manifest import is_sealed_whole
 from squall.analysis.storage.manifest_file import MANIFEST
 from squall.scenarios.foreign_text import is_beneath, is_component, json_of
+from squall.scenarios.records import Frozen
 
 _OWNER, _MOST_OWNER_BYTES = "owner.json", 65_536
 _PREFIX = "squall-tmp-"
@@ -117,8 +118,7 @@ def remove_free(folder: Path, timeout_s: float) -> None:
         os.close(lock)
 
 
-@dataclass(frozen=True)
-class Owner:
+class Owner(Frozen):
     """Whose rows a folder holds: run and node, and its run directory as the machine and mounts `place` name it.
 
     `mark` is drawn for each folder: who finds it under the same path sees the same folder.

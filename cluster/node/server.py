@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -19,7 +19,8 @@ import psutil
 import squall.actors.process.ordinary
 import squall.actors.process.supervisor
 from squall.actors.inject.library import FOLDER_VARIABLE, INJECTION_VARIABLE, PRELOAD_VARIABLE
-from squall.actors.net.triton_control import PLAIN, Control, ControlError
+from squall.actors.net.access import PLAIN
+from squall.actors.net.triton_control import Control, ControlError
 from squall.actors.nsys.session import NsysSession
 from squall.actors.process.state import listening_pids, wait_until_gone
 from squall.actors.process.supervisor import region_prefix, remove_leftovers
@@ -38,6 +39,7 @@ from squall.scenarios.config.models import ModelConfig
 from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.errors import TargetError
 from squall.scenarios.foreign_text import is_component
+from squall.scenarios.records import Frozen
 from squall.scenarios.units import NS_PER_S
 
 LOOPBACK = "127.0.0.1"
@@ -58,8 +60,7 @@ _NO_SEMAPHORE = r"api_function_\*\] = sem_open"
 _PASSING = re.compile(f"{_PORT_TAKEN}|{_AGENT_LOST}|{_NO_SEMAPHORE}", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class Ports:
+class Ports(Frozen):
     """TCP ports of a server."""
 
     http: int

@@ -6,9 +6,10 @@ import contextlib
 import os
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import psutil
+
+from squall.scenarios.records import Frozen
 
 _STUB = "triton_python_b"
 """Names of processes have 15 characters at most."""
@@ -18,8 +19,7 @@ _ABSENT_S = 5.0
 """Between two of one model, one that completes its configuration and one that serves, there is less than that."""
 
 
-@dataclass(frozen=True)
-class Stub:
+class Stub(Frozen):
     """One such process; `status` is its wait status once it is dead and nobody has asked for it, else None."""
 
     pid: int

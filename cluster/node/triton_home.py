@@ -13,10 +13,10 @@ import sysconfig
 import tempfile
 import venv
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path
 
 from squall.scenarios.errors import TargetError
+from squall.scenarios.records import Frozen
 
 WHEEL = "nvidia-pytriton==0.7.0"
 """Linux x86-64. Its dependencies stay out (they pin numpy 1): only the server is used."""
@@ -79,8 +79,7 @@ _NEEDED = ("pytriton/tritonserver/", "nvidia_pytriton.libs/")
 _FETCH_TIMEOUT_S = 600
 
 
-@dataclass(frozen=True)
-class TritonHome:
+class TritonHome(Frozen):
     """A server binary, the folder of its backends (None: its own default) and the libraries it needs.
 
     `source` says in one word where it came from: PATH or wheel. `version`: of the server, before it is started; None

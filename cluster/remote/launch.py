@@ -9,7 +9,6 @@ import select
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from squall.actors.process.own_python import own_command, own_environment
@@ -17,6 +16,7 @@ from squall.actors.process.own_source import OwnCode, missing_libraries, own_cod
 from squall.cluster.remote import shipped
 from squall.cluster.remote.channel import Address, network
 from squall.scenarios.errors import ClusterError
+from squall.scenarios.records import Frozen
 
 if TYPE_CHECKING:  # a launcher needs no scenario: 0.3 s at the start of each
     from squall.cluster.placement import Node
@@ -28,8 +28,7 @@ _RAY_TIMEOUT_S = 45.0
 """A first worker process of Ray on a node takes seconds; where Ray itself hangs, the driver's own node needs it not."""
 
 
-@dataclass(frozen=True)
-class Contact:
+class Contact(Frozen):
     """Where a process of ours answers, and its pid on its node."""
 
     address: Address

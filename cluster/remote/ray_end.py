@@ -11,11 +11,11 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 import psutil
 
-from squall.actors.process import ending
+from squall.actors.process.ending import STUCK
 from squall.actors.process.state import wait_until_gone
 from squall.cluster.remote.patience import LOOK_EVERY_S, PATIENCE
 from squall.cluster.remote.ray_watch import of_session
@@ -26,7 +26,6 @@ Answer = TypeVar("Answer")
 _SHUTDOWN_S = 5.0
 _KILLED_WITHIN_S = 2.0
 _FAILED = 1
-_stuck: list[threading.Thread] = []
 
 
 def children() -> list[psutil.Process]:
@@ -49,7 +48,7 @@ def end_ray(before: list[psutil.Process], folder: Path | None) -> None:
     thread.start()
     thread.join(_SHUTDOWN_S)
     if thread.is_alive():
-        _stuck.append(thread)
+        STUCK.append(thread)
         atexit.unregister(ray.shutdown)
     left = [one for one in {*ours, *children()} if one not in before and one.is_running()]
     if folder is not None:
@@ -111,10 +110,3 @@ def never_stuck(timeout_s: float, what: str, tell: Callable[[str], None]) -> Ite
         yield
     finally:
         timer.cancel()
-
-
-def leave(code: int) -> NoReturn:
-    """As sys.exit, but where Ray is stuck without its exit handlers, which would wait for it."""
-    if any(thread.is_alive() for thread in _stuck):
-        ending.end_at_once(code)
-    ending.leave(code)

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from squall.actors.net.access import Access
 from squall.actors.net.stream import TlsSettings
-from squall.actors.net.triton_control import Access, Control, ControlError
+from squall.actors.net.triton_control import Control, ControlError
 from squall.actors.sampling.triton_source import TritonSource
 from squall.cluster.cli import app
 from squall.cluster.node.endpoint import attach

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import squall.actors.net.triton_control
-from squall.actors.net.triton_control import PLAIN, Control, ControlError
+from squall.actors.net.access import PLAIN
+from squall.actors.net.triton_control import Control, ControlError
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 LIMIT = 65_536

@@ -17,8 +17,8 @@ import psutil
 import pyarrow as pa
 import pytest
 
+from squall.actors.net.access import Access
 from squall.actors.net.stream import TlsSettings
-from squall.actors.net.triton_control import Access
 from squall.actors.sampling.clock_responder import probe_message, read_answer
 from squall.actors.sampling.observer import Observer, ObserverSettings, ServerTarget
 from squall.actors.sampling.sampled import OF_NODE, OF_SERVER
@@ -161,7 +161,7 @@ def test_killed_its_files_are_readable_and_the_loss_is_named(observer: Observer,
 OWNER = """
 import sys, time
 from squall.actors.net.stream import TlsSettings
-from squall.actors.net.triton_control import Access
+from squall.actors.net.access import Access
 from squall.actors.sampling.observer import Observer, ObserverSettings
 observer = Observer(ObserverSettings("run", "node-1", sys.argv[1], host_interval_ns=50_000_000))
 observer.start()

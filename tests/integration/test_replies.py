@@ -16,7 +16,8 @@ import pytest
 from squall.actors.load.shared_memory import FOLDER, SharedMemorySettings, unregister_all
 from squall.actors.load.worker import ModelRequests
 from squall.actors.messages.value_check import Tally, ValueRule
-from squall.actors.net.triton_control import PLAIN, Control
+from squall.actors.net.access import PLAIN
+from squall.actors.net.triton_control import Control
 from squall.analysis.record import to_json
 from squall.cluster.node.endpoint import Endpoint
 from squall.cluster.node.server import TritonServer

@@ -23,7 +23,7 @@ _RAYS = ("raylet", "gcs_server")
 _WITHOUT = """
 import sys, time
 import psutil
-from squall.cluster.remote.ray_end import leave
+from squall.actors.process.ending import leave
 from squall.cluster.remote.session import Session
 
 with Session(None):

@@ -8,9 +8,9 @@ Calls, units and field ids: NVML API reference, "Device Queries", "Field Value E
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from squall.scenarios.records import Frozen
 from squall.scenarios.units import NS_PER_S
 
 Row = dict[str, Any]
@@ -20,8 +20,7 @@ _SLOW_NS = NS_PER_S
 _RARE_NS = 10 * NS_PER_S
 
 
-@dataclass(frozen=True)
-class Reading:
+class Reading(Frozen):
     """One call: `read(nvml, handle)` fills `columns`, at every tick or each `period_ns`.
 
     `is_total`: it gives counters, whose change goes into the columns.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -32,10 +32,10 @@ from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError, StoreError
 from squall.scenarios.locust_plan import read_locust_files, stated_load
+from squall.scenarios.records import Frozen
 
 
-@dataclass(frozen=True)
-class PairPlan:
+class PairPlan(Frozen):
     """What is to be run: `a` and `b` with their names on the screen, `n_pairs` blocks from `seed` on, looked at
     `n_looks` times; `swaps_gpus`: from the middle on each side has the GPUs of the other."""
 

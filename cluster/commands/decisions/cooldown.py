@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from squall.cluster.progress import Screen
 from squall.scenarios.experiment import CooldownConfig
+from squall.scenarios.records import Frozen
 from squall.scenarios.units import NS_PER_S
 
 _LOOK_EVERY_S = 0.5
 
 
-@dataclass(frozen=True)
-class Cooldown:
+class Cooldown(Frozen):
     """Waits as `config` says. Clock, sleep and the temperatures of the GPUs here, degrees Celsius, are handed in."""
 
     config: CooldownConfig | None

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Self
 
 from squall.analysis.wording import counted_text
 from squall.scenarios.config.scenario import Scenario
+from squall.scenarios.records import Frozen
 from squall.scenarios.units import NS_PER_S
 
 
-@dataclass(frozen=True)
-class Beside:
+class Beside(Frozen):
     """What a run takes beside its phases (Ray, the server, the join): the mean over `n_runs`, 0 s before any."""
 
     seconds: float = 0.0

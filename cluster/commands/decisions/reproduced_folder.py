@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,14 +21,14 @@ from squall.cluster.measured import folder_of_runs, write_text
 from squall.scenarios.errors import ScenarioError, SquallError, StoreError
 from squall.scenarios.foreign_text import json_of
 from squall.scenarios.published.experiment import PublishedExperiment
+from squall.scenarios.records import Frozen
 
 FILE = "reproduction-of.json"
 NO_PROFILER = "no profiler"
 _DATE = "%Y-%m-%d"
 
 
-@dataclass(frozen=True)
-class Folder:
+class Folder(Frozen):
     """A folder that was begun, on `date` (UTC, `2026-11-26`)."""
 
     path: Path
@@ -138,8 +137,7 @@ def _figures(folder: Path, part: str, row: SweepRow) -> RunFigures:
     )
 
 
-@dataclass(frozen=True)
-class _Kept:
+class _Kept(Frozen):
     """`RUN.figures.json`."""
 
     figures: Mapping[str, int | float | str]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
@@ -29,12 +28,12 @@ from squall.cluster.measured import held, write_text
 from squall.cluster.progress import Screen
 from squall.scenarios.errors import ScenarioError, SquallError
 from squall.scenarios.published.experiment import PublishedExperiment
+from squall.scenarios.records import Frozen
 
 JSON_FILE, PAGE_FILE = "reproduction.json", "reproduction.html"
 
 
-@dataclass(frozen=True)
-class Wanted:
+class Wanted(Frozen):
     """What the command was asked: where a new folder goes, the folder that is taken up again, the Ray cluster that is
     joined, the command as it was typed, without `--resume`, and the parts that are run, none: all."""
 

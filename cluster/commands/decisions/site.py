@@ -7,15 +7,14 @@ import hashlib
 import json
 import os
 from collections import Counter
-from dataclasses import dataclass
 from importlib.metadata import version
 
 from squall.actors.sampling.gpu.source import driver_and_names
 from squall.cluster.node.node_facts import cpu_facts
+from squall.scenarios.records import Frozen
 
 
-@dataclass(frozen=True)
-class Site:
+class Site(Frozen):
     """`gpus`: product names. `cluster`: address of a Ray cluster that is joined, whose nodes this machine does not
     know. `used_cores`, `used_gpus`: how many this process may use (CPU affinity, CUDA_VISIBLE_DEVICES); None: all."""
 

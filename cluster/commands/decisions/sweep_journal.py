@@ -24,14 +24,14 @@ from squall.analysis.storage.part import error_reason
 from squall.analysis.studies.sweep_rows import DONE, FAILED, INVALID, MOST_ATTEMPTS, SweepRow, row_from_json
 from squall.scenarios.errors import AnalysisError, ScenarioError, StoreError
 from squall.scenarios.foreign_text import json_of
+from squall.scenarios.records import Frozen
 
 FILE = "sweep.jsonl"
 SCHEMA_VERSION = 1
 BEGUN, PLANNED, RUNNING = "begun", "planned", "running"
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(Frozen):
     """A planned run as the journal has it, `key` and all."""
 
     key: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,11 @@ from squall.cluster.commands.decisions.sweep_identity import refuse_changed
 from squall.cluster.commands.decisions.sweep_journal import Plan, State, read_state
 from squall.cluster.commands.decisions.sweep_plans import cells_to_run, choosing_plans
 from squall.scenarios.experiment import Experiment
+from squall.scenarios.records import Frozen
 from squall.scenarios.units import NS_PER_S
 
 
-@dataclass(frozen=True)
-class Rehearsal:
+class Rehearsal(Frozen):
     """`runs` in their order, those that are finished marked; `seconds_left` is the least it can be before any run was
     measured. `confirm`: fresh runs of the cell that will be chosen, as long as the longest."""
 

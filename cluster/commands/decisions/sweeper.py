@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
@@ -32,13 +31,13 @@ from squall.cluster.measured import Measurer, RunOne, folder_of_runs, gather_bro
 from squall.cluster.progress import Screen
 from squall.scenarios.errors import ScenarioError, SquallError, StoreError, TargetError
 from squall.scenarios.experiment import Experiment
+from squall.scenarios.records import Frozen
 
 _MOST_UNREACHED = 3
 """Runs in a row that failed at a server that runs already: it will not be there for the next one either."""
 
 
-@dataclass(frozen=True)
-class Surroundings:
+class Surroundings(Frozen):
     """What a sweep touches beside its folder; a test hands in its own."""
 
     run_one: RunOne = run_scenario
@@ -49,8 +48,7 @@ class Surroundings:
     sleep_s: Callable[[float], None] = time.sleep
 
 
-@dataclass(frozen=True)
-class Asked:
+class Asked(Frozen):
     """What the command was asked: where new runs go, the folder of a sweep that is taken up again, whether runs that
     are finished are run again, the file, and the words that take it up, without the folder. `at`: the folder of the
     sweep itself, new or begun, in place of the first two."""

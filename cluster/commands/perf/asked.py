@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -19,6 +18,7 @@ from squall.cluster.commands.perf.tls import Tls, tls_of
 from squall.scenarios.config.inputs import DataConfig
 from squall.scenarios.data.opening import is_validated
 from squall.scenarios.errors import ScenarioError
+from squall.scenarios.records import Frozen
 
 LoadMode = Literal["concurrency", "request rate", "intervals"]
 _DEFAULTS = {
@@ -50,8 +50,7 @@ _NAMES = {flag.name for flag in FLAGS}
 _Found = TypeVar("_Found")
 
 
-@dataclass(frozen=True)
-class Asked:
+class Asked(Frozen):
     """A command line. Of values that it does not state perf_analyzer's defaults.
 
     `levels`: None of request intervals; `percentile`: None where the average is asked for; `latency_threshold_ns`: None

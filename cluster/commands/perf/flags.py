@@ -8,19 +8,18 @@ is still one flag.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Literal
 
 from squall.scenarios.errors import ScenarioError
+from squall.scenarios.records import Frozen
 
 Kept = Literal["kept", "told", "refused", "ours"]
 """What becomes of a flag: `kept` as perf_analyzer has it, `told` that it changes nothing here, `refused`; or it is
 ours."""
 
 
-@dataclass(frozen=True)
-class Flag:
+class Flag(Frozen):
     """A flag. `name`: long, else short; `short`: the other one; `value`: what stands behind it, None where nothing
     does. `why`: what becomes of it; of one that is told or refused only in some cases, which."""
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from squall.scenarios.errors import ScenarioError
+from squall.scenarios.records import Frozen
 from squall.scenarios.units import NS_PER_S, format_duration
 
 _NS_PER_US = 1_000
 
 
-@dataclass(frozen=True)
-class Intervals:
+class Intervals(Frozen):
     """`n` gaps that take `period_ns` together."""
 
     path: Path

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.models import ModelConfig
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.fields import slug
+from squall.scenarios.records import Frozen
 from squall.scenarios.units import NS_PER_S, format_duration, format_rate
 
 MEASURED = "measure"
@@ -25,8 +25,7 @@ _LONGEST_WAIT_NS = 30 * NS_PER_S
 _GRPC_CONNECTIONS = 16
 
 
-@dataclass(frozen=True)
-class Load:
+class Load(Frozen):
     """A level and how long it is loaded. `level`: users, or requests per second; None of request intervals."""
 
     level: Fraction | None

@@ -7,18 +7,17 @@ rates are sums of floats; here they are exact, so that 0.1:0.3:0.1 has three.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
 from fractions import Fraction
 
 from squall.scenarios.errors import ScenarioError
+from squall.scenarios.records import Frozen
 
 NO_LIMIT = 0
 """As the end of a range: until a level is over the latency threshold."""
 _MOST_PLACES = 3
 
 
-@dataclass(frozen=True)
-class Range:
+class Range(Frozen):
     """Levels from `start` to `end`, `step` apart; of a binary search `step` is how near the answer must be.
 
     Users, whole numbers, or requests per second. A range whose end is below its start has the start alone.

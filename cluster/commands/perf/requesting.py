@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from squall.scenarios.config.client import NS_PER_US, Parameter
 from squall.scenarios.errors import ScenarioError
+from squall.scenarios.records import Frozen
 from squall.scenarios.units import format_duration
 
 _FLAG = "--request-parameter"
 _BOOLEANS = {"true": True, "false": False}
 
 
-@dataclass(frozen=True)
-class Parameters:
+class Parameters(Frozen):
     """Of every request, by name, as they travel; Triton's own `priority` and `timeout` (us) among them."""
 
     given: dict[str, Parameter]
@@ -60,8 +59,7 @@ def _parameter(text: str) -> tuple[str, Parameter]:
             raise ScenarioError(f"{_FLAG}: {text!r}: type {kind!r} is none of bool, int, string")
 
 
-@dataclass(frozen=True)
-class Lengths:
+class Lengths(Frozen):
     """Requests of a sequence: `low` to `high`, equally often."""
 
     low: int

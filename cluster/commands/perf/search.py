@@ -26,14 +26,14 @@ from squall.cluster.commands.perf.served import Place, Served
 from squall.cluster.commands.perf.trials import Trial, next_load, read_trial
 from squall.cluster.measured import Measurer, write_text
 from squall.scenarios.config.scenario import Scenario
+from squall.scenarios.records import Frozen
 from squall.scenarios.units import NS_PER_S, format_duration
 
 Ending = Literal["stable", "over", "unstable", "failed"]
 """What became of a level: told, above the latency threshold, not stable, or with requests that failed."""
 
 
-@dataclass(frozen=True, eq=False)
-class LevelResult:
+class LevelResult(Frozen, eq=False):
     """A level that was measured. `is_valid`: the run delivered what was asked of it."""
 
     ending: Ending

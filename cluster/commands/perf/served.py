@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 import urllib.parse
-from dataclasses import dataclass
 from typing import Any
 
+from squall.actors.net.access import Access
 from squall.actors.net.stream import TlsSettings
-from squall.actors.net.triton_control import Access
 from squall.cluster.commands.headers import expanded
 from squall.cluster.commands.perf.asked import Asked
 from squall.cluster.node.endpoint import attach
@@ -17,6 +16,7 @@ from squall.scenarios.config.loader import section_from_mapping
 from squall.scenarios.config.models import ModelConfig
 from squall.scenarios.config.servers import ServerConfig, TlsConfig
 from squall.scenarios.errors import ScenarioError, TargetError
+from squall.scenarios.records import Frozen
 
 _HTTP_PORT, _GRPC_PORT = 8_000, 8_001
 _URL = re.compile(
@@ -25,8 +25,7 @@ _URL = re.compile(
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(Frozen):
     """Where the server answers. `url`: over HTTP, as `server.url` takes it; `grpc_port`: None where HTTP is loaded."""
 
     url: str
@@ -37,8 +36,7 @@ class Place:
         return urllib.parse.urlsplit(self.url).hostname or ""
 
 
-@dataclass(frozen=True)
-class Served:
+class Served(Frozen):
     """The model as its server has it."""
 
     url: str

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from squall.cluster.commands.perf.flags import Typed
 from squall.scenarios.errors import ScenarioError
+from squall.scenarios.records import Frozen
 
 _GRPC = {
     "ssl-grpc-root-certifications-file": "ca",
@@ -21,8 +21,7 @@ _HTTPS = {
 }
 
 
-@dataclass(frozen=True)
-class Tls:
+class Tls(Frozen):
     """`files`: those of `clients.tls`, by its keys; `is_wanted`: whether a gRPC port is spoken to by TLS."""
 
     files: dict[str, str]

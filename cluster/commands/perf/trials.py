@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 from squall.analysis.storage.store import RunStore
@@ -27,6 +26,7 @@ from squall.analysis.studies.perf_windows import (
 )
 from squall.cluster.commands.perf.asked import Asked
 from squall.cluster.commands.perf.mapping import Load
+from squall.scenarios.records import Frozen
 from squall.scenarios.units import NS_PER_S
 
 _MOST_RUNS = 4
@@ -39,8 +39,7 @@ _MARGIN = 1.25
 """Over the time that so many requests should take."""
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(Frozen):
     """What a run told. `hz`: requests a second of its measured phase; `is_stable`: its windows were, so that it was
     INVALID if another is to follow it; `is_over`: one of its last windows was above the latency threshold."""
 
@@ -50,8 +49,7 @@ class Seen:
     is_over: bool = False
 
 
-@dataclass(frozen=True, eq=False)
-class Trial:
+class Trial(Frozen, eq=False):
     """A run of a level and its windows. `first`: the first of those that count, None where they are not stable."""
 
     load: Load

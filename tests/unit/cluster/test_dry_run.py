@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import squall.cluster.dry_run
-from squall.actors.net.triton_control import PLAIN
+from squall.actors.net.access import PLAIN
 from squall.cluster.dry_run import DryRun, _code_notes, _mean_bytes, dry_run
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.node.endpoint import Endpoint, ServedModel

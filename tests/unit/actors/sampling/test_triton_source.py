@@ -11,7 +11,7 @@ import pytest
 
 import squall.actors.sampling.triton_source
 from squall.actors.clock import SystemClock
-from squall.actors.net.triton_control import PLAIN
+from squall.actors.net.access import PLAIN
 from squall.actors.sampling.sampler import Sampler
 from squall.actors.sampling.triton_metrics import FAILURE_REASONS
 from squall.actors.sampling.triton_source import TritonSource

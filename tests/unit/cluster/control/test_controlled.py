@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from squall.actors.net.triton_control import PLAIN
+from squall.actors.net.access import PLAIN
 from squall.cluster.control.changes import changed_config
 from squall.cluster.control.controlled import Controlled, log_of, refuse_control, told_by_watches, where_of
 from squall.cluster.control.repository import Repository

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from squall.actors.locust.settings import MASTER, LocustSettings
-from squall.actors.net.triton_control import PLAIN
+from squall.actors.net.access import PLAIN
 from squall.cluster.driver.locust_settings import locust_settings, user_models
 from squall.cluster.node.endpoint import Endpoint, ServedModel
 from squall.cluster.placement import Node

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from squall.actors.messages.packed import PackFile
-from squall.actors.net.triton_control import PLAIN
+from squall.actors.net.access import PLAIN
 from squall.cluster.driver import payload_packing as packing
 from squall.cluster.driver.payload_packing import (
     Codes,

@@ -12,7 +12,7 @@ import pytest
 
 import squall.cluster.driver.preflight
 import squall.cluster.driver.run
-from squall.actors.net.triton_control import PLAIN
+from squall.actors.net.access import PLAIN
 from squall.cluster.driver.preflight import check_before_ray
 from squall.cluster.driver.run import run_scenario
 from squall.cluster.interrupts import Interrupts

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from squall.actors.net.triton_control import PLAIN
+from squall.actors.net.access import PLAIN
 from squall.cluster.driver.client_workers import Expected, expected_replies
 from squall.cluster.driver.payload_packing import encoded_by_model
 from squall.cluster.node.endpoint import Endpoint, ServedModel
