@@ -14,7 +14,7 @@ from typing import NamedTuple
 from squall.analysis.compare.intervals import MeanChange, mean_change
 from squall.analysis.compare.pairing import Pair
 from squall.analysis.compare.run_account import BATCH_PARTS, RecordedSums
-from squall.analysis.compare.why import EqualSizes, equal_sizes
+from squall.analysis.compare.why import EqualSizes, Sized, equal_sizes
 
 ADDED, GONE, BOTH = "added", "gone", "in both"
 _Key = tuple[str, int]
@@ -135,13 +135,10 @@ def _kernels(own: Sequence[_Weighed], level: float) -> tuple[KernelChange, ...]:
 
 def _kernel_time(own: Sequence[_Weighed], margin: float, level: float) -> EqualSizes | None:
     """Time of all kernels of a batch: the sum of their durations."""
-    keys = dict.fromkeys(key for one in own for side in (one.a, one.b) for key in side)
-    places = {key: place for place, key in enumerate(keys)}
 
-    def sized(side: _Side) -> dict[int, tuple[float, float]]:
+    def sized(side: _Side) -> Sized:
         return {
-            places[key]: (one.n_batches, math.fsum(time for _, time in one.kernels.values()))
-            for key, one in side.items()
+            key: (one.n_batches, math.fsum(ns for _, ns in one.kernels.values())) for key, one in side.items()
         }
 
     return equal_sizes("kernels", [(sized(one.a), sized(one.b)) for one in own], margin, level)

@@ -73,41 +73,33 @@ def repeat_figures(run_dir: Path, qs: Sequence[float]) -> RepeatFigures | None:
     manifest = RunStore.open(run_dir).manifest
     phases = [span.name for span in measure_spans(manifest)]
     runs = [_latencies(path, phases) for path in paths]
+
+    def figures(names: Sequence[str]) -> tuple[RepeatQuantile, ...]:
+        own = [together(phase.is_any_of(names)) for phase, _, _ in runs]
+        rows = [(ns[kept], failed[kept]) for kept, (_, ns, failed) in zip(own, runs, strict=True)]
+        return tuple(
+            RepeatQuantile(
+                **asdict(pooled_quantile(rows, q)),
+                own_ns=tuple(pooled_quantile([one], q).value_ns for one in rows),
+            )
+            for q in qs
+        )
+
     return RepeatFigures(
         runs=tuple(path.name for path in paths),
         n_runs=len(paths),
         is_same_schedule=True,
         latency_name="response" if is_open_load(manifest) else "service",
-        measure=_figures([one.of(phases) for one in runs], qs),
-        by_phase={name: _figures([one.of([name]) for one in runs], qs) for name in phases},
+        measure=figures(phases),
+        by_phase={name: figures([name]) for name in phases},
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Latencies:
-    """Of the requests of a run's measure phases, (n,) each: of several runs no more is held at once."""
-
-    phase: Labels
-    latency_ns: Int64s
-    is_failed: Bools
-
-    def of(self, phases: Sequence[str]) -> tuple[Int64s, Bools]:
-        """Latency, and whether it did not end ok, of the rows of `phases`."""
-        own = together(self.phase.is_any_of(phases))
-        return self.latency_ns[own], self.is_failed[own]
-
-
-def _latencies(path: Path, phases: Sequence[str]) -> _Latencies:
+def _latencies(path: Path, phases: Sequence[str]) -> tuple[Labels, Int64s, Bools]:
+    """Of the requests of a run's measure phases, (n,) each, their phase, latency, and whether they did not end ok: of
+    several runs no more is held at once."""
     store = RunStore.open(path)
     require_intact(store)
     measured = Requests.read(store).in_phases(phases)
     phase = Labels(measured.phase.codes.copy(), measured.phase.words)
-    return _Latencies(phase, measured.latency_ns, ~measured.is_ok)
-
-
-def _figures(rows: Sequence[tuple[Int64s, Bools]], qs: Sequence[float]) -> tuple[RepeatQuantile, ...]:
-    own = [tuple(pooled_quantile([one], q).value_ns for one in rows) for q in qs]
-    return tuple(
-        RepeatQuantile(**asdict(pooled_quantile(rows, q)), own_ns=values)
-        for q, values in zip(qs, own, strict=True)
-    )
+    return phase, measured.latency_ns, ~measured.is_ok

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -235,17 +235,7 @@ def make_row(
     intended = intended.get("intended") or intended.get("delivered") or {}
     with connect(store, tables, memory_limit_bytes) as connection:
         connection.execute("CREATE TEMP TABLE measured AS SELECT unnest($1::VARCHAR[]) AS phase", [phases])
-        states = {
-            name: float(value)
-            for table, query in _STATES.items()
-            if table in tables
-            for name, value in rows(connection, f"{query} FROM {table} SEMI JOIN measured USING (phase)")[
-                0
-            ].items()
-            if value is not None
-        }
         gpus = [gpu for one in rows(connection, _GPUS) for gpu in one.values()] if "joined" in tables else []
-        uptimes = [one.uptime_ns for one in manifest.servers.values() if one.uptime_ns is not None]
         checks = manifest.value_checks
         return RunRow(
             **_head(store.run_dir.name, manifest),
@@ -253,7 +243,7 @@ def make_row(
             n_failed=n_failed,
             request_bytes_per_row=rows(connection, _BYTES_PER_ROW)[0]["bytes_per_row"],
             gpus=tuple(sorted(gpus or {gpu for server in manifest.servers.values() for gpu in server.gpus})),
-            states=states | ({"uptime_ns": float(max(uptimes))} if uptimes else {}),
+            states=_states(connection, tables, manifest),
             figures={**run_figures(store, requests).pooled, FAILURES: failures},
             quantiles_ns=tuple(None if one.value_ns is None else float(one.value_ns) for one in quantiles),
             level=level_of(requests, long, late_from_ns) if requests.is_open and long else None,
@@ -342,6 +332,19 @@ def _setting(manifest: Manifest) -> dict[str, str]:
         }
         found |= {f"{what} of {name}": text for what, text in of_server.items() if text is not None}
     return found
+
+
+def _states(
+    connection: duckdb.DuckDBPyConnection, tables: Sequence[str], manifest: Manifest
+) -> dict[str, float]:
+    """Those that are known."""
+    found: dict[str, Any] = {}
+    for table, query in _STATES.items():
+        if table in tables:
+            found |= rows(connection, f"{query} FROM {table} SEMI JOIN measured USING (phase)")[0]
+    uptimes = [one.uptime_ns for one in manifest.servers.values() if one.uptime_ns is not None]
+    found["uptime_ns"] = max(uptimes, default=None)
+    return {name: float(value) for name, value in found.items() if value is not None}
 
 
 def _digest_of_sizes(connection: duckdb.DuckDBPyConnection) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from squall.analysis.compare.differing import Differing, differing
 from squall.analysis.compare.pairing import Pair, sides
@@ -11,15 +11,21 @@ from squall.analysis.statistics.student import mean_of
 from squall.analysis.wording import duration_text, names_text
 
 _WATCHED = ("kernels", "triton_trace", "batches", "nvml", "gpm")
-_STATES = {
-    "sm_clock_hz": ("the SM clock", 0.01, 0.0),
-    "temperature_c": ("the temperature of the GPU", 0.05, 0.0),
-    "throttled_ratio": ("the share of samples with clocks held down", 0.0, 0.05),
-    "others_ratio": ("the share of the CPU that others had", 0.0, 0.05),
-    "uptime_ns": ("the time for which the server had run", 0.5, 60e9),
+_STATES: dict[str, tuple[str, float, float, Callable[[float], str]]] = {
+    "sm_clock_hz": ("the SM clock", 0.01, 0.0, lambda hz: f"{hz / 1e6:,.0f} MHz"),
+    "temperature_c": ("the temperature of the GPU", 0.05, 0.0, "{:.0f} °C".format),
+    "throttled_ratio": (
+        "the share of samples with clocks held down",
+        0.0,
+        0.05,
+        lambda share: f"{100 * share:.0f} %",
+    ),
+    "others_ratio": ("the share of the CPU that others had", 0.0, 0.05, lambda share: f"{100 * share:.0f} %"),
+    "uptime_ns": ("the time for which the server had run", 0.5, 60e9, duration_text),
 }
-"""By figure of `states`: what it is, and from which difference on it is told: as a share of the mean, and itself. A
-server's p99 may double within an hour of load (vLLM issue 42484), and its start takes seconds more or less."""
+"""By figure of `states`: what it is, from which difference on it is told, as a share of the mean and itself, and how it
+is written. A server's p99 may double within an hour of load (vLLM issue 42484), and its start takes seconds more or
+less."""
 _NS_PER_MINUTE = 60 * 10**9
 
 
@@ -99,23 +105,14 @@ def _order(pairs: Sequence[Pair]) -> Iterator[str]:
 
 def _states(pairs: Sequence[Pair]) -> Iterator[str]:
     """States of GPUs, CPU and servers in which the sides differ by more than chance, and by more than is nothing."""
-    for name, (label, least_ratio, least) in _STATES.items():
+    for name, (label, least_ratio, least, text) in _STATES.items():
         both = [(pair.a.states.get(name), pair.b.states.get(name)) for pair in pairs]
         known = [(a, b) for a, b in both if a is not None and b is not None]
         if len(known) < 2:
             continue
         change, level = mean_of([b - a for a, b in known]), math.fsum(a for a, _ in known) / len(known)
         if abs(change.mean) > max(least, least_ratio * abs(level), change.half(0.05)):
-            before, after = (_state_text(name, value) for value in (level, level + change.mean))
-            yield f"{label} differs: {before} → {after}; it may be cause or effect"
-
-
-def _state_text(name: str, value: float) -> str:
-    if name == "sm_clock_hz":
-        return f"{value / 1e6:,.0f} MHz"
-    if name == "uptime_ns":
-        return duration_text(value)
-    return f"{value:.0f} °C" if name == "temperature_c" else f"{100 * value:.0f} %"
+            yield f"{label} differs: {text(level)} → {text(level + change.mean)}; it may be cause or effect"
 
 
 def _levels(pairs: Sequence[Pair]) -> list[str]:

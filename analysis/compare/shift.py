@@ -48,17 +48,14 @@ def shift(pairs: Sequence[Pair], level: float) -> Shift:
         np.float64,
     ).reshape(len(pairs), len(SHIFT_PERCENTS))
     is_told = ~np.isnan(logs).any(axis=0) & bool(len(pairs))
-    own = logs[:, is_told]
-    found: list[list[float | None]] = [[None] * len(SHIFT_PERCENTS) for _ in range(3)]
+    found = np.full((3, len(SHIFT_PERCENTS)), np.nan)
     if is_told.any():
+        own = logs[:, is_told]
         centre = own.mean(axis=0)
-        half = _half_width(own, level) if len(pairs) >= LEAST_PAIRS else None
-        for place, column in enumerate(np.flatnonzero(is_told)):
-            found[0][column] = math.expm1(centre[place])
-            if half is not None:
-                found[1][column] = math.expm1(centre[place] - half[place])
-                found[2][column] = math.expm1(centre[place] + half[place])
-    return Shift(SHIFT_PERCENTS, tuple(found[0]), tuple(found[1]), tuple(found[2]))
+        half = _half_width(own, level) if len(pairs) >= LEAST_PAIRS else math.nan
+        found[:, is_told] = np.expm1([centre, centre - half, centre + half])
+    change, low, high = (tuple(None if math.isnan(end) else end for end in ends) for ends in found.tolist())
+    return Shift(SHIFT_PERCENTS, change, low, high)
 
 
 def _log(a: float | None, b: float | None) -> float:

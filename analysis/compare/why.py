@@ -20,9 +20,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from squall.analysis.arrays import Floats
 from squall.analysis.compare.change import DIFFERENT, SAME, UNDECIDED, shown_by
 from squall.analysis.compare.intervals import MeanChange, mean_change
 from squall.analysis.compare.pairing import Pair
@@ -96,52 +98,59 @@ def parts_change(pairs: Sequence[Pair], is_tail: bool, level: float) -> PartsCha
 def batch_change(pairs: Sequence[Pair], margin: float, level: float) -> BatchChange | None:
     """Of the pairs whose runs both know the batches of their requests; None where there is none. `margin` of lengths,
     as a logarithm."""
-    own = [(pair.a.account.sizes, pair.b.account.sizes) for pair in pairs]
-    own = [(one, other) for one, other in own if one and other]
-    if not own:
+    accounts = [(pair.a.account.sizes, pair.b.account.sizes) for pair in pairs]
+    sized = [(_sized(a), _sized(b)) for a, b in accounts if a and b]
+    if not sized:
         return None
-    split = [_split(one, other) for one, other in own]
-    zero = [0.0] * len(own)
+    split = [_split(*both) for both in sized]
+    zero = [0.0] * len(sized)
 
-    def change(what: str, total: Callable[[SizeSums], float]) -> MeanChange:
-        a, b = ([_mean(sizes, total) for sizes in side] for side in zip(*own, strict=True))
+    def change(what: str, total: Callable[[int, float, float], float]) -> MeanChange:
+        """Of a mean over requests; `total`: of the rows of a size, its requests and their time."""
+        a, b = (
+            [
+                math.fsum(total(rows, *sums) for rows, sums in one.items()) / sum(n for n, _ in one.values())
+                for one in side
+            ]
+            for side in zip(*sized, strict=True)
+        )
         return mean_change(what, a, b, level)
 
     return BatchChange(
-        len(own),
-        change("compute", lambda one: one.compute_ns),
+        len(sized),
+        change("compute", lambda _rows, _n, time_ns: time_ns),
         mean_change("at equal batch size", zero, [equal for equal, _ in split], level),
         mean_change("by the mix of batch sizes", zero, [mix for _, mix in split], level),
-        change("rows of the batch", lambda one: one.rows * one.n_requests),
-        equal_sizes("batches", [(_sized(one), _sized(other)) for one, other in own], margin, level),
+        change("rows of the batch", lambda rows, n, _: rows * n),
+        equal_sizes("batches", sized, margin, level),
     )
 
 
-def _sized(sizes: Sequence[SizeSums]) -> dict[int, tuple[float, float]]:
+Sized = Mapping[Any, tuple[float, float]]
+"""By size, and by what else is compared like with like: the number of what was measured, and the sum of its times."""
+
+
+def _sized(sizes: Sequence[SizeSums]) -> Sized:
     return {one.rows: (one.n_requests, one.compute_ns) for one in sizes}
 
 
-def _mean(sizes: Sequence[SizeSums], total: Callable[[SizeSums], float]) -> float:
-    """Over requests."""
-    return math.fsum(map(total, sizes)) / sum(one.n_requests for one in sizes)
+def _aligned(a: Sized, b: Sized) -> tuple[Floats, Floats]:
+    """Numbers and times of both sides, (2, n_sizes) each; 0 of a size that a side never had."""
+    sizes = [*{**a, **b}]
+    both = np.array([[side.get(size, (0.0, 0.0)) for size in sizes] for side in (a, b)], np.float64)
+    found: Floats = both.reshape(2, len(sizes), 2)
+    return found[..., 0], found[..., 1]
 
 
-def _split(a: Sequence[SizeSums], b: Sequence[SizeSums]) -> tuple[float, float]:
+def _split(a: Sized, b: Sized) -> tuple[float, float]:
     """What of the change of the mean length is at equal size, and what is of the mix; they add up to it."""
-    n_a, n_b = sum(one.n_requests for one in a), sum(one.n_requests for one in b)
-    of_a = {one.rows: (one.n_requests / n_a, one.compute_ns / one.n_requests) for one in a}
-    of_b = {one.rows: (one.n_requests / n_b, one.compute_ns / one.n_requests) for one in b}
-    equal, mix = list[float](), list[float]()
-    for size in {**of_a, **of_b}:
-        w_a, c_a = of_a.get(size, (0.0, of_b.get(size, (0.0, 0.0))[1]))
-        w_b, c_b = of_b.get(size, (0.0, c_a))
-        equal.append((w_a + w_b) / 2.0 * (c_b - c_a))
-        mix.append((w_b - w_a) * (c_a + c_b) / 2.0)
-    return math.fsum(equal), math.fsum(mix)
-
-
-Sized = Mapping[int, tuple[float, float]]
-"""By size: the number of what was measured, and the sum of its times."""
+    n, time_ns = _aligned(a, b)
+    share = n / n.sum(axis=1, keepdims=True)
+    length_ns = time_ns / np.maximum(n, 1.0)
+    length_ns = np.where(n > 0, length_ns, length_ns[::-1])
+    equal = share.mean(axis=0) * (length_ns[1] - length_ns[0])
+    mix = (share[1] - share[0]) * length_ns.mean(axis=0)
+    return float(equal.sum()), float(mix.sum())
 
 
 def equal_sizes(
@@ -150,28 +159,19 @@ def equal_sizes(
     """Mean time at equal size, B over A, pair by pair; None where a pair has less than half in common, and of one
     pair."""
     logs, shares = list[float](), list[float]()
-    for one, other in sized:
-        common = [size for size in one if size in other and one[size][0] and other[size][0]]
-        times = [
-            math.fsum(_weight(one, other, size) * side[size][1] / side[size][0] for size in common)
-            for side in (one, other)
-        ]
-        share = min(
-            sum(side[size][0] for size in common) / max(1.0, sum(n for n, _ in side.values()))
-            for side in (one, other)
-        )
-        if share < _LEAST_SHARE or min(times) <= 0.0:
+    for both in sized:
+        n, time_ns = _aligned(*both)
+        is_common = n.all(axis=0)
+        share = float((n[:, is_common].sum(axis=1) / np.maximum(n.sum(axis=1), 1.0)).min())
+        n, time_ns = n[:, is_common], time_ns[:, is_common]
+        times_ns = (n.prod(axis=0) / n.sum(axis=0) * time_ns / n).sum(axis=1).tolist()
+        if share < _LEAST_SHARE or min(times_ns) <= 0.0:
             return None
-        logs.append(math.log(times[1] / times[0]))
+        logs.append(math.log(times_ns[1] / times_ns[0]))
         shares.append(share)
     if len(logs) < 2:
         return None
     shown = shown_by(np.array(logs), margin, level)
     verdict = SAME if shown.is_within else DIFFERENT if shown.p_value <= level else UNDECIDED
-    return EqualSizes(
-        what, shown.n, math.exp(shown.centre), math.exp(shown.low), math.exp(shown.high), verdict, min(shares)
-    )  # fmt: skip
-
-
-def _weight(a: Sized, b: Sized, size: int) -> float:
-    return a[size][0] * b[size][0] / (a[size][0] + b[size][0])
+    ratio, low, high = (math.exp(end) for end in (shown.centre, shown.low, shown.high))
+    return EqualSizes(what, shown.n, ratio, low, high, verdict, min(shares))

@@ -48,33 +48,21 @@ def _margin_plot(answer: Answer, rows: Sequence[Row], of: str) -> Plot:
     is_time = re.split(r"[{ ]", promise)[0] in TIMES
     scale = float(limit or 1.0) / NS_PER_MS if is_time else 1.0
     label = f"{promise.rpartition('<')[0]}, ms" if is_time else "worst figure over its limit"
-    values = {
-        id(one): math.exp(one.margin) * scale
-        for one in rows
-        if one.margin is not None and math.isfinite(one.margin)
-    }
+    known = [(one.seed, one.rate_hz, math.exp(one.margin) * scale) for one in rows if one.margin is not None]
     title = f"Promised figure against offered rate{of}"
-    if not values:
+    if not known:
         return Plot(title, RATE, label, "loglog", absent="no run gave a finite figure")
-    low, high = 0.8 * min(*values.values(), scale), 1.25 * max(*values.values(), scale)
+    figures = [scale, *(figure for *_, figure in known)]
+    low, high = 0.8 * min(figures), 1.25 * max(figures)
     series: list[Trace] = []
     if answer.interval is not None:
         ends = [answer.interval.low_hz, answer.interval.high_hz]
         series.append(band(f"capacity, {answer.level:.0%}", ends, [high, high], [low, low]))
-    for seed in sorted({one.seed for one in rows}):
-        own = [one for one in rows if one.seed == seed and id(one) in values]
-        if own:
-            series.append(
-                curve(
-                    f"seed {seed}",
-                    [one.rate_hz for one in own],
-                    [values[id(one)] for one in own],
-                    "points",
-                )
-            )
-    ends = [rows[0].rate_hz, rows[-1].rate_hz]
-    series.append(curve("limit", ends, [scale, scale], "reference"))
-    n_without = len(rows) - len(values)
+    for seed in sorted({seed for seed, *_ in known}):
+        own = [point for of_seed, *point in known if of_seed == seed]
+        series.append(curve(f"seed {seed}", [x for x, _ in own], [y for _, y in own], "points"))
+    series.append(curve("limit", [rows[0].rate_hz, rows[-1].rate_hz], [scale, scale], "reference"))
+    n_without = len(rows) - len(known)
     without = f" {count_text(n_without)} runs have no finite figure and no dot." if n_without else ""
     return Plot(title, RATE, label, "loglog", tuple(series), f"A dot is a run, a line a seed.{without}")
 

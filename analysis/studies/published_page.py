@@ -270,7 +270,8 @@ def _beside_plot(found: Reproduction, figure: str) -> list[Plot]:
     for at, row in enumerate(rows):  # x, y and the ends of its whisker
         stated, value = found.stated(row, figure), found.value(row, figure)
         if (centre := middle(stated)) is not None:
-            series["published"].append((at - _APART, centre, *(stated if isinstance(stated, tuple) else ())))
+            ends = stated if isinstance(stated, tuple) else (None, None)
+            series["published"].append((at - _APART, centre, *ends))
         if value is not None and value.number is not None:
             name = "here" if value.mean is not None else "here, INVALID"
             series[name].append((at + _APART, value.number, value.low, value.high))
@@ -286,10 +287,9 @@ def _beside_plot(found: Reproduction, figure: str) -> list[Plot]:
 
 
 def _marks(name: str, marks: Sequence[Sequence[float | None]], scale: float) -> Trace:
-    """Marks of x, y and, where there are any, the ends of a whisker."""
+    """Marks of x, y and the ends of a whisker, None where there is none."""
     y, low, high = (
-        [None if (value := (*mark, None, None)[place]) is None else scale * value for mark in marks]
-        for place in (1, 2, 3)
+        [None if (value := mark[place]) is None else scale * value for mark in marks] for place in (1, 2, 3)
     )
     return points(name, [mark[0] or 0.0 for mark in marks], y, low, high)
 

@@ -12,6 +12,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from squall.analysis.statistics.student import student_quantile
 from squall.analysis.studies.sweep_rows import SweepRow
 
@@ -35,28 +37,20 @@ def drift_of(rows: Sequence[SweepRow], objective: str) -> Drift | None:
     """The drift by the reference runs among `rows`; None where there are none. An infinite figure has no logarithm."""
     if not rows:
         return None
-    points = [(row.site, float(row.position), value) for row in rows if row.is_counted
-              and (value := row.figures.value(objective)) is not None and 0 < value < math.inf]  # fmt: skip
-    sites = {site for site, _, _ in points}
-    degrees = len(points) - len(sites) - 1
-    x, y, span = _centred(points)
-    sum_xx = math.fsum(one * one for one in x)
+    counted = [(row.site, row.position, row.figures.value(objective)) for row in rows if row.is_counted]
+    known = [(site, at, math.log(value)) for site, at, value in counted if value and 0 < value < math.inf]
+    sites = {site for site, *_ in known}
+    centred, span = [np.empty((0, 2))], 0.0
+    for site in sites:  # positions and log figures less their means of the site
+        own = np.array([at_and_log for name, *at_and_log in known if name == site])
+        centred.append(own - own.mean(axis=0))
+        span = max(span, float(np.ptp(own[:, 0])))
+    x, y = np.concatenate(centred).T
+    degrees, sum_xx = len(known) - len(sites) - 1, float(x @ x)
     if degrees < 1 or sum_xx == 0:
-        return Drift(len(points), None, None, None, False, f"{len(points)} valid reference runs are too few")
-    slope = math.fsum(a * b for a, b in zip(x, y, strict=True)) / sum_xx
-    rest = math.fsum((b - slope * a) ** 2 for a, b in zip(x, y, strict=True))
+        return Drift(len(known), None, None, None, False, f"{len(known)} valid reference runs are too few")
+    slope = float(x @ y) / sum_xx
+    rest = float(((y - slope * x) ** 2).sum())
     half = student_quantile(1 - LEVEL / 2, degrees) * math.sqrt(rest / degrees / sum_xx)
     low, high = span * (slope - half), span * (slope + half)
-    return Drift(len(points), math.exp(span * slope), math.exp(low), math.exp(high), not low <= 0.0 <= high)
-
-
-def _centred(points: Sequence[tuple[str, float, float]]) -> tuple[list[float], list[float], float]:
-    """Positions and log figures less their means of the site, and the longest span of positions of a site."""
-    x, y, span = list[float](), list[float](), 0.0
-    for site in {site for site, _, _ in points}:
-        own_x = [at for name, at, _ in points if name == site]
-        own_y = [math.log(value) for name, _, value in points if name == site]
-        x += [at - math.fsum(own_x) / len(own_x) for at in own_x]
-        y += [value - math.fsum(own_y) / len(own_y) for value in own_y]
-        span = max(span, max(own_x) - min(own_x))
-    return x, y, span
+    return Drift(len(known), math.exp(span * slope), math.exp(low), math.exp(high), not low <= 0.0 <= high)
