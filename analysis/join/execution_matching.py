@@ -117,14 +117,14 @@ def _possible(stretches: Sequence[Stretch], batches: Stretches) -> Iterator[list
     fits = least <= (1 - LEAST_HELD) * (n_events // np.repeat([1, *turns], [1, *turns])[every.argmin(axis=1)])
     for number in range(len(stretches)):
         possible = []
-        for period, turned in turns.items() if fits[number] else ():
+        for period, turned in turns.items():
             alike = fits & (turned >= 0) if turned[number] >= 0 else np.arange(len(turned)) == number
             for phase in range(period):
                 phases = (phase + turned[alike] - turned[number]) % period
                 n_missed = int(missed[period][alike, phases].sum())
                 if not stand_apart(n_missed, int(least[alike].sum()), FEWEST_APART):
                     possible.append((period, phase))
-        yield possible
+        yield possible if fits[number] else []
 
 
 def _turns(stretches: Sequence[Stretch], period: int) -> Int64s:

@@ -33,6 +33,7 @@ from squall.analysis.join.holders import Stretches, holder_of
 from squall.analysis.storage.collected import KernelTies
 from squall.analysis.storage.nsys import DEVICE_TABLES, TIED_TABLES
 from squall.analysis.storage.parquet import read_parquet, rows_of
+from squall.analysis.storage.part import disk_errors
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, attach, connect, rows
 from squall.analysis.storage.schema import NO_DEVICE
 from squall.analysis.storage.store import RunStore
@@ -220,7 +221,8 @@ def tie_kernels(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -
                 for number, (path, source) in enumerate(zip(paths, sources[table], strict=True)):
                     found = tied_rows(connection, table, source)
                     counts += _counts(found)
-                    data = rows_of(path)
+                    with disk_errors(f"cannot read {table} of {store.where}"):
+                        data = rows_of(path)
                     for name in _TIE:
                         data = data.set_column(data.schema.get_field_index(name), name, found[name])
                     new.write(number, data)

@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from squall.actors.client_worker import ClientWorker
 from squall.actors.locust.locust_master import MasterAccount
-from squall.analysis.join.ties import tie_kernels
 from squall.analysis.storage.collected import KernelRecordingFacts, NsysFacts, ObserverCost
 from squall.analysis.storage.store import RunStore
 from squall.analysis.storage.timeline import RunPhase, assign_phase
@@ -22,7 +21,14 @@ from squall.cluster.driver.client_workers import Worker
 from squall.cluster.driver.deployed_server import DeployedServer
 from squall.cluster.driver.deployment import Deployment, with_clock
 from squall.cluster.driver.fetching import Fetching, in_order
-from squall.cluster.driver.ingest import Ledger, add_missing, ingest_file, ingest_table, model_names
+from squall.cluster.driver.ingest import (
+    Ledger,
+    add_missing,
+    ingest_file,
+    ingest_table,
+    model_names,
+    notes_of_ties,
+)
 from squall.cluster.driver.issued import Issued
 from squall.cluster.driver.locust_crew import Crew
 from squall.cluster.driver.locust_facts import ended_workers, last_facts, with_last_users
@@ -123,7 +129,8 @@ class Collection:
         self._try_noting("fetching", partial(self._note_fetched, files))
         self._ingest([entry for entry in files if entry[1].table not in ("", "requests")])
         self._try("other tables", self._store.flush)
-        self._try_noting("kernels", self._tie_kernels)
+        if self.store_error is None:
+            self.notes += notes_of_ties(self._store)
         self._try_noting("batches", self._tell_no_batches)
         for label, file in files:
             if not file.table and label not in self.unfetched:
@@ -201,14 +208,6 @@ class Collection:
         known = self._store.manifest
         self._store.amend(replace(known, kernels=kernels_together(known.kernels, facts)))
         self._deployment.note_collectors()
-
-    def _tie_kernels(self) -> None:
-        """A disk without room for it costs the ties alone."""
-        if self.store_error is None:
-            try:
-                self.notes += tie_kernels(self._store)
-            except StoreError as error:
-                self.notes.append(f"kernels are tied to no batch: {error}")
 
     def _wake_agents(self) -> None:
         self.losses += self._deployment.nodes.wake()

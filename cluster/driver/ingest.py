@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from squall.actors.spill import read_spill
 from squall.analysis.columns import PhaseAt
+from squall.analysis.join.ties import tie_kernels
 from squall.analysis.storage.clock_track import ClockTrack
 from squall.analysis.storage.manifest import Manifest
 from squall.analysis.storage.schema import TABLES, arrow_schema
@@ -19,6 +20,7 @@ from squall.analysis.storage.timeline import RunPhase, assign_phase, to_run_cloc
 from squall.cluster.driver.node_files import NodeFiles, arrow_file
 from squall.cluster.node.agent import FIRST_SERVER
 from squall.cluster.node.spills import NodeFile
+from squall.scenarios.errors import SquallError
 from squall.scenarios.model_shares import models_of
 from squall.scenarios.plan.deal import workers_of
 from squall.scenarios.plan.plan import Plan
@@ -74,6 +76,15 @@ def ingest_table(
         data = data.filter(pa.compute.is_in(data.column("phase").cast(pa.string()), measured))
     if len(data):
         store.append(table, data)
+
+
+def notes_of_ties(store: RunStore) -> list[str]:
+    """Ties kernels to batches, once all tables are in the store. A disk without room for it, or a table that squall did
+    not write, costs the ties alone: that is told."""
+    try:
+        return tie_kernels(store)
+    except SquallError as error:
+        return [f"kernels are not tied to their batches: {error}"]
 
 
 def model_names(manifest: Manifest) -> list[str]:

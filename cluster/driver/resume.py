@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 from squall.actors.load.engine import BEFORE_ITS_TURN
 from squall.actors.sampling.sampled import FILLED
 from squall.actors.sampling.triton_trace import TRACE, traces_in
-from squall.analysis.join.ties import tie_kernels
 from squall.analysis.report.derive import derive, is_derived
 from squall.analysis.report.summary_file import Summary
 from squall.analysis.storage.beneath import refuse_ways_out
@@ -36,7 +35,7 @@ from squall.analysis.storage.timeline import RunPhase, phase_spans
 from squall.analysis.verdict.validity import judge_run
 from squall.cluster.control.controlled import told_by_watches
 from squall.cluster.driver.copies import copied_sites, is_whole, remove_copies
-from squall.cluster.driver.ingest import Ledger, add_missing, ingest_file, model_names
+from squall.cluster.driver.ingest import Ledger, add_missing, ingest_file, model_names, notes_of_ties
 from squall.cluster.driver.node_files import FilesHere, pieces_of
 from squall.cluster.driver.nodes import label_of
 from squall.cluster.driver.run import LOAD_STOPS, RunResult
@@ -339,7 +338,7 @@ class _Resuming:
                 driver_ended_ns=self._driver_ended_ns(),
             )
         )
-        if notes := tie_kernels(self._store):
+        if notes := notes_of_ties(self._store):
             known = self._store.manifest
             self._store.amend(replace(known, notes=(*known.notes, *notes)))
         if self._is_aborted:

@@ -83,7 +83,8 @@ def _calls(path: Path) -> tuple[Int64s, dict[int, str]]:
     Of several calls with one id, such as one of the runtime and that of the driver within it, the outermost.
     """
     fields = ("correlation_id", "start_ns", "end_ns", "thread", "name")
-    pieces, texts = [np.full((len(fields), 1), np.iinfo(np.int64).max)], {}
+    texts: dict[int, str] = {}
+    pieces = [np.full((len(fields), 1), np.iinfo(np.int64).max)]
     for piece in recorded_activities(path):
         for rows in (piece.runtime_calls, piece.driver_calls):
             if len(rows):

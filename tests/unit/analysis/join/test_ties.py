@@ -18,6 +18,7 @@ from squall.analysis.storage.collected import KernelRecordingFacts, KernelTies
 from squall.analysis.storage.manifest import Manifest, PhaseFacts
 from squall.analysis.storage.sealed import Verdict
 from squall.analysis.storage.store import RunStore
+from squall.cluster.driver.ingest import notes_of_ties
 from squall.scenarios.errors import StoreError
 from tests.many_examples import many
 from tests.overlapping_batches import Batches, Rules, schedule, tied
@@ -201,6 +202,9 @@ def test_events_tell_whose_the_operations_of_overlapping_batches_are(tmp_path: P
     store.seal(Verdict(status="VALID"))
     with pytest.raises(StoreError, match="raw tables are never rewritten"):
         tie_kernels(store)
+    assert notes_of_ties(store)[0].startswith(
+        "kernels are not tied to their batches: kernels is not a derived"
+    )
 
 
 def test_a_driver_that_is_killed_while_it_ties_costs_no_row(tmp_path: Path) -> None:
