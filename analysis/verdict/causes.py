@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from squall.analysis.requests.failures import ABSENT, CLIENT, REFUSES, SILENT, SLOW, WRONG
 from squall.analysis.storage.sealed import Bottleneck, Cause, Failures, Starvation
-from squall.analysis.verdict.server_checks import OTHERS as STARVED_BY_OTHERS
+from squall.analysis.verdict.server_checks import CLIENTS as STARVED_BY_CLIENTS
 from squall.analysis.verdict.server_checks import makes_invalid
 
 OTHERS = "others took the CPU"
@@ -42,18 +42,16 @@ def causes_of(
     clients; its quota is how it is deployed. `starved_clients`: that others took the CPU of a client that did not keep
     up; `shared_gpu`: that they took a GPU of a server.
     """
-    found = [Cause(kind=DRIVER, sentence=driver_ended)] if driver_ended else []
-    if failures.is_beyond:
-        found.append(Cause(kind=failures.kind, sentence=failures.sentence))
-    if starvation is not None and makes_invalid(starvation):
-        kind = OTHERS if starvation.starved_by == STARVED_BY_OTHERS else CLIENT
-        found.append(Cause(kind=kind, sentence=starvation.sentence))
-    elif starved_clients:
-        found.append(Cause(kind=OTHERS, sentence=starved_clients))
-    if shared_gpu:
-        found.append(Cause(kind=OTHERS_GPU, sentence=shared_gpu))
-    if bottleneck is not None:
-        found.append(Cause(kind=CLIENT, sentence=bottleneck.sentence))
+    starved = starvation.sentence if starvation is not None and makes_invalid(starvation) else ""
+    is_own = starvation is not None and starvation.starved_by == STARVED_BY_CLIENTS
+    told = (
+        (DRIVER, driver_ended),
+        (failures.kind, failures.sentence if failures.is_beyond else ""),
+        (CLIENT if is_own else OTHERS, starved or starved_clients),
+        (OTHERS_GPU, shared_gpu),
+        (CLIENT, bottleneck.sentence if bottleneck is not None else ""),
+    )
+    found = [Cause(kind=kind, sentence=sentence) for kind, sentence in told if sentence]
     order = {kind: place for place, kind in enumerate(ORDER)}
     if failures.groups and all(one.outcome in SILENT for one in failures.groups):
         order[ABSENT] = order[SLOW]
