@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import squall.actors.sampling.triton_source
+import squall.actors.net.triton_control
 from squall.actors.clock import SystemClock
 from squall.actors.net.access import PLAIN
 from squall.actors.sampling.sampler import Sampler
@@ -91,7 +91,7 @@ def source(monkeypatch: pytest.MonkeyPatch) -> Make:
             "http://s": Scripted("/v2/models/stats", *answers),
             "http://metrics": Scripted("/metrics", *(texts or [""])),
         }
-        monkeypatch.setattr(squall.actors.sampling.triton_source, "Control", lambda url, *_: servers[url])
+        monkeypatch.setattr(squall.actors.net.triton_control, "Control", lambda url, *_: servers[url])
         return TritonSource("http://s", "http://metrics" if texts else None, models, PLAIN, with_others)
 
     return make
