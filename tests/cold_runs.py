@@ -106,7 +106,7 @@ def cold_run(
     promises: dict[str, Any] | None = None,
     is_open: bool = True,
 ) -> RunStore:
-    """A sealed run. `tables`: what tells of executions; without any only its requests do."""
+    """A sealed run with its `batch_costs`. `tables`: what tells of executions; without any only its requests do."""
     rng = np.random.default_rng(seed)
     rows: dict[str, list[Row]] = defaultdict(list)
     phases, at_ns = [], 0
@@ -157,13 +157,14 @@ def cold_run(
     )  # fmt: skip
     if "batches" in tables:
         write_batch_costs(store)
-    write_joined(store)
     return store
 
 
 def summary_of(parent: Path, took: Took, **run: Any) -> Summary:
-    """The summary of such a run."""
-    return summarise(cold_run(parent, took, **run))
+    """The summary of such a run, joined."""
+    store = cold_run(parent, took, **run)
+    write_joined(store)
+    return summarise(store)
 
 
 def _phase(phases: Sequence[tuple[str, str, int, int]], at_ns: int) -> str:

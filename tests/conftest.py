@@ -16,6 +16,7 @@ from zlib import crc32
 
 import pytest
 
+from tests.command import Command, command_in_process
 from tests.many_examples import register_profiles
 
 register_profiles()
@@ -26,6 +27,11 @@ def _no_waiting_for_the_disk() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: None)
         yield
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Command:
+    return command_in_process(monkeypatch, capfd)
 
 
 @pytest.hookimpl(wrapper=True)

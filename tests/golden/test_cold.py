@@ -5,6 +5,7 @@ The runs are simulated to the nanosecond (`tests/cold_runs.py`): what a batch ta
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +36,15 @@ from tests.cold_runs import (
     warm,
 )
 
+slow = partial(pytest.param, marks=pytest.mark.slow)
+"""A case of the slow suite, whose fault another one has too."""
 BATCHES, STATISTICS, REQUESTS = ("batches", "triton_samples"), ("triton_samples",), ()
 SOURCES = pytest.mark.parametrize(
     "tables", [BATCHES, STATISTICS, REQUESTS], ids=["batches", "statistics", "requests"]
 )
 BATCHES_FIRST = pytest.mark.parametrize(
     "tables",
-    [BATCHES, *(pytest.param(one, marks=pytest.mark.slow) for one in (STATISTICS, REQUESTS))],
+    [BATCHES, *(slow(one) for one in (STATISTICS, REQUESTS))],
     ids=["batches", "statistics", "requests"],
 )
 """The others in the slow suite."""
@@ -50,8 +53,7 @@ BUSY = Load("load", "measure", 8.0, 2_500.0)
 
 def seeds(most: int) -> pytest.MarkDecorator:
     """Of the seeds after the first the slow suite."""
-    more = [pytest.param(one, marks=pytest.mark.slow) for one in range(2, most + 1)]
-    return pytest.mark.parametrize("seed", [1, *more])
+    return pytest.mark.parametrize("seed", [1, *map(slow, range(2, most + 1))])
 
 
 def first_of(seconds: float) -> Took:
@@ -108,7 +110,7 @@ def test_the_advised_warm_up_covers_it(tmp_path: Path) -> None:
 
 
 @BATCHES_FIRST
-@pytest.mark.parametrize(("until_s", "factor"), [(4.0, 6.0), (7.0, 6.0), (12.0, 4.0)])
+@pytest.mark.parametrize(("until_s", "factor"), [slow(4.0, 6.0), slow(7.0, 6.0), (12.0, 4.0)])
 def test_a_model_that_is_slow_for_its_first_seconds_is_cold_until_then(
     tmp_path: Path, tables: tuple[str, ...], until_s: float, factor: float
 ) -> None:
@@ -154,11 +156,11 @@ def test_a_first_execution_that_outlasts_the_warm_up(tmp_path: Path, tables: tup
 @pytest.mark.parametrize(
     "took",
     [
-        slow_bursts(3.0, 0.3),
+        slow(slow_bursts(3.0, 0.3)),
         slow_bursts(5.0, 0.5, offset_s=2.0),
-        slow_bursts(10.0, 0.5, offset_s=2.0),
+        slow(slow_bursts(10.0, 0.5, offset_s=2.0)),
         slow_bursts(500.0, 0.5, offset_s=6.0),
-        slow_bursts(4.0, 0.2, factor=20.0, offset_s=2.0),
+        slow(slow_bursts(4.0, 0.2, factor=20.0, offset_s=2.0)),
     ],
     ids=["every-3-s", "from-its-start-on", "twice", "once-later", "short-and-hard"],
 )
@@ -175,7 +177,7 @@ def test_a_slow_spell_behind_a_warm_up_that_ran_at_full_speed_is_not_cold(tmp_pa
 
 
 @BATCHES_FIRST
-@pytest.mark.parametrize("share", [0.05, 0.1])
+@pytest.mark.parametrize("share", [0.05, slow(0.1)])
 def test_a_model_that_gets_slower_with_time_drifts(
     tmp_path: Path, tables: tuple[str, ...], share: float
 ) -> None:
@@ -194,7 +196,7 @@ def test_a_model_that_gets_slower_with_time_drifts(
 
 
 @BATCHES_FIRST
-@pytest.mark.parametrize("factor", [4.0, 8.0])
+@pytest.mark.parametrize("factor", [slow(4.0), 8.0])
 def test_a_queue_that_arrivals_make_at_the_beginning_is_not_cold(
     tmp_path: Path, tables: tuple[str, ...], factor: float
 ) -> None:

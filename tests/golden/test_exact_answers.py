@@ -6,6 +6,7 @@ busy meanwhile may turn a fault of a stamp into "not measurable", never into "pa
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from squall.cluster.commands.selftest_runs import Options, serve
 S = 1_000_000_000
 OPTIONS = Options(protocols=("http",), check_ns=S)
 EXPECTED = expect("exponential", 1, 0.8, S, 0.05, seed=1)
+slow = partial(pytest.param, marks=pytest.mark.slow)
 SERVER, WORKER = "squall.actors.null.triton", "squall.actors.load.worker_process"
 
 
@@ -45,8 +47,8 @@ def judged(fault: str, module: str, folder: Path, monkeypatch: pytest.MonkeyPatc
     ("fault", "module", "said"),
     [
         ("clock 10 % fast", SERVER, "replied in "),
-        ("clock 10 % slow", SERVER, "arrival lies before sent"),
-        ("service time dropped", SERVER, "departures are not those of the recursion, from arrival 50 on"),
+        slow("clock 10 % slow", SERVER, "arrival lies before sent"),
+        slow("service time dropped", SERVER, "departures are not those of the recursion, from arrival 50 on"),
         ("service time doubled", SERVER, "departures are not those of the recursion, from arrival 51 on"),
         ("a lane more", SERVER, "departures are not those of the recursion"),
         ("replies stamped 1 ms early", WORKER, "done lies before replied"),

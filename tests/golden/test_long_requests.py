@@ -148,7 +148,7 @@ def test_long_requests_stay_in_the_lane(protocol: str, tmp_path: Path) -> None:
             null_spec(NUMBERS), protocol,
         )  # fmt: skip
         worker = LoadWorker(settings, SystemClock())
-        worker.prepare(closed_plan(n_users, 2.5, 1))
+        worker.prepare(closed_plan(n_users, 1.0, 1))
         worker.run(SystemClock().monotonic_ns() + 30 * MS)
     rows = requests_of(settings)
     assert set(column(rows, "outcome")) == {"ok"}

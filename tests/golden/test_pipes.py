@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from squall.cluster.cli import main
+from tests.command import Command
 from tests.overhead_runs import write_run
 
 _DEADLINE_S = 60.0
@@ -72,15 +71,11 @@ def test_a_pipe_is_refused_in_one_line(
     tmp_path: Path,
     words: str,
     made: Callable[[Path], Path],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    command: Command,
 ) -> None:
     path = str(made(tmp_path))
-    monkeypatch.setattr(sys, "argv", ["squall", *words.replace("{}", path).split()])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    said = capsys.readouterr().err
-    assert ended.value.code in (1, 2), said
+    code, _, said = command(*words.replace("{}", path).split())
+    assert code in (1, 2), said
     assert len(said.splitlines()) == 1, said
     assert said.startswith("squall: ")
     assert "internal error" not in said

@@ -29,6 +29,9 @@ RAY_AUTH = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 """Of the Rays that the tests host: known to them and to the drivers that join."""
 _RAY_HOST = """
 import os, sys, ray
+from ray._private.node import Node
+for name in ("start_monitor", "start_log_monitor", "start_api_server"):  # a quarter of its CPU, and nothing asks them
+    setattr(Node, name, lambda *_, **__: None)
 context = ray.init(address="local", include_dashboard=False, object_store_memory=200 * 1024**2, num_cpus=1,
                    _temp_dir=sys.argv[1], log_to_driver=False, _node_ip_address=sys.argv[2] or None)
 print(context.address_info["gcs_address"], flush=True)
@@ -52,11 +55,13 @@ MET_ON_A_BUSY_MACHINE = (
 def wait_until(is_so: Callable[[], Any], timeout_s: float, what: str) -> Any:
     """The first true answer of `is_so`; fails the test when it takes longer."""
     deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
+    while (begun := time.monotonic()) < deadline:
         answer = is_so()
         if answer:
             return answer
-        time.sleep(0.02)
+        time.sleep(
+            max(0.02, 4 * (time.monotonic() - begun))
+        )  # a look at every process of a host takes its while
     raise AssertionError(f"not within {timeout_s:g} s: {what}")
 
 

@@ -119,7 +119,9 @@ class Host:
         """Returns when it is a node of the Ray at `head`, or the head itself where that is None; in another Python
         where its words are given."""
         role = (
-            ["--address", head] if head else ["--head", "--port", str(GCS_PORT), "--include-dashboard=false"]
+            ["--address", head]
+            if head
+            else ["--head", "--port", str(GCS_PORT), "--include-dashboard=false", "--no-monitor"]
         )
         self.run(
             *python, "-m", "ray.scripts.scripts", "start", *role, "--node-ip-address", self.address,

@@ -13,7 +13,7 @@ import pytest
 
 from squall.analysis.report.derive import derive
 from squall.analysis.storage.store import RunStore
-from squall.cluster.cli import main
+from tests.command import Command
 from tests.planted_runs import Shape, plant
 
 TABLES = ("batch_costs", "joined")
@@ -95,7 +95,7 @@ def test_over_ray_the_rows_are_byte_for_byte_those_of_one_process_and_failures_a
 
 @pytest.mark.beside
 def test_two_gpus_whose_instances_have_one_name_are_told_apart_on_the_screen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, command: Command
 ) -> None:
     """Triton 2.51 names the instances of both GPUs alike, and both count their batches from 0."""
     shape = Shape(
@@ -103,11 +103,8 @@ def test_two_gpus_whose_instances_have_one_name_are_told_apart_on_the_screen(
     )
     planted = plant(shape)
     run_dir = planted.write(tmp_path).run_dir
-    monkeypatch.setattr(sys, "argv", ["squall", "analyze", str(run_dir)])
-    with pytest.raises(SystemExit) as done:
-        main()
-    text = capsys.readouterr().out
-    assert done.value.code == 0
+    code, text, _ = command("analyze", run_dir)
+    assert code == 0
     assert "steady, m_0_0 on GPU 0: " in text
     assert "steady, m_0_0 on GPU 1: " in text
     summary = json.loads((run_dir / "summary.json").read_text())
@@ -137,14 +134,9 @@ def test_two_gpus_whose_instances_have_one_name_are_told_apart_on_the_screen(
 )
 def test_what_cannot_be_done_is_one_line(
     store: RunStore,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    command: Command,
     options: list[str],
     exit_code: int,
     words: str,
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["squall", "analyze", str(store.run_dir), *options])
-    with pytest.raises(SystemExit) as done:
-        main()
-    assert done.value.code == exit_code
-    assert capsys.readouterr() == ("", f"squall: {words}\n")
+    assert command("analyze", store.run_dir, *options) == (exit_code, "", f"squall: {words}\n")

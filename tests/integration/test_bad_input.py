@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from squall.cluster.cli import main
+from tests.command import Command
 from tests.integration.live_runs import RAY_AUTH, Bench, scenario_mapping
 
 pytestmark = pytest.mark.beside
@@ -68,40 +68,30 @@ def test_a_wrong_value_is_named_with_exit_code_2(alone: Bench) -> None:
         ),
     ],
 )
-def test_each_wrong_value_is_named(
-    alone: Bench,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    path: str,
-    value: Any,
-    said: str,
-) -> None:
-    arguments = ["run", str(alone.write(_changed(path, value))), "--out", str(alone.out)]
-    monkeypatch.setattr(sys, "argv", ["squall", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
-    line = capsys.readouterr().err
+def test_each_wrong_value_is_named(command: Command, alone: Bench, path: str, value: Any, said: str) -> None:
+    code, _, line = command("run", alone.write(_changed(path, value)), "--out", alone.out)
+    assert code == 2
     assert line.startswith("squall: ")
     assert line.count("\n") == 1
     assert said in line
     assert not alone.out.exists()
 
 
-def test_a_malformed_trace_is_refused_with_its_row(alone: Bench) -> None:
+def test_a_malformed_trace_is_refused_with_its_row(command: Command, alone: Bench) -> None:
     (alone.folder / "trace.csv").write_text("timestamp\n0.1\n0.2\nsoon\n")
     mapping = _changed("phases.0.arrivals", {"kind": "trace", "file": "trace.csv"})
-    live = alone.start("run", alone.write(mapping), "--out", alone.out)
-    line = _refused(alone, live, 2)
+    code, out, line = command("run", alone.write(mapping), "--out", alone.out)
+    assert (code, out, line.count("\n")) == (2, "", 1)
     assert "trace.csv" in line
     assert "row" in line or "line" in line
     assert "soon" in line
 
 
-@pytest.mark.parametrize("command", ["analyze", "report"])
-def test_a_folder_that_is_no_run_is_refused(alone: Bench, command: str) -> None:
-    live = alone.start(command, alone.folder)
-    assert "is not a run directory" in _refused(alone, live, 1)
+@pytest.mark.parametrize("name", ["analyze", "report"])
+def test_a_folder_that_is_no_run_is_refused(command: Command, name: str, tmp_path: Path) -> None:
+    code, out, line = command(name, tmp_path)
+    assert (code, out, line.count("\n")) == (1, "", 1)
+    assert "is not a run directory" in line
 
 
 def test_a_wrong_option_is_a_usage_error_and_help_is_not(alone: Bench) -> None:

@@ -9,8 +9,8 @@ import yaml
 
 from squall.analysis.storage.held_folder import sole_holder
 from squall.analysis.storage.store import RunStore
-from squall.cluster.cli import main
 from squall.scenarios.errors import ScenarioError
+from tests.command import Command
 from tests.integration.live_runs import Bench
 from tests.integration.test_check import MAPPING
 from tests.null_process import NullProcess
@@ -54,9 +54,9 @@ def test_a_search_that_is_resumed_while_it_goes_on_is_refused_and_the_first_is_n
     assert all(RunStore.open(one.parent).is_sealed for one in folder.glob("*/manifest.json"))
 
 
-@pytest.mark.parametrize("command", ["capacity", "reproduce", "resume", "compare"])
+@pytest.mark.parametrize("name", ["capacity", "reproduce", "resume", "compare"])
 def test_a_folder_that_another_process_holds_is_refused_in_one_line(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    name: str, tmp_path: Path, command: Command
 ) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -67,23 +67,21 @@ def test_a_folder_that_another_process_holds_is_refused_in_one_line(
         )
     )
     words = [str(scenario), "--resume", str(folder)]
-    if command == "reproduce":
+    if name == "reproduce":
         words = [str(write(tmp_path)), "--resume", str(folder)]
-    if command == "resume":
+    if name == "resume":
         folder = synthesise().write(tmp_path).run_dir
         words = [str(folder)]
-    if command == "compare":
+    if name == "compare":
         for seed in (1, 2):
             for side in "ab":
                 synthesise(seed).write(tmp_path / side)
         words = [str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(folder)]
-    monkeypatch.setattr("sys.argv", ["squall", command, *words])
-    monkeypatch.setattr("squall.cluster.cli.leave", lambda _: None)
     before = sorted(path.name for path in folder.rglob("*"))
-    with sole_holder(folder, ScenarioError("not by the test")), pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code in (1, 2)
-    told = capfd.readouterr().err.splitlines()
+    with sole_holder(folder, ScenarioError("not by the test")):
+        code, _, said = command(name, *words)
+    assert code in (1, 2)
+    told = said.splitlines()
     assert len(told) == 1
     assert "goes on in it" in told[0] or "is being written by a squall that still runs" in told[0]
     assert sorted(path.name for path in folder.rglob("*")) == before

@@ -17,6 +17,7 @@ from squall.analysis.storage.timeline import measure_spans
 from squall.cluster.node.endpoint import Endpoint
 from squall.scenarios.config.loader import load_scenario
 from tests.certificates import Authority
+from tests.command import Command
 from tests.integration.live_runs import Bench
 from tests.integration.serving import serving
 from tests.null_process import NullProcess
@@ -183,12 +184,13 @@ def test_a_number_of_requests_after_a_warm_up_in_shared_memory(joined: Bench, tr
     ],
 )
 def test_what_cannot_be_done_is_one_line_before_anything_is_sent(
-    alone: Bench, triton: Endpoint, flags: list[str], code: int, said: str
+    command: Command, triton: Endpoint, flags: list[str], code: int, said: str
 ) -> None:
-    live = alone.start("perf", *flags, "-u", f"127.0.0.1:{triton.port}")
-    assert live.end() == code
-    assert said in live.error_line()
-    assert alone.stdout() == ""
+    found, out, err = command("perf", *flags, "-u", f"127.0.0.1:{triton.port}")
+    (line,) = (one for one in err.splitlines() if one.startswith("squall: "))
+    assert (found, out) == (code, "")
+    assert err.endswith(f"{line}\n")
+    assert said in line
 
 
 @pytest.mark.slow

@@ -21,6 +21,8 @@ from squall.cluster.commands.selftest_runs import highest_clean, options_of
 from squall.scenarios.errors import ScenarioError
 from tests.integration.live_runs import Bench, Live, wait_until
 
+pytestmark = pytest.mark.beside  # where a host is too busy to measure, it says so
+
 S = 1_000_000_000
 ENDS = {"passed": 0, "failed": 3, "not measurable": 4}
 _SHORT = ("--duration", "200ms", "--check-duration", "500ms")
@@ -118,7 +120,6 @@ def test_the_screen_fits_in_80_columns_and_the_exit_code_says_whether_all_passed
     assert (f"http M/D/1, {status}: the server answers late" in done.stdout) == (not passed)
 
 
-@pytest.mark.beside
 def test_a_wrong_option_is_named_with_exit_code_2(alone: Bench) -> None:
     live = alone.start("selftest", "--protocol", "smtp")
     assert live.end() == 2
@@ -151,7 +152,6 @@ def test_the_search_brackets_the_highest_clean_rate(
     assert highest_clean(lambda rate_hz: rate_hz <= limit_hz, 4_000 if limit_hz < 1e9 else 1_000) == found
 
 
-@pytest.mark.beside
 def test_a_null_server_that_cannot_start_is_one_line(alone: Bench) -> None:
     (alone.folder / "sitecustomize.py").write_text(
         "import os, sys\n"
@@ -172,7 +172,6 @@ def _in_a_step(bench: Bench) -> Live:
     return live
 
 
-@pytest.mark.beside
 def test_ctrl_c_leaves_nothing_running(alone: Bench) -> None:
     live = _in_a_step(alone)
     live.interrupt()
@@ -181,7 +180,6 @@ def test_ctrl_c_leaves_nothing_running(alone: Bench) -> None:
     alone.wait_until_gone()
 
 
-@pytest.mark.beside
 def test_a_killed_selftest_leaves_no_process(alone: Bench) -> None:
     live = _in_a_step(alone)
     os.kill(live.process.pid, signal.SIGKILL)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import NamedTuple
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 
 from squall.analysis.nsys.batches import read_ranges
 from squall.analysis.nsys.ranges import BatchRanges
+from squall.analysis.storage.query import over
 from tests.many_examples import examples
 
 NEVER = np.iinfo(np.int64).max
@@ -39,8 +39,7 @@ def read(rows: list[Span]) -> BatchRanges:
     columns = [pa.array([row[i] for row in rows], pa.int64()) for i in range(3)]
     columns += [pa.array(names, pa.string()), pa.nulls(len(rows), pa.int64())]
     table = pa.table(columns, ["globalTid", "start", "end", "text", "textId"])
-    with duckdb.connect() as connection:
-        connection.register("NVTX_EVENTS", table)
+    with over({"NVTX_EVENTS": table}) as connection:
         connection.execute("CREATE TABLE StringIds(id BIGINT, value VARCHAR)")
         return read_ranges(connection)
 
