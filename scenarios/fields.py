@@ -134,8 +134,8 @@ Whole = Annotated[int, Field(strict=True, ge=0)]
 Count = Annotated[int, Field(strict=True, ge=1)]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 PositiveNumber = Annotated[Number, Field(gt=0)]
-LeastZero = Annotated[Number, Field(ge=0)]
-Probability = Annotated[LeastZero, Field(le=1)]
+NonNegative = Annotated[Number, Field(ge=0)]
+Probability = Annotated[NonNegative, Field(le=1)]
 LARGEST_CV = 1e6  # its square is a number; a law may have a limit of its own below it
 Cv = Annotated[PositiveNumber, Field(le=LARGEST_CV)]
 """Coefficient of variation: standard deviation over mean."""

@@ -23,7 +23,7 @@ from squall.scenarios.fields import (
     BY_KIND,
     Count,
     Cv,
-    LeastZero,
+    NonNegative,
     Number,
     OneForm,
     PositiveDuration,
@@ -239,7 +239,7 @@ class Hyperexponential(Renewal):
         return Law(c2, lambda rng, count: mixed(rng, p, count), lambda rng: float(mixed(rng, 0.5, 1)[0]))
 
 
-_Children = Annotated[LeastZero, Field(le=LARGEST_HAWKES_N)]
+_Children = Annotated[NonNegative, Field(le=LARGEST_HAWKES_N)]
 
 
 class Hawkes(Unit):
@@ -391,9 +391,9 @@ class ClientsArrivals(Fitted):
     kind: Literal["clients"]
     preset: ClientPresetName | None = None
     clients: Annotated[Count, Field(le=LARGEST_CLIENT_COUNT)] | None = None
-    zipf: Annotated[LeastZero, Field(le=_LARGEST_ZIPF)] | None = None
+    zipf: Annotated[NonNegative, Field(le=_LARGEST_ZIPF)] | None = None
     cv: Annotated[Cv, Field(ge=_SMALLEST_CLIENT_CV)] | None = None
-    cv_sigma: Annotated[LeastZero, Field(le=LARGEST_SIGMA)] | None = None
+    cv_sigma: Annotated[NonNegative, Field(le=LARGEST_SIGMA)] | None = None
 
     def misfits(self) -> Sentences:
         yield from super().misfits()

@@ -41,7 +41,7 @@ from squall.scenarios.fields import (
     BY_KIND,
     Count,
     Duration,
-    LeastZero,
+    NonNegative,
     Number,
     PositiveDuration,
     Probability,
@@ -70,7 +70,7 @@ def _in_range(level: float) -> float:
     return level
 
 
-Level = Annotated[LeastZero, AfterValidator(_in_range)]
+Level = Annotated[NonNegative, AfterValidator(_in_range)]
 """A rate against the others of its curve, 0 or more."""
 _Sigma = Annotated[Number, Field(gt=0, le=LARGEST_SIGMA)]
 _Hurst = Annotated[Number, Field(gt=0, lt=1)]
@@ -143,7 +143,7 @@ class MmppArrivals(Fitted, Modulated):
     kind: Literal["mmpp"]
     preset: PresetName | None = None
     peak: Annotated[Number, Field(gt=1, le=_LARGEST_LEVEL)] | None = None
-    base: Annotated[LeastZero, Field(lt=1)] | None = None
+    base: Annotated[NonNegative, Field(lt=1)] | None = None
     tau_ns: PositiveDuration | None = None
     states: Annotated[tuple[MmppState, ...], Field(min_length=2, max_length=_LARGEST_STATE_COUNT)] | None = (
         None

@@ -16,8 +16,8 @@ from squall.scenarios.fields import (
     EACH_ONCE,
     Count,
     Duration,
-    LeastZero,
     NonEmpty,
+    NonNegative,
     Number,
     PositiveDuration,
     Section,
@@ -44,8 +44,8 @@ class ValueCheckConfig(Section):
     """
 
     share: _Share = 0.01  # at least this share of the requests
-    rtol: LeastZero = 1e-3
-    atol: LeastZero = 1e-5
+    rtol: NonNegative = 1e-3
+    atol: NonNegative = 1e-5
     function: Annotated[Text, Field(pattern=FUNCTION)] | None = None  # called by the driver, of any model
     reference: Text | None = None  # .npz on the driver's node, for a model that is no head of the zoo
 

@@ -15,8 +15,8 @@ from squall.scenarios.fields import (
     Count,
     Duration,
     Keys,
-    LeastZero,
     NonEmpty,
+    NonNegative,
     Section,
     Text,
     Version,
@@ -85,7 +85,7 @@ class ModelEntry(ModelConfig):
     """One of the models under load: its share of the requests to those of the others, and what is other than in
     `clients`."""
 
-    share: LeastZero = 1.0
+    share: NonNegative = 1.0
     servers: NonEmpty[Whole | Text] | None = None  # that serve it; none: all
     rows: RowsConfig | None = None  # in every phase
     inputs: dict[str, InputConfig] | None = None

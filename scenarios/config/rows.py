@@ -7,7 +7,7 @@ from typing import Annotated, Literal, assert_never
 from pydantic import Field
 
 from squall.scenarios.errors import Sentences, holding
-from squall.scenarios.fields import BY_KIND, Count, Cv, LeastZero, PositiveNumber, Section, Text
+from squall.scenarios.fields import BY_KIND, Count, Cv, NonNegative, PositiveNumber, Section, Text
 
 LARGEST_ZIPF = 1_000_000  # each number of rows has a weight
 LARGEST_EMPIRICAL = 100_000  # values of an empirical law in the scenario file itself; a trace holds more
@@ -58,7 +58,7 @@ class ZipfRows(Section):
     """k rows with a probability proportional to k^-exponent, k from 1 to max."""
 
     kind: Literal["zipf"]
-    exponent: LeastZero
+    exponent: NonNegative
     max: Annotated[Count, Field(le=LARGEST_ZIPF)]
 
 
@@ -70,7 +70,7 @@ class EmpiricalRows(Section):
 
     kind: Literal["empirical"]
     values: Annotated[tuple[Count, ...], Field(min_length=1, max_length=LARGEST_EMPIRICAL)] | None = None
-    weights: tuple[LeastZero, ...] | None = None
+    weights: tuple[NonNegative, ...] | None = None
     file: Text | None = None
     size: Text | None = None
     per_row: PositiveNumber = 1.0

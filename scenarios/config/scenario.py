@@ -37,7 +37,7 @@ from squall.scenarios.config.servers import ServerConfig, ServerEntry, ServersCo
 from squall.scenarios.errors import Sentences, refuse
 from squall.scenarios.fields import (
     Keys,
-    LeastZero,
+    NonNegative,
     PositiveDuration,
     Probability,
     Section,
@@ -76,7 +76,7 @@ class PhaseConfig(Section):
     speed: Annotated[Ratio, AfterValidator(_none_of_one)] | None = None  # None: 1
     timeout_ns: PositiveDuration | None = None  # else that of the clients
     rows: RowsConfig | None = None  # else those of the clients
-    shares: dict[Text, LeastZero] | None = (
+    shares: dict[Text, NonNegative] | None = (
         None  # by model, one that is left out has none; else those of the models
     )
 
