@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from squall.models import checkpoint
 from squall.models.backend.encoder_weights import seeded, weight_shapes
-from squall.scenarios.errors import ScenarioError
+from squall.models.spec import Dims, Sizes
+from squall.scenarios.errors import ScenarioError, placed
 
 Array = NDArray[np.float32]
 MOST_CHECKED_WEIGHTS = 60_000_000
@@ -29,22 +30,20 @@ _EPSILON = {"bert_tiny": np.float32(1e-12), "multilingual_e5_large": np.float32(
 _MASKED = np.float32(-3e4)
 
 
-def n_weights(name: str, sizes: Mapping[str, int]) -> int:
+def n_weights(name: str, sizes: Sizes) -> int:
     """Of all of them."""
     return sum(map(prod, weight_shapes(name, sizes).values()))
 
 
-def find_weights(text: str, name: str, sizes: Mapping[str, int], where: str = "model") -> Path:
+def find_weights(text: str, name: str, sizes: Sizes, where: str = "model") -> Path:
     """The file with the weights that a scenario names (`squall.models.checkpoint.find`), held to the sizes.
 
     Raises ScenarioError where there is none, where it cannot be read, and where it has other sizes, with the setting
     that would make them fit; `where`: key path of the model.
     """
-    try:
+    with placed(f"{where}.weights", ScenarioError):
         path = checkpoint.find(text, os.environ)
         found = checkpoint.shapes(path)
-    except ValueError as error:
-        raise ScenarioError(f"{where}.weights: {error}") from error
     others = [f"{key}: {size}" for key, size in _sizes_of(found).items() if size != sizes[key]]
     if others:
         raise ScenarioError(
@@ -59,7 +58,7 @@ def find_weights(text: str, name: str, sizes: Mapping[str, int], where: str = "m
     return path
 
 
-def _sizes_of(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+def _sizes_of(shapes: Mapping[str, Dims]) -> dict[str, int]:
     """The settings that a file's tensors tell; what it does not tell is left out."""
     found: dict[str, int] = {}
     at = {
@@ -73,7 +72,7 @@ def _sizes_of(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
     return found | ({"layers": max(numbers) + 1} if numbers else {})
 
 
-def weights_of(name: str, sizes: Mapping[str, int], text: str | None) -> dict[str, Array]:
+def weights_of(name: str, sizes: Sizes, text: str | None) -> dict[str, Array]:
     """Those of the file that `text` names, else seeded ones, in float32. Raises ScenarioError as `find_weights`."""
     shapes = weight_shapes(name, sizes)
     if text is None:
@@ -82,16 +81,14 @@ def weights_of(name: str, sizes: Mapping[str, int], text: str | None) -> dict[st
             key: seeded(key, shape, sizes["weights_seed"], empty, np.arange) for key, shape in shapes.items()
         }
     path = find_weights(text, name, sizes)
-    try:
+    with placed("model.weights", ScenarioError):
         found = checkpoint.read(path)
-    except ValueError as error:
-        raise ScenarioError(f"model.weights: {error}") from error
     return {key: found[key].astype(np.float32) for key in shapes}
 
 
 def encode(
     name: str,
-    sizes: Mapping[str, int],
+    sizes: Sizes,
     weights: Mapping[str, Array],
     input_ids: NDArray[Any],
     attention_mask: NDArray[Any],

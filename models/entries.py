@@ -12,20 +12,19 @@ from math import prod
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
-from squall.models.made import Made, dims_of, is_present, make_input, refuse_needed
-from squall.models.payload import KIND, NUMPY, TAKEN_AS, objects, read_tensor
+from squall.models.made import Made, Shapes, dims_of, is_present, make_input, refuse_needed
+from squall.models.payload import KIND, NUMPY, TAKEN_AS, Tensor, objects, read_tensor
 from squall.models.pictures import decoded
-from squall.models.spec import ModelSpec, TensorSpec
+from squall.models.spec import Dims, ModelSpec, TensorSpec
+from squall.scenarios.arrays import Int64s
 from squall.scenarios.data.folders import IMAGE_SUFFIXES
 from squall.scenarios.data.opening import Data
 from squall.scenarios.data.source import Cell, Entry, Picture, Raw
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.plan import kinds_of
 
-Array = NDArray[np.generic]
-Inputs = dict[str, Array]
+Inputs = dict[str, Tensor]
 _NAMELESS = ("text", "npy", "images")
 """Formats of one column, which is that of the only input."""
 _IN_WORDS = {"O": "text or bytes", "b": "booleans", "f": "numbers with a fraction"} | dict.fromkeys(
@@ -51,7 +50,7 @@ class Fitting:
         columns: Mapping[str, str],
         made: Made | None = None,
         seed: int = 0,
-        shapes: Mapping[str, tuple[int, ...]] | None = None,
+        shapes: Shapes | None = None,
         data_key: str = "clients.data",
         inputs_key: str = "clients.inputs",
     ) -> None:
@@ -89,7 +88,7 @@ class Fitting:
         """Optional inputs that no request has: neither the data nor `made` knows them."""
         return tuple(name for name in self._of_name if name not in self._columns and name not in self._made)
 
-    def requests(self, codes: NDArray[np.int64]) -> Iterator[tuple[int, int, Inputs]]:
+    def requests(self, codes: Int64s) -> Iterator[tuple[int, int, Inputs]]:
         """(rows, entry, inputs) of each of the sorted kinds `codes` (`squall.scenarios.plan.plan.kind_code`), by
         entries.
 
@@ -168,7 +167,7 @@ class Fitting:
             raise self._data.fault(number, f"has no input of model {self._spec.name}")
         return inputs
 
-    def _make(self, tensor: TensorSpec, rows: int, number: int, given: Inputs) -> Array:
+    def _make(self, tensor: TensorSpec, rows: int, number: int, given: Inputs) -> Tensor:
         """Of the input that this one is like, if that is in the data, the sizes are those of its entry."""
         how = self._made[tensor.name]
         sizes: list[int] | None = None
@@ -178,11 +177,11 @@ class Fitting:
         dims = dims_of(
             tensor, self._spec, number, self._seed, self._shapes, self._made, sizes, self._inputs_key
         )
-        rng = np.random.default_rng(np.random.SeedSequence([self._seed, rows, number]))
+        rng = np.random.default_rng([self._seed, rows, number])
         return make_input(tensor, self._spec.shape(rows, dims), rng, how)
 
 
-def carried_entries(rows: NDArray[np.int64], firsts: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+def carried_entries(rows: Int64s, firsts: Int64s, n: int) -> Int64s:
     """The numbers, rising, of the entries that requests of so many rows, from these first entries on, carry of data
     that has `n`; after the last comes the first again."""
     ends = firsts + np.minimum(rows, n)
@@ -191,7 +190,7 @@ def carried_entries(rows: NDArray[np.int64], firsts: NDArray[np.int64], n: int) 
     return np.flatnonzero(is_open.any(axis=0))
 
 
-def fit(tensor: TensorSpec, cell: Cell, shape: tuple[int, ...] | None = None) -> Array:
+def fit(tensor: TensorSpec, cell: Cell, shape: Dims | None = None) -> Tensor:
     """The cell as that input, without a batch dimension; `shape`: its dims where the data does not say them.
 
     Raises ValueError, in words that follow the name of the input, where it is of another type or shape.
@@ -216,7 +215,7 @@ def _named(name: str, column: str) -> str:
     return f"input {name}" if name == column else f"input {name} (column {column!r})"
 
 
-def typed(array: NDArray[np.generic], datatype: str) -> Array:
+def typed(array: Tensor, datatype: str) -> Tensor:
     """The array as the datatype holds it. Raises ValueError, in words that follow a name, where it does not."""
     kind, own = array.dtype.kind, KIND[datatype]
     if not array.size:
@@ -236,10 +235,10 @@ def typed(array: NDArray[np.generic], datatype: str) -> Array:
     return array.astype(dtype)
 
 
-def _as_float(array: NDArray[np.generic], datatype: str) -> Array:
+def _as_float(array: Tensor, datatype: str) -> Tensor:
     """To nearest, ties to even (as IEEE 754 rounds); BF16 is the upper half of FP32."""
     with np.errstate(over="ignore"):
-        rounded: Array = array.astype(NUMPY.get(datatype, np.float32))
+        rounded: Tensor = array.astype(NUMPY.get(datatype, np.float32))
     found = rounded
     if datatype == "BF16":
         bits = rounded.view(np.uint32)
@@ -252,7 +251,7 @@ def _as_float(array: NDArray[np.generic], datatype: str) -> Array:
     return found
 
 
-def _shape_as(tensor: TensorSpec, shape: tuple[int, ...], stated: tuple[int, ...] | None) -> tuple[int, ...]:
+def _shape_as(tensor: TensorSpec, shape: Dims, stated: Dims | None) -> Dims:
     """That an array of `shape` has as this input. Raises ValueError where it has not the dims."""
     if tensor.takes(shape):
         return shape
@@ -271,7 +270,7 @@ def _shape_as(tensor: TensorSpec, shape: tuple[int, ...], stated: tuple[int, ...
     return tuple(n_elements // max(fixed, 1) if dim == -1 else dim for dim in dims)
 
 
-def _from_raw(datatype: str, cell: Raw) -> Array:
+def _from_raw(datatype: str, cell: Raw) -> Tensor:
     """Bytes as they travel, but for a text file of a BYTES input, which has an element a line."""
     if datatype == "BYTES" and cell.is_lines:
         lines = cell.data.removesuffix(b"\n").split(b"\n")

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.models.payload import KIND, NUMPY, objects
-from squall.models.spec import ModelSpec, TensorSpec
+from squall.models.payload import KIND, NUMPY, Tensor, objects
+from squall.models.spec import Dims, ModelSpec, TensorSpec
 from squall.scenarios.errors import ScenarioError
 
 if TYPE_CHECKING:  # of a file's sections: a worker whose inputs are made as they come starts without them
+    from numpy.random import Generator
+
     from squall.scenarios.config.inputs import InputConfig
     from squall.scenarios.config.rows import Law
 
@@ -23,6 +25,7 @@ _INTEGER_LIMIT = 100
 _LENGTH = 16
 _LARGEST_DRAWN = 2**31 - 1  # of `draw_rows`
 _LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz      ", np.uint8)
+Shapes = Mapping[str, Dims]
 Made = Mapping[str, "InputConfig"]
 """How inputs are made, by name."""
 _ELEMENTS = {
@@ -34,9 +37,7 @@ _ELEMENTS = {
 """Which kinds of elements a key of an input says, and that in words."""
 
 
-def make_input(
-    tensor: TensorSpec, shape: tuple[int, ...], rng: np.random.Generator, how: InputConfig | None = None
-) -> NDArray[np.generic]:
+def make_input(tensor: TensorSpec, shape: Dims, rng: Generator, how: InputConfig | None = None) -> Tensor:
     """A random array of that shape for an input.
 
     Floats are standard normal, integers uniform in 0..99 or as the model's own configuration says (`TensorSpec.drawn`),
@@ -87,9 +88,9 @@ def make_inputs(
     rows: int,
     variant: int,
     seed: int,
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    shapes: Shapes | None = None,
     made: Made | None = None,
-) -> dict[str, NDArray[np.generic]]:
+) -> dict[str, Tensor]:
     """The inputs of one payload variant, by tensor name; the same for the same arguments on any machine.
 
     `shapes` gives the dims of inputs that the model leaves open (-1), `made` the law of these, of values and lengths.
@@ -102,7 +103,7 @@ def make_inputs(
     spec.validate_input_names("clients.inputs", made)
     spec.validate_input_names("model.shapes", shapes)
     refuse_needed(spec, made)
-    rng = np.random.default_rng(np.random.SeedSequence([seed, rows, variant]))
+    rng = np.random.default_rng([seed, rows, variant])
     inputs = {}
     unasked = {tensor.name for tensor in spec.inputs if tensor.is_optional and tensor.name not in made}
     if len(unasked) == len(spec.inputs):
@@ -121,7 +122,7 @@ def is_present(how: InputConfig | None, name: str, variant: int, seed: int) -> b
     """Whether that variant, or entry, carries the input: drawn apart from its sizes."""
     if how is None or how.present is None:
         return True
-    rng = np.random.default_rng(np.random.SeedSequence([seed, variant, zlib.crc32(name.encode()), 1]))
+    rng = np.random.default_rng([seed, variant, zlib.crc32(name.encode()), 1])
     return bool(rng.random() < how.present)
 
 
@@ -146,11 +147,11 @@ def dims_of(
     spec: ModelSpec,
     variant: int,
     seed: int,
-    shapes: Mapping[str, tuple[int, ...]],
+    shapes: Shapes,
     made: Made,
     sizes: Sequence[int] | None = None,
     inputs_key: str = "clients.inputs",
-) -> tuple[int, ...]:
+) -> Dims:
     """The dims of an input in that variant. `sizes`: those of the input that it is like, where they are known; None:
     drawn by their law. `inputs_key`: where `made` stands in the scenario. Raises ScenarioError where one is open and
     nothing says it, and where what is said is not the model's."""
@@ -172,7 +173,7 @@ def dims_of(
         laws = made[whose].sizes if whose in made else None
         if laws is None:
             raise ScenarioError(f"{where}.like: {whose!r} is no input with sizes in {inputs_key}")
-        rng = np.random.default_rng(np.random.SeedSequence([seed, variant, zlib.crc32(whose.encode())]))
+        rng = np.random.default_rng([seed, variant, zlib.crc32(whose.encode())])
         sizes = [_drawn(law, rng, 1)[0] for law in laws]
     if len(sizes) != n_open:
         raise ScenarioError(f"{where}: {len(sizes)} sizes are stated, and {n_open} of {list(dims)} are open")
@@ -180,7 +181,7 @@ def dims_of(
     return tuple(next(left) if dim == -1 else dim for dim in dims)
 
 
-def _drawn(law: Law, rng: np.random.Generator, count: int) -> list[int]:
+def _drawn(law: Law, rng: Generator, count: int) -> list[int]:
     """`count` whole numbers from 1 on."""
     from squall.scenarios.plan.mix import draw_rows
 
@@ -188,9 +189,7 @@ def _drawn(law: Law, rng: np.random.Generator, count: int) -> list[int]:
     return drawn
 
 
-def _made_text(
-    shape: tuple[int, ...], rng: np.random.Generator, how: InputConfig | None
-) -> NDArray[np.object_]:
+def _made_text(shape: Dims, rng: Generator, how: InputConfig | None) -> NDArray[np.object_]:
     """Words drawn from those that are stated, else letters and spaces, of lengths that the law gives."""
     if how is not None and how.words is not None:
         words = objects([word.encode() for word in how.words])

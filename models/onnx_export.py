@@ -13,7 +13,7 @@ import logging
 import re
 import tempfile
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from squall.models.encoders import weights_of
 from squall.models.heads import make_weights
 from squall.models.repository import Serving, config_pbtxt, zoo_spec
-from squall.models.spec import HEADS, ModelSpec, drawn_parameters
+from squall.models.spec import HEADS, ModelSpec, Sizes, drawn_parameters
 from squall.scenarios.config.models import ModelConfig
 from squall.scenarios.errors import ScenarioError, StoreError, TargetError
 from squall.scenarios.units import digits_text
@@ -122,7 +122,7 @@ def finish_repository(
 def export_onnx(
     file: Path,
     spec: ModelSpec,
-    sizes: Mapping[str, int],
+    sizes: Sizes,
     checkpoint: str | None = None,
     precision: str = "fp32",
     opset: int = DEFAULT_OPSET,

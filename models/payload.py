@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.models.spec import DATATYPE_BYTES, ModelSpec
+from squall.models.spec import DATATYPE_BYTES, Dims, ModelSpec
 from squall.scenarios.errors import ScenarioError
 
 ID_DIGITS = 12
@@ -43,6 +43,7 @@ _PREFIX = struct.Struct("<I")
 """In front of each element of a BYTES tensor: its length (Triton's extension_binary_data.md)."""
 
 
+Tensor = NDArray[np.generic]
 Parameter = bool | int | float | str
 """Of a request, as the KServe v2 protocol has them; whole numbers have 64 bits."""
 
@@ -125,7 +126,7 @@ def encode_id(request_id: int) -> bytes:
     return b"%0*d" % (ID_DIGITS, request_id)
 
 
-def read_tensor(datatype: str, shape: tuple[int, ...], data: bytes) -> NDArray[np.generic]:
+def read_tensor(datatype: str, shape: Dims, data: bytes) -> Tensor:
     """The array that raw little-endian `data` holds; BF16 becomes FP32, BYTES an array of bytes objects.
 
     Raises ValueError for an unknown datatype, and where shape and length disagree.
@@ -140,14 +141,14 @@ def read_tensor(datatype: str, shape: tuple[int, ...], data: bytes) -> NDArray[n
     return np.frombuffer(data, np.dtype(NUMPY[datatype]).newbyteorder("<")).reshape(shape)
 
 
-def n_written(array: NDArray[np.generic]) -> int:
+def n_written(array: Tensor) -> int:
     """Bytes of `write_tensor(array)`."""
     if array.dtype.kind == "O":
         return sum(_PREFIX.size + len(one) for one in array.ravel().tolist())
     return array.nbytes
 
 
-def write_tensor(array: NDArray[np.generic]) -> bytes:
+def write_tensor(array: Tensor) -> bytes:
     """The array as it travels: its numbers; of bytes objects each with its length in front, in C order."""
     if array.dtype.kind == "O":
         elements: list[bytes] = array.ravel().tolist()
@@ -177,7 +178,7 @@ def objects(elements: list[bytes]) -> NDArray[np.object_]:
 
 def encode_body(
     spec: ModelSpec,
-    inputs: Mapping[str, NDArray[np.generic]],
+    inputs: Mapping[str, Tensor],
     input_places: Mapping[str, Place] | None = None,
     output_places: Mapping[str, Place] | None = None,
     options: RequestOptions = PLAIN,
@@ -249,7 +250,7 @@ def read_json_data(datatype: str, data: Sequence[Any]) -> bytes:
     return write_tensor(np.array(flat, dtype))
 
 
-def _json_data(name: str, array: NDArray[np.generic]) -> list[Any]:
+def _json_data(name: str, array: Tensor) -> list[Any]:
     """In C order; bytes are of UTF-8, else ScenarioError."""
     flat: list[Any] = array.ravel().tolist()
     try:

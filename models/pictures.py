@@ -8,6 +8,8 @@ import warnings
 import numpy as np
 from numpy.typing import NDArray
 
+from squall.models.spec import Dims
+
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 """Pillow's name of a picture with so many channels."""
 _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF")
@@ -17,7 +19,7 @@ _WIDE = {"I": "whole numbers of more than 8 bits", "F": "floats"}
 """By the first letter of Pillow's mode: pictures of which it cuts all that is above 255."""
 
 
-def decoded(data: bytes, dims: tuple[int, ...]) -> NDArray[np.uint8]:
+def decoded(data: bytes, dims: Dims) -> NDArray[np.uint8]:
     """Pixels from 0 to 255 as `dims` say: (height, width), or with 1, 3 or 4 channels as the last or first of them.
 
     Nothing is scaled: a picture of another size does not fit the dims. Raises ValueError, in words that follow the name
@@ -48,7 +50,7 @@ def decoded(data: bytes, dims: tuple[int, ...]) -> NDArray[np.uint8]:
     return pixels if is_last else np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
-def _channels(dims: tuple[int, ...]) -> tuple[int, bool]:
+def _channels(dims: Dims) -> tuple[int, bool]:
     """How many, and whether they are the last of the dims."""
     if len(dims) == 2:
         return 1, True

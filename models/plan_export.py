@@ -29,7 +29,7 @@ from squall.models.onnx_export import (
     sha256_of,
 )
 from squall.models.repository import Serving, zoo_spec
-from squall.models.spec import ModelSpec
+from squall.models.spec import Dims, ModelSpec
 from squall.scenarios.config.models import ModelConfig
 from squall.scenarios.errors import ScenarioError, SquallError, StoreError, TargetError
 
@@ -101,7 +101,7 @@ class PlanOptions:
         return RowProfile(min_rows=self.min_rows, opt_rows=opt_rows, max_rows=max_batch_size)
 
 
-def gpu_kind(name: str, compute_capability: tuple[int, ...]) -> str:
+def gpu_kind(name: str, compute_capability: Dims) -> str:
     """What a plan is bound to: `NVIDIA H100 80GB HBM3 (compute capability 9.0)`."""
     return f"{name} (compute capability {'.'.join(map(str, compute_capability))})"
 

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from squall.models.encoders import MOST_CHECKED_WEIGHTS, encode, n_weights, weights_of
 from squall.models.heads import Array, forward, make_weights
-from squall.models.made import Made, make_inputs
-from squall.models.payload import KIND
-from squall.models.spec import DATATYPE_BYTES, ENCODERS, ModelSpec, TensorSpec, head_of, head_spec
+from squall.models.made import Made, Shapes, make_inputs
+from squall.models.payload import KIND, Tensor
+from squall.models.spec import DATATYPE_BYTES, ENCODERS, ModelSpec, Sizes, TensorSpec, head_of, head_spec
 from squall.scenarios.errors import ScenarioError, TargetError
 
 _CHUNK_ROWS = 256
@@ -30,11 +30,11 @@ _COMPARABLE_KINDS = "biuf"
 _RESPONSE = re.compile("[^/]*/([0-9]+)/([0-9]+)/([0-9]+)")
 Kind = tuple[int, int]
 """Rows and payload variant, or entry of the data: what tells one template from another."""
-Outputs = Mapping[str, NDArray[np.generic]]
+Outputs = Mapping[str, Tensor]
 """By name."""
 Answers = Mapping[Kind, Outputs | Sequence[Outputs]]
 """Right outputs; where requests are answered response by response, of each."""
-Request = tuple[int, int, Mapping[str, NDArray[np.generic]]]
+Request = tuple[int, int, Mapping[str, Tensor]]
 """These two, and inputs by name."""
 
 
@@ -42,7 +42,7 @@ def made_requests(
     spec: ModelSpec,
     kinds: Iterable[Kind],
     seed: int,
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    shapes: Shapes | None = None,
     made: Made | None = None,
 ) -> Iterator[Request]:
     """Each (rows, variant) once, with the inputs that squall makes; see `make_inputs`, which raises."""
@@ -50,8 +50,8 @@ def made_requests(
 
 
 def answers_to(
-    spec: ModelSpec, settings: Mapping[str, int], requests: Iterable[Request], checkpoint: str | None = None
-) -> dict[Kind, dict[str, NDArray[np.generic]]]:
+    spec: ModelSpec, settings: Sizes, requests: Iterable[Request], checkpoint: str | None = None
+) -> dict[Kind, dict[str, Tensor]]:
     """Outputs by name for each of these requests to the zoo's `spec.name`, in float32 as the served model computes.
 
     `checkpoint`: what the scenario's `model.weights` names, which is read here. Raises ScenarioError for an unknown
@@ -66,7 +66,7 @@ def answers_to(
             "the scenario's model.settings; give clients.check.function or reference, its right values"
         )
     compute = _network_of(spec, sizes, checkpoint)
-    answers: dict[Kind, dict[str, NDArray[np.generic]]] = {}
+    answers: dict[Kind, dict[str, Tensor]] = {}
     for chunk in _chunks(requests):
         outputs = compute(
             *(np.concatenate([arrays[one.name] for _, _, arrays in chunk]) for one in spec.inputs)
@@ -78,7 +78,7 @@ def answers_to(
     return answers
 
 
-def refuse_large(name: str, sizes: Mapping[str, int], where: str = "clients") -> None:
+def refuse_large(name: str, sizes: Sizes, where: str = "clients") -> None:
     """Raises ScenarioError for an encoder whose answers would take too long here; `where`: key path of the check."""
     n = n_weights(name, sizes) if name in ENCODERS else 0
     if n > MOST_CHECKED_WEIGHTS:
@@ -89,7 +89,7 @@ def refuse_large(name: str, sizes: Mapping[str, int], where: str = "clients") ->
         )
 
 
-def _network_of(spec: ModelSpec, sizes: Mapping[str, int], checkpoint: str | None) -> Callable[..., Array]:
+def _network_of(spec: ModelSpec, sizes: Sizes, checkpoint: str | None) -> Callable[..., Array]:
     """The forward pass of a model of the zoo, of its inputs in their order."""
     if spec.name in ENCODERS:
         refuse_large(spec.name, sizes)

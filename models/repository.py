@@ -13,7 +13,7 @@ import numpy as np
 
 from squall.models.encoders import find_weights
 from squall.models.heads import make_weights
-from squall.models.spec import ModelSpec, TensorSpec, drawn_parameters, head_of, head_spec
+from squall.models.spec import Dims, ModelSpec, TensorSpec, drawn_parameters, head_of, head_spec
 from squall.scenarios.config.models import ModelConfig
 from squall.scenarios.errors import ScenarioError, StoreError
 
@@ -37,7 +37,7 @@ class Serving:
     backend: str = "python"  # Triton's name of what executes the model
     parameters: Mapping[str, str] = field(default_factory=dict)
     priority_levels: int = 0  # of the queue, 0: none; requests that name none are of the middle one
-    graph_sizes: tuple[int, ...] = ()
+    graph_sizes: Dims = ()
     busy_wait_events: bool = False  # TensorRT polls for the end of a batch, at the price of a busy core
     output_copy_stream: bool = (
         False  # TensorRT copies outputs in a stream of their own, with twice the buffers
@@ -50,7 +50,7 @@ def device_of(model: ModelConfig) -> str:
     return model.device or ("gpu" if model.framework == "torch" else "cpu")
 
 
-def graph_sizes(max_batch_size: int, preferred: Collection[int]) -> tuple[int, ...]:
+def graph_sizes(max_batch_size: int, preferred: Collection[int]) -> Dims:
     """Batch sizes of CUDA graphs, ascending: powers of two below the largest batch, the preferred sizes, itself."""
     powers = {1 << exponent for exponent in range((max_batch_size - 1).bit_length())}
     return tuple(sorted(powers | set(preferred) | {max_batch_size}))

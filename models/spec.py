@@ -15,6 +15,10 @@ DATATYPE_BYTES = {
     "INT64": 8, "FP16": 2, "FP32": 4, "FP64": 8, "BF16": 2,
 }  # fmt: skip
 """Bytes an element of each fixed-size datatype of the KServe v2 protocol; BYTES has no fixed size."""
+Dims = tuple[int, ...]
+"""Sizes of a tensor, axis by axis; of a model's input -1 stands for one that the request chooses."""
+Sizes = Mapping[str, int]
+"""Of a model of the zoo, by the names of its settings."""
 FIRST_TOKEN = 5
 """Of those that squall makes for encoders: smaller ones are special (of XLM-RoBERTa: begin, padding, end, unknown)."""
 _RANGE = re.compile(r"(\d{1,19}) (\d{1,19})")
@@ -30,7 +34,7 @@ class TensorSpec:
 
     name: str
     datatype: str
-    dims: tuple[int, ...]
+    dims: Dims
     is_optional: bool = False
     drawn: tuple[int, int] | None = field(default=None, compare=False)  # the tensor is the same
 
@@ -71,7 +75,7 @@ class ModelSpec:
     def is_batched(self) -> bool:
         return self.max_batch_size > 0
 
-    def shape(self, rows: int, dims: tuple[int, ...]) -> tuple[int, ...]:
+    def shape(self, rows: int, dims: Dims) -> Dims:
         """Of a tensor of these dims in a request of so many rows."""
         return (rows, *dims) if self.is_batched else dims
 
@@ -186,7 +190,7 @@ class HeadSpec:
 
     name: str
     about: str
-    defaults: Mapping[str, int]
+    defaults: Sizes
     n_before: int = 0
 
     @property
@@ -194,7 +198,7 @@ class HeadSpec:
         """Whether it takes tokens."""
         return "vocabulary" in self.defaults
 
-    def sizes(self, settings: Mapping[str, int], where: str = "model") -> dict[str, int]:
+    def sizes(self, settings: Sizes, where: str = "model") -> dict[str, int]:
         """`defaults` overridden by `settings`. Raises ScenarioError for an unknown key or a size below 1; `where`: key
         path of the model."""
         for key, value in settings.items():
@@ -210,7 +214,7 @@ class HeadSpec:
             self._validate_encoder(sizes, f"{where}.settings")
         return sizes
 
-    def _validate_encoder(self, sizes: Mapping[str, int], where: str) -> None:
+    def _validate_encoder(self, sizes: Sizes, where: str) -> None:
         """Raises ScenarioError for sizes that make no encoder."""
         if sizes["hidden"] % sizes["heads"]:
             raise ScenarioError(
@@ -284,7 +288,7 @@ def head_of(name: str, where: str = "model") -> HeadSpec:
     return ZOO[name]
 
 
-def head_spec(name: str, version: str, sizes: Mapping[str, int], max_batch_size: int) -> ModelSpec:
+def head_spec(name: str, version: str, sizes: Sizes, max_batch_size: int) -> ModelSpec:
     """Spec of a model of the zoo. A head: INPUT FP32 [rows, width] to OUTPUT FP32 [rows, classes] (stacked:
     [rows, heads, classes]); an encoder: input_ids, attention_mask INT64 [rows, sequence] to OUTPUT FP32 [rows, hidden].
     """
@@ -292,7 +296,7 @@ def head_spec(name: str, version: str, sizes: Mapping[str, int], max_batch_size:
         tokens, words = (sizes["sequence"],), (FIRST_TOKEN, sizes["vocabulary"] - 1)
         ids = TensorSpec("input_ids", "INT64", tokens, drawn=words)
         inputs: tuple[TensorSpec, ...] = (ids, TensorSpec("attention_mask", "INT64", tokens, drawn=(1, 1)))
-        out: tuple[int, ...] = (sizes["hidden"],)
+        out: Dims = (sizes["hidden"],)
     else:
         inputs = (TensorSpec("INPUT", "FP32", (sizes["width"],)),)
         out = (sizes["heads"], sizes["classes"]) if "heads" in sizes else (sizes["classes"],)

@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from squall.models.entries import Fitting
+from squall.models.payload import Tensor
 from squall.models.reference import Kind, comparable
 from squall.models.spec import ModelSpec
 from squall.scenarios.data.opening import open_validation
-from squall.scenarios.errors import ScenarioError
+from squall.scenarios.errors import ScenarioError, placed
 from squall.scenarios.plan.plan import kind_code
 
 SUFFIX = ".json"
@@ -22,7 +22,7 @@ SUFFIX = ".json"
 
 def read_validation(
     path: Path, spec: ModelSpec, kinds: Collection[Kind]
-) -> tuple[dict[Kind, dict[str, NDArray[np.generic]]], str]:
+) -> tuple[dict[Kind, dict[str, Tensor]], str]:
     """Outputs by name for each (rows, entry), and the file's sha256 in hex; a request of several rows has those of the
     entries that it carries.
 
@@ -31,7 +31,7 @@ def read_validation(
     """
     tensors = {tensor.name: tensor for tensor in spec.outputs}
     codes = np.unique([kind_code(*kind) for kind in kinds])
-    try:
+    with placed("clients.check.reference", ScenarioError, ScenarioError):
         data = open_validation(path)
         strange = [name for name in data.names if name not in tensors]
         if strange or not data.names:
@@ -44,6 +44,4 @@ def read_validation(
             (rows, entry): {name: comparable(array, tensors[name]) for name, array in outputs.items()}
             for rows, entry, outputs in Fitting(as_inputs, data, {}).requests(codes)
         }
-    except ScenarioError as error:
-        raise ScenarioError(f"clients.check.reference: {error}") from error
     return answers, data.sha256()

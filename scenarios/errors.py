@@ -18,6 +18,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
+Sentences = Iterator[str]
+"""What is wrong, one by one; they are made as they are asked for."""
+
 
 class SquallError(Exception):
     """Anything squall reports to its user as one line. `exit_code` is what the command ends with."""
@@ -64,19 +67,27 @@ class MissingTable(AnalysisError):
 
 
 @contextmanager
-def placed(place: object, kind: type[Exception] = ValueError) -> Iterator[None]:
-    """A ValueError or ScenarioError within is one of `kind` that names the place first."""
+def placed(
+    place: object,
+    kind: type[Exception] = ValueError,
+    caught: type[Exception] | tuple[type[Exception], ...] = (ValueError, ScenarioError),
+) -> Iterator[None]:
+    """What is `caught` within is one of `kind` that names the place first."""
     try:
         yield
-    except (ValueError, ScenarioError) as error:
+    except caught as error:
         raise kind(f"{place}: {error}") from error
+
+
+def holding(reasons: Mapping[str, object]) -> Sentences:
+    """Those of the sentences that hold."""
+    return filter(reasons.get, reasons)
 
 
 def refuse(reasons: Mapping[str, object]) -> None:
     """Raises ValueError with the first of these sentences that holds."""
-    for why, holds in reasons.items():
-        if holds:
-            raise ValueError(why)
+    for why in holding(reasons):
+        raise ValueError(why)
 
 
 def way_out(word: str, known: Iterable[str], otherwise: str) -> str:

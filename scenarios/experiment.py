@@ -42,7 +42,7 @@ from squall.scenarios.config.loader import (
     scenario_from_mapping,
     section_from_mapping,
 )
-from squall.scenarios.config.overrides import kept_override, set_value
+from squall.scenarios.config.overrides import kept_override, pair_text, set_value
 from squall.scenarios.config.rules import refuse_as_factor
 from squall.scenarios.config.scenario import Scenario, with_struck_keys
 from squall.scenarios.errors import ScenarioError, placed, way_out
@@ -50,6 +50,8 @@ from squall.scenarios.fields import (
     EACH_ONCE,
     Count,
     Duration,
+    Keys,
+    NonEmpty,
     PositiveNumber,
     Section,
     Slug,
@@ -60,7 +62,6 @@ from squall.scenarios.fields import (
 from squall.scenarios.units import NS_PER_S
 
 Order = Literal["blocked-random", "fixed"]
-Combination = dict[str, Any]
 MOST_COMBINATIONS = 10_000
 CELL, REFERENCE, CONFIRM = "cell", "reference", "confirm"
 """What a run is for: to choose a cell, to see the machine drift, to see the chosen cell again."""
@@ -70,7 +71,7 @@ _NO_FACTORS = {
 }
 
 
-Pairs = Annotated[dict[str, Any], Field(min_length=1)]
+Pairs = Annotated[Keys, Field(min_length=1)]
 
 
 class ReferenceConfig(Section):
@@ -94,9 +95,7 @@ class ExperimentFile(Section):
 
     name: Slug | None = None
     scenario: Annotated[Text | Pairs, worded("is the path of a scenario file, or a scenario itself")]
-    matrix: dict[str, Annotated[tuple[Any, ...], Field(min_length=1)]] = Field(
-        default_factory=dict, min_length=1
-    )
+    matrix: dict[str, NonEmpty[Any]] = Field(default_factory=dict, min_length=1)
     include: tuple[Pairs, ...] = ()
     exclude: tuple[Pairs, ...] = ()
     repeats: Annotated[Count, Field(le=1_000)] = 5
@@ -194,7 +193,7 @@ class Experiment:
         blocks = range(self.file.repeats, self.file.repeats + n)
         return [PlannedRun(CONFIRM, cell, block, self.seed + block) for block in blocks]
 
-    def described(self) -> dict[str, Any]:
+    def described(self) -> Keys:
         """All that it runs, in plain values: equal for equal experiments, whatever the file is written like."""
         stated = self.file.model_dump(
             mode="json", by_alias=True, exclude={"scenario", "matrix", "include", "exclude"}
@@ -229,8 +228,8 @@ def load_experiment(path: Path, allow_env: Collection[str] = ()) -> Experiment:
 def experiment_of(
     path: Path,
     stated: ExperimentFile,
-    base: dict[str, Any],
-    combinations: Mapping[str, Combination],
+    base: Keys,
+    combinations: Mapping[str, Keys],
     allow_env: Collection[str] = (),
 ) -> Experiment:
     """The experiment of these combinations, by the labels of their cells, whatever `stated` says of a matrix.
@@ -267,7 +266,7 @@ def combinations(
     matrix: Mapping[str, Sequence[Any]],
     include: Sequence[Mapping[str, Any]] = (),
     exclude: Sequence[Mapping[str, Any]] = (),
-) -> list[Combination]:
+) -> list[Keys]:
     """The combinations in order. Raises ValueError, one line, for none, too many, and an `exclude` that takes
     nothing."""
     n = math.prod(map(len, matrix.values()))
@@ -313,7 +312,7 @@ def _refuse_strange_keys(stated: ExperimentFile) -> None:
                 raise ValueError(f"exclude[{place}]: {key} is no key of matrix, {hint}")
 
 
-def _cell(folder: Path, base: dict[str, Any], factors: Combination, label: str) -> Cell:
+def _cell(folder: Path, base: Keys, factors: Keys, label: str) -> Cell:
     mapping = copy.deepcopy(base)
     for key, value in factors.items():
         set_value(mapping, key, copy.deepcopy(value))
@@ -331,7 +330,7 @@ def _cell(folder: Path, base: dict[str, Any], factors: Combination, label: str) 
     return Cell(label, factors, scenario, digest)
 
 
-def _short_names(cells: Sequence[Combination]) -> dict[str, str]:
+def _short_names(cells: Sequence[Keys]) -> dict[str, str]:
     """The last part of each key path, or as many of its last parts as tell it from the others."""
     keys = list(dict.fromkeys(key for cell in cells for key in cell))
     short: dict[str, str] = {}
@@ -382,7 +381,4 @@ def _holds(cell: Mapping[str, Any], pairs: Mapping[str, Any]) -> bool:
 
 def _text(pairs: Mapping[str, Any]) -> str:
     """`key.path=value, …`, for people and tables."""
-    return ", ".join(
-        f"{key}={value if isinstance(value, str) else json.dumps(value, default=str)}"
-        for key, value in pairs.items()
-    )
+    return ", ".join(map(pair_text, pairs, pairs.values()))

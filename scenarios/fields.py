@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -19,8 +19,11 @@ from pydantic import (
     model_validator,
 )
 
-from squall.scenarios.errors import refuse
+from squall.scenarios.errors import Sentences, refuse
 from squall.scenarios.units import format_duration, format_rate, parse_duration, parse_rate
+
+Keys = dict[str, Any]
+"""A section as a file has it: values in plain types, by their keys."""
 
 
 def _without_unit(name: str) -> str:
@@ -39,6 +42,17 @@ class Section(BaseModel):
     def file_keys(cls) -> dict[str, str]:
         """The key in the file of each attribute."""
         return {name: field.alias or name for name, field in cls.model_fields.items()}
+
+    @model_validator(mode="after")
+    def _keys_fit(self) -> Self:
+        for why in self.misfits():
+            raise ValueError(why)
+        return self
+
+    def misfits(self) -> Sentences:
+        """What is wrong with keys that are right by themselves: sentences, of which the first counts alone, for what
+        follows may rest on what it refuses."""
+        return iter(())
 
 
 def repeated(values: Sequence[Any]) -> Any:
@@ -80,16 +94,14 @@ class OneForm(Section):
 
     forms: ClassVar[tuple[tuple[str, ...], ...]]  # names of fields whose default is None
 
-    @model_validator(mode="after")
-    def _in_one_form(self) -> Self:
+    def misfits(self) -> Sentences:
         given = [[getattr(self, name) is not None for name in form] for form in self.forms]
         if sum(map(any, given)) != 1 or not any(map(all, given)):
             keys = self.file_keys()
             texts = [_listed([keys[name] for name in form]) for form in self.forms]
             is_plain = all(len(form) == 1 for form in self.forms)
             choice = f" {_listed(texts)}" if is_plain else f": {'; '.join(texts)}"
-            raise ValueError(f"needs exactly one of{choice}")
-        return self
+            yield f"needs exactly one of{choice}"
 
 
 def _listed(names: list[str]) -> str:
@@ -114,10 +126,16 @@ Rate = Annotated[
 ]
 """Rate in Hz, above 0; `200/s` in the file."""
 
+_T = TypeVar("_T")
+NonEmpty = Annotated[tuple[_T, ...], Field(min_length=1)]
+BY_KIND = Field(discriminator="kind")
+"""Of sections that a `kind` tells apart."""
 Whole = Annotated[int, Field(strict=True, ge=0)]
 Count = Annotated[int, Field(strict=True, ge=1)]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 PositiveNumber = Annotated[Number, Field(gt=0)]
+NonNegative = Annotated[Number, Field(ge=0)]
+Probability = Annotated[NonNegative, Field(le=1)]
 LARGEST_CV = 1e6  # its square is a number; a law may have a limit of its own below it
 Cv = Annotated[PositiveNumber, Field(le=LARGEST_CV)]
 """Coefficient of variation: standard deviation over mean."""

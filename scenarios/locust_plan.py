@@ -12,11 +12,11 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from squall.scenarios.config.locust import LocustConfig
 from squall.scenarios.errors import ScenarioError
-from squall.scenarios.foreign_file import file_opener
+from squall.scenarios.fields import Keys
+from squall.scenarios.foreign_file import read_within
 from squall.scenarios.plan.plan import PhaseSpan
 
 MOST_BYTES = 64 * 2**20
@@ -82,7 +82,7 @@ class LocustPlan:
         return hashlib.sha256(repr(stated).encode()).hexdigest()
 
 
-def stated_load(config: LocustConfig) -> dict[str, Any]:
+def stated_load(config: LocustConfig) -> Keys:
     """What `load.locust` says of the load but for its files, in plain types."""
     return config.model_dump(mode="json", by_alias=True, exclude=NO_LOAD)
 
@@ -133,11 +133,10 @@ def _files_of(path: Path) -> Iterator[Path]:
 def _read(path: Path, key: str, left: int, most: int) -> bytes:
     """The file, of at most `left` of `most` bytes; one byte more is read. Raises ScenarioError."""
     try:
-        with open(path, "rb", opener=file_opener) as file:
-            content = file.read(left + 1)
+        content = read_within(path, left)
     except OSError as error:
         raise ScenarioError(f"{key}: {path}: {error.strerror}") from error
-    if len(content) > left:
+    if content is None:
         raise ScenarioError(
             f"{key}: {path}: more than {most // 2**20} MiB, which every worker would be sent; put data where all nodes"
             " see it, and modules beside the locustfile into load.locust.include"

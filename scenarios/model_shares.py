@@ -8,7 +8,8 @@ from itertools import accumulate
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from squall.scenarios.arrays import Int64s
 
 
 @dataclass(frozen=True)
@@ -34,10 +35,10 @@ def ranges_of(counts: Sequence[int]) -> tuple[VariantRange, ...]:
     return tuple(VariantRange(first, n) for first, n in zip(firsts, counts, strict=False))
 
 
-def models_of(variants: Any, ranges: Sequence[VariantRange]) -> NDArray[np.int64]:
+def models_of(variants: Any, ranges: Sequence[VariantRange]) -> Int64s:
     """The number of the model of each variant, (n,)."""
     if len(ranges) == 1:
         return np.zeros(np.shape(variants), np.int64)
     firsts = np.array([one.first for one in ranges], np.int64)
-    found: NDArray[np.int64] = np.searchsorted(firsts, variants, side="right").astype(np.int64) - 1
+    found: Int64s = np.searchsorted(firsts, variants, side="right").astype(np.int64) - 1
     return found

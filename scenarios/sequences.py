@@ -17,8 +17,8 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from squall.scenarios.arrays import Int64s
 from squall.scenarios.plan.plan import stream
 
 if TYPE_CHECKING:  # of a file's sections: a worker without sequences starts without them
@@ -77,11 +77,11 @@ class Sequences:
         sequence = self.first_id + ordinal * self._rule.n_lanes + lane
         return Place(sequence, index, index == 0, index == length - 1)
 
-    def lengths(self, lane: int, first: int, n: int) -> NDArray[np.int64]:
+    def lengths(self, lane: int, first: int, n: int) -> Int64s:
         """Of `n` sequences of that lane, from number `first` in it on."""
         return self._lane(lane).lengths(first, n)
 
-    def spread(self, request_ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
+    def spread(self, request_ids: Int64s) -> tuple[Int64s, ...]:
         """`place` of many: number of the sequence in the run, step and length of the sequence of each, (n,) each."""
         number, lane = np.divmod(request_ids, self._rule.n_lanes)
         found = np.zeros((3, len(request_ids)), np.int64)
@@ -109,14 +109,14 @@ class _Lane:
         ordinal = bisect_right(bounds, number) - 1
         return ordinal, number - bounds[ordinal], bounds[ordinal + 1] - bounds[ordinal]
 
-    def at_all(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
+    def at_all(self, numbers: Int64s) -> tuple[Int64s, ...]:
         """`at` of many, (n,) each."""
         self.at(int(numbers.max()))
         bounds = np.array(self._bounds, np.int64)
         ordinal = np.searchsorted(bounds, numbers, side="right") - 1
         return ordinal, numbers - bounds[ordinal], np.diff(bounds)[ordinal]
 
-    def lengths(self, first: int, n: int) -> NDArray[np.int64]:
+    def lengths(self, first: int, n: int) -> Int64s:
         """Of the sequences from `first` on, (n,)."""
         while len(self._bounds) <= first + n:
             self._draw()

@@ -100,7 +100,7 @@ def trace_notes(scenario: Scenario) -> list[str]:
     found: list[str] = []
     for trace in _traces_in([phase.arrivals for phase in scenario.phases]):
         path = Path(trace.file)
-        reading = open_trace(path, trace.options()).reading
+        reading = open_trace(path, trace).reading
         found += [f"trace {path.name}: {note}" for note in reading.told(trace.quantum == "spread")]
     return list(dict.fromkeys(found))
 

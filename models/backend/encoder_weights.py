@@ -16,18 +16,21 @@ _SPREAD = (4 * (256**2 - 1) / 12) ** 0.5
 _CHUNK = 1 << 24  # weights made at a time, for the memory of the integers in between
 
 
-def weight_shapes(name: str, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+Shapes = dict[str, tuple[int, ...]]
+
+
+def weight_shapes(name: str, sizes: Mapping[str, int]) -> Shapes:
     """The shape of every weight of an encoder by its name; a matrix is (out, in)."""
     hidden, wide = sizes["hidden"], sizes["intermediate"]
     is_bert = name == "bert_tiny"  # which has two token types, and a pooler
 
-    def norm(at: str) -> dict[str, tuple[int, ...]]:
+    def norm(at: str) -> Shapes:
         return {f"{at}.LayerNorm.weight": (hidden,), f"{at}.LayerNorm.bias": (hidden,)}
 
-    def linear(at: str, n_in: int, n_out: int) -> dict[str, tuple[int, ...]]:
+    def linear(at: str, n_in: int, n_out: int) -> Shapes:
         return {f"{at}.weight": (n_out, n_in), f"{at}.bias": (n_out,)}
 
-    found: dict[str, tuple[int, ...]] = {
+    found: Shapes = {
         "embeddings.word_embeddings.weight": (sizes["vocabulary"], hidden),
         "embeddings.position_embeddings.weight": (sizes["positions"], hidden),
         "embeddings.token_type_embeddings.weight": (2 if is_bert else 1, hidden),

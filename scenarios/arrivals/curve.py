@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from squall.scenarios.arrivals.process import Floats, Instants, refuse_pieces
+from squall.scenarios.arrays import Floats, Int64s
+from squall.scenarios.arrivals.process import refuse_pieces
 from squall.scenarios.exact.renewals import CHUNK
 
 LARGEST_FIXED = 1 << 24
@@ -86,7 +87,7 @@ class FixedPath:
         cum = np.append(0.0, np.cumsum((begins + ends) / 2 * widths))
         return Curve(edges, cum, None if np.array_equal(begins, ends) else begins)
 
-    def level(self, t_ns: Instants) -> Floats:
+    def level(self, t_ns: Int64s) -> Floats:
         """The level at `t_ns` itself; at a jump that after it."""
         rest = np.mod(np.asarray(t_ns, np.float64), self.edges_ns[-1])
         piece = np.searchsorted(self.edges_ns, rest, side="right") - 1

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from squall.scenarios.arrivals.process import Instants, OpenProcess, merged, refuse_many
+from squall.scenarios.arrays import Int64s
+from squall.scenarios.arrivals.process import OpenProcess, merged, refuse_many
 from squall.scenarios.arrivals.replay import TraceArrivals
 from squall.scenarios.arrivals.stationary import StationaryArrivals
 from squall.scenarios.arrivals.users import ClosedArrivals, LocustArrivals
 from squall.scenarios.arrivals.varying import VaryingArrivals
-from squall.scenarios.fields import PositiveDuration, Section
+from squall.scenarios.fields import BY_KIND, PositiveDuration, Section
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -22,8 +23,8 @@ LARGEST_PART_COUNT = 1_000
 class Composed(OpenProcess):
     """A process that is made of others, each drawn from a generator of its own."""
 
-    def draw(self, rng: Generator, horizon_ns: int, whole_ns: int | None = None) -> Instants:
-        found: list[Instants] = []
+    def draw(self, rng: Generator, horizon_ns: int, whole_ns: int | None = None) -> Int64s:
+        found: list[Int64s] = []
         for part, start, end, length_ns in self._spans(horizon_ns, whole_ns or horizon_ns):
             (own,) = rng.spawn(1)
             found.append(part.draw(own, end - start, length_ns) + start)
@@ -38,7 +39,7 @@ class Composed(OpenProcess):
         spans = self._spans(horizon_ns, horizon_ns)
         return sum(part.stated_count(end - start) for part, start, end, _ in spans)
 
-    def _spans(self, horizon_ns: int, whole_ns: int) -> list[tuple[OpenArrivals, int, int, int]]:
+    def _spans(self, horizon_ns: int, whole_ns: int) -> _Spans:
         """(process, start, end, length of its own stretch) of the parts that begin before `horizon_ns`."""
         raise NotImplementedError
 
@@ -53,7 +54,7 @@ class SuperposeArrivals(Composed):
     kind: Literal["superpose"]
     parts: Annotated[tuple[OpenPart, ...], Field(min_length=1, max_length=LARGEST_PART_COUNT)]
 
-    def _spans(self, horizon_ns: int, whole_ns: int) -> list[tuple[OpenArrivals, int, int, int]]:
+    def _spans(self, horizon_ns: int, whole_ns: int) -> _Spans:
         return [(part, 0, horizon_ns, whole_ns) for part in self.parts]
 
 
@@ -75,7 +76,7 @@ class ConcatenateArrivals(Composed):
     kind: Literal["concatenate"]
     parts: Annotated[tuple[ConcatenatedPart, ...], Field(min_length=1, max_length=LARGEST_PART_COUNT)]
 
-    def _spans(self, horizon_ns: int, whole_ns: int) -> list[tuple[OpenArrivals, int, int, int]]:
+    def _spans(self, horizon_ns: int, whole_ns: int) -> _Spans:
         spans, start = [], 0
         for index, part in enumerate(self.parts):
             is_last = index == len(self.parts) - 1
@@ -88,10 +89,11 @@ class ConcatenateArrivals(Composed):
 
 
 OpenArrivals = StationaryArrivals | VaryingArrivals | TraceArrivals | SuperposeArrivals | ConcatenateArrivals
-OpenPart = Annotated[OpenArrivals, Field(discriminator="kind")]
+OpenPart = Annotated[OpenArrivals, BY_KIND]
+_Spans = list[tuple[OpenArrivals, int, int, int]]
 UserArrivals = ClosedArrivals | LocustArrivals
 """Of users who wait for their replies: there is no schedule."""
-ArrivalsConfig = Annotated[OpenArrivals | ClosedArrivals | LocustArrivals, Field(discriminator="kind")]
+ArrivalsConfig = Annotated[OpenArrivals | ClosedArrivals | LocustArrivals, BY_KIND]
 
 for _section in (SuperposeArrivals, ConcatenatedPart, ConcatenateArrivals):
     _section.model_rebuild()

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from squall.scenarios.arrays import Floats, Int64s
 from squall.scenarios.arrivals.presets import PRESETS
 from squall.scenarios.exact.renewals import CHUNK
 from squall.scenarios.fields import OneForm, Rate, Section
@@ -17,9 +17,6 @@ from squall.scenarios.units import NS_PER_S, digits_text
 
 if TYPE_CHECKING:
     from numpy.random import Generator
-
-Floats = NDArray[np.float64]
-Instants = NDArray[np.int64]
 
 MOST_DRAWN = 110_000_000
 """Arrivals of one draw, a tenth above what a phase may have: more would fill the memory before it is refused."""
@@ -36,7 +33,7 @@ class OpenProcess(Section):
     example: ClassVar[str]
     kind: str
 
-    def draw(self, rng: Generator, horizon_ns: int, whole_ns: int | None = None) -> Instants:
+    def draw(self, rng: Generator, horizon_ns: int, whole_ns: int | None = None) -> Int64s:
         """Arrivals in [0, horizon_ns), (n,) int64, sorted, ties allowed.
 
         They are the first of a stretch of `whole_ns` (None: of `horizon_ns`), over which a fixed rate curve has its
@@ -59,7 +56,7 @@ class Rated(OpenProcess):
 
     rate_hz: Rate
 
-    def draw(self, rng: Generator, horizon_ns: int, whole_ns: int | None = None) -> Instants:
+    def draw(self, rng: Generator, horizon_ns: int, whole_ns: int | None = None) -> Int64s:
         del whole_ns
         refuse_many(self.stated_count(horizon_ns))
         return self._drawn(rng, horizon_ns)
@@ -71,7 +68,7 @@ class Rated(OpenProcess):
     def stated_count(self, horizon_ns: int) -> float:
         return self.rate_hz * (horizon_ns / NS_PER_S)
 
-    def _drawn(self, rng: Generator, horizon_ns: int) -> Instants:
+    def _drawn(self, rng: Generator, horizon_ns: int) -> Int64s:
         raise NotImplementedError
 
 
@@ -88,7 +85,7 @@ class Fitted(OneForm, Rated):
         return self.model_validate({**PRESETS[self.preset][self.kind], **own})
 
 
-def floor_in_place(points: Floats) -> Instants:
+def floor_in_place(points: Floats) -> Int64s:
     """The whole ns of points in ns, (n,) int64; takes over their memory, since a schedule is most of a planner's."""
     offsets = points.view(np.int64)
     for start in range(0, points.size, CHUNK):
@@ -96,13 +93,13 @@ def floor_in_place(points: Floats) -> Instants:
     return offsets
 
 
-def held_below(offsets: Instants, horizon_ns: int) -> Instants:
+def held_below(offsets: Int64s, horizon_ns: int) -> Int64s:
     """Sorted offsets with those that rounding put at the horizon moved to the last ns before it."""
     offsets[np.searchsorted(offsets, horizon_ns) :] = horizon_ns - 1
     return offsets
 
 
-def merged(parts: list[Instants]) -> Instants:
+def merged(parts: list[Int64s]) -> Int64s:
     """All of them in one sorted array."""
     whole = np.concatenate(parts)
     whole.sort()

@@ -7,17 +7,15 @@ other rate scales. What is drawn comes from the phase's generator, anew in every
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from numpy.typing import NDArray
-from pydantic import AfterValidator, model_validator
 
+from squall.scenarios.arrays import Int64s
 from squall.scenarios.arrivals.process import OpenProcess, refuse_many
 from squall.scenarios.arrivals.scaling import (
     AS_IT_IS,
@@ -28,14 +26,16 @@ from squall.scenarios.arrivals.scaling import (
     other_sessions,
     scaled,
 )
-from squall.scenarios.errors import ScenarioError
+from squall.scenarios.errors import ScenarioError, Sentences, placed
 from squall.scenarios.fields import Duration, PositiveDuration, Text
-from squall.scenarios.traces.options import Repair, TraceOptions, TraceUnit
+from squall.scenarios.traces.options import TraceOptions
 from squall.scenarios.traces.part import TracePart, join_parts
 from squall.scenarios.traces.reading import open_trace
 from squall.scenarios.units import format_duration
 
 if TYPE_CHECKING:
+    from numpy.random import Generator
+
     from squall.scenarios.traces.stamps import Reading
 
 _LARGEST_NS = 2**62
@@ -82,15 +82,13 @@ def changed(path: Path) -> ScenarioError:
     return ScenarioError(f"{path}: the trace changed while it was read; run again once it is complete")
 
 
-def _known_format(name: str) -> str:
-    from squall.scenarios.traces.formats import FORMATS  # a scenario without one starts without the readers
+class _OfFile(OpenProcess):
+    """A process that stands in a file."""
 
-    if name not in FORMATS:
-        raise ValueError(f"{name!r} must be one of {', '.join(FORMATS)}")
-    return name
+    file: Text
 
 
-class TraceArrivals(OpenProcess):
+class TraceArrivals(TraceOptions, _OfFile):
     """Arrivals replayed from a file; `squall.scenarios.traces` has the formats.
 
     In this order: the window [start, start + length) of the file (`overlap`: several at once), loop, quantum,
@@ -108,14 +106,6 @@ class TraceArrivals(OpenProcess):
 
     example = "{kind: trace, file: service.csv, time_scale: 1/10, loop: true}"
     kind: Literal["trace"]
-    file: Text
-    format: Annotated[Text, AfterValidator(_known_format)] | None = None
-    column: Text | None = None
-    unit: TraceUnit | None = None
-    stamp_at: Literal["begin", "end"] | None = None
-    duration_columns: tuple[Text, ...] = ()
-    duration_unit: TraceUnit | None = None
-    repair: tuple[Repair, ...] = ()
     start_ns: Duration = 0
     length_ns: PositiveDuration | None = None
     quantum: Literal["as-is", "spread"] = "as-is"
@@ -124,27 +114,11 @@ class TraceArrivals(OpenProcess):
     rate_scale: RateScaleConfig | None = None
     loop: bool = False
 
-    @model_validator(mode="after")
-    def _width_with_spread(self) -> Self:
+    def misfits(self) -> Sentences:
         if (self.quantum == "spread") != (self.quantum_width_ns is not None):
-            raise ValueError("quantum 'spread' and quantum_width, the tick of the trace, go together")
-        return self
+            yield "quantum 'spread' and quantum_width, the tick of the trace, go together"
 
-    def options(self) -> TraceOptions:
-        """How the file is read."""
-        return TraceOptions(
-            self.format,
-            self.unit,
-            self.column,
-            self.repair,
-            stamp_at=self.stamp_at,
-            duration_columns=self.duration_columns,
-            duration_unit=self.duration_unit,
-        )
-
-    def draw(
-        self, rng: np.random.Generator, horizon_ns: int, whole_ns: int | None = None
-    ) -> NDArray[np.int64]:
+    def draw(self, rng: Generator, horizon_ns: int, whole_ns: int | None = None) -> Int64s:
         del whole_ns
         return self.replay(rng, horizon_ns, sizes=()).rows.stamp_ns
 
@@ -156,14 +130,14 @@ class TraceArrivals(OpenProcess):
         """Recorded arrivals, each at its uniform place, times what the rate scale makes of it."""
         del whole_ns
         scale = self.rate_scale or AS_IT_IS
-        with self._faults():
+        with placed(self.file, ScenarioError, ValueError):
             window = self._window(self._recorded_ns(scale.reach_ns(t_ns)), ())
             rows = replace(window.rows, stamp_ns=scaled(window.rows.stamp_ns, self.time_scale))
             return scale.expected(rows, t_ns, self._width_ns, self._end_ns(window, _LARGEST_NS))
 
     def replay(
         self,
-        rng: np.random.Generator,
+        rng: Generator,
         horizon_ns: int,
         sizes: Sequence[str] | None = None,
         session: str | None = None,
@@ -175,7 +149,7 @@ class TraceArrivals(OpenProcess):
         meanwhile, a window that is empty, and sessions that the trace does not have.
         """
         quantum_rng, scale_rng = rng.spawn(2)
-        with self._faults():
+        with placed(self.file, ScenarioError, ValueError):
             window = self._window(self._recorded_ns(horizon_ns), sizes, session)
             rows = window.rows
             if self.quantum_width_ns is not None:
@@ -186,13 +160,6 @@ class TraceArrivals(OpenProcess):
             rows = (self.rate_scale or AS_IT_IS).applied(rows, scale_rng, end_ns)
             rows = rows.take(slice(0, int(np.searchsorted(rows.stamp_ns, horizon_ns))))
         return replace(window, rows=rows)
-
-    @contextmanager
-    def _faults(self) -> Iterator[None]:
-        try:
-            yield
-        except ValueError as error:
-            raise ScenarioError(f"{self.file}: {error}") from error
 
     @property
     def _width_ns(self) -> int:
@@ -258,7 +225,7 @@ class TraceArrivals(OpenProcess):
         """Rows of the file from the start of the window on, before `most_ns`, and whether more are there."""
         path = Path(self.file)
         state = file_state(path)
-        reader = open_trace(path, replace(self.options(), session=session))
+        reader = open_trace(path, self, session)
         names = reader.size_names if sizes is None else sizes
         for name in names:
             if name not in reader.size_names:

@@ -13,13 +13,20 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, PlainSerializer
 
-from squall.scenarios.arrivals.process import Instants, floor_in_place, refuse_many
+from squall.scenarios.arrays import Bools, Int64s
+from squall.scenarios.arrivals.process import floor_in_place, refuse_many
 from squall.scenarios.exact import draws
 from squall.scenarios.exact.hashing import mix64
-from squall.scenarios.fields import Count, Duration, Number, PositiveDuration, PositiveNumber, Section
+from squall.scenarios.fields import (
+    BY_KIND,
+    Count,
+    Duration,
+    PositiveDuration,
+    PositiveNumber,
+    Section,
+)
 from squall.scenarios.traces.part import NO_SESSION, TracePart
 
 if TYPE_CHECKING:
@@ -46,7 +53,8 @@ def _fraction(value: object) -> Fraction:
 Ratio = Annotated[Fraction, BeforeValidator(_fraction), PlainSerializer(str, return_type=str)]
 """An exact ratio above 0: `1/60` in the file."""
 
-Share = Annotated[Number, Field(gt=0, le=1)]
+Share = Annotated[PositiveNumber, Field(le=1)]
+Copies = Annotated[Count, Field(ge=2, le=LARGEST_COPIES)]
 
 
 class RateScale(Section):
@@ -104,7 +112,7 @@ class SessionScale(RateScale):
     def expected(self, rows: TracePart, t_ns: int, width_ns: int, end_ns: int) -> float:
         return super().expected(rows.take(self._is_kept(rows)), t_ns, width_ns, end_ns)
 
-    def _is_kept(self, rows: TracePart) -> NDArray[np.bool_]:
+    def _is_kept(self, rows: TracePart) -> Bools:
         if rows.session is None:
             raise ValueError("rate_scale thin-by-session needs a trace with sessions; use kind thin")
         return kept_sessions(rows.session, self.keep)
@@ -118,7 +126,7 @@ class OverlapScale(RateScale):
     """
 
     kind: Literal["overlap"]
-    copies: Annotated[Count, Field(ge=2, le=LARGEST_COPIES)]
+    copies: Copies
 
 
 class ReplicateScale(RateScale):
@@ -129,7 +137,7 @@ class ReplicateScale(RateScale):
     """
 
     kind: Literal["replicate"]
-    copies: Annotated[Count, Field(ge=2, le=LARGEST_COPIES)]
+    copies: Copies
     jitter_ns: Duration
 
     def applied(self, rows: TracePart, rng: Generator, end_ns: int) -> TracePart:
@@ -194,16 +202,14 @@ class EnvelopeScale(RateScale):
 
 
 AS_IT_IS = RateScale()
-RateScaleConfig = Annotated[
-    ThinScale | SessionScale | OverlapScale | ReplicateScale | EnvelopeScale, Field(discriminator="kind")
-]
+RateScaleConfig = Annotated[ThinScale | SessionScale | OverlapScale | ReplicateScale | EnvelopeScale, BY_KIND]
 
 
 OTHER_SESSIONS: Final = (SessionScale, OverlapScale, ReplicateScale)
 """Scales that look at sessions, or whose copies are of others than the trace's."""
 
 
-def scaled(offset_ns: Instants, ratio: Fraction) -> Instants:
+def scaled(offset_ns: Int64s, ratio: Fraction) -> Int64s:
     """Every instant times `ratio`, floored: t' = t·num // den without a float and without overflow of t·num.
 
     t = q·den + r gives q·num + r·num // den, of which the second term fits for num and den up to 1e9.
@@ -217,34 +223,34 @@ def scaled(offset_ns: Instants, ratio: Fraction) -> Instants:
     return np.add(whole, rest, out=whole)
 
 
-def delayed(rows: TracePart, delay_ns: Instants) -> TracePart:
+def delayed(rows: TracePart, delay_ns: Int64s) -> TracePart:
     """Rows put off by their delays, in the order of time; those at one instant in the order of the trace."""
     late = replace(rows, stamp_ns=rows.stamp_ns + delay_ns)
     return late.take(np.argsort(late.stamp_ns, kind="stable"))
 
 
-def expected_before(stamp_ns: Instants, t_ns: int, width_ns: int) -> float:
+def expected_before(stamp_ns: Int64s, t_ns: int, width_ns: int) -> float:
     """Σ P(stamp + U < t), U uniform in [0, width), of a width of 0 in [0, 1)."""
     width_ns = max(width_ns, 1)
     done, begun = np.searchsorted(stamp_ns, [t_ns - width_ns + 1, t_ns])
     return float(done) + math.fsum((t_ns - stamp_ns[done:begun]) / width_ns)
 
 
-def kept_sessions(session: NDArray[np.int64], keep: float) -> NDArray[np.bool_]:
+def kept_sessions(session: Int64s, keep: float) -> Bools:
     """Which arrivals a thinning by session keeps; one that names no session (-1) is one of its own, told by its row."""
     alone = mix64(np.arange(session.size), _SESSION_SALT + 1)
     hashes = np.where(session == NO_SESSION, alone, mix64(session, _SESSION_SALT))
     return hashes <= np.uint64(max(int(keep * 2**64), 1) - 1)
 
 
-def other_sessions(session: NDArray[np.int64], copy: NDArray[np.int64] | int) -> NDArray[np.int64]:
+def other_sessions(session: Int64s, copy: Int64s | int) -> Int64s:
     """The sessions of copy number `copy`, (n,): other people than those of copy 0, which are the trace's own."""
     mixed = mix64(session ^ mix64(np.asarray(copy, np.int64), 1).astype(np.int64)) >> np.uint64(1)
     is_same = (session == NO_SESSION) | (np.asarray(copy) == 0)
     return np.where(is_same, session, mixed.astype(np.int64))
 
 
-def _uniform(rng: Generator, widths: NDArray[np.int64]) -> NDArray[np.int64]:
+def _uniform(rng: Generator, widths: Int64s) -> Int64s:
     """Whole numbers in [0, width) for each width, (n,), which are used up; one that is rounded up is held below it."""
     points = rng.random(widths.size)
     points *= widths

@@ -8,27 +8,22 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
-from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field
 
+from squall.scenarios.arrays import Floats, Int64s
 from squall.scenarios.arrivals.presets import ClientPresetName, PresetName
-from squall.scenarios.arrivals.process import (
-    Fitted,
-    Floats,
-    Instants,
-    Rated,
-    floor_in_place,
-    held_below,
-    merged,
-    refuse_pieces,
-)
+from squall.scenarios.arrivals.process import Fitted, Rated, floor_in_place, held_below, merged, refuse_pieces
+from squall.scenarios.errors import Sentences
 from squall.scenarios.exact import arrays, draws, renewals, scalars
+from squall.scenarios.exact.renewals import Law
 from squall.scenarios.fields import (
+    BY_KIND,
     Count,
     Cv,
+    NonNegative,
     Number,
     OneForm,
     PositiveDuration,
@@ -71,11 +66,11 @@ class Unit(Section):
 class Stationary(Unit, Rated):
     """A process of rate 1 whose points are stretched by 1/rate and floored to ns."""
 
-    def _drawn(self, rng: Generator, horizon_ns: int) -> Instants:
+    def _drawn(self, rng: Generator, horizon_ns: int) -> Int64s:
         return _in_ns(self.points(rng, self.stated_count(horizon_ns)), self.rate_hz, horizon_ns)
 
 
-def _in_ns(points: Floats, rate_hz: float, horizon_ns: int) -> Instants:
+def _in_ns(points: Floats, rate_hz: float, horizon_ns: int) -> Int64s:
     """Points of rate 1 as instants in [0, horizon_ns) of that rate; takes over their memory."""
     points *= NS_PER_S / rate_hz
     return held_below(floor_in_place(points), horizon_ns)
@@ -98,20 +93,12 @@ class Renewal(Unit):
     """Independent gaps of one law of mean 1, the first from its equilibrium law."""
 
     @property
-    def c2(self) -> float:
-        """Variance of the gaps, the squared coefficient of variation; infinite for a tail index up to 2."""
-        raise NotImplementedError
-
-    def gaps(self, rng: Generator, count: int) -> Floats:
-        """Independent gaps, (count,) float64."""
-        raise NotImplementedError
-
-    def first_gap(self, rng: Generator) -> float:
-        """A gap of the equilibrium law."""
+    def law(self) -> Law:
+        """That of the gaps."""
         raise NotImplementedError
 
     def points(self, rng: Generator, length: float) -> Floats:
-        return renewals.renewal_points(rng, self.gaps, self.first_gap(rng), self.c2, length)
+        return self.law.points(rng, length)
 
 
 class Gamma(OneForm, Renewal):
@@ -122,26 +109,20 @@ class Gamma(OneForm, Renewal):
     cv: Cv | None = None
     burstiness: PositiveNumber | None = None
 
-    @model_validator(mode="after")
-    def _is_no_batch_process(self) -> Self:
-        if self.c2 > LARGEST_GAMMA_C2 * (1 + 1e-12):  # the cv of a burstiness is rounded
-            raise ValueError(
-                f"gaps with cv² {self.c2:g} are above {LARGEST_GAMMA_C2:g}: such a gamma sends batches"
+    def misfits(self) -> Sentences:
+        yield from super().misfits()
+        c2 = self.law.c2
+        if c2 > LARGEST_GAMMA_C2 * (1 + 1e-12):  # the cv of a burstiness is rounded
+            yield (
+                f"gaps with cv² {c2:g} are above {LARGEST_GAMMA_C2:g}: such a gamma sends batches"
                 " and pauses; use kind 'mmpp', 'hawkes' or 'envelope' for stronger bursts"
             )
-        renewals.refuse_c2(self.c2)
-        return self
+        renewals.refuse_c2(c2)
 
     @property
-    def c2(self) -> float:
+    def law(self) -> Law:
         cv = self.cv if self.cv is not None else 1 / math.sqrt(self.burstiness or 1)
-        return cv * cv
-
-    def gaps(self, rng: Generator, count: int) -> Floats:
-        return renewals.gamma_gaps(rng, self.c2, count)
-
-    def first_gap(self, rng: Generator) -> float:
-        return renewals.first_gamma_gap(rng, self.c2)
+        return renewals.gamma_law(cv * cv)
 
 
 class Weibull(OneForm, Renewal):
@@ -152,25 +133,18 @@ class Weibull(OneForm, Renewal):
     shape: PositiveNumber | None = None
     cv: Cv | None = None
 
-    @model_validator(mode="after")
-    def _is_drawable(self) -> Self:
-        renewals.refuse_weibull_shape(self.gap_shape)
-        return self
+    def misfits(self) -> Sentences:
+        yield from super().misfits()
+        renewals.refuse_weibull_shape(self._gap_shape)
 
     @property
-    def gap_shape(self) -> float:
+    def _gap_shape(self) -> float:
         """The shape, whichever way it was given. Raises ValueError where the cv has none."""
         return self.shape if self.shape is not None else weibull_shape(self.cv or 1.0)
 
     @property
-    def c2(self) -> float:
-        return renewals.weibull_c2(self.gap_shape)
-
-    def gaps(self, rng: Generator, count: int) -> Floats:
-        return renewals.weibull_gaps(rng, self.gap_shape, count)
-
-    def first_gap(self, rng: Generator) -> float:
-        return renewals.first_weibull_gap(rng, self.gap_shape)
+    def law(self) -> Law:
+        return renewals.weibull_law(self._gap_shape)
 
 
 @lru_cache(maxsize=256)
@@ -184,44 +158,36 @@ def weibull_shape(cv: float) -> float:
     return math.sqrt(low * high)
 
 
-class OfCv(Renewal):
-    """Gaps whose law their coefficient of variation fixes."""
-
-    least_c2: ClassVar[float] = 0.0
-    cv: Cv
-
-    @model_validator(mode="after")
-    def _is_drawable(self) -> Self:
-        renewals.refuse_c2(self.c2, self.least_c2)
-        return self
-
-    @property
-    def c2(self) -> float:
-        return self.cv * self.cv
-
-
-class Lognormal(OfCv):
+class Lognormal(Renewal):
     """Lognormal gaps; the cv is that of the gap itself, not of its logarithm.
 
     σ² = ln(1 + cv²), μ = -σ²/2. Length-biased: μ + σ² = σ²/2.
     """
 
     kind: Literal["lognormal"]
+    cv: Cv
 
-    def gaps(self, rng: Generator, count: int) -> Floats:
-        variance = scalars.log1p(self.c2)
-        return draws.lognormal(rng, -variance / 2, math.sqrt(variance), count)
+    def misfits(self) -> Sentences:
+        renewals.refuse_c2(self.law.c2)
+        return super().misfits()
 
-    def first_gap(self, rng: Generator) -> float:
-        variance = scalars.log1p(self.c2)
-        return float(draws.lognormal(rng, variance / 2, math.sqrt(variance), 1)[0]) * rng.random()
+    @property
+    def law(self) -> Law:
+        c2 = self.cv * self.cv
+        variance = scalars.log1p(c2)
+        sigma = math.sqrt(variance)
+        return Law(
+            c2,
+            lambda rng, count: draws.lognormal(rng, -variance / 2, sigma, count),
+            lambda rng: float(draws.lognormal(rng, variance / 2, sigma, 1)[0]) * rng.random(),
+        )
 
 
 class Pareto(OneForm, Renewal):
     """Pareto gaps from 0 (Lomax), by their tail index alpha or their cv; the cv has no value up to alpha 2.
 
     F(x) = 1 - (1 + x/s)^-α, s = α - 1; c2 = α/(α - 2) where α > 2, else infinite. The equilibrium law is Lomax of
-    index α - 1 and the same s, since ∫(1 + x/s)^-α dx = (1 + x/s)^-(α-1).
+    index α - 1 and the same s, since ∫(1 + x/s)^-α dx = (1 + x/s)^-(α-1). Of a cv α is 2c2/(c2 - 1), above 2.
     """
 
     forms = (("alpha",), ("cv",))
@@ -230,55 +196,50 @@ class Pareto(OneForm, Renewal):
     cv: Annotated[Cv, Field(gt=1)] | None = None
 
     @property
-    def index(self) -> float:
-        """Tail index; of a cv 2c2/(c2 - 1), which is above 2."""
-        if self.alpha is not None:
-            return self.alpha
-        assert self.cv is not None
-        return 2 * self.cv * self.cv / (self.cv * self.cv - 1)
+    def law(self) -> Law:
+        c2 = (self.cv or 0.0) * (self.cv or 0.0)
+        alpha = self.alpha if self.alpha is not None else 2 * c2 / (c2 - 1)
 
-    @property
-    def c2(self) -> float:
-        return self.index / (self.index - 2) if self.index > 2 else math.inf
+        def lomax(rng: Generator, index: float, count: int) -> Floats:
+            """s·(U^(-1/index) - 1)."""
+            return arrays.expm1(draws.standard_exponential(rng, count) / index) * (alpha - 1)
 
-    def gaps(self, rng: Generator, count: int) -> Floats:
-        return self._lomax(rng, self.index, count)
-
-    def first_gap(self, rng: Generator) -> float:
-        return float(self._lomax(rng, self.index - 1, 1)[0])
-
-    def _lomax(self, rng: Generator, index: float, count: int) -> Floats:
-        """s·(U^(-1/index) - 1)."""
-        return arrays.expm1(draws.standard_exponential(rng, count) / index) * (self.index - 1)
+        return Law(
+            alpha / (alpha - 2) if alpha > 2 else math.inf,
+            lambda rng, count: lomax(rng, alpha, count),
+            lambda rng: float(lomax(rng, alpha - 1, 1)[0]),
+        )
 
 
-class Hyperexponential(OfCv):
+class Hyperexponential(Renewal):
     """One of two exponential gaps at random: of rate 2p with probability p, else of rate 2(1 - p), so that c2 = cv².
 
     p = (1 + √((c2 - 1)/(c2 + 1)))/2 (Whitt, Operations Research 30, 1982). Each phase carries half of the time, so that
     the equilibrium law is one of the two exponentials with probability 1/2 each.
     """
 
-    least_c2 = 1.0
     kind: Literal["hyperexponential"]
     cv: Annotated[Cv, Field(ge=1)]
 
+    def misfits(self) -> Sentences:
+        renewals.refuse_c2(self.law.c2, least=1.0)
+        return super().misfits()
+
     @property
-    def p(self) -> float:
-        """Probability of the short phase."""
-        return (1 + math.sqrt((self.c2 - 1) / (self.c2 + 1))) / 2
+    def law(self) -> Law:
+        c2 = self.cv * self.cv
+        p = (1 + math.sqrt((c2 - 1) / (c2 + 1))) / 2
 
-    def gaps(self, rng: Generator, count: int) -> Floats:
-        gaps = draws.standard_exponential(rng, count)
-        gaps *= np.where(rng.random(count) < self.p, 0.5 / self.p, 0.5 / (1 - self.p))
-        return gaps
+        def mixed(rng: Generator, short: float, count: int) -> Floats:
+            """Gaps that are of the short phase with that probability."""
+            gaps = draws.standard_exponential(rng, count)
+            gaps *= np.where(rng.random(count) < short, 0.5 / p, 0.5 / (1 - p))
+            return gaps
 
-    def first_gap(self, rng: Generator) -> float:
-        gap = float(draws.standard_exponential(rng, 1)[0])
-        return gap * (0.5 / self.p if rng.random() < 0.5 else 0.5 / (1 - self.p))
+        return Law(c2, lambda rng, count: mixed(rng, p, count), lambda rng: float(mixed(rng, 0.5, 1)[0]))
 
 
-_Children = Annotated[Number, Field(ge=0, le=LARGEST_HAWKES_N)]
+_Children = Annotated[NonNegative, Field(le=LARGEST_HAWKES_N)]
 
 
 class Hawkes(Unit):
@@ -340,9 +301,7 @@ class Hawkes(Unit):
         return min(max(0.0, scalars.log(self.n / k / _BURN_IN_MISSED) / k), LONGEST_BURN_IN)
 
 
-Residual = Annotated[
-    Poisson | Gamma | Weibull | Lognormal | Pareto | Hyperexponential | Hawkes, Field(discriminator="kind")
-]
+Residual = Annotated[Poisson | Gamma | Weibull | Lognormal | Pareto | Hyperexponential | Hawkes, BY_KIND]
 """A process of rate 1, as a key of an envelope."""
 
 
@@ -352,7 +311,7 @@ class ConstantArrivals(Rated):
     example = "{kind: constant, rate: 100/s}"
     kind: Literal["constant"]
 
-    def _drawn(self, rng: Generator, horizon_ns: int) -> Instants:
+    def _drawn(self, rng: Generator, horizon_ns: int) -> Int64s:
         """Arrival i at floor(i · 1e9 / rate); the generator is not used."""
         del rng
         points = np.arange(math.ceil(self.stated_count(horizon_ns)) + 1, dtype=np.float64)
@@ -432,19 +391,18 @@ class ClientsArrivals(Fitted):
     kind: Literal["clients"]
     preset: ClientPresetName | None = None
     clients: Annotated[Count, Field(le=LARGEST_CLIENT_COUNT)] | None = None
-    zipf: Annotated[Number, Field(ge=0, le=_LARGEST_ZIPF)] | None = None
+    zipf: Annotated[NonNegative, Field(le=_LARGEST_ZIPF)] | None = None
     cv: Annotated[Cv, Field(ge=_SMALLEST_CLIENT_CV)] | None = None
-    cv_sigma: Annotated[Number, Field(ge=0, le=LARGEST_SIGMA)] | None = None
+    cv_sigma: Annotated[NonNegative, Field(le=LARGEST_SIGMA)] | None = None
 
-    @model_validator(mode="after")
-    def _is_drawable(self) -> Self:
+    def misfits(self) -> Sentences:
+        yield from super().misfits()
         if self.preset is not None and self.cv_sigma is not None:
-            raise ValueError("cv_sigma is for clients, zipf and cv; a preset has its own")
+            yield "cv_sigma is for clients, zipf and cv; a preset has its own"
         if self.cv is not None and self.cv * self.cv > LARGEST_GAMMA_C2:
-            raise ValueError(f"cv² {self.cv * self.cv:g} is above {LARGEST_GAMMA_C2:g}")
-        return self
+            yield f"cv² {self.cv * self.cv:g} is above {LARGEST_GAMMA_C2:g}"
 
-    def _drawn(self, rng: Generator, horizon_ns: int) -> Instants:
+    def _drawn(self, rng: Generator, horizon_ns: int) -> Int64s:
         own = self.settled()
         weights = arrays.power(np.arange(1, own.clients + 1, dtype=np.float64), -own.zipf)
         rates_hz = weights / math.fsum(weights) * self.rate_hz
@@ -465,11 +423,10 @@ class ClientsArrivals(Fitted):
         )
 
 
-def _gamma_gaps(rng: Generator, c2: Floats, counts: NDArray[np.int64]) -> Floats:
+def _gamma_gaps(rng: Generator, c2: Floats, counts: Int64s) -> Floats:
     """Gaps of several clients, (sum of `counts`,), each of a variance of its own."""
     if c2.size == 1:
-        of_all = float(c2[0])
-        return renewals.in_chunks(rng, lambda rng, n: renewals.gamma_gaps(rng, of_all, n), int(counts[0]))
+        return renewals.in_chunks(rng, renewals.gamma_law(float(c2[0])).gaps, int(counts[0]))
     every = np.repeat(c2, counts)
     return draws.gamma_each(rng, 1 / every) * every
 
@@ -485,7 +442,7 @@ class TicksArrivals(Rated):
     kind: Literal["ticks"]
     period_ns: PositiveDuration
 
-    def _drawn(self, rng: Generator, horizon_ns: int) -> Instants:
+    def _drawn(self, rng: Generator, horizon_ns: int) -> Int64s:
         refuse_pieces(horizon_ns // self.period_ns, "periods of ticks")
         ticks = np.arange(0, horizon_ns, self.period_ns, dtype=np.int64)
         return np.repeat(ticks, draws.poisson(rng, self.stated_count(horizon_ns) / ticks.size, ticks.size))

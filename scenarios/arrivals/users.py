@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
+from squall.scenarios.arrays import Floats, Int64s
 from squall.scenarios.exact import draws, scalars
-from squall.scenarios.exact.arrays import Floats
-from squall.scenarios.fields import Count, Cv, Duration, PositiveDuration, Section
+from squall.scenarios.fields import BY_KIND, Count, Cv, Duration, PositiveDuration, Section
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -25,11 +24,11 @@ class Think(Section):
 
     kind: str
 
-    def draw(self, rng: Generator, count: int) -> NDArray[np.int64]:
+    def draw(self, rng: Generator, count: int) -> Int64s:
         """`count` think times, (count,) int64, drawn independently and rounded to the nearest ns."""
         return np.minimum(np.rint(self._drawn(rng, count)), _LONGEST_NS).astype(np.int64)
 
-    def mean_excess_ns(self, elapsed_ns: NDArray[np.int64]) -> Floats:
+    def mean_excess_ns(self, elapsed_ns: Int64s) -> Floats:
         """Mean rest of a think time that has lasted `elapsed_ns` (0 or more) so far, same shape."""
         raise NotImplementedError
 
@@ -40,6 +39,7 @@ class Think(Section):
 class ConstantThink(Think):
     """Every user thinks equally long; 0: the next request follows the reply at once."""
 
+    cv: ClassVar[float] = 0.0
     kind: Literal["constant"] = "constant"
     value_ns: Duration = 0
 
@@ -47,15 +47,11 @@ class ConstantThink(Think):
     def mean_ns(self) -> int:
         return self.value_ns
 
-    @property
-    def cv(self) -> float:
-        return 0.0
-
-    def draw(self, rng: Generator, count: int) -> NDArray[np.int64]:
+    def draw(self, rng: Generator, count: int) -> Int64s:
         del rng
         return np.full(count, self.value_ns, dtype=np.int64)
 
-    def mean_excess_ns(self, elapsed_ns: NDArray[np.int64]) -> Floats:
+    def mean_excess_ns(self, elapsed_ns: Int64s) -> Floats:
         """value - e."""
         return np.maximum(self.value_ns - elapsed_ns, 0.0)
 
@@ -63,14 +59,11 @@ class ConstantThink(Think):
 class ExponentialThink(Think):
     """Exponential think times."""
 
+    cv: ClassVar[float] = 1.0
     kind: Literal["exponential"]
     mean_ns: PositiveDuration
 
-    @property
-    def cv(self) -> float:
-        return 1.0
-
-    def mean_excess_ns(self, elapsed_ns: NDArray[np.int64]) -> Floats:
+    def mean_excess_ns(self, elapsed_ns: Int64s) -> Floats:
         """The mean, without memory."""
         return np.full(np.shape(elapsed_ns), float(self.mean_ns))
 
@@ -85,7 +78,7 @@ class LognormalThink(Think):
     mean_ns: PositiveDuration
     cv: Cv
 
-    def mean_excess_ns(self, elapsed_ns: NDArray[np.int64]) -> Floats:
+    def mean_excess_ns(self, elapsed_ns: Int64s) -> Floats:
         """E[T | T > e] - e = mean · Φ(d + sigma) / Φ(d) - e with d = (mu - ln e) / sigma.
 
         The partial expectation of the lognormal, by completing the square.
@@ -109,7 +102,7 @@ def _normal_cdf(x: float) -> float:
     return math.erfc(-x / math.sqrt(2)) / 2
 
 
-ThinkConfig = Annotated[ConstantThink | ExponentialThink | LognormalThink, Field(discriminator="kind")]
+ThinkConfig = Annotated[ConstantThink | ExponentialThink | LognormalThink, BY_KIND]
 
 
 class ClosedArrivals(Section):

@@ -9,18 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
+from squall.scenarios.arrays import Bools, Floats, Int64s
 from squall.scenarios.arrivals.curve import LARGEST_FIXED, Curve, FixedPath, curve_of, piecewise, steps
 from squall.scenarios.arrivals.presets import PresetName
 from squall.scenarios.arrivals.process import (
     Fitted,
-    Floats,
-    Instants,
     Rated,
     floor_in_place,
     held_below,
@@ -36,9 +34,19 @@ from squall.scenarios.arrivals.stationary import (
     Residual,
     Unit,
 )
+from squall.scenarios.errors import Sentences
 from squall.scenarios.exact import arrays, draws, renewals, scalars
 from squall.scenarios.exact.fourier import fourier
-from squall.scenarios.fields import Count, Duration, Number, PositiveDuration, Section
+from squall.scenarios.fields import (
+    BY_KIND,
+    Count,
+    Duration,
+    NonNegative,
+    Number,
+    PositiveDuration,
+    Probability,
+    Section,
+)
 from squall.scenarios.units import NS_PER_S, format_duration
 
 if TYPE_CHECKING:
@@ -62,7 +70,7 @@ def _in_range(level: float) -> float:
     return level
 
 
-Level = Annotated[Number, Field(ge=0), AfterValidator(_in_range)]
+Level = Annotated[NonNegative, AfterValidator(_in_range)]
 """A rate against the others of its curve, 0 or more."""
 _Sigma = Annotated[Number, Field(gt=0, le=LARGEST_SIGMA)]
 _Hurst = Annotated[Number, Field(gt=0, lt=1)]
@@ -95,7 +103,7 @@ class Modulated(RatePath, Rated):
         """The process of rate 1."""
         return Poisson(kind="poisson")
 
-    def draw(self, rng: Generator, horizon_ns: int, whole_ns: int | None = None) -> Instants:
+    def draw(self, rng: Generator, horizon_ns: int, whole_ns: int | None = None) -> Int64s:
         whole_ns, per_ns = whole_ns or horizon_ns, self.rate_hz / NS_PER_S
         fixed = self.fixed(whole_ns)
         if fixed is None:
@@ -135,32 +143,29 @@ class MmppArrivals(Fitted, Modulated):
     kind: Literal["mmpp"]
     preset: PresetName | None = None
     peak: Annotated[Number, Field(gt=1, le=_LARGEST_LEVEL)] | None = None
-    base: Annotated[Number, Field(ge=0, lt=1)] | None = None
+    base: Annotated[NonNegative, Field(lt=1)] | None = None
     tau_ns: PositiveDuration | None = None
     states: Annotated[tuple[MmppState, ...], Field(min_length=2, max_length=_LARGEST_STATE_COUNT)] | None = (
         None
     )
-    jumps: tuple[tuple[Annotated[Number, Field(ge=0, le=1)], ...], ...] | None = None
+    jumps: tuple[tuple[Probability, ...], ...] | None = None
 
-    @model_validator(mode="after")
-    def _is_a_chain(self) -> Self:
+    def misfits(self) -> Sentences:
+        yield from super().misfits()
         if self.states is None:
             if self.jumps is not None:
-                raise ValueError("jumps need states")
-            return self
-        jumps, k = self._jumps(), len(self.states)
-        if jumps is None:
-            raise ValueError(
-                "more than two states need jumps: for each state the probability of each next one"
-            )
-        if len(jumps) != k or any(len(row) != k for row in jumps):
-            raise ValueError("jumps: a row for each state, with a probability for each")
+                yield "jumps need states"
+            return
+        jumps, k = self._jumps() or (), len(self.states)
+        if not jumps:
+            yield "more than two states need jumps: for each state the probability of each next one"
+        if any(len(row) != k for row in (jumps, *jumps)):
+            yield "jumps: a row for each state, with a probability for each"
         is_off = any(abs(math.fsum(row) - 1) > _LARGEST_MISFIT for row in jumps)
         if is_off or any(row[state] for state, row in enumerate(jumps)):
-            raise ValueError("jumps: each row holds probabilities that sum to 1, with 0 for the state itself")
+            yield "jumps: each row holds probabilities that sum to 1, with 0 for the state itself"
         if not self._chain()[0].any():
-            raise ValueError("an mmpp needs levels that are not all 0")
-        return self
+            yield "an mmpp needs levels that are not all 0"
 
     def _jumps(self) -> tuple[tuple[float, ...], ...] | None:
         is_pair = self.states is None or len(self.states) == 2
@@ -278,7 +283,7 @@ class ParetoSojourn(Section):
         return arrays.exp(draws.standard_exponential(rng, count) / alpha)
 
 
-Sojourn = Annotated[ExponentialSojourn | ParetoSojourn, Field(discriminator="kind")]
+Sojourn = Annotated[ExponentialSojourn | ParetoSojourn, BY_KIND]
 
 
 class OnOffArrivals(Modulated):
@@ -314,12 +319,12 @@ class OnOffArrivals(Modulated):
         edges = np.concatenate([[0.0], times[order], [float(horizon_ns)]])
         return curve_of(edges, counts / (self.sources * on_share), horizon_ns)
 
-    def _begins(self, rng: Generator, on_share: float) -> NDArray[np.bool_]:
+    def _begins(self, rng: Generator, on_share: float) -> Bools:
         """Which sources are ON at 0."""
         return rng.random(self.sources) < on_share
 
-    def _switches(self, rng: Generator, is_on: NDArray[np.bool_], horizon_ns: int) -> list[Floats]:
-        """Instants in [0, horizon_ns) at which each source changes; all are drawn together."""
+    def _switches(self, rng: Generator, is_on: Bools, horizon_ns: int) -> list[Floats]:
+        """Int64s in [0, horizon_ns) at which each source changes; all are drawn together."""
         firsts = np.empty(is_on.size)
         firsts[is_on] = self.on.rests(rng, int(is_on.sum()))
         firsts[~is_on] = self.off.rests(rng, int((~is_on).sum()))
@@ -331,7 +336,7 @@ class OnOffArrivals(Modulated):
             lambda sources, n_pairs: self._pairs(rng, np.repeat(is_on[sources], n_pairs)),
         )
 
-    def _pairs(self, rng: Generator, is_on: NDArray[np.bool_]) -> Floats:
+    def _pairs(self, rng: Generator, is_on: Bools) -> Floats:
         """Pairs of sojourns, (2 n,): the first of each pair is OFF where the source began ON, and ON else."""
         on, off = self.on.lengths(rng, is_on.size), self.off.lengths(rng, is_on.size)
         return np.stack([np.where(is_on, off, on), np.where(is_on, on, off)], axis=1).ravel()
@@ -425,12 +430,10 @@ class PiecewiseShape(Shape):
     kind: Literal["piecewise"]
     points: Annotated[tuple[Point, ...], Field(min_length=1, max_length=_LARGEST_POINT_COUNT)]
 
-    @model_validator(mode="after")
-    def _rising(self) -> Self:
+    def misfits(self) -> Sentences:
         times = [point.at_ns for point in self.points]
         if times != sorted(times):
-            raise ValueError("the points must rise in time")
-        return self
+            yield "the points must rise in time"
 
     def fixed(self, whole_ns: int) -> FixedPath:
         return piecewise(tuple((point.at_ns, point.level) for point in self.points), whole_ns)
@@ -487,11 +490,9 @@ class PulsesShape(Shape):
     width_ns: PositiveDuration
     period_ns: PositiveDuration
 
-    @model_validator(mode="after")
-    def _shorter(self) -> Self:
+    def misfits(self) -> Sentences:
         if self.width_ns >= self.period_ns:
-            raise ValueError("width must be shorter than period")
-        return self
+            yield "width must be shorter than period"
 
     def fixed(self, whole_ns: int) -> FixedPath:
         levels = np.array([1.0, self.factor])
@@ -595,7 +596,7 @@ AnyShape = Annotated[
     | LogAr1Shape
     | FgnShape
     | TraceShape,
-    Field(discriminator="kind"),
+    BY_KIND,
 ]
 
 
@@ -634,15 +635,14 @@ class EnvelopeArrivals(Fitted, Modulated):
     shape: AnyShape | None = None
     residual: Residual | None = None
 
-    @model_validator(mode="after")
-    def _is_a_curve(self) -> Self:
+    def misfits(self) -> Sentences:
+        yield from super().misfits()
         if self.curve is not None and self.bin_ns is None:
-            raise ValueError("a curve needs bin, the width of each of its values, such as 60s")
+            yield "a curve needs bin, the width of each of its values, such as 60s"
         if self.curve is not None and not any(self.curve):
-            raise ValueError("a curve needs a value above 0")
+            yield "a curve needs a value above 0"
         if self.shape is not None and self.bin_ns is not None:
-            raise ValueError("bin is for a curve or a preset; a shape has its own times")
-        return self
+            yield "bin is for a curve or a preset; a shape has its own times"
 
     def unit(self) -> Unit:
         return self.settled().residual or super().unit()

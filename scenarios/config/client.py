@@ -6,16 +6,18 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
 
 from squall.scenarios.config.inputs import DataConfig, InputConfig, WholeLaw
 from squall.scenarios.config.rows import ConstantRows, RowsConfig
 from squall.scenarios.config.servers import TlsConfig
-from squall.scenarios.errors import refuse
+from squall.scenarios.errors import Sentences, holding
 from squall.scenarios.fields import (
     EACH_ONCE,
     Count,
     Duration,
+    NonEmpty,
+    NonNegative,
     Number,
     PositiveDuration,
     Section,
@@ -28,6 +30,7 @@ from squall.scenarios.sizes import LARGEST_VARIANT_COUNT
 from squall.scenarios.units import NS_PER_S, format_size, parse_size
 
 SMALLEST_SHARE = 1e-9  # less is a mistyped number: no run has a billion requests
+_Share = Annotated[Number, Field(ge=SMALLEST_SHARE, le=1)]
 _NAME = r"[^\W\d]\w*"
 FUNCTION = rf"^(?:{_NAME}(?:\.{_NAME})*|.+\.py):{_NAME}$"
 """A Python function, by its module or its file."""
@@ -40,17 +43,15 @@ class ValueCheckConfig(Section):
     A float is right where |value - expected| <= atol + rtol * |expected|, anything else where it is the same.
     """
 
-    share: Annotated[Number, Field(ge=SMALLEST_SHARE, le=1)] = 0.01  # at least this share of the requests
-    rtol: Annotated[Number, Field(ge=0)] = 1e-3
-    atol: Annotated[Number, Field(ge=0)] = 1e-5
+    share: _Share = 0.01  # at least this share of the requests
+    rtol: NonNegative = 1e-3
+    atol: NonNegative = 1e-5
     function: Annotated[Text, Field(pattern=FUNCTION)] | None = None  # called by the driver, of any model
     reference: Text | None = None  # .npz on the driver's node, for a model that is no head of the zoo
 
-    @model_validator(mode="after")
-    def _one_source(self) -> ValueCheckConfig:
+    def misfits(self) -> Sentences:
         if self.function is not None and self.reference is not None:
-            raise ValueError("the right values come from function or from reference, not from both")
-        return self
+            yield "the right values come from function or from reference, not from both"
 
     @property
     def is_of_zoo(self) -> bool:
@@ -112,7 +113,7 @@ class RequestConfig(Section):
     as they are.
     """
 
-    outputs: Annotated[tuple[Text, ...], Field(min_length=1), EACH_ONCE] | None = None
+    outputs: Annotated[NonEmpty[Text], EACH_ONCE] | None = None
     parameters: Annotated[dict[Text, Parameter], BeforeValidator(_sendable)] = Field(default_factory=dict)
     priority: Annotated[Count, Field(le=LARGEST_PRIORITY)] | None = None
     timeout_ns: Annotated[PositiveDuration, AfterValidator(_whole_us)] | None = None
@@ -167,19 +168,15 @@ class SequencesConfig(Section):
     on_failure: Literal["stop", "continue"] = "stop"
     pinned: bool = False
 
-    @model_validator(mode="after")
-    def _one_at_a_time(self) -> SequencesConfig:
+    def misfits(self) -> Sentences:
         if self.pinned and self.order == "none":
-            raise ValueError(
-                "pinned: a connection takes one request of its sequence at a time; use order: wait"
-            )
-        return self
+            yield "pinned: a connection takes one request of its sequence at a time; use order: wait"
 
 
 class CancelConfig(Section):
     """Clients that hang up: of `share` of the requests, once `after` responses have come."""
 
-    share: Annotated[Number, Field(ge=SMALLEST_SHARE, le=1)] = 1.0
+    share: _Share = 1.0
     after: Count
 
 
@@ -217,15 +214,13 @@ class SharedMemoryConfig(Section):
     inputs: bool = True
     outputs: bool = True
 
-    @model_validator(mode="after")
-    def _some_tensors(self) -> SharedMemoryConfig:
+    def misfits(self) -> Sentences:
         if not (self.inputs or self.outputs):
-            raise ValueError("neither inputs nor outputs: use shared_memory: false")
-        return self
+            yield "neither inputs nor outputs: use shared_memory: false"
 
 
 Cores = Annotated[
-    Literal["auto", "off"] | Count | Annotated[tuple[Whole, ...], Field(min_length=1)],
+    Literal["auto", "off"] | Count | NonEmpty[Whole],
     worded("use auto, off, a number of cores from 1, or a list of them: [6, 7]"),
 ]
 DEFAULT_VARIANTS = 4
@@ -262,12 +257,11 @@ class ClientConfig(Section):
     sequences: SequencesConfig | None = None  # of requests to a stateful model
     stream: Annotated[StreamConfig | None, BeforeValidator(_on_or_off)] = None  # responses one by one
 
-    @model_validator(mode="after")
-    def _parts_fit(self) -> ClientConfig:
+    def misfits(self) -> Sentences:
         framing = next((name for name in self.headers if name.lower() in _FRAMING), None)
         twice = repeated([name.lower() for name in self.headers])
         request, sequences, data = self.request, self.sequences, self.data
-        refuse({
+        yield from holding({
             f"headers.{framing}: squall writes it itself, as the request is; leave it out": framing,
             f"headers: {twice} is there twice, the case of a header does not count": twice,
             "request.binary: false is for protocol http, gRPC carries tensors as bytes": (
@@ -287,4 +281,3 @@ class ClientConfig(Section):
             " sequences out": data and sequences,
             "data: its entries travel in messages; leave shared_memory out": data and self.shared_memory,
         })  # fmt: skip
-        return self

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
+from pydantic import BeforeValidator, Field, PlainSerializer
 
 from squall.scenarios.config.rows import LARGEST_EMPIRICAL, ConstantRows, EmpiricalRows, Law
-from squall.scenarios.errors import refuse
-from squall.scenarios.fields import Count, Number, PositiveNumber, Section, Text
+from squall.scenarios.errors import Sentences, holding
+from squall.scenarios.fields import BY_KIND, Count, Number, PositiveNumber, Probability, Section, Text
 
 DataFormat = Literal["parquet", "arrow", "json", "folder", "npy", "npz", "text", "images"]
 
@@ -48,9 +48,7 @@ def _kind_named(value: object) -> object:
 
 DrawnOrder = SequenceOrder | RandomOrder | ZipfOrder
 """The orders that need no trace."""
-OrderConfig = Annotated[
-    Annotated[DrawnOrder | TraceOrder, Field(discriminator="kind")], BeforeValidator(_kind_named)
-]
+OrderConfig = Annotated[Annotated[DrawnOrder | TraceOrder, BY_KIND], BeforeValidator(_kind_named)]
 IN_SEQUENCE: Final = SequenceOrder()
 
 
@@ -103,14 +101,13 @@ class InputConfig(Section):
     high: Number | None = None
     values: WholeLaw | None = None
     words: Annotated[tuple[Text, ...], Field(min_length=1, max_length=LARGEST_EMPIRICAL)] | None = None
-    present: Annotated[Number, Field(ge=0, le=1)] | None = None
+    present: Probability | None = None
 
-    @model_validator(mode="after")
-    def _usable(self) -> InputConfig:
+    def misfits(self) -> Sentences:
         low, high = self.low, self.high
         said = [name for name in ("length", "words", "values", "low") if getattr(self, name) is not None]
         laws = [*(self.sizes or ()), *filter(None, (self.length, self.values))]
-        refuse({
+        yield from holding({
             "low and high go together": (low is None) != (high is None),
             f"low {low} is above high {high}": low is not None and high is not None and low > high,
             "has sizes of its own, or those of another input that it is like": self.sizes and self.like,
@@ -121,4 +118,3 @@ class InputConfig(Section):
                 isinstance(law, EmpiricalRows) and law.file is not None for law in laws
             ),
         })  # fmt: skip
-        return self

@@ -17,8 +17,8 @@ from squall.scenarios.config.overrides import apply_override, set_value
 from squall.scenarios.config.problems import describe_problem
 from squall.scenarios.config.scenario import OF_A_RUN, STRUCK, Scenario
 from squall.scenarios.errors import ScenarioError
-from squall.scenarios.fields import Section
-from squall.scenarios.foreign_file import file_opener
+from squall.scenarios.fields import Keys, Section
+from squall.scenarios.foreign_file import read_within
 from squall.scenarios.foreign_text import variables_in
 from squall.scenarios.strict_yaml import parse_yaml
 
@@ -78,9 +78,7 @@ def make_scenario(
     return scenario_from_mapping(mapping, _IN_PYTHON)
 
 
-def _of_file(
-    mapping: dict[str, Any], path: Path | str, allow_env: Collection[str], changes: Iterable[str]
-) -> Scenario:
+def _of_file(mapping: Keys, path: Path | str, allow_env: Collection[str], changes: Iterable[str]) -> Scenario:
     """The scenario of a file whose mapping has these changes, which may name variables of the environment too."""
     resolve_paths(mapping, Path.cwd())
     origin = str(Path(path))
@@ -101,16 +99,28 @@ def refuse_unnamed(scenario: Scenario, allow_env: Collection[str], origin: str) 
                 )
 
 
-def file_mapping(path: Path) -> dict[str, Any]:
+def file_mapping(path: Path) -> Keys:
     """What a scenario file says, its paths absolute."""
     mapping = read_mapping(path, "scenario")
     resolve_paths(mapping, path.parent)
     return mapping
 
 
-def read_mapping(path: Path, what: str) -> dict[str, Any]:
+def read_mapping(path: Path, what: str) -> Keys:
     """The mapping of keys that a file of this kind holds, with no two parts of it shared."""
-    value = parse_yaml(_read_text(path, what), str(path))
+    try:
+        content = read_within(path, _MOST_BYTES)
+        if content is None:
+            raise ScenarioError(
+                f"{path}: has more than {_MOST_BYTES // 2**20} MiB: keep what is long in a trace or a file of data"
+            )
+        value = parse_yaml(content.decode(), str(path))
+    except FileNotFoundError as error:
+        raise ScenarioError(f"{path}: no such {what} file") from error
+    except UnicodeDecodeError as error:
+        raise ScenarioError(f"{path}: is not UTF-8 text") from error
+    except OSError as error:
+        raise ScenarioError(f"{path}: cannot be read: {error.strerror}") from error
     if value is None:
         raise ScenarioError(f"{path}: the file is empty")
     if not isinstance(value, dict):
@@ -144,24 +154,7 @@ def section_from_mapping(
         raise ScenarioError(f"{origin}: {describe_problem(error, section)}") from error
 
 
-def _read_text(path: Path, what: str) -> str:
-    try:
-        with open(path, "rb", opener=file_opener) as file:
-            content = file.read(_MOST_BYTES + 1)
-        if len(content) > _MOST_BYTES:
-            raise ScenarioError(
-                f"{path}: has more than {_MOST_BYTES // 2**20} MiB: keep what is long in a trace or a file of data"
-            )
-        return content.decode()
-    except FileNotFoundError as error:
-        raise ScenarioError(f"{path}: no such {what} file") from error
-    except UnicodeDecodeError as error:
-        raise ScenarioError(f"{path}: is not UTF-8 text") from error
-    except OSError as error:
-        raise ScenarioError(f"{path}: cannot be read: {error.strerror}") from error
-
-
-def resolve_paths(mapping: dict[str, Any], folder: Path) -> None:
+def resolve_paths(mapping: Keys, folder: Path) -> None:
     """Makes relative paths absolute, in place; anything of the wrong type is left for validation. A locustfile and what
     lies beside it keep the names that they are given: one may be a link elsewhere."""
     for key in ("phases", "clients", "model", "models"):

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from squall.scenarios.arrivals.users import LARGEST_USER_COUNT
-from squall.scenarios.errors import refuse
+from squall.scenarios.errors import Sentences, holding
 from squall.scenarios.fields import (
     Count,
     Duration,
@@ -70,13 +70,12 @@ class LocustConfig(Section):
     web: WebConfig | None = None
     html: bool = False  # Locust's HTML report beside its CSV files
 
-    @model_validator(mode="after")
-    def _parts_fit(self) -> LocustConfig:
+    def misfits(self) -> Sentences:
         flags = [
             one.partition("=")[0] if one.startswith("--") else one[:2] for one in self.options
         ]  # -u5 is -u 5
         file = PurePath(self.file)
-        refuse({
+        yield from holding({
             f"file: {file.name} is no locustfile, whose name ends in .py": file.suffix != ".py",
             **{f"options: {one} has a key of its own, use load.locust.{OURS.get(one)}": one in OURS for one in flags},
             **{f"options: {one} is for squall to say, leave it out": one in SQUALLS for one in flags},
@@ -90,7 +89,6 @@ class LocustConfig(Section):
                 for one in self.include
             },
         })  # fmt: skip
-        return self
 
 
 class LoadConfig(Section):

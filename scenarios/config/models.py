@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from squall.scenarios.config.client import ClientConfig, RequestConfig, ValueCheckConfig
 from squall.scenarios.config.inputs import DataConfig, InputConfig
 from squall.scenarios.config.rows import RowsConfig
-from squall.scenarios.errors import refuse
-from squall.scenarios.fields import Count, Duration, Number, Section, Text, Version, Whole
+from squall.scenarios.errors import Sentences, holding
+from squall.scenarios.fields import (
+    Count,
+    Duration,
+    Keys,
+    NonEmpty,
+    NonNegative,
+    Section,
+    Text,
+    Version,
+    Whole,
+)
 from squall.scenarios.sizes import LARGEST_BATCH, LARGEST_VARIANT_COUNT
 
 
@@ -49,11 +59,10 @@ class ModelConfig(Section):
     repository: Text | None = None
     shapes: dict[str, tuple[Whole, ...]] = Field(default_factory=dict)  # dims of inputs the model leaves open
 
-    @model_validator(mode="after")
-    def _parts_fit(self) -> ModelConfig:
+    def misfits(self) -> Sentences:
         is_on_gpu = self.framework == "torch" and self.device != "cpu"
         largest = max(self.preferred_batch_sizes, default=0)
-        refuse({
+        yield from holding({
             "framework numpy computes in fp32 on the CPU: use framework torch": (
                 self.framework == "numpy" and (self.device == "gpu" or self.precision != "fp32")
             ),
@@ -65,7 +74,6 @@ class ModelConfig(Section):
                 largest > self.max_batch_size
             ),
         })  # fmt: skip
-        return self
 
     @property
     def is_cpu_head(self) -> bool:
@@ -73,17 +81,12 @@ class ModelConfig(Section):
         return self.repository is None and (self.framework == "numpy" or self.device == "cpu")
 
 
-Share = Annotated[Number, Field(ge=0)]
-
-
 class ModelEntry(ModelConfig):
     """One of the models under load: its share of the requests to those of the others, and what is other than in
     `clients`."""
 
-    share: Share = 1.0
-    servers: Annotated[tuple[Whole | Text, ...], Field(min_length=1)] | None = (
-        None  # that serve it; none: all
-    )
+    share: NonNegative = 1.0
+    servers: NonEmpty[Whole | Text] | None = None  # that serve it; none: all
     rows: RowsConfig | None = None  # in every phase
     inputs: dict[str, InputConfig] | None = None
     data: DataConfig | None = None  # inputs of the user's in place of made ones
@@ -91,7 +94,7 @@ class ModelEntry(ModelConfig):
     check: ValueCheckConfig | None = None
     payload_variants: Annotated[Count, Field(le=LARGEST_VARIANT_COUNT)] | None = None
 
-    def own_of_clients(self) -> dict[str, Any]:
+    def own_of_clients(self) -> Keys:
         """What it has of its own in place of what `clients` says."""
         return {key: value for key in _OF_REQUESTS if (value := getattr(self, key)) is not None}
 
@@ -108,6 +111,11 @@ class ModelScenario:
     model: ModelEntry
     clients: ClientConfig  # with what the model has of its own
     seed: int
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether requests to it are."""
+        return self.clients.request is not None and self.clients.request.compression is not None
 
     def rows_of(self, phase_rows: RowsConfig | None) -> RowsConfig:
         """How many rows its requests carry in a phase that says `phase_rows` itself, or nothing."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from squall.scenarios.config.problems import path_text
 from squall.scenarios.errors import ScenarioError, way_out
+from squall.scenarios.fields import Keys
 from squall.scenarios.foreign_text import LEFT_OUT, kept_headers
 from squall.scenarios.strict_yaml import parse_yaml
 
@@ -16,7 +17,7 @@ _STEP = r"[^.\[\]]+"
 _PATH = re.compile(rf"{_STEP}(?:\.{_STEP}|\[\d+\])*")
 
 
-def apply_override(mapping: dict[str, Any], override: str) -> tuple[Any, str | int]:
+def apply_override(mapping: Keys, override: str) -> tuple[Any, str | int]:
     """Sets one value of `mapping` in place, written `key.path=YAML`; see `set_value`."""
     origin = f"--set {override}"
     path, equals, text = override.partition("=")
@@ -32,7 +33,7 @@ def kept_override(override: str) -> str:
     is_whole = path.strip() == "clients"
     if not is_whole and "headers" not in path:
         return override
-    mapping: dict[str, Any] = {}
+    mapping: Keys = {}
     try:
         place, key = apply_override(mapping, override)
         clients = mapping["clients"]
@@ -44,12 +45,15 @@ def kept_override(override: str) -> str:
         return override
     headers.update(shown)  # `place` is this mapping, or holds it
     value = place[key]
+    return pair_text(path, value)
+
+
+def pair_text(path: str, value: object) -> str:
+    """`key.path=value`, a text as it is, other values as JSON."""
     return f"{path}={value if isinstance(value, str) else json.dumps(value, default=str)}"
 
 
-def set_value(
-    mapping: dict[str, Any], path: str, value: object, origin: str | None = None
-) -> tuple[Any, str | int]:
+def set_value(mapping: Keys, path: str, value: object, origin: str | None = None) -> tuple[Any, str | int]:
     """Sets the value at a key path of `mapping` in place; sections that are not there yet are made. Returns the section
     or list that holds it then, and under which key.
 

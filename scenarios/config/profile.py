@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from squall.scenarios.config.duty import Duty, DutyField
-from squall.scenarios.fields import EACH_ONCE, Duration, Section
+from squall.scenarios.errors import Sentences
+from squall.scenarios.fields import EACH_ONCE, Duration, NonEmpty, Section
 from squall.scenarios.units import NS_PER_S, format_duration
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class ProfileConfig(Section):
         None  # of a server at server.url that somebody started with `nsys launch --session-new=NAME`
     )
     on_nsys_failure: Literal["keep", "restart"] = "keep"  # the server, where its session is lost
-    trace: Annotated[tuple[Literal["cuda", "nvtx", "osrt"], ...], Field(min_length=1)] = (
+    trace: NonEmpty[Literal["cuda", "nvtx", "osrt"]] = (
         "cuda",
         "nvtx",
         "osrt",
@@ -62,13 +63,9 @@ class ProfileConfig(Section):
     gpu_interval_ns: SampleInterval = NS_PER_S // 10
     osrt_threshold_ns: Duration = 100_000
 
-    @model_validator(mode="after")
-    def _one_of_cupti(self) -> ProfileConfig:
+    def misfits(self) -> Sentences:
         if self.kernels == self.nsys == "required" and "cuda" in self.trace:
-            raise ValueError(
-                "nsys with cuda in trace and kernels cannot both be required: one has CUPTI at a time"
-            )
-        return self
+            yield "nsys with cuda in trace and kernels cannot both be required: one has CUPTI at a time"
 
 
 LEAST_PAUSE_NS = 5 * NS_PER_S
@@ -87,7 +84,7 @@ def needed_pause_ns(recorded_ns: int, may_use_gpu: bool) -> int:
     return max(LEAST_PAUSE_NS, 3 * NS_PER_S + recorded_ns * 3 // 2) if may_use_gpu else LEAST_PAUSE_NS
 
 
-def too_close(phases: Iterable[PhaseConfig], may_use_gpu: bool) -> Iterator[str]:
+def too_close(phases: Iterable[PhaseConfig], may_use_gpu: bool) -> Sentences:
     """Which two measured phases nsys cannot both record; and the mend."""
     before, needed_ns, pause_ns = "", 0, 0
     for phase in phases:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, assert_never
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from squall.scenarios.errors import refuse
-from squall.scenarios.fields import Count, Cv, Number, PositiveNumber, Section, Text
+from squall.scenarios.errors import Sentences, holding
+from squall.scenarios.fields import BY_KIND, Count, Cv, NonNegative, PositiveNumber, Section, Text
 
 LARGEST_ZIPF = 1_000_000  # each number of rows has a weight
 LARGEST_EMPIRICAL = 100_000  # values of an empirical law in the scenario file itself; a trace holds more
@@ -27,11 +27,9 @@ class UniformRows(Section):
     low: Count
     high: Count
 
-    @model_validator(mode="after")
-    def _ordered(self) -> UniformRows:
+    def misfits(self) -> Sentences:
         if self.low > self.high:
-            raise ValueError(f"low {self.low} is above high {self.high}")
-        return self
+            yield f"low {self.low} is above high {self.high}"
 
 
 class LognormalRows(Section):
@@ -51,18 +49,16 @@ class ParetoRows(Section):
     min: Count = 1
     max: Count
 
-    @model_validator(mode="after")
-    def _ordered(self) -> ParetoRows:
+    def misfits(self) -> Sentences:
         if self.min > self.max:
-            raise ValueError(f"min {self.min} is above max {self.max}")
-        return self
+            yield f"min {self.min} is above max {self.max}"
 
 
 class ZipfRows(Section):
     """k rows with a probability proportional to k^-exponent, k from 1 to max."""
 
     kind: Literal["zipf"]
-    exponent: Annotated[Number, Field(ge=0)]
+    exponent: NonNegative
     max: Annotated[Count, Field(le=LARGEST_ZIPF)]
 
 
@@ -74,16 +70,15 @@ class EmpiricalRows(Section):
 
     kind: Literal["empirical"]
     values: Annotated[tuple[Count, ...], Field(min_length=1, max_length=LARGEST_EMPIRICAL)] | None = None
-    weights: tuple[Annotated[Number, Field(ge=0)], ...] | None = None
+    weights: tuple[NonNegative, ...] | None = None
     file: Text | None = None
     size: Text | None = None
     per_row: PositiveNumber = 1.0
     max: Count | None = None
 
-    @model_validator(mode="after")
-    def _one_source(self) -> EmpiricalRows:
+    def misfits(self) -> Sentences:
         is_of_file, weights = self.file is not None, self.weights
-        refuse({
+        yield from holding({
             "needs exactly one of values and file": (self.values is None) != is_of_file,
             "rows from a file need size, the column, and max, the most rows of a request": (
                 is_of_file and None in (self.size, self.max)
@@ -94,7 +89,6 @@ class EmpiricalRows(Section):
             "weights need as many values": weights is not None and len(weights) != len(self.values or ()),
             "weights need one above 0": weights is not None and not any(weights),
         })  # fmt: skip
-        return self
 
 
 class TraceRows(Section):
@@ -111,8 +105,8 @@ class TraceRows(Section):
 
 Drawn = ConstantRows | UniformRows | LognormalRows | ParetoRows | ZipfRows | EmpiricalRows
 """The laws that a number can be drawn by without a trace."""
-Law = Annotated[Drawn, Field(discriminator="kind")]
-RowsConfig = Annotated[Drawn | TraceRows, Field(discriminator="kind")]
+Law = Annotated[Drawn, BY_KIND]
+RowsConfig = Annotated[Drawn | TraceRows, BY_KIND]
 
 
 def possible_rows(config: RowsConfig) -> range:

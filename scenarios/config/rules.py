@@ -3,7 +3,7 @@ nothing where they stand. Only the first sentence counts: what follows may rest 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +15,7 @@ from squall.scenarios.config.inputs import TraceOrder
 from squall.scenarios.config.profile import too_close
 from squall.scenarios.config.rows import TraceRows, max_rows
 from squall.scenarios.config.servers import OWN_KEYS, ServerConfig, ServerEntry
+from squall.scenarios.errors import Sentences, holding
 from squall.scenarios.fields import repeated, stated_keys
 from squall.scenarios.units import format_duration
 
@@ -44,7 +45,7 @@ where `server.control.load.NAME` says it of another. `version`, `max_batch_size`
 model to the clients, whoever serves it."""
 
 
-def misfits(scenario: Scenario, is_of_a_run: bool) -> Iterator[str]:
+def misfits(scenario: Scenario, is_of_a_run: bool) -> Sentences:
     """What is wrong with a scenario whose sections are right by themselves. `is_of_a_run`: it ran, whatever keys it
     has without effect. Raises ValueError with a sentence as `Scenario.shares_of` and `Scenario.served_at` do."""
     yield from _of_phases(scenario)
@@ -57,18 +58,13 @@ def misfits(scenario: Scenario, is_of_a_run: bool) -> Iterator[str]:
         yield from _without_effect(scenario)
 
 
-def _holding(reasons: Mapping[str, object]) -> Iterator[str]:
-    """Those of the sentences that hold."""
-    return filter(reasons.get, reasons)
-
-
-def _of_phases(scenario: Scenario) -> Iterator[str]:
+def _of_phases(scenario: Scenario) -> Sentences:
     phases = scenario.phases
     kinds = [phase.kind for phase in phases]
     twice = repeated([phase.name for phase in phases])
     loaded = [phase for phase in reversed(phases) if phase.arrivals is not None]
     by_loop = {isinstance(phase.arrivals, ClosedArrivals): phase.name for phase in loaded}
-    return _holding({
+    return holding({
         f"phases: the name {twice!r} is used twice": twice,
         "phases: at least one must be of kind 'measure'": "measure" not in kinds,
         "phases: together they are longer than the 292 years of an int64 in ns": (
@@ -81,7 +77,7 @@ def _of_phases(scenario: Scenario) -> Iterator[str]:
     })  # fmt: skip
 
 
-def _of_locust(scenario: Scenario) -> Iterator[str]:
+def _of_locust(scenario: Scenario) -> Sentences:
     """Phases of Locust's users are of a scenario with Locust's load alone, which leaves no room for what squall's own
     client is told."""
     for phase in scenario.phases:
@@ -91,7 +87,7 @@ def _of_locust(scenario: Scenario) -> Iterator[str]:
         if scenario.load is not None:
             if not isinstance(phase.arrivals, LocustArrivals | None):
                 yield f"{where}.arrivals: load.locust says what is sent; leave arrivals out"
-            for key in _holding({"timeout": phase.timeout_ns, "rows": phase.rows, "shares": phase.shares}):
+            for key in holding({"timeout": phase.timeout_ns, "rows": phase.rows, "shares": phase.shares}):
                 yield f"{where}.{key}: the locustfile says what its users send; leave it out"
     if scenario.load is None:
         return
@@ -114,11 +110,11 @@ def _of_locust(scenario: Scenario) -> Iterator[str]:
         for key in ("rows", "data", "check"):
             if getattr(one.model, key) is not None:
                 yield f"{one.key}.{key}: {of_own}"
-        if one.clients.request is not None and one.clients.request.compression is not None:
+        if one.is_compressed:
             yield f"{one.place_of('request')}.compression: a TritonUser compresses nothing; leave it out"
 
 
-def _of_models(scenario: Scenario) -> Iterator[str]:
+def _of_models(scenario: Scenario) -> Sentences:
     """Shares, places and rows that the models under load cannot have."""
     models, is_several = scenario.models, scenario.stated_models is not None
     if is_several:
@@ -146,14 +142,11 @@ def _of_models(scenario: Scenario) -> Iterator[str]:
                 )
 
 
-def _of_several(scenario: Scenario) -> Iterator[str]:
+def _of_several(scenario: Scenario) -> Sentences:
     """What several models cannot have together."""
     models, clients = scenario.models, scenario.clients
     twice = repeated(scenario.model_names)
-    is_compressed = [
-        one.clients.request is not None and one.clients.request.compression is not None for one in models
-    ]
-    yield from _holding({
+    yield from holding({
         f"models: the name {twice!r} is used twice": twice,
         "clients.sequences: is for a scenario with one model, and models are several; leave it out": clients.sequences,
         "clients.data: is for a scenario with one model, and models are several; give each its own in models[].data": (
@@ -169,9 +162,9 @@ def _of_several(scenario: Scenario) -> Iterator[str]:
                 f"{place}.rows: kind 'trace' is for a scenario with one model, and models are several; use another"
                 " kind, such as 'empirical' with the same file"
             )
-    for one, compresses in zip(models, is_compressed, strict=True):
+    for one in models:
         data, request = one.model.data, one.model.request
-        yield from _holding({
+        yield from holding({
             f"{one.key}.data.order: kind 'trace' is for a scenario with one model, for a trace does not say which model"
             " a request asks; use sequence, random or zipf": data and isinstance(data.order, TraceOrder),
             f"{one.key}.data: each entry is a payload of its own; leave payload_variants out": (
@@ -181,14 +174,14 @@ def _of_several(scenario: Scenario) -> Iterator[str]:
                 data and clients.shared_memory
             ),
             f"{one.key}.request.compression: requests are compressed to all models or to none; say it in"
-            " clients.request": compresses != is_compressed[0],
+            " clients.request": one.is_compressed != models[0].is_compressed,
             f"{one.key}.request.binary: false is for protocol http, gRPC carries tensors as bytes": (
                 request and not request.binary and clients.protocol == "grpc"
             ),
         })  # fmt: skip
 
 
-def _misplaced(scenario: Scenario) -> Iterator[str]:
+def _misplaced(scenario: Scenario) -> Sentences:
     """Servers that serve nothing, or among which the routing cannot choose."""
     servers = scenario.servers
     placed = [f"{one.key}.servers" for one in scenario.models if one.model.servers is not None]
@@ -209,7 +202,7 @@ def _misplaced(scenario: Scenario) -> Iterator[str]:
         )
 
 
-def _of_servers(scenario: Scenario) -> Iterator[str]:
+def _of_servers(scenario: Scenario) -> Sentences:
     """What several servers cannot have together, and what one of them cannot have."""
     clients, profile, stated = scenario.clients, scenario.profile, scenario.stated_servers
     if clients.routing.kind == "mirror" and scenario.is_closed:
@@ -230,7 +223,7 @@ def _of_servers(scenario: Scenario) -> Iterator[str]:
             "clients.shared_memory": clients.shared_memory,
             "clients.unix": clients.unix,
         }
-        for key in _holding(of_one):
+        for key in holding(of_one):
             yield f"{key}: is for a run of one server, and servers are several"
     if profile.nsys_session is not None and profile.nsys == "off":
         yield "profile.nsys_session: profile.nsys is off, add nsys: auto or required"
@@ -252,7 +245,7 @@ def _of_servers(scenario: Scenario) -> Iterator[str]:
             yield from too_close(scenario.phases, "cuda" in profile.trace and not is_on_cpu)
 
 
-def _of_list(entries: Sequence[ServerEntry]) -> Iterator[str]:
+def _of_list(entries: Sequence[ServerEntry]) -> Sentences:
     """Either all servers run already or squall starts all, and no two of them are one."""
     if len({entry.url is None for entry in entries}) > 1:
         yield "servers: some have a url and some have none: give one to all or to none"
@@ -270,7 +263,7 @@ def _place(url: str) -> str:
     return place if place.rpartition(":")[2].isdecimal() else f"{place}:443"
 
 
-def _of_traces(scenario: Scenario) -> Iterator[str]:
+def _of_traces(scenario: Scenario) -> Sentences:
     """What takes a column of a trace needs the trace; a column that routes is read in place of its sessions, so
     nothing else may want these."""
     clients = scenario.clients
@@ -289,7 +282,7 @@ def _of_traces(scenario: Scenario) -> Iterator[str]:
     for phase in scenario.phases:
         scale = phase.arrivals.rate_scale if isinstance(phase.arrivals, TraceArrivals) else None
         if phase.kind == "measure" and not isinstance(phase.arrivals, TraceArrivals):
-            for key in _holding(by_trace):
+            for key in holding(by_trace):
                 yield f"{key}: kind 'trace' needs arrivals of kind 'trace', and phase {phase.name!r} has others"
         if column is not None and isinstance(scale, OTHER_SESSIONS):
             yield (
@@ -298,7 +291,7 @@ def _of_traces(scenario: Scenario) -> Iterator[str]:
             )
 
 
-def _of_promises(scenario: Scenario) -> Iterator[str]:
+def _of_promises(scenario: Scenario) -> Sentences:
     """Promises about what the scenario does not have."""
     measured = {phase.name: phase.duration_ns for phase in scenario.phases if phase.kind == "measure"}
     servers = [f"server-{number}" for number, _ in enumerate(scenario.servers or ())]  # none: the nodes say
@@ -318,7 +311,7 @@ def _of_promises(scenario: Scenario) -> Iterator[str]:
             "load that is asked for": promise.at_hz is not None,
             "number of requests that is known before its end, by which abortOnFail decides": promise.aborts_on_fail,
         }
-        for lacking in _holding(scheduled) if scenario.is_closed else ():
+        for lacking in holding(scheduled) if scenario.is_closed else ():
             yield (
                 f"promises: {promise.text}: a closed loop has no schedule and so no {lacking}; promise service times"
             )
@@ -327,13 +320,13 @@ def _of_promises(scenario: Scenario) -> Iterator[str]:
             window, phase = format_duration(scope.window_ns), format_duration(shortest_ns)
             yield f"{where}: a window of {window} is longer than a phase of {phase}"
     if scenario.stop_when is not None:
-        yield from _holding({
+        yield from holding({
             "stop_when: decided is for promises over a schedule, and nothing is promised": scenario.promises is None,
             "stop_when: decided needs a known number of requests, which a closed loop has not": scenario.is_closed,
         })  # fmt: skip
 
 
-def _without_effect(scenario: Scenario) -> Iterator[str]:
+def _without_effect(scenario: Scenario) -> Sentences:
     """Stated keys that configure a server, or a model there, that squall does not configure."""
     for one in scenario.models:
         for key in keys_without_effect(one, scenario.is_started):

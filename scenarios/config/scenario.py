@@ -28,16 +28,18 @@ from squall.scenarios.arrivals.users import ClosedArrivals
 from squall.scenarios.arrivals.varying import EnvelopeArrivals
 from squall.scenarios.config.client import ClientConfig
 from squall.scenarios.config.locust import LoadConfig, with_users
-from squall.scenarios.config.models import ModelConfig, ModelEntry, ModelScenario, Share
+from squall.scenarios.config.models import ModelConfig, ModelEntry, ModelScenario
 from squall.scenarios.config.profile import ProfileConfig
 from squall.scenarios.config.records import RecordsConfig
 from squall.scenarios.config.rows import RowsConfig
 from squall.scenarios.config.rules import keys_without_effect, misfits, server_keys_without_effect
 from squall.scenarios.config.servers import ServerConfig, ServerEntry, ServersCount, ServersField, shared_of
-from squall.scenarios.errors import refuse
+from squall.scenarios.errors import Sentences, refuse
 from squall.scenarios.fields import (
-    Number,
+    Keys,
+    NonNegative,
     PositiveDuration,
+    Probability,
     Section,
     Slug,
     Text,
@@ -74,39 +76,30 @@ class PhaseConfig(Section):
     speed: Annotated[Ratio, AfterValidator(_none_of_one)] | None = None  # None: 1
     timeout_ns: PositiveDuration | None = None  # else that of the clients
     rows: RowsConfig | None = None  # else those of the clients
-    shares: dict[Text, Share] | None = (
+    shares: dict[Text, NonNegative] | None = (
         None  # by model, one that is left out has none; else those of the models
     )
 
-    @model_validator(mode="after")
-    def _arrivals_fit(self) -> PhaseConfig:
-        arrivals = self.arrivals
-        expected = None
-        if arrivals is not None and not isinstance(arrivals, UserArrivals):
+    def misfits(self) -> Sentences:
+        arrivals, duration_ns = self.arrivals, self.duration_ns
+        if self.kind == "drain" and arrivals:
+            yield "a drain sends nothing, remove arrivals"
+        if self.kind != "drain" and not arrivals:
+            yield f"a {self.kind} phase needs arrivals"
+        if not isinstance(arrivals, UserArrivals | None):
             expected = arrivals.stated_count(self.drawn_ns)
-        ramp_ns = arrivals.ramp_ns if isinstance(arrivals, ClosedArrivals) else 0
-        n_bins, is_silent = 0, False
-        if (
-            isinstance(arrivals, EnvelopeArrivals)
-            and arrivals.curve is not None
-            and arrivals.bin_ns is not None
-        ):
+            if expected > LARGEST_ARRIVAL_COUNT:
+                yield f"{digits_text(expected)} requests are above the {LARGEST_ARRIVAL_COUNT:,} of a phase"
+        elif self.speed is not None:
+            what = "closed loop" if arrivals else "drain"
+            yield f"speed: a {what} has no schedule that could be faster or slower; leave it out"
+        if isinstance(arrivals, EnvelopeArrivals) and arrivals.curve and arrivals.bin_ns:
             n_bins = math.ceil(self.drawn_ns / arrivals.bin_ns)
-            is_silent = not any(arrivals.curve[:n_bins])
-        refuse({
-            "a drain sends nothing, remove arrivals": self.kind == "drain" and arrivals,
-            f"a {self.kind} phase needs arrivals": self.kind != "drain" and not arrivals,
-            f"{digits_text(expected or 0)} requests are above the {LARGEST_ARRIVAL_COUNT:,} of a phase": (
-                (expected or 0) > LARGEST_ARRIVAL_COUNT
-            ),
-            f"the curve is 0 over the whole phase, which holds its first {n_bins} bins": is_silent,
-            f"the ramp of {format_duration(ramp_ns)} is longer than the phase of {format_duration(self.duration_ns)}": (
-                ramp_ns > self.duration_ns
-            ),
-            f"speed: a {'drain' if arrivals is None else 'closed loop'} has no schedule that could be faster or slower;"
-            " leave it out": self.speed is not None and expected is None,
-        })  # fmt: skip
-        return self
+            if not any(arrivals.curve[:n_bins]):
+                yield f"the curve is 0 over the whole phase, which holds its first {n_bins} bins"
+        if isinstance(arrivals, ClosedArrivals) and arrivals.ramp_ns > duration_ns:
+            ramp, length = format_duration(arrivals.ramp_ns), format_duration(duration_ns)
+            yield f"the ramp of {ramp} is longer than the phase of {length}"
 
     @property
     def duration_ns(self) -> int:
@@ -117,10 +110,10 @@ class PhaseConfig(Section):
 class ExpectConfig(Section):
     """What the user expects of the server: what goes beyond it leads the verdict, and makes no run INVALID."""
 
-    failures: Annotated[Number, Field(ge=0, le=1)] = 0.01  # share of the measured requests that may fail
+    failures: Probability = 0.01  # share of the measured requests that may fail
 
 
-STRUCK: dict[str, dict[str, Any]] = {"clients": {"lease": "5s"}, "records": {"keep": "gathered"}}
+STRUCK: dict[str, Keys] = {"clients": {"lease": "5s"}, "records": {"keep": "gathered"}}
 """Keys that earlier versions had, at their defaults: a digest counts them, so that runs from before still compare."""
 
 OF_A_RUN = "of a run"
@@ -182,7 +175,7 @@ class Scenario(Section):
         return values
 
     @model_validator(mode="after")
-    def _parts_fit(self, info: ValidationInfo) -> Scenario:
+    def _sections_fit(self, info: ValidationInfo) -> Scenario:
         run_time_ns = None if self.load is None else self.load.locust.run_time_ns
         if not self.phases and run_time_ns is not None:
             object.__setattr__(self, "phases", self.phases_of_run_time())
@@ -320,7 +313,7 @@ class Scenario(Section):
         ]
         return tuple(map(PhaseConfig.model_validate, map(with_users, phases)))
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> Keys:
         """The scenario with every default that means something, in plain types with units, as a file states it: it
         loads back to an equal one."""
         mapping = self.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -340,7 +333,7 @@ class Scenario(Section):
                 entry.pop(key, None)
         return mapping
 
-    def to_kept(self) -> dict[str, Any]:
+    def to_kept(self) -> Keys:
         """`to_mapping` for what is kept of a run: without values of headers that are written out, which may be secrets;
         in their place stands the variable that whoever runs it again must set."""
         mapping = self.to_mapping()
@@ -356,6 +349,6 @@ class Scenario(Section):
         return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
-def with_struck_keys(mapping: dict[str, Any]) -> dict[str, Any]:
+def with_struck_keys(mapping: Keys) -> Keys:
     """The mapping of a scenario with `STRUCK` at their defaults, as digests count them."""
     return {**mapping, **{section: mapping[section] | struck for section, struck in STRUCK.items()}}

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
+from pydantic import BeforeValidator, Field, TypeAdapter
 
-from squall.scenarios.errors import refuse
+from squall.scenarios.errors import Sentences, holding
 from squall.scenarios.fields import (
     EACH_ONCE,
     Count,
+    Keys,
     Port,
     PositiveDuration,
     PositiveNumber,
@@ -38,15 +39,13 @@ class LoadSettings(Section):
     instances: Count | None = None
     config: dict[Text, Any] = Field(default_factory=dict)
 
-    @model_validator(mode="after")
-    def _own_name(self) -> LoadSettings:
-        refuse({
+    def misfits(self) -> Sentences:
+        yield from holding({
             "config.name: a model has its name from the repository, leave it out": "name" in self.config,
             "instances and config.instance_group exclude each other": (
                 self.instances is not None and "instance_group" in self.config
             ),
         })  # fmt: skip
-        return self
 
     @property
     def has_changes(self) -> bool:
@@ -71,10 +70,8 @@ class ControlConfig(Section):
     unload: tuple[Text, ...] = ()
     after: Literal["restore", "keep"] = "restore"
 
-    @model_validator(mode="after")
-    def _one_way(self) -> ControlConfig:
-        refuse({f"unload: {name!r} is in load too": name in self.load for name in self.unload})
-        return self
+    def misfits(self) -> Sentences:
+        return (f"unload: {name!r} is in load too" for name in self.unload if name in self.load)
 
 
 class ServerConfig(Section):
@@ -92,12 +89,11 @@ class ServerConfig(Section):
     stop_timeout_ns: PositiveDuration = 10 * NS_PER_S
     control: ControlConfig | None = None  # none: the models of a running server are left as they are
 
-    @model_validator(mode="after")
-    def _one_origin(self) -> ServerConfig:
+    def misfits(self) -> Sentences:
         control, url = self.control, self.url
         port = (url or "").rstrip("/").rpartition(":")[2]
         needs_url = "is for a server at url; one that squall starts has what load says, and ends"
-        refuse({
+        yield from holding({
             "url (a server that runs) and image (one to start) exclude each other": url and self.image,
             "runtime needs image": self.runtime and not self.image,
             "http_port: beside url it says nothing, the port is in the url": url and self.http_port,
@@ -108,7 +104,6 @@ class ServerConfig(Section):
             f"control.after: {needs_url}": not url and control is not None and control.after == "keep",
             f"url: port {port} is above {LARGEST_PORT}": port.isdecimal() and int(port) > LARGEST_PORT,
         })  # fmt: skip
-        return self
 
 
 _SHARED_KEYS = {*ServerConfig.file_keys().values()} - {*OWN_KEYS}
@@ -122,14 +117,10 @@ class ServerEntry(ServerConfig):
         None  # indices on its node that it may see; none: all
     )
 
-    @model_validator(mode="after")
-    def _own_gpus(self) -> ServerEntry:
-        refuse({
-            "gpus: is for a server that squall starts, the one at url has its GPUs already": (
-                self.gpus is not None and self.url
-            ),
-        })  # fmt: skip
-        return self
+    def misfits(self) -> Sentences:
+        yield from super().misfits()
+        if self.gpus is not None and self.url:
+            yield "gpus: is for a server that squall starts, the one at url has its GPUs already"
 
 
 class ServersCount(Section):
@@ -138,11 +129,9 @@ class ServersCount(Section):
     count: Annotated[int, Field(strict=True, ge=2, le=LARGEST_SERVER_COUNT)] | None = None
     per: Literal["gpu", "node"] | None = None
 
-    @model_validator(mode="after")
-    def _one_number(self) -> ServersCount:
+    def misfits(self) -> Sentences:
         if (self.count is None) == (self.per is None):
-            raise ValueError("needs exactly one of count and per, or is a list of servers")
-        return self
+            yield "needs exactly one of count and per, or is a list of servers"
 
 
 class TlsConfig(Section):
@@ -154,11 +143,9 @@ class TlsConfig(Section):
     server_name: Text | None = None  # the name that the server's certificate must have, else the host
     verify: bool = True
 
-    @model_validator(mode="after")
-    def _whole_identity(self) -> TlsConfig:
+    def misfits(self) -> Sentences:
         if (self.certificate is None) != (self.key is None):
-            raise ValueError("certificate and key, the client's own, go together")
-        return self
+            yield "certificate and key, the client's own, go together"
 
 
 _ENTRIES = TypeAdapter(
@@ -180,6 +167,6 @@ def _list_or_count(value: object) -> object:
 ServersField = Annotated[tuple[ServerEntry, ...] | ServersCount | None, BeforeValidator(_list_or_count)]
 
 
-def shared_of(server: Mapping[str, Any]) -> dict[str, Any]:
+def shared_of(server: Mapping[str, Any]) -> Keys:
     """What `server` of a file says of all entries of `servers` that do not say otherwise."""
     return {key: value for key, value in server.items() if key in _SHARED_KEYS}

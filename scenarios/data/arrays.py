@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from squall.scenarios.arrays import Array
 from squall.scenarios.data.folders import LARGEST_FILE_BYTES
-from squall.scenarios.data.source import Entry, Source, Wanted, fault
+from squall.scenarios.data.source import Entries, Source, Wanted, fault
 from squall.scenarios.data.values import array_of
 from squall.scenarios.traces.faults import RowFault
 
@@ -59,7 +59,7 @@ class ArraySource(Source):
             if path.stat().st_size < header.start + header.n_row_bytes * self.n_entries:
                 raise RowFault(None, f"is cut short: it says {self.n_entries} rows and has bytes for fewer")
 
-    def read(self, wanted: Wanted, names: Sequence[str]) -> Iterator[tuple[int, Entry]]:
+    def read(self, wanted: Wanted, names: Sequence[str]) -> Entries:
         """See `Source`."""
         with ExitStack() as stack:
             files = self._opened(stack)
@@ -74,7 +74,7 @@ class ArraySource(Source):
         return {name.removesuffix(_SUFFIX): stack.enter_context(archive.open(name)) for name in members}
 
 
-def _row(file: IO[bytes], header: _Header, number: int) -> NDArray[Any]:
+def _row(file: IO[bytes], header: _Header, number: int) -> Array:
     file.seek(header.start + number * header.n_row_bytes)
     data = file.read(header.n_row_bytes)
     if len(data) < header.n_row_bytes:

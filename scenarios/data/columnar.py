@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from squall.scenarios.data.source import Cell, Entry, Source, Wanted, fault
+from squall.scenarios.data.source import Cell, Entries, Source, Wanted, fault
 from squall.scenarios.data.values import array_of
 from squall.scenarios.traces.faults import RowFault
 from squall.scenarios.traces.tables import record_batches, schema_of, stated_rows
@@ -37,7 +37,7 @@ class ColumnarSource(Source):
         batches = record_batches(path, self.names[:1]) if stated is None else ()
         self.n_entries = sum(batch.num_rows for batch in batches) if stated is None else stated
 
-    def read(self, wanted: Wanted, names: Sequence[str]) -> Iterator[tuple[int, Entry]]:
+    def read(self, wanted: Wanted, names: Sequence[str]) -> Entries:
         """See `Source`."""
         for name in names:
             _refuse_type(name, self._types[name])

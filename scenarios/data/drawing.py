@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 import numpy as np
-from numpy.typing import NDArray
 
-from squall.scenarios.exact import arrays
+from squall.scenarios.arrays import Array, Floats
+from squall.scenarios.exact import arrays, draws
 
 if TYPE_CHECKING:  # of a file's sections: a worker without data starts without them
+    from numpy.random import Generator
+
     from squall.scenarios.config.inputs import DrawnOrder
 
-Draw = Callable[[int], NDArray[Any]]
+Draw = Callable[[int], Array]
 """The entries of the next n requests, from 0 on."""
 
 
@@ -26,15 +28,13 @@ def entry_dtype(n_entries: int) -> type[np.uint8 | np.uint16 | np.uint32]:
     return np.uint16 if n_entries <= 65_536 else np.uint32
 
 
-def drawn(
-    order: DrawnOrder | None, n_entries: int, rng: np.random.Generator, first: int = 0, step: int = 1
-) -> Draw:
+def drawn(order: DrawnOrder | None, n_entries: int, rng: Generator, first: int = 0, step: int = 1) -> Draw:
     """Draws of `order` (None: of variants that squall makes, equally often); in sequence the requests are number
     `first`, `first + step`, … of all."""
     dtype = entry_dtype(n_entries)
     place = first
 
-    def in_turn(count: int) -> NDArray[Any]:
+    def in_turn(count: int) -> Array:
         nonlocal place
         found = place + step * np.arange(count, dtype=np.int64)
         place += step * count
@@ -47,21 +47,12 @@ def drawn(
             return in_turn
         case "zipf":
             bounds = zipf_bounds(n_entries, order.exponent)
-            return lambda count: drawn_zipf(bounds, rng, count).astype(dtype)
+            return lambda count: draws.places(bounds, rng, count).astype(dtype)
         case _:
             assert_never(order.kind)
 
 
-def drawn_zipf(bounds: NDArray[np.float64], rng: np.random.Generator, count: int) -> NDArray[np.int64]:
-    """Entries, (count,), with the probabilities of `zipf_bounds`."""
-    return np.searchsorted(bounds[:-1], rng.random(count), side="right")
-
-
 @lru_cache(maxsize=64)
-def zipf_bounds(n_entries: int, exponent: float) -> NDArray[np.float64]:
+def zipf_bounds(n_entries: int, exponent: float) -> Floats:
     """(n_entries,): the probability of an entry up to each; that of entry k, from 0 on, is as (k+1)^-exponent."""
-    bounds: NDArray[np.float64] = np.cumsum(
-        arrays.power(np.arange(1, n_entries + 1, dtype=np.float64), -exponent)
-    )
-    bounds /= bounds[-1]
-    return bounds
+    return draws.bounds_of(arrays.power(np.arange(1, n_entries + 1, dtype=np.float64), -exponent))

@@ -5,12 +5,12 @@ Source of the latter: perf_analyzer's docs/input_data.md (directory path).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from squall.scenarios.data.source import Entry, Picture, Raw, Source, Wanted
+from squall.scenarios.data.source import Entries, Picture, Raw, Source, Wanted
 from squall.scenarios.traces.faults import RowFault
 
 ONLY_COLUMN = "image"
@@ -34,7 +34,7 @@ class ImageSource(Source):
         self.files = [path for path in files_in(folder) if path.suffix.lower() in IMAGE_SUFFIXES]
         self.n_entries = len(self.files)
 
-    def read(self, wanted: Wanted, names: Sequence[str]) -> Iterator[tuple[int, Entry]]:
+    def read(self, wanted: Wanted, names: Sequence[str]) -> Entries:
         """See `Source`."""
         del names
         for number in np.flatnonzero(wanted).tolist():
@@ -58,7 +58,7 @@ class FolderSource(Source):
         self.names = tuple(path.name for path in files_in(self._folders[0]))
         self.n_entries = len(self._folders) if self.names or within else 0
 
-    def read(self, wanted: Wanted, names: Sequence[str]) -> Iterator[tuple[int, Entry]]:
+    def read(self, wanted: Wanted, names: Sequence[str]) -> Entries:
         """See `Source`."""
         for number in np.flatnonzero(wanted).tolist():
             folder = self._folders[number]

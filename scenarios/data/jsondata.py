@@ -14,7 +14,7 @@ from itertools import compress
 from pathlib import Path
 from typing import Any
 
-from squall.scenarios.data.source import Cell, Entry, Raw, Source, Wanted, fault
+from squall.scenarios.data.source import Cell, Entries, Raw, Source, Wanted, fault
 from squall.scenarios.data.values import array_of
 from squall.scenarios.traces.documents import entries_in, has_key
 from squall.scenarios.traces.faults import shown
@@ -35,7 +35,7 @@ class JsonSource(Source):
             self.n_entries += 1
         self.names = tuple(names)
 
-    def read(self, wanted: Wanted, names: Sequence[str]) -> Iterator[tuple[int, Entry]]:
+    def read(self, wanted: Wanted, names: Sequence[str]) -> Entries:
         """See `Source`."""
         for number, entry in compress(enumerate(_entries_in(self._path, self._key)), wanted):
             given = [name for name in names if entry.get(name) is not None]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import compress
 from pathlib import Path
 
-from squall.scenarios.data.source import Entry, Source, Wanted, fault
+from squall.scenarios.data.source import Entries, Source, Wanted, fault
 from squall.scenarios.data.values import array_of
 from squall.scenarios.traces.faults import RowFault
 
@@ -25,7 +25,7 @@ class LineSource(Source):
         self._path = path
         self.n_entries = sum(1 for _ in self._lines())
 
-    def read(self, wanted: Wanted, names: Sequence[str]) -> Iterator[tuple[int, Entry]]:
+    def read(self, wanted: Wanted, names: Sequence[str]) -> Entries:
         """See `Source`."""
         del names
         for number, line in compress(enumerate(self._lines()), wanted):

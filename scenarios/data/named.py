@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from squall.scenarios.arrays import Int64s
 from squall.scenarios.config.inputs import DataConfig, TraceOrder
 from squall.scenarios.data.opening import Data, open_data
 from squall.scenarios.errors import ScenarioError
@@ -19,10 +19,10 @@ class NamedEntries:
 
     column: str
     path: Path
-    keys: NDArray[np.int64]
-    of_keys: NDArray[np.int64]
+    keys: Int64s
+    of_keys: Int64s
 
-    def entries(self, names: NDArray[np.int64]) -> NDArray[np.int64]:
+    def entries(self, names: Int64s) -> Int64s:
         """The entries, (n,), of what the trace's requests say, (n,), -1 for nothing. Raises ScenarioError for a name
         that no entry has."""
         places = np.minimum(np.searchsorted(self.keys, names), self.keys.size - 1)
@@ -55,7 +55,7 @@ def named_entries(config: DataConfig, n_entries: int) -> NamedEntries | None:
     return NamedEntries(order.column, data.path, keys, of_keys)
 
 
-def _keys(data: Data, name: str) -> NDArray[np.int64]:
+def _keys(data: Data, name: str) -> Int64s:
     if name not in data.names:
         raise ScenarioError(f"{data.path}: has no column {name!r} for a key, it has {', '.join(data.names)}")
     keys = np.empty(data.n_entries, np.int64)

@@ -6,15 +6,15 @@ Errors are one line: the file, the row (the first entry is row 1) and what is wr
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from squall.scenarios.arrays import Int64s
 from squall.scenarios.config.inputs import DataConfig, DataFormat
 from squall.scenarios.config.models import ModelScenario
 from squall.scenarios.data.arrays import ArraySource
@@ -22,8 +22,8 @@ from squall.scenarios.data.columnar import ColumnarSource
 from squall.scenarios.data.folders import FolderSource, ImageSource, files_in
 from squall.scenarios.data.jsondata import VALIDATION, JsonSource, has_validation
 from squall.scenarios.data.lines import LineSource
-from squall.scenarios.data.source import Entry, Source
-from squall.scenarios.errors import ScenarioError
+from squall.scenarios.data.source import Entries, Source
+from squall.scenarios.errors import ScenarioError, placed
 from squall.scenarios.sizes import LARGEST_ENTRY_COUNT
 from squall.scenarios.traces.faults import RowFault, faults_of
 
@@ -66,7 +66,7 @@ class Data:
         self.state = state
         self._source = source
 
-    def read(self, numbers: NDArray[np.int64], names: tuple[str, ...]) -> Iterator[tuple[int, Entry]]:
+    def read(self, numbers: Int64s, names: tuple[str, ...]) -> Entries:
         """The entries of these numbers, each once and in rising order: see `Source.read`. Raises ScenarioError."""
         wanted = np.zeros(self.n_entries, np.bool_)
         wanted[numbers] = True
@@ -163,10 +163,6 @@ def _state(path: Path) -> State:
     return tuple((str(file.relative_to(path)), state.st_size, state.st_mtime_ns) for file, state in states)
 
 
-@contextmanager
-def faults_at(one: ModelScenario) -> Iterator[None]:
+def faults_at(one: ModelScenario) -> AbstractContextManager[None]:
     """Faults of the data of a model begin with where this stands."""
-    try:
-        yield
-    except ScenarioError as error:
-        raise ScenarioError(f"{one.place_of('data')}: {error}") from error
+    return placed(one.place_of("data"), ScenarioError, ScenarioError)

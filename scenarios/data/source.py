@@ -9,11 +9,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from squall.scenarios.arrays import Array, Bools
 from squall.scenarios.traces.faults import RowFault
 
 
@@ -36,10 +33,12 @@ class Picture:
     data: bytes
 
 
-Cell = NDArray[Any] | Raw | Picture
+Cell = Array | Raw | Picture
 """An array of numbers, of booleans or of bytes objects; or what only the model's input says how to read."""
 Entry = Mapping[str, Cell]
-Wanted = NDArray[np.bool_]
+Entries = Iterator[tuple[int, Entry]]
+"""Each with its number, from 0 on."""
+Wanted = Bools
 """(n_entries,), true for those that are to be read."""
 
 
@@ -52,7 +51,7 @@ class Source(ABC):
     """Of a cell of each column that states it in front of all entries."""
 
     @abstractmethod
-    def read(self, wanted: Wanted, names: Sequence[str]) -> Iterator[tuple[int, Entry]]:
+    def read(self, wanted: Wanted, names: Sequence[str]) -> Entries:
         """Number from 0 on and cells of each wanted entry, in their order, with the columns `names`, which it has.
 
         Null is no cell, and an entry of JSON may lack a column. Holds few entries at a time, however large the file is.

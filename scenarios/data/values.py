@@ -6,7 +6,8 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from squall.scenarios.arrays import Array
 
 _LARGEST_WHOLE = 2**1023  # that float64 surely has room for
 _NAMES = {
@@ -19,7 +20,7 @@ _NAMES = {
 }
 
 
-def array_of(value: Any) -> NDArray[Any]:
+def array_of(value: Any) -> Array:
     """The array of a number, boolean, text, bytes, or of nested lists of one of these; text as its UTF-8 bytes.
 
     Whole numbers are int64, or uint64 where they are too large for that; with one that has a fraction all are float64.
@@ -34,7 +35,7 @@ def array_of(value: Any) -> NDArray[Any]:
     return _typed(flat, kinds).reshape(cells.shape)
 
 
-def _typed(flat: list[Any], kinds: set[type]) -> NDArray[Any]:
+def _typed(flat: list[Any], kinds: set[type]) -> Array:
     """The values as one array, (n,). Raises as `array_of`."""
     if kinds <= {str, bytes} and flat:
         return np.array([item.encode() if isinstance(item, str) else item for item in flat], np.object_)

@@ -14,9 +14,8 @@ from fractions import Fraction
 from functools import wraps
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from squall.scenarios.arrays import Floats
 
 BLOCK = 1 << 13
 """Numbers at a time, so that what is between stays in the cache; results do not depend on it."""

@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterator
 from itertools import chain, repeat
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 
+from squall.scenarios.arrays import Bools, Floats, Int64s
 from squall.scenarios.exact import arrays
-from squall.scenarios.exact.arrays import Floats
-
-Whole = NDArray[np.int64]
 
 _MOST_AT_ONCE = 1 << 20
 """Draws by rejection at a time: part of what a seed means."""
@@ -30,12 +29,12 @@ _LOG_FACTORIALS = arrays.log(np.array([float(math.factorial(k)) for k in range(1
 _HALF_LOG_TURN = 0.9189385332046728  # ln(2π)/2
 
 
-def standard_exponential(rng: np.random.Generator, count: int) -> Floats:
+def standard_exponential(rng: Generator, count: int) -> Floats:
     """Exp(1), (count,), by inversion: -ln(1 - U), from 0 to 36.7."""
     return 0.0 - arrays.log(1.0 - rng.random(count))
 
 
-def standard_normal(rng: np.random.Generator, count: int) -> Floats:
+def standard_normal(rng: Generator, count: int) -> Floats:
     """N(0, 1), (count,), within 8.6: √(2E)·cos(2πU), then √(2E)·sin(2πU) (Box, Muller, Ann. Math. Stat. 29, 1958)."""
     n_pairs = (count + 1) // 2
     radii, turns = np.sqrt(2.0 * standard_exponential(rng, n_pairs)), rng.random(n_pairs)
@@ -45,12 +44,12 @@ def standard_normal(rng: np.random.Generator, count: int) -> Floats:
     return draws.ravel()[:count]
 
 
-def lognormal(rng: np.random.Generator, mu: float, sigma: float, count: int) -> Floats:
+def lognormal(rng: Generator, mu: float, sigma: float, count: int) -> Floats:
     """exp(mu + sigma·Z), (count,)."""
     return arrays.exp(sigma * standard_normal(rng, count) + mu)
 
 
-def standard_gamma(rng: np.random.Generator, shape: float, count: int) -> Floats:
+def standard_gamma(rng: Generator, shape: float, count: int) -> Floats:
     """Gamma of that shape > 0 and scale 1, (count,).
 
     Marsaglia, Tsang, ACM TOMS 26, 2000: d·V with d = shape - 1/3, V = (1 + Z/√(9d))³, taken if
@@ -64,7 +63,7 @@ def standard_gamma(rng: np.random.Generator, shape: float, count: int) -> Floats
     return draws * arrays.exp(standard_exponential(rng, count) / -shape) if shape < 1 else draws
 
 
-def gamma_each(rng: np.random.Generator, shapes: Floats) -> Floats:
+def gamma_each(rng: Generator, shapes: Floats) -> Floats:
     """Gamma of scale 1, one of each shape > 0, (n,); as `standard_gamma`."""
     is_small = shapes < 1
     larger, small = np.where(is_small, shapes + 1, shapes), shapes[is_small]
@@ -73,7 +72,7 @@ def gamma_each(rng: np.random.Generator, shapes: Floats) -> Floats:
     return draws
 
 
-def _by_rejection(count: int, propose: Callable[[Whole], tuple[Floats, NDArray[np.bool_]]]) -> Floats:
+def _by_rejection(count: int, propose: Callable[[Int64s], tuple[Floats, Bools]]) -> Floats:
     """Draws, (count,): `propose` returns a proposal for each place that is asked for, and which of them are taken."""
     draws, todo = np.empty(count), np.arange(count)
     while todo.size:
@@ -83,9 +82,7 @@ def _by_rejection(count: int, propose: Callable[[Whole], tuple[Floats, NDArray[n
     return draws
 
 
-def _gamma_proposals(
-    rng: np.random.Generator, shape: float | Floats, count: int
-) -> tuple[Floats, NDArray[np.bool_]]:
+def _gamma_proposals(rng: Generator, shape: float | Floats, count: int) -> tuple[Floats, Bools]:
     """`count` proposals of a shape, or shapes (count,), of 1 or more, and which are taken: at least 95 % on average."""
     d = np.asarray(shape) - 1 / 3
     z = standard_normal(rng, count)
@@ -106,7 +103,7 @@ def _gamma_proposals(
     return cube, taken
 
 
-def poisson(rng: np.random.Generator, mean: float, count: int) -> Whole:
+def poisson(rng: Generator, mean: float, count: int) -> Int64s:
     """Poisson numbers of one mean (0 or more), (count,)."""
     draws = np.empty(count, np.int64)
     for start in range(0, count, _MOST_AT_ONCE):
@@ -118,7 +115,7 @@ def poisson(rng: np.random.Generator, mean: float, count: int) -> Whole:
     return draws
 
 
-def poisson_each(rng: np.random.Generator, means: Floats) -> Whole:
+def poisson_each(rng: Generator, means: Floats) -> Int64s:
     """Poisson numbers, one of each mean (0 or more), (n,); each try of a rejection has a generator of its own."""
     draws = np.empty(means.size, np.int64)
     is_few = means < _FEW
@@ -131,7 +128,7 @@ def poisson_each(rng: np.random.Generator, means: Floats) -> Whole:
     return draws
 
 
-def _summed(means: Floats, uniform: Floats) -> Whole:
+def _summed(means: Floats, uniform: Floats) -> Int64s:
     """How many P(N <= k) are not above each uniform number, (n,); of one mean below 10 for all, or one for each."""
     draws = np.zeros(uniform.size, np.int64)
     p = arrays.exp(-means)
@@ -146,7 +143,7 @@ def _summed(means: Floats, uniform: Floats) -> Whole:
     return draws
 
 
-def _transformed_rejection(means: Floats, tries: Iterator[Callable[[int], Floats]]) -> Whole:
+def _transformed_rejection(means: Floats, tries: Iterator[Callable[[int], Floats]]) -> Int64s:
     """Poisson numbers of means of 10 and more, (n,): PTRS of Hörmann, Insurance: Math. and Econ. 12, 1993.
 
     `tries`: what draws the uniform numbers of each try, (m, 2) for m that are left.
@@ -155,7 +152,7 @@ def _transformed_rejection(means: Floats, tries: Iterator[Callable[[int], Floats
     return drawn.astype(np.int64)
 
 
-def _tried(mean: Floats, uniform: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+def _tried(mean: Floats, uniform: Floats) -> tuple[Floats, Bools]:
     """A proposal for each mean, and whether it is taken; constants of the paper."""
     u, v = uniform[:, 0] - 0.5, uniform[:, 1]
     b = 0.931 + 2.53 * np.sqrt(mean)
@@ -183,12 +180,18 @@ def _log_factorial(k: Floats) -> Floats:
     return np.where(k > 15.0, beyond, _LOG_FACTORIALS[np.minimum(k, 15.0).astype(np.int64)])
 
 
-def by_weight(
-    values: NDArray[np.int64], weights: NDArray[np.float64], rng: np.random.Generator, count: int
-) -> NDArray[np.int32]:
-    """Values drawn with probabilities in proportion to their weights, by inversion."""
-    weights = weights / weights.max()  # so that no sum leaves float64
-    bounds = np.cumsum(weights)
+def by_weight(values: Int64s, weights: Floats, rng: Generator, count: int) -> NDArray[np.int32]:
+    """Values drawn with probabilities in proportion to their weights."""
+    return values.astype(np.int32)[places(bounds_of(weights), rng, count)]
+
+
+def bounds_of(weights: Floats) -> Floats:
+    """(n,): the probability of a place up to each, which is in proportion to its weight."""
+    bounds: Floats = np.cumsum(weights / weights.max())  # so that no sum leaves float64
     bounds /= bounds[-1]
-    place = np.searchsorted(bounds[:-1], rng.random(count), side="right")
-    return values.astype(np.int32)[place]
+    return bounds
+
+
+def places(bounds: Floats, rng: Generator, count: int) -> Int64s:
+    """Places, (count,), with the probabilities of `bounds_of`, by inversion."""
+    return np.searchsorted(bounds[:-1], rng.random(count), side="right")

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from squall.scenarios.exact.arrays import Floats, cos_sin
+from squall.scenarios.arrays import Floats
+from squall.scenarios.exact.arrays import cos_sin
 
 
 def fourier(real: Floats, imaginary: Floats) -> tuple[Floats, Floats]:

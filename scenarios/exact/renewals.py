@@ -8,13 +8,13 @@ a gap of F instead, every one of N superposed copies has an arrival near 0: a bu
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from squall.scenarios.arrays import Floats, Int64s
 from squall.scenarios.exact import arrays, draws, scalars
-from squall.scenarios.exact.arrays import Floats
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -30,27 +30,27 @@ SMALLEST_WEIBULL_SHAPE = 0.165
 """c2 is then about 1,000."""
 
 
-def renewal_points(
-    rng: Generator,
-    gaps: Callable[[Generator, int], Floats],
-    first: float,
-    c2: float,
-    length: float,
-) -> Floats:
-    """Points in [0, length), (n,) float64, sorted: the first at `first`, then `gaps` of variance `c2`.
+@dataclass(frozen=True)
+class Law:
+    """Independent gaps of mean 1. `c2`: their variance, the squared coefficient of variation, infinite for a tail index
+    up to 2; `gaps` draws so many, (n,) float64; `first` one of the equilibrium law."""
 
-    Gaps are drawn in blocks until they pass `length`.
-    """
-    (points,) = series_until(
-        np.array([first]),
-        np.array([length]),
-        lambda _, missing: gap_counts(c2, missing),
-        lambda _, counts: in_chunks(rng, gaps, int(counts[0])),
-    )
-    return points
+    c2: float
+    gaps: Callable[[Generator, int], Floats]
+    first: Callable[[Generator], float]
+
+    def points(self, rng: Generator, length: float) -> Floats:
+        """Points of the process in [0, length), (n,) float64, sorted. Gaps are drawn in blocks until they pass it."""
+        (points,) = series_until(
+            np.array([self.first(rng)]),
+            np.array([length]),
+            lambda _, missing: gap_counts(self.c2, missing),
+            lambda _, counts: in_chunks(rng, self.gaps, int(counts[0])),
+        )
+        return points
 
 
-def gap_counts(c2: float | Floats, missing: Floats) -> NDArray[np.int64]:
+def gap_counts(c2: float | Floats, missing: Floats) -> Int64s:
     """How many gaps of variance `c2` are drawn for lengths that are `missing`, (n,): nearly always enough."""
     counts = missing + 4 * np.sqrt(np.minimum(c2, MOST_SPREAD_C2) * missing)
     return np.asarray(counts, np.int64) + 16
@@ -59,8 +59,8 @@ def gap_counts(c2: float | Floats, missing: Floats) -> NDArray[np.int64]:
 def series_until(
     firsts: Floats,
     ends: Floats,
-    counts: Callable[[NDArray[np.int64], Floats], NDArray[np.int64]],
-    steps: Callable[[NDArray[np.int64], NDArray[np.int64]], Floats],
+    counts: Callable[[Int64s, Floats], Int64s],
+    steps: Callable[[Int64s, Int64s], Floats],
 ) -> list[Floats]:
     """Many rising series, each from its first value up to its end, drawn together.
 
@@ -84,7 +84,7 @@ def series_until(
     return [values[: np.searchsorted(values, end)] for values, end in zip(whole, ends.tolist(), strict=True)]
 
 
-def _neighbours(counts: NDArray[np.int64]) -> list[slice]:
+def _neighbours(counts: Int64s) -> list[slice]:
     """Neighbours whose counts sum to `CHUNK` at most, or one alone that is above it."""
     found, start, total = [], 0, 0
     for place, count in enumerate(counts.tolist()):
@@ -104,26 +104,25 @@ def in_chunks(rng: Generator, gaps: Callable[[Generator, int], Floats], count: i
     return drawn
 
 
-def gamma_gaps(rng: Generator, c2: float, count: int) -> Floats:
-    """Gamma gaps of mean 1 and variance `c2`, (count,): shape 1/c2, scale c2."""
-    return draws.standard_gamma(rng, 1 / c2, count) * c2
+def gamma_law(c2: float) -> Law:
+    """Gamma gaps: shape 1/c2, scale c2. The length-biased gap is Gamma(1/c2 + 1) of the same scale."""
+    return Law(
+        c2,
+        lambda rng, count: draws.standard_gamma(rng, 1 / c2, count) * c2,
+        lambda rng: float(draws.standard_gamma(rng, 1 / c2 + 1, 1)[0]) * c2 * rng.random(),
+    )
 
 
-def first_gamma_gap(rng: Generator, c2: float) -> float:
-    """A gap of their equilibrium law; the length-biased gap is Gamma(1/c2 + 1) of the same scale."""
-    longest = float(draws.standard_gamma(rng, 1 / c2 + 1, 1)[0]) * c2
-    return longest * rng.random()
-
-
-def weibull_gaps(rng: Generator, shape: float, count: int) -> Floats:
-    """Weibull gaps of mean 1, (count,): F(x) = 1 - exp(-(x/s)^k), s = 1/Γ(1 + 1/k), so that (x/s)^k is Exp(1)."""
-    return _weibull_root(draws.standard_exponential(rng, count), shape)
-
-
-def first_weibull_gap(rng: Generator, shape: float) -> float:
-    """A gap of their equilibrium law; of the length-biased gap (x/s)^k is Gamma(1 + 1/k)."""
-    longest = _weibull_root(draws.standard_gamma(rng, 1 + 1 / shape, 1), shape)
-    return float(longest[0]) * rng.random()
+def weibull_law(shape: float) -> Law:
+    """Weibull gaps of a shape k: F(x) = 1 - exp(-(x/s)^k), s = 1/Γ(1 + 1/k), so that (x/s)^k is Exp(1), and
+    Gamma(1 + 1/k) of the length-biased gap."""
+    return Law(
+        weibull_c2(shape),
+        lambda rng, count: _weibull_root(draws.standard_exponential(rng, count), shape),
+        lambda rng: (
+            float(_weibull_root(draws.standard_gamma(rng, 1 + 1 / shape, 1), shape)[0]) * rng.random()
+        ),
+    )
 
 
 def weibull_c2(shape: float) -> float:

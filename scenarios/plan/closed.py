@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from squall.scenarios.arrays import Array, Int64s
 from squall.scenarios.model_shares import VariantRange
 from squall.scenarios.plan.plan import PhaseSpan, kind_code, stream
 
@@ -66,7 +67,7 @@ class ClosedPlan:
     Two plans are the same exactly if their `sha256()` are.
     """
 
-    users: NDArray[np.int64]  # numbers of the users here, sorted; 0..n_users-1 over all workers
+    users: Int64s  # numbers of the users here, sorted; 0..n_users-1 over all workers
     n_users: int  # of the whole run: the largest of its phases
     spans: tuple[PhaseSpan, ...]
     phases: tuple[ClosedPhase | None, ...]  # one per span, None for a drain
@@ -131,7 +132,7 @@ class ClosedPlan:
             for step in map(Step, *map(np.ndarray.tolist, chunk))
         )
 
-    def step_chunks(self, user: int, phase: int) -> Iterator[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]:
+    def step_chunks(self, user: int, phase: int) -> Iterator[tuple[Array, Array, Array]]:
         """`steps` as arrays: think times in ns, rows, variants; 64 at a time."""
         closed = self.phases[phase]
         if closed is None or user >= closed.n_users:
@@ -142,7 +143,7 @@ class ClosedPlan:
         draw = request_draws(self.seed, (phase, user), closed.loads, self.models, self.orders, turn)
         rng = stream(self.seed, "think", phase, user)
 
-        def chunk(number: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        def chunk(number: int) -> tuple[Array, Array, Array]:
             think_ns = closed.think.draw(rng, _CHUNK_STEPS)
             if not number:
                 think_ns[0] = 0
@@ -150,7 +151,7 @@ class ClosedPlan:
 
         return map(chunk, count())
 
-    def kind_codes(self, target: int | None = None) -> NDArray[np.int64]:
+    def kind_codes(self, target: int | None = None) -> Int64s:
         """The distinct (rows, variant) that `steps` of all users can give, or what one target can be asked: sorted
         codes, see `kind_code`."""
         from squall.scenarios.config.rows import possible_rows

@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from squall.scenarios.arrays import Int64s
 from squall.scenarios.exact.hashing import mix64
 from squall.scenarios.traces.part import NO_SESSION
 
@@ -18,9 +19,7 @@ PlanRule = DealRule | Literal["lane"]
 _SEQ_SALT, _SESSION_SALT = 1, 2
 
 
-def workers_of(
-    rule: PlanRule, seq: NDArray[np.int64], affinity: NDArray[np.uint32] | None, n_workers: int
-) -> NDArray[np.int64]:
+def workers_of(rule: PlanRule, seq: Int64s, affinity: NDArray[np.uint32] | None, n_workers: int) -> Int64s:
     """The worker, 0 to n_workers - 1, of each arrival, (n,) int64.
 
     `sequence`: seq mod n, so that neighbours go to different workers. `hash`: 32 bits of mix64(seq) mod n, without a
@@ -35,7 +34,7 @@ def workers_of(
     return (hashes % n_workers).astype(np.int64)
 
 
-def affinity_of(session: NDArray[np.int64] | None, seq: NDArray[np.int64]) -> NDArray[np.uint32]:
+def affinity_of(session: Int64s | None, seq: Int64s) -> NDArray[np.uint32]:
     """32 bits of a hash of each arrival's session, (n,) uint32; of its seq where it names none (-1) or there is none.
 
     Sessions may collide, as they do on a worker anyway; on N workers the shares are off by N/2³² at most.

@@ -7,11 +7,11 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
+from squall.scenarios.arrays import Columns
 from squall.scenarios.arrivals.kinds import UserArrivals
 from squall.scenarios.arrivals.replay import FileState, TraceArrivals, changed
 from squall.scenarios.arrivals.scaling import scaled
@@ -23,7 +23,7 @@ from squall.scenarios.config.scenario import PhaseConfig, Scenario
 from squall.scenarios.data.drawing import entry_dtype
 from squall.scenarios.data.named import named_entries
 from squall.scenarios.data.opening import faults_at, open_data
-from squall.scenarios.errors import ScenarioError
+from squall.scenarios.errors import ScenarioError, placed
 from squall.scenarios.model_shares import VariantRange, ranges_of
 from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan, ModelLoad
 from squall.scenarios.plan.deal import PlanRule, affinity_of
@@ -53,7 +53,7 @@ def plan_scenario(scenario: Scenario) -> Plan:
     if n_lanes or is_by_session:
         types["affinity"] = "<u4"
 
-    def parts() -> Iterator[dict[str, NDArray[Any]]]:
+    def parts() -> Iterator[Columns]:
         named = named_entries(clients.data, ranges[-1].stop) if clients.data is not None else None
         orders = tuple(map(_drawn_order, scenario.models))
         states: dict[str, FileState] = {}
@@ -105,7 +105,8 @@ def _arrivals(
     arrivals = phase.arrivals
     if arrivals is None or isinstance(arrivals, UserArrivals):
         raise ValueError(f"phase {phase.name!r} is closed-loop: it has no schedule")
-    try:
+    # what only the whole phase shows: a rate of 0 throughout, too many pieces
+    with placed(f"phases.{phase.name}.arrivals", ScenarioError, ValueError):
         if isinstance(arrivals, TraceArrivals):
             replay = arrivals.replay(rng, phase.drawn_ns, sizes, scenario.clients.routing.column)
             if states.setdefault(arrivals.file, replay.state) != replay.state:
@@ -114,8 +115,6 @@ def _arrivals(
         else:
             part = TracePart(arrivals.draw(rng, phase.drawn_ns), {})
         part = replace(part, stamp_ns=scaled(part.stamp_ns, 1 / (phase.speed or Fraction(1))))
-    except ValueError as error:  # what only the whole phase shows: a rate of 0 throughout, too many pieces
-        raise ScenarioError(f"phases.{phase.name}.arrivals: {error}") from error
     if len(part) > LARGEST_ARRIVAL_COUNT:
         raise ScenarioError(
             f"phase {phase.name!r} has more than the {LARGEST_ARRIVAL_COUNT:,} requests that a plan takes; use a"

@@ -12,20 +12,21 @@ from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
+from squall.scenarios.arrays import Array, Columns
 from squall.scenarios.errors import ScenarioError
 
 MOST_ROWS_IN_MEMORY = 2**24
 PIECE_ROWS = 2**20
 
 
-def grown(types: Mapping[str, DTypeLike], parts: Iterable[Mapping[str, NDArray[Any]]]) -> dict[str, Any]:
+def grown(types: Mapping[str, DTypeLike], parts: Iterable[Columns]) -> dict[str, Any]:
     """The columns of these types that the parts have together, (n,) each.
 
     Raises ScenarioError if a temporary file cannot be written.
     """
-    chunks: dict[str, list[NDArray[Any]]] = {name: [np.empty(0, dtype)] for name, dtype in types.items()}
+    chunks: dict[str, list[Array]] = {name: [np.empty(0, dtype)] for name, dtype in types.items()}
     files: dict[str, Any] = {}  # have all rows of a column, once they are too many for memory
     with ExitStack() as opened:
         for part in parts:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
+from squall.scenarios.arrays import Array, Int64s
 from squall.scenarios.config.rows import (
     ConstantRows,
     EmpiricalRows,
@@ -20,7 +21,7 @@ from squall.scenarios.config.rows import (
     UniformRows,
     ZipfRows,
 )
-from squall.scenarios.data.drawing import Draw, drawn, drawn_zipf, entry_dtype, zipf_bounds
+from squall.scenarios.data.drawing import Draw, drawn, entry_dtype, zipf_bounds
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.exact import arrays, draws, scalars
 from squall.scenarios.model_shares import VariantRange
@@ -56,8 +57,8 @@ def draw_rows(config: RowsConfig, rng: np.random.Generator, count: int) -> NDArr
             found = low * arrays.exp(-arrays.log1p(rng.random(count) * cut) / config.alpha)
             return np.clip(np.floor(found), config.min, config.max).astype(np.int32)
         case ZipfRows():
-            entries = drawn_zipf(zipf_bounds(config.max, config.exponent), rng, count)
-            return (entries + 1).astype(np.int32)
+            places = draws.places(zipf_bounds(config.max, config.exponent), rng, count)
+            return (places + 1).astype(np.int32)
         case EmpiricalRows(file=str()):
             return draw_rows(settled(config), rng, count)
         case EmpiricalRows():
@@ -77,7 +78,7 @@ def request_draws(
     ranges: Sequence[VariantRange],
     orders: Sequence[DrawnOrder | None],
     in_turn: tuple[int, int] = (0, 1),
-) -> Callable[[int], tuple[NDArray[Any], NDArray[Any]]]:
+) -> Callable[[int], tuple[Array, Array]]:
     """What draws the rows and the variants of the next n requests of a place: a phase, or a phase and a user.
 
     `loads`, `ranges`, `orders`: of each model, which draws by its own law from streams of its own; no number of a model
@@ -95,7 +96,7 @@ def request_draws(
     dtype, rng = entry_dtype(ranges[-1].stop), stream(seed, "models", *place)
     shares = np.array([load.share for load in loads], np.float64)
 
-    def draw(count: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    def draw(count: int) -> tuple[Array, Array]:
         """A model's own draws depend on nothing but how many its requests are."""
         models = draws.by_weight(np.arange(shares.size), shares, rng, count)
         rows, variants = np.empty(count, np.int32), np.empty(count, dtype)
@@ -108,7 +109,7 @@ def request_draws(
     return draw
 
 
-def trace_rows(config: TraceRows | EmpiricalRows, sizes: NDArray[np.int64]) -> NDArray[np.int32]:
+def trace_rows(config: TraceRows | EmpiricalRows, sizes: Int64s) -> NDArray[np.int32]:
     """ceil(size / per_row) held within 1 and max, (n,) int32; a size that is empty in the trace (-1) gives 1 row."""
     assert config.max is not None
     rows = np.ceil(sizes / config.per_row)
@@ -120,7 +121,7 @@ def settled(config: RowsConfig) -> RowsConfig:
     if not isinstance(config, EmpiricalRows):
         return config
     if config.file is not None and config.size is not None:
-        columns = read_trace(Path(config.file), TraceOptions(repairs=("sort",))).sizes
+        columns = read_trace(Path(config.file), TraceOptions(repair=("sort",))).sizes
         sizes = columns.get(config.size, np.empty(0, np.int64))
         sizes = sizes[sizes >= 0]  # without the empty ones
         if not sizes.size:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from squall.scenarios.arrays import Array, Int64s
 from squall.scenarios.model_shares import ONE_MODEL, VariantRange, models_of
 from squall.scenarios.plan.deal import PlanRule, workers_of
 from squall.scenarios.plan.growing import pieces
@@ -40,8 +41,8 @@ class Plan:
     their `sha256()` are; `deal` and `affinity`, which say who sends what, are not part of it.
     """
 
-    seq: NDArray[np.int64]  # place in the plan of the whole run, 0..n-1
-    offset_ns: NDArray[np.int64]  # from the run's start instant
+    seq: Int64s  # place in the plan of the whole run, 0..n-1
+    offset_ns: Int64s  # from the run's start instant
     phase: NDArray[np.uint8]  # index into `spans`, and into the scenario's phases
     rows: NDArray[np.int32]
     variant: NDArray[
@@ -85,7 +86,7 @@ class Plan:
         """True if no arrival before the last is missing: seq is 0, 1, 2, …"""
         return bool((self.seq[-1:] == len(self) - 1).all())
 
-    def kind_codes(self, target: int | None = None) -> NDArray[np.int64]:
+    def kind_codes(self, target: int | None = None) -> Int64s:
         """The distinct (rows, variant) of all arrivals, or of those for one target: sorted codes, see `kind_code`."""
         found = np.empty(0, np.int64)
         for part in pieces(len(self)):
@@ -110,17 +111,17 @@ class Plan:
         return hashlib.sha256(json.dumps(content).encode("ascii")).hexdigest()
 
 
-def kind_code(rows: Any, variant: Any) -> NDArray[np.int64]:
+def kind_code(rows: Any, variant: Any) -> Int64s:
     """One number for (rows, variant), sorted as these: rows · 2³² + variant."""
     return np.asarray(rows, np.int64) << 32 | np.asarray(variant, np.int64)
 
 
-def kinds_of(codes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def kinds_of(codes: Int64s) -> tuple[Int64s, Int64s]:
     """Rows and variants of such codes."""
     return codes >> 32, codes & 0xFFFFFFFF
 
 
-def codes_by_model(codes: NDArray[np.int64], models: Sequence[VariantRange]) -> tuple[NDArray[np.int64], ...]:
+def codes_by_model(codes: Int64s, models: Sequence[VariantRange]) -> tuple[Int64s, ...]:
     """Those of each model, sorted as `codes` are, its variants counted from 0."""
     numbers = models_of(kinds_of(codes)[1], models)
     return tuple(codes[numbers == number] - one.first for number, one in enumerate(models))
@@ -159,7 +160,7 @@ def stream(seed: int, name: str, *place: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(key, *place))))
 
 
-def _column_sha256(column: NDArray[Any], dtype: str) -> str:
+def _column_sha256(column: Array, dtype: str) -> str:
     digest = hashlib.sha256()
     for piece in pieces(column.size):
         digest.update(np.ascontiguousarray(column[piece], dtype=dtype).data)

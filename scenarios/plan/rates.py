@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Literal
 
 from squall.scenarios.arrivals.kinds import UserArrivals
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
-from squall.scenarios.errors import ScenarioError
+from squall.scenarios.errors import ScenarioError, placed
+from squall.scenarios.fields import Keys
 from squall.scenarios.units import NS_PER_S, format_rate, parse_rate
 
 Scale = Literal["time", "amplitude"]
@@ -29,10 +30,8 @@ def mean_rate_hz(scenario: Scenario) -> float:
             continue
         if phase.arrivals is None or isinstance(phase.arrivals, UserArrivals):
             raise ValueError(f"phase {phase.name!r} is closed-loop: it has no rate")
-        try:
+        with placed(f"phases.{phase.name}.arrivals", ScenarioError, ValueError):
             expected += phase.arrivals.expected_count(phase.drawn_ns, phase.drawn_ns)
-        except ValueError as error:
-            raise ScenarioError(f"phases.{phase.name}.arrivals: {error}") from error
         length_ns += phase.duration_ns
     return expected * NS_PER_S / length_ns
 
@@ -62,7 +61,7 @@ def scaled_scenario(scenario: Scenario, factor: Fraction, scale: Scale) -> Scena
     return scenario_from_mapping(mapping, scenario.name)
 
 
-def _raise_rates(arrivals: dict[str, Any], factor: Fraction, where: str) -> None:
+def _raise_rates(arrivals: Keys, factor: Fraction, where: str) -> None:
     """Every rate of a process, in place; its time constants stay."""
     if arrivals["kind"] == "trace":
         raise ScenarioError(f"{where}: a trace has no rate whose height could be scaled: use --scale time")

@@ -13,11 +13,11 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from itertools import accumulate
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from squall.scenarios.arrays import Array, Columns, Int64s
 from squall.scenarios.config.client import WEIGHED, RoutingConfig
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.exact import arrays
@@ -77,10 +77,10 @@ def route(
         return _mirrored(plan, n_servers)
     n_before = [0] * len(groups)
 
-    def parts() -> Iterator[dict[str, NDArray[Any]]]:
+    def parts() -> Iterator[Columns]:
         for piece in pieces(len(plan)):
             numbers = plan.seq[piece]
-            affinity: NDArray[Any] = numbers if plan.affinity is None else plan.affinity[piece]
+            affinity: Array = numbers if plan.affinity is None else plan.affinity[piece]
             if plan.deal == "lane":
                 numbers = affinity.astype(np.int64)
             models = models_of(plan.variant[piece], plan.models if len(groups) > 1 else ONE_MODEL)
@@ -120,7 +120,7 @@ def _chosen(
     weights: Sequence[float],
     seed: int,
     servers: Sequence[int],
-    numbers: NDArray[np.int64],
+    numbers: Int64s,
     affinity: _Affinity,
 ) -> _Targets:
     """The one of `servers` that each arrival goes to by its number and the hash of its session, (n,) each; of all kinds
@@ -128,7 +128,7 @@ def _chosen(
     own = [weights[server] if routing.kind in WEIGHED else 1.0 for server in servers]
     # far from those of other seeds, and from those that deal
     salt = int.from_bytes(hashlib.blake2b(f"routing {seed}".encode(), digest_size=8).digest(), "little")
-    place: NDArray[Any]
+    place: Array
     match routing.kind:
         case "round-robin":
             place = numbers % len(servers)
@@ -159,11 +159,11 @@ def _rendezvous(affinity: _Affinity, weights: Sequence[float], salt: int) -> _Ta
     server i's is the least with probability w_i / Σw. With equal weights the hash orders as the score does.
     """
     is_even, scale = len(set(weights)) == 1, math.frexp(max(weights))[1]
-    best: NDArray[Any] = np.zeros(affinity.size, np.uint64 if is_even else np.float64)
+    best: Array = np.zeros(affinity.size, np.uint64 if is_even else np.float64)
     target = np.zeros(affinity.size, np.uint8)
     for server, weight in enumerate(weights):
         hashes = mix64(affinity.astype(np.int64) + (server << 32), salt)
-        score: NDArray[Any] = hashes
+        score: Array = hashes
         if not is_even:  # u = (k + ½) / 2⁵² of the upper 52 bits k: exact, and neither 0 nor 1
             uniform = ((hashes >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
             score = math.ldexp(weight, -scale) / -arrays.log(uniform)
@@ -184,7 +184,7 @@ def _mirrored(plan: Plan, n_servers: int) -> Plan:
     if plan.affinity is not None:
         types["affinity"] = "<u4"
 
-    def parts() -> Iterator[dict[str, NDArray[Any]]]:
+    def parts() -> Iterator[Columns]:
         for piece in pieces(len(plan), PIECE_ROWS // n_servers):
             servers = np.tile(np.arange(n_servers), len(plan.seq[piece]))
             part = {

@@ -15,7 +15,7 @@ from squall.scenarios.config.loader import read_mapping, resolve_paths, section_
 from squall.scenarios.config.overrides import set_value
 from squall.scenarios.errors import ScenarioError, placed, way_out
 from squall.scenarios.experiment import Experiment, ExperimentFile, experiment_of
-from squall.scenarios.fields import Section
+from squall.scenarios.fields import Keys, Section
 from squall.scenarios.published.file import PublishedFile, Settings
 from squall.scenarios.published.probe import OperatorProbe, PipelineProbe, ProbeConfig
 
@@ -114,9 +114,9 @@ def _path_of(asked: str) -> Path:
     raise ScenarioError(f"{asked}: there is no such experiment, {hint}")
 
 
-def _scenario(path: Path, file: PublishedFile, part: str, settings: Settings) -> dict[str, Any]:
+def _scenario(path: Path, file: PublishedFile, part: str, settings: Settings) -> Keys:
     """The scenario of a part, its paths absolute."""
-    mapping: dict[str, Any] = {"name": file.name, **copy.deepcopy(file.scenario or {})}
+    mapping: Keys = {"name": file.name, **copy.deepcopy(file.scenario or {})}
     with placed(f"{path}: parts.{part}", ScenarioError):
         for key, value in settings.items():
             set_value(mapping, key, copy.deepcopy(value))

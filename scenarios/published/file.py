@@ -6,16 +6,16 @@ import math
 from collections.abc import Collection, Iterable
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field
 
-from squall.scenarios.errors import refuse
+from squall.scenarios.errors import Sentences, holding
 from squall.scenarios.experiment import Order
-from squall.scenarios.fields import Count, Number, Section, Slug, Text, repeated
+from squall.scenarios.fields import Count, Keys, NonEmpty, Number, Section, Slug, Text, repeated
 from squall.scenarios.published.figures import FIGURES
 from squall.scenarios.published.probe import ProbeConfig
 from squall.scenarios.units import parse_duration
 
-Settings = dict[str, Any]
+Settings = Keys
 """Key paths of a scenario, and their values."""
 
 
@@ -28,7 +28,8 @@ def _figures(value: object) -> object:
     """Texts of durations become ns."""
     if not isinstance(value, dict):
         return value
-    _refuse_unknown(value, FIGURES, "figure")
+    for why in _unknown(value, FIGURES, "figure"):
+        raise ValueError(why)
     return {name: _stated(name, stated) for name, stated in value.items()}
 
 
@@ -94,10 +95,10 @@ class PartConfig(Section):
     """Runs of all rows, or of some, that give one kind of figures: undisturbed latencies, or the depth of nsys."""
 
     about: Text
-    gives: Annotated[tuple[Text, ...], Field(min_length=1)]  # names of figures
+    gives: NonEmpty[Text]  # names of figures
     set: Settings = Field(default_factory=dict)
     repeats: Count = 1
-    rows: Annotated[tuple[Text, ...], Field(min_length=1)] | None = None  # names; none: all
+    rows: NonEmpty[Text] | None = None  # names; none: all
     order: Order = "blocked-random"
 
 
@@ -115,12 +116,11 @@ class ClaimConfig(Section):
     at_most: Bound | None = None
     equals: Text | None = None
 
-    @model_validator(mode="after")
-    def _is_whole(self) -> ClaimConfig:
-        _refuse_unknown([self.figure], FIGURES, "figure: figure")
+    def misfits(self) -> Sentences:
+        yield from _unknown([self.figure], FIGURES, "figure: figure")
         is_text = FIGURES[self.figure].unit == "text"
         bounds = [bound for bound in (self.at_least, self.at_most) if bound is not None]
-        refuse({
+        yield from holding({
             "says no one bound: give equals, or at_least and at_most": bool(bounds) == (self.equals is not None),
             f"at_least: {self.at_least} is above at_most, {self.at_most}": bounds != sorted(bounds),
             f"to: {self.to!r} is the row itself": self.to == self.of,
@@ -129,7 +129,6 @@ class ClaimConfig(Section):
                 not is_text and self.equals is not None and not _is_number(self.equals)
             ),
         })  # fmt: skip
-        return self
 
 
 def _is_number(text: str) -> bool:
@@ -160,12 +159,11 @@ class PublishedFile(Section):
     claims: tuple[ClaimConfig, ...] = ()
     small: SmallConfig = SmallConfig()
 
-    @model_validator(mode="after")
-    def _parts_fit(self) -> PublishedFile:
+    def misfits(self) -> Sentences:
         names = [row.name for row in self.rows]
         twice = repeated(names)
         setting = next((row.name for row in self.rows if row.set or row.small), None)
-        refuse({
+        yield from holding({
             "give either scenario or probe": (self.scenario is None) == (self.probe is None),
             f"rows: the name {twice!r} is used twice": twice,
             "a scenario needs rows and parts": self.probe is None and not (self.rows and self.parts),
@@ -173,25 +171,21 @@ class PublishedFile(Section):
             f"rows: {setting!r} sets keys, but all rows of a probe are of one run": self.probe and setting,
         })  # fmt: skip
         for name, part in self.parts.items():
-            _refuse_unknown(part.gives, FIGURES, f"parts.{name}.gives: figure")
-            _refuse_unknown(part.rows or (), names, f"parts.{name}.rows: row")
+            yield from _unknown(part.gives, FIGURES, f"parts.{name}.gives: figure")
+            yield from _unknown(part.rows or (), names, f"parts.{name}.rows: row")
         if self.probe is not None:
-            _refuse_unknown(names, self.probe.rows, "rows: row")
+            yield from _unknown(names, self.probe.rows, "rows: row")
             names = list(self.probe.rows)
         for index, claim in enumerate(self.claims):
             for name in (claim.of, claim.to or claim.of):
-                _refuse_unknown([name], names, f"claims[{index}]: row")
+                yield from _unknown([name], names, f"claims[{index}]: row")
                 if self.parts and not any(
                     claim.figure in part.gives and (part.rows is None or name in part.rows)
                     for part in self.parts.values()
                 ):
-                    raise ValueError(
-                        f"claims[{index}]: no part gives {claim.figure} of {name!r}: add it to a part's gives"
-                    )
-        return self
+                    yield f"claims[{index}]: no part gives {claim.figure} of {name!r}: add it to a part's gives"
 
 
-def _refuse_unknown(used: Iterable[str], known: Collection[str], what: str) -> None:
-    unknown = next((name for name in used if name not in known), None)
-    if unknown is not None:
-        raise ValueError(f"{what} {unknown!r} is unknown, there are {', '.join(known)}")
+def _unknown(used: Iterable[str], known: Collection[str], what: str) -> Sentences:
+    listed = ", ".join(known)
+    return (f"{what} {name!r} is unknown, there are {listed}" for name in used if name not in known)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from squall.scenarios.errors import refuse
-from squall.scenarios.fields import Count, Section, Whole, repeated
+from squall.scenarios.errors import Sentences, holding
+from squall.scenarios.fields import BY_KIND, Count, NonEmpty, Section, Whole, repeated
 
 Device = Literal["gpu", "cpu"]
 Dtype = Literal["bf16", "fp16", "fp32"]
@@ -37,18 +37,16 @@ class OperatorProbe(Section):
 
     kind: Literal["operator"]
     operation: Literal["matmul_add"] = "matmul_add"
-    sizes: Annotated[tuple[Size, ...], Field(min_length=1)] = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
+    sizes: NonEmpty[Size] = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
     dtype: Dtype = "bf16"
     device: Device = "gpu"
     schedule: ScheduleConfig = ScheduleConfig()
     repeats: Count = 3
     calls_per_step: Count = 10
 
-    @model_validator(mode="after")
-    def _sizes_grow(self) -> OperatorProbe:
-        if any(after <= before for before, after in zip(self.sizes, self.sizes[1:], strict=False)):
-            raise ValueError("sizes: give each once, the smallest first")
-        return self
+    def misfits(self) -> Sentences:
+        if list(self.sizes) != sorted({*self.sizes}):
+            yield "sizes: give each once, the smallest first"
 
     @property
     def rows(self) -> tuple[str, ...]:
@@ -94,7 +92,7 @@ class PipelineProbe(Section):
     image_size: Annotated[Count, Field(ge=16, le=2048)] = 224
     net: NetConfig = NetConfig()
     top_k: Count = 5
-    variants: Annotated[tuple[VariantConfig, ...], Field(min_length=1)] = (
+    variants: NonEmpty[VariantConfig] = (
         BASE,
         VariantConfig(memory="pinned", kernels="separate"),
         VariantConfig(memory="pinned", kernels="graph"),
@@ -104,17 +102,15 @@ class PipelineProbe(Section):
     calls: Count = 100
     repeats: Count = 3
 
-    @model_validator(mode="after")
-    def _fits(self) -> PipelineProbe:
+    def misfits(self) -> Sentences:
         twice = repeated(self.rows)
-        refuse({
+        yield from holding({
             f"variants: {twice!r} is there twice": twice,
             "variants: pageable with separate kernels must be one of them, as the base of all gains": (
                 BASE not in self.variants
             ),
             f"top_k: there are {self.net.classes} classes": self.top_k > self.net.classes,
         })  # fmt: skip
-        return self
 
     @property
     def rows(self) -> tuple[str, ...]:
@@ -122,4 +118,4 @@ class PipelineProbe(Section):
         return tuple(one.name for one in self.variants)
 
 
-ProbeConfig = Annotated[OperatorProbe | PipelineProbe, Field(discriminator="kind")]
+ProbeConfig = Annotated[OperatorProbe | PipelineProbe, BY_KIND]

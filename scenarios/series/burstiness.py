@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from squall.scenarios.arrays import Array, Floats, Int64s
 from squall.scenarios.units import NS_PER_S
 
 LEAST_WINDOWS = 10  # below it the variance of counts says nothing
@@ -28,22 +28,20 @@ PEAK_WINDOW_NS = 60 * NS_PER_S  # an overload that lasts this long is a queue, n
 _MOST_BINS = 2**24  # counts held at a time; beyond it, windows without an instant are not stored
 
 
-def window_counts(
-    times_ns: NDArray[np.int64], window_ns: int, start_ns: int, end_ns: int
-) -> NDArray[np.int64]:
-    """Instants per whole window of `window_ns` from `start_ns` on, (n_windows,) int64. Any order."""
+def window_counts(times_ns: Int64s, window_ns: int, start_ns: int, end_ns: int) -> Int64s:
+    """Int64s per whole window of `window_ns` from `start_ns` on, (n_windows,) int64. Any order."""
     n_windows = max(0, (end_ns - start_ns) // window_ns)
     is_inside = (times_ns >= start_ns) & (times_ns < start_ns + n_windows * window_ns)
     return np.bincount((times_ns[is_inside] - start_ns) // window_ns, minlength=n_windows)
 
 
-def peak_to_mean(times_ns: NDArray[np.int64], window_ns: int, start_ns: int, end_ns: int) -> float | None:
+def peak_to_mean(times_ns: Int64s, window_ns: int, start_ns: int, end_ns: int) -> float | None:
     """Largest count of a window over the mean one; None below one whole window or without an instant."""
     counts = window_counts(times_ns, window_ns, start_ns, end_ns)
     return float(counts.max() / counts.mean()) if counts.any() else None
 
 
-def gap_c2(times_ns: NDArray[np.int64]) -> float | None:
+def gap_c2(times_ns: Int64s) -> float | None:
     """Var/mean² of the gaps between sorted instants; None below two gaps or where all are 0."""
     if times_ns.size < 3 or times_ns[-1] == times_ns[0]:
         return None
@@ -52,7 +50,7 @@ def gap_c2(times_ns: NDArray[np.int64]) -> float | None:
 
 
 def idc_shifted(
-    times_ns: NDArray[np.int64],
+    times_ns: Int64s,
     window_ns: int,
     start_ns: int,
     end_ns: int,
@@ -81,7 +79,7 @@ def local_window_ns(span_ns: int) -> int:
     return LOCAL_WINDOW_NS if span_ns >= 3 * LOCAL_WINDOW_NS else max(1, span_ns // 10)
 
 
-def local_c2s(times_ns: NDArray[np.int64], start_ns: int, end_ns: int) -> NDArray[np.float64]:
+def local_c2s(times_ns: Int64s, start_ns: int, end_ns: int) -> Floats:
     """c2 of the gaps inside each window with 50 arrivals or more.
 
     What is left at the end is a window from nine tenths of the length on: a span ends with its last arrival.
@@ -95,7 +93,7 @@ def local_c2s(times_ns: NDArray[np.int64], start_ns: int, end_ns: int) -> NDArra
     return np.array([c2 for c2 in found if c2 is not None], dtype=np.float64)
 
 
-def local_c2(times_ns: NDArray[np.int64], start_ns: int, end_ns: int) -> float | None:
+def local_c2(times_ns: Int64s, start_ns: int, end_ns: int) -> float | None:
     """Median of `local_c2s`: the burstiness that is left when the rate's drift is out; None without a window.
 
     Of sorted instants. A c2 far above it comes from the drift, not from the gaps.
@@ -104,9 +102,7 @@ def local_c2(times_ns: NDArray[np.int64], start_ns: int, end_ns: int) -> float |
     return float(np.median(found)) if found.size else None
 
 
-def safe_load(
-    times_ns: NDArray[np.int64], start_ns: int, end_ns: int, window_ns: int = PEAK_WINDOW_NS
-) -> float | None:
+def safe_load(times_ns: Int64s, start_ns: int, end_ns: int, window_ns: int = PEAK_WINDOW_NS) -> float | None:
     """Largest load ratio at which no window's own mean rate is above the server's: 1/(peak to mean).
 
     Above it, load x peak/mean > 1, the envelope alone makes a queue of (load x peak/mean - 1) x window.
@@ -117,7 +113,7 @@ def safe_load(
     return None if peak is None else 1 / peak
 
 
-def gd1_waits(times_ns: NDArray[np.int64], load_ratio: float) -> NDArray[np.float32]:
+def gd1_waits(times_ns: Int64s, load_ratio: float) -> NDArray[np.float32]:
     """Waits of sorted arrivals at one server of constant service, in service times, (n,) float32.
 
     Lindley's recursion W' = max(0, W + S - A) solved: with X_i = i S - (t_i - t_0) the wait of arrival i is
@@ -134,7 +130,7 @@ def gd1_waits(times_ns: NDArray[np.int64], load_ratio: float) -> NDArray[np.floa
     return waits.astype(np.float32)
 
 
-def gd1_wait_p99(times_ns: NDArray[np.int64], load_ratio: float) -> float | None:
+def gd1_wait_p99(times_ns: Int64s, load_ratio: float) -> float | None:
     """p99, nearest rank, of `gd1_waits`, in service times; None below 100 arrivals or where all are at once."""
     if times_ns.size < 100 or times_ns[-1] == times_ns[0]:
         return None
@@ -151,7 +147,7 @@ class TailIndex:
     n_tail: int
 
 
-def hill(values: NDArray[np.int64] | NDArray[np.float64], share_ratio: float) -> TailIndex | None:
+def hill(values: Int64s | Floats, share_ratio: float) -> TailIndex | None:
     """Tail index of the largest `share_ratio` of the values, any order; None where these do not carry it.
 
     Of the n values above 0, with k = floor(share n) and X_(k) the k-th largest: 1/index = mean of
@@ -170,7 +166,7 @@ def hill(values: NDArray[np.int64] | NDArray[np.float64], share_ratio: float) ->
     return TailIndex(index, index / math.sqrt(k), k)
 
 
-def cap_of(values: NDArray[np.int64] | NDArray[np.float64]) -> tuple[float, int] | None:
+def cap_of(values: Int64s | Floats) -> tuple[float, int] | None:
     """The largest value and how many have it, where a column was cut off there: its tail is not that of its law.
 
     Where these are more than a twentieth of the largest hundredth, and more than two. None else, and below 200 values
@@ -184,14 +180,12 @@ def cap_of(values: NDArray[np.int64] | NDArray[np.float64]) -> tuple[float, int]
     return (float(most), n_most) if n_most > max(2, n / 100 / MOST_EQUAL) else None
 
 
-def largest(values: NDArray[Any], count: int) -> NDArray[Any]:
+def largest(values: Array, count: int) -> Array:
     """The `count` largest values, the least of them first and the rest in no order."""
     return np.partition(values, values.size - count)[values.size - count :]
 
 
-def window_runs(
-    times_ns: NDArray[np.int64], window_ns: int, start_ns: int, end_ns: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def window_runs(times_ns: Int64s, window_ns: int, start_ns: int, end_ns: int) -> tuple[Int64s, Int64s]:
     """Numbers, rising, and counts of the whole windows that hold one of the sorted instants, (m,) int64 each.
 
     Unlike `window_counts` it takes no room for the empty windows.
@@ -203,9 +197,7 @@ def window_runs(
     return windows[firsts], np.diff(firsts, append=windows.size)
 
 
-def busiest_window(
-    times_ns: NDArray[np.int64], window_ns: int, start_ns: int, end_ns: int
-) -> tuple[int, int] | None:
+def busiest_window(times_ns: Int64s, window_ns: int, start_ns: int, end_ns: int) -> tuple[int, int] | None:
     """Start in ns and count of the first whole window of the grid with most sorted instants; None without one."""
     windows, counts = window_runs(times_ns, window_ns, start_ns, end_ns)
     if not counts.size:
@@ -214,9 +206,7 @@ def busiest_window(
     return start_ns + int(windows[place]) * window_ns, int(counts[place])
 
 
-def _grids(
-    times_ns: NDArray[np.int64], window_ns: int, start_ns: int, end_ns: int
-) -> Iterator[tuple[NDArray[np.int64], int]]:
+def _grids(times_ns: Int64s, window_ns: int, start_ns: int, end_ns: int) -> Iterator[tuple[Int64s, int]]:
     """The counts of each shifted grid, without empty windows where there are many, and its number of windows."""
     tenth_ns, rest_ns = divmod(window_ns, N_SHIFTS)
     n_tenths = (end_ns - start_ns) // max(1, tenth_ns)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
+
+from squall.scenarios.arrays import Floats, Int64s
 
 LEAST_PAIRS = 30
 LEAST_COUNTS = 100  # counts below which no Hurst estimate is made
@@ -14,10 +15,8 @@ N_BLOCK_LENGTHS = 20
 MOST_RANK_PAIRS = 2**20
 RANK_STRETCHES = 32
 
-Floats = NDArray[np.float64]
 
-
-def autocorrelation(values: NDArray[np.int64] | Floats, lag: int = 1) -> float | None:
+def autocorrelation(values: Int64s | Floats, lag: int = 1) -> float | None:
     """Σ (x_i - m)(x_(i+lag) - m) / Σ (x_i - m)²; None below 30 pairs or where all values are equal.
 
     Uncorrelated values have standard error 1/√n (Box and Jenkins, Time Series Analysis, 2.1.5).
@@ -29,7 +28,7 @@ def autocorrelation(values: NDArray[np.int64] | Floats, lag: int = 1) -> float |
     return float(np.dot(centred[:-lag], centred[lag:])) / spread if spread > 0 else None
 
 
-def gap_rank_correlation(times_ns: NDArray[np.int64]) -> float | None:
+def gap_rank_correlation(times_ns: Int64s) -> float | None:
     """Spearman's correlation of each gap with the next; None below 30 pairs or where all gaps are equal.
 
     Of at most 2**20 pairs: a longer series is read in 32 excerpts, evenly placed.
@@ -44,7 +43,7 @@ def gap_rank_correlation(times_ns: NDArray[np.int64]) -> float | None:
     return float(np.corrcoef(before, after)[0, 1])
 
 
-def hurst_variance_time(counts: NDArray[np.int64], least_block: int = 1) -> float | None:
+def hurst_variance_time(counts: Int64s, least_block: int = 1) -> float | None:
     """Hurst exponent from the variance of block means of counts, which falls as m^(2H - 2).
 
     Least squares on logarithms at about 20 block lengths m from 1 to a tenth of the series, those of
@@ -61,7 +60,7 @@ def hurst_variance_time(counts: NDArray[np.int64], least_block: int = 1) -> floa
     return _hurst(np.log(lengths[variances > 0]), np.log(variances[variances > 0]), 2.0)
 
 
-def hurst_haar(counts: NDArray[np.int64]) -> float | None:
+def hurst_haar(counts: Int64s) -> float | None:
     """Hurst exponent from Haar wavelet energies, which grow as 2^(j (2H - 1)) over octaves j.
 
     Octaves from 3 (blocks of 8 counts) to the last with 8 details, weighted by their number (Abry and
@@ -86,7 +85,7 @@ def _hurst(x: Floats, y: Floats, rise: float, weights: Floats | None = None) -> 
     return (rise + float(np.polyfit(x, y, 1, w=weights)[0])) / 2 if x.size >= 3 else None
 
 
-def _excerpts(times_ns: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+def _excerpts(times_ns: Int64s) -> list[Int64s]:
     if times_ns.size - 2 <= MOST_RANK_PAIRS:
         return [times_ns]
     length = MOST_RANK_PAIRS // RANK_STRETCHES + 2
@@ -94,7 +93,7 @@ def _excerpts(times_ns: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     return [times_ns[start : start + length] for start in starts.tolist()]
 
 
-def _ranks(values: NDArray[np.int64]) -> Floats:
+def _ranks(values: Int64s) -> Floats:
     """Ranks from 0; equal values share the mean of theirs."""
     _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
     return (np.cumsum(counts) - (counts + 1) / 2)[place]

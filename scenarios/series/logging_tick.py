@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+
+from squall.scenarios.arrays import Int64s
 
 LEAST_STEPS = 20  # distinct stamps less one, below which a grid cannot be told
 COARSE_COUNT = 0.02
@@ -29,12 +30,12 @@ class Grid:
 
     resolution_ns: int
     equal_ratio: float
-    tick_ns: float | None
-    is_jittered: bool
-    per_tick_count: float | None
+    tick_ns: float | None = None
+    is_jittered: bool = False
+    per_tick_count: float | None = None
 
 
-def find_grid(stamp_ns: NDArray[np.int64]) -> Grid:
+def find_grid(stamp_ns: Int64s) -> Grid:
     """The grid of sorted stamps. Of fewer than two distinct ones the resolution is 0."""
     n = stamp_ns.size
     steps = np.diff(stamp_ns)
@@ -43,7 +44,7 @@ def find_grid(stamp_ns: NDArray[np.int64]) -> Grid:
     resolution_ns = int(np.gcd.reduce(steps))
     equal_ratio = n_equal / (n - 1) if n > 1 else 0.0
     if steps.size < LEAST_STEPS:
-        return Grid(resolution_ns, equal_ratio, None, False, None)
+        return Grid(resolution_ns, equal_ratio)
     tick_ns: float | None = resolution_ns
     span_ns = int(stamp_ns[-1] - stamp_ns[0])
     coarse_ns = COARSE_COUNT * span_ns / (n - 1)
@@ -51,11 +52,11 @@ def find_grid(stamp_ns: NDArray[np.int64]) -> Grid:
     if is_jittered:
         tick_ns = _jittered_tick(steps[:_MOST_STEPS])
     if tick_ns is None or tick_ns < coarse_ns or not n_equal:
-        return Grid(resolution_ns, equal_ratio, None, False, None)
+        return Grid(resolution_ns, equal_ratio)
     return Grid(resolution_ns, equal_ratio, tick_ns, is_jittered, n / (span_ns / tick_ns + 1))
 
 
-def spread_in_ticks(stamp_ns: NDArray[np.int64], tick_ns: float, seed: int = 1) -> NDArray[np.int64]:
+def spread_in_ticks(stamp_ns: Int64s, tick_ns: float, seed: int = 1) -> Int64s:
     """The sorted stamps, each at a uniform place inside its tick, sorted again; the grid begins at the first.
 
     A stamp up to 1 % of a tick before its grid point still belongs to it. Keeps no row's place: two
@@ -63,13 +64,13 @@ def spread_in_ticks(stamp_ns: NDArray[np.int64], tick_ns: float, seed: int = 1) 
     """
     ticks = np.floor((stamp_ns - stamp_ns[0]) / tick_ns + JITTER_RATIO)
     ticks += np.random.default_rng(seed).random(stamp_ns.size)
-    spread: NDArray[np.int64] = (ticks * tick_ns).astype(np.int64)
+    spread: Int64s = (ticks * tick_ns).astype(np.int64)
     spread.sort()
     spread += stamp_ns[0]
     return spread
 
 
-def _jittered_tick(steps: NDArray[np.int64]) -> float | None:
+def _jittered_tick(steps: Int64s) -> float | None:
     """The tick of which 99 % of the steps are multiples within 1 % of it; None if there is none."""
     first = float(np.quantile(steps, 0.05))
     multiples = np.maximum(1, np.round(steps / first))

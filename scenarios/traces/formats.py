@@ -25,6 +25,7 @@ from squall.scenarios.traces.stamps import (
     resolution_ns,
 )
 from squall.scenarios.traces.tables import (
+    MakeTable,
     Table,
     columnar,
     delimited,
@@ -133,9 +134,9 @@ class Opening:
 
 def _counts(path: Path, options: TraceOptions) -> Table:
     """Counts of arrivals per bin: each stands at the start of its bin, within whose width it may be spread again."""
-    table = delimited(path, options)
+    table = delimited(path)
     if all(map(is_stamp, table.names)):
-        table = delimited(path, options, (options.column or "second", "count"))
+        table = delimited(path, bare_header=(options.column or "second", "count"))
     count = next((name for name in table.names if name.strip().lower() in _COUNTS), None)
     if count is None:
         raise no_column(table.names, "count")
@@ -156,7 +157,7 @@ class Format:
     """
 
     recognise: Callable[[Opening], object]
-    table: Callable[[Path, TraceOptions], Table]
+    table: MakeTable
     stamps: Stamps | None = None
     sizes: tuple[str, ...] | None = None
     n_required: int = 0
@@ -165,8 +166,11 @@ class Format:
     are_gaps: bool = False
     are_counts: bool = False
 
-    def source(self, path: Path, name: str, options: TraceOptions) -> Source:
-        """The arrivals of `path`. Raises RowFault for a column that is missing, or open to doubt."""
+    def source(self, path: Path, name: str, options: TraceOptions, session: str | None = None) -> Source:
+        """The arrivals of `path`; `session`: the column of sessions, if it is named.
+
+        Raises RowFault for a column that is missing, or open to doubt.
+        """
         table = self.table(path, options)
         names, row = table.names, table.row
         reading = read_stamps(table.sample, options, table.stamps or self.stamps, row)
@@ -175,7 +179,8 @@ class Format:
             what = f"the column {stamp!r} is {table.unitless[stamp]} without a unit"
             raise RowFault(None, f"{what}; state the unit: ns, us, ms or s")
         ids = [name for name in table.ids if name != stamp]
-        session = options.session or session_column(ids)
+        parent = self.parent if self.parent in names and session is None else None
+        session = session or session_column(ids)
         if session not in (None, *ids):
             raise RowFault(row, f"no column {session!r} of ids; it has {', '.join(ids) or 'none'}")
         sizes = table.sizes
@@ -187,7 +192,6 @@ class Format:
                 if place < self.n_required or name.lower() in lowered
             )
         sizes = tuple(name for name in sizes if name not in (stamp, session, *reading.durations))
-        parent = self.parent if self.parent in names and options.session is None else None
         fields = Fields(stamp, sizes, session, reading.durations, parent)
         twice = sorted(name for name in fields.names if names.count(name) > 1)
         if twice:
@@ -207,11 +211,11 @@ class Format:
             reading.unit is None,
             self.are_gaps,
             self.are_counts,
-            options.repairs,
+            options.repair,
         )
 
 
-def _log(pattern: str, table: Callable[[Path, TraceOptions], Table]) -> Format:
+def _log(pattern: str, table: MakeTable) -> Format:
     return Format(lambda opening: opening.is_line_of(pattern), table)
 
 

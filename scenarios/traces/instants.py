@@ -16,8 +16,8 @@ from decimal import ROUND_DOWN, Context, Decimal, InvalidOperation
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from squall.scenarios.arrays import Int64s
 from squall.scenarios.traces.faults import shown
 from squall.scenarios.traces.options import NS_PER_UNIT, TraceUnit
 from squall.scenarios.traces.part import EMPTY_SIZE
@@ -52,7 +52,7 @@ class Clock:
     unit: TraceUnit
     kind: StampKind | None = None
 
-    def read(self, column: Any, faults: Faults) -> NDArray[np.int64]:
+    def read(self, column: Any, faults: Faults) -> Int64s:
         """ns of an Arrow array of any type that can be a time, (n,) int64; 0 where `faults` gets what is wrong.
 
         A float is taken by its shortest decimal form, the digits that its writer meant.
@@ -67,7 +67,7 @@ class Clock:
             column = column.cast(pa.string())
         return each_text(column, self.read_one, faults)
 
-    def _cast(self, column: Any, zone: str | None) -> NDArray[np.int64]:
+    def _cast(self, column: Any, zone: str | None) -> Int64s:
         """ns by Arrow's casts. Raises ArrowInvalid if it refuses a row; `zone`: of dates that state one."""
         import pyarrow as pa
 
@@ -110,9 +110,7 @@ def is_safe_to_cast(numbers: Any) -> bool:
     return not pc.any(pc.match_substring_regex(numbers, _BEYOND_CAST)).as_py()
 
 
-def each_text(
-    column: Any, parse: Callable[[str | None], int], faults: Faults, what: str = ""
-) -> NDArray[np.int64]:
+def each_text(column: Any, parse: Callable[[str | None], int], faults: Faults, what: str = "") -> Int64s:
     """`parse` of the texts of an Arrow array, (n,) int64, each distinct one parsed once; None for null.
 
     Where it raises ValueError the value is 0, and `faults` gets the message after `what`.
@@ -131,7 +129,7 @@ def each_text(
     places = encoded.indices.to_numpy()
     for index in np.flatnonzero(np.isin(places, list(wrong))).tolist() if wrong else ():
         faults.setdefault(index, wrong[int(places[index])])
-    numbers: NDArray[np.int64] = np.array(values, dtype=np.int64)[places]
+    numbers: Int64s = np.array(values, dtype=np.int64)[places]
     return numbers
 
 

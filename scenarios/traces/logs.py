@@ -34,7 +34,7 @@ from squall.scenarios.traces.names import duration_of
 from squall.scenarios.traces.options import TraceOptions, TraceUnit
 from squall.scenarios.traces.rows import Fields, Rows
 from squall.scenarios.traces.stamps import Sample, Stamps, durations_of, instants_of
-from squall.scenarios.traces.tables import Table
+from squall.scenarios.traces.tables import MakeTable, Table
 from squall.scenarios.traces.text import read_head, text_blocks, whole_lines
 
 _HEAD_LINES = 200
@@ -165,7 +165,7 @@ def alb_log(path: Path, options: TraceOptions) -> Table:
     return _table(path, rows, lambda _: ALB, what, stamps)
 
 
-def plain_log(pattern: str, what: str, unit: TraceUnit) -> Callable[[Path, TraceOptions], Table]:
+def plain_log(pattern: str, what: str, unit: TraceUnit) -> MakeTable:
     """The reader of a log with begins in the group `time`; `unit` of its durations, should these be taken off."""
 
     def table(path: Path, _: TraceOptions) -> Table:

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+
+from squall.scenarios.arrays import Bools, Int64s
 
 PART_ROWS = 2**18
 """The most rows of a part that a reader yields."""
@@ -36,10 +37,10 @@ class TracePart:
     is read.
     """
 
-    stamp_ns: NDArray[np.int64]
-    sizes: Mapping[str, NDArray[np.int64]]
-    session: NDArray[np.int64] | None = None
-    row: NDArray[np.int64] | None = None
+    stamp_ns: Int64s
+    sizes: Mapping[str, Int64s]
+    session: Int64s | None = None
+    row: Int64s | None = None
 
     def __post_init__(self) -> None:
         columns = [column for column in (*self.sizes.values(), self.session, self.row) if column is not None]
@@ -53,7 +54,7 @@ class TracePart:
         """The number in the file of the row at `index`; None where no file is read."""
         return None if self.row is None else int(self.row[index])
 
-    def take(self, rows: NDArray[np.int64] | NDArray[np.bool_] | slice) -> TracePart:
+    def take(self, rows: Int64s | Bools | slice) -> TracePart:
         """The rows of an index, a mask or a slice."""
         sizes = {name: values[rows] for name, values in self.sizes.items()}
         session, row = (None if column is None else column[rows] for column in (self.session, self.row))
@@ -68,7 +69,7 @@ class TracePart:
 def join_parts(parts: Sequence[TracePart]) -> TracePart:
     """One part with the rows of all, which have the same columns. ValueError for no parts."""
 
-    def joined(columns: Iterable[NDArray[np.int64] | None]) -> NDArray[np.int64] | None:
+    def joined(columns: Iterable[Int64s | None]) -> Int64s | None:
         known = [column for column in columns if column is not None]
         return np.concatenate(known) if known else None
 

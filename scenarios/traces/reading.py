@@ -24,8 +24,9 @@ __all__ = ["TraceOptions", "open_trace", "read_trace"]
 _AS_THEY_ARE = TraceOptions()
 
 
-def open_trace(path: Path, options: TraceOptions = _AS_THEY_ARE) -> Source:
-    """The trace `path`. Its header is read and its columns are found now, the rows on iteration.
+def open_trace(path: Path, options: TraceOptions = _AS_THEY_ARE, session: str | None = None) -> Source:
+    """The trace `path`. Its header is read and its columns are found now, the rows on iteration. `session`: the column
+    whose values are sessions, where it is not to be found by its name.
 
     Raises ScenarioError for a file that is not there, cannot be opened, is empty, or has no column of stamps.
     """
@@ -35,7 +36,7 @@ def open_trace(path: Path, options: TraceOptions = _AS_THEY_ARE) -> Source:
     with faults_of(path, "trace file"):
         refuse_streams(path)
         name = options.format or recognised(path, options.column)
-        return FORMATS[name].source(path, name, options)
+        return FORMATS[name].source(path, name, options, session)
 
 
 def read_trace(path: Path, options: TraceOptions = _AS_THEY_ARE) -> TracePart:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from squall.scenarios.arrays import Int64s
 from squall.scenarios.traces.faults import RowFault, faults_of
 from squall.scenarios.traces.instants import (
     INT64_MAX,
@@ -64,7 +64,7 @@ class Rows:
     """
 
     columns: Mapping[str, Any]
-    row: NDArray[np.int64]
+    row: Int64s
     faults: Faults = field(default_factory=dict)
 
 
@@ -172,7 +172,7 @@ class Source:
         return replace(part, stamp_ns=np.maximum(part.stamp_ns, 0))
 
 
-def _whole_numbers(column: Any, name: str, faults: Faults) -> NDArray[np.int64]:
+def _whole_numbers(column: Any, name: str, faults: Faults) -> Int64s:
     """(n,) int64 of a column of whole numbers or their texts, -1 where it is empty."""
     import pyarrow as pa
 
@@ -184,7 +184,7 @@ def _whole_numbers(column: Any, name: str, faults: Faults) -> NDArray[np.int64]:
     return each_text(column, parse_whole, faults, f"column {name!r}: ")
 
 
-def _first_of_chain(ids: Any, parents: Any, roots: dict[str | None, int]) -> NDArray[np.int64]:
+def _first_of_chain(ids: Any, parents: Any, roots: dict[str | None, int]) -> Int64s:
     """Session of each row: that of the first request of its conversation; `roots` has those of all ids so far.
 
     A parent that never came begins a conversation of its own.

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from squall.scenarios.exact import renewals
 from squall.scenarios.traces.faults import RowFault, no_column, shown
@@ -35,6 +34,7 @@ WINDOW_S = 600
 FAMILIES = ("Gamma", "Weibull", "Exponential")
 _CHUNK_HEADER = ("window_start_s", "rate", "cv", "iat_family", "shape", "scale")
 _CHUNK_NAME = re.compile(r"chunk-(\w+)-trace", re.ASCII)
+_SEED = 0
 _MOST_IN_WINDOW = 10**8
 _LARGEST_SHAPE = 1e9  # gaps are then equal to 1 part in 30,000
 _LAST_START_S = 9e9  # of int64 ns
@@ -47,40 +47,38 @@ class ClientWindow:
     client: str
     start_s: float
     rate_hz: float
-    family: str
-    shape: float
+    law: renewals.Law  # of its gaps over their mean
     row: int
 
 
-def servegen(path: Path, options: TraceOptions) -> Table:
+def servegen(path: Path, _: TraceOptions) -> Table:
     """Arrivals drawn from the windows of a table, a chunk file, or a folder of these, merged; a session is a client.
 
-    The same seed gives the same arrivals, whatever the order of the rows: each client and window has a generator of its
-    own. Raises RowFault.
+    The same windows give the same arrivals, whatever the order of the rows: each client and window has a generator of
+    its own. Raises RowFault.
     """
     files = sorted(path.glob("chunk-*-trace.csv*")) if path.is_dir() else [path]
     if not files:
         raise RowFault(None, "a folder without chunk-N-trace.csv files; name one trace file")
     by_start: dict[float, list[ClientWindow]] = {}
     for file in files:
-        for window in _windows(file, options):
+        for window in _windows(file):
             by_start.setdefault(window.start_s, []).append(window)
     if not by_start:
-        which = f" of the model {options.model!r}" if options.model else ""
-        raise RowFault(None, f"no window{which} with a rate above 0")
+        raise RowFault(None, "no window with a rate above 0")
     starts = sorted(by_start)
     window_s = min([WINDOW_S, *np.diff(starts).tolist()])
 
     def read(_: Fields, __: Clock) -> Iterator[Rows]:
         for start_s in starts:
-            yield _drawn(by_start[start_s], window_s, options.seed)
+            yield _drawn(by_start[start_s], window_s)
 
     names = ("start", "client")
     stamps = Stamps("start", is_only=True)
     return Table(names, dict.fromkeys(names, ()), (), read, names, stamps=stamps)
 
 
-def _drawn(windows: list[ClientWindow], length_s: float, seed: int) -> Rows:
+def _drawn(windows: list[ClientWindow], length_s: float) -> Rows:
     """Arrivals of all clients in one window, in the order of time."""
     import pyarrow as pa
 
@@ -88,8 +86,8 @@ def _drawn(windows: list[ClientWindow], length_s: float, seed: int) -> Rows:
     for window in windows:
         number = session_number(window.client)
         start_ns = round(window.start_s * NS_PER_UNIT["s"])
-        rng = np.random.default_rng((seed, number % 2**63, start_ns))  # -1: rows without a client
-        times_s = renewal_times(rng, window, length_s)
+        rng = np.random.default_rng((_SEED, number % 2**63, start_ns))  # -1: rows without a client
+        times_s = window.law.points(rng, window.rate_hz * length_s) / window.rate_hz
         stamps.append(start_ns + (times_s * NS_PER_UNIT["s"]).astype(np.int64))
     stamp_ns = np.concatenate(stamps)
     order = np.argsort(stamp_ns, kind="stable")
@@ -99,27 +97,20 @@ def _drawn(windows: list[ClientWindow], length_s: float, seed: int) -> Rows:
     return Rows(columns, np.array([window.row for window in windows])[places])
 
 
-def renewal_times(rng: np.random.Generator, window: ClientWindow, length_s: float) -> NDArray[np.float64]:
-    """Times in [0, length_s) of a stationary renewal process of the window's rate, (n,) float64, sorted."""
-    shape, is_weibull = window.shape, window.family == "Weibull"
-    c2 = renewals.weibull_c2(shape) if is_weibull else _gamma_c2(shape)
-    first = renewals.first_weibull_gap(rng, shape) if is_weibull else renewals.first_gamma_gap(rng, c2)
-
-    def gaps(rng: np.random.Generator, n: int) -> NDArray[np.float64]:
-        return renewals.weibull_gaps(rng, shape, n) if is_weibull else renewals.gamma_gaps(rng, c2, n)
-
-    return renewals.renewal_points(rng, gaps, first, c2, window.rate_hz * length_s) / window.rate_hz
-
-
-def _gamma_c2(shape: float) -> float:
+def law_of(family: str, shape: float) -> renewals.Law:
+    """The gaps of a family. Raises ValueError for those that no process is drawn of."""
+    if family == "Weibull":
+        renewals.refuse_weibull_shape(shape)
+        return renewals.weibull_law(shape)
     cv = 1 / math.sqrt(shape)
-    return cv * cv
+    renewals.refuse_c2(cv * cv)
+    return renewals.gamma_law(cv * cv)
 
 
-def _windows(path: Path, options: TraceOptions) -> Iterator[ClientWindow]:
+def _windows(path: Path) -> Iterator[ClientWindow]:
     """The windows of `path` that have arrivals. Raises RowFault for a missing column and a row that is wrong."""
-    table = delimited(path, options)
-    table = table if "rate" in table.names else delimited(path, options, _CHUNK_HEADER)
+    table = delimited(path)
+    table = table if "rate" in table.names else delimited(path, bare_header=_CHUNK_HEADER)
     for name in ("window_start_s", "rate", "iat_family", "shape"):
         if name not in table.names:
             raise no_column(table.names, name)
@@ -136,7 +127,7 @@ def _windows(path: Path, options: TraceOptions) -> Iterator[ClientWindow]:
                 window = _window(of_row, client, row)
             except ValueError as error:
                 raise RowFault(row, f"{error}; mend it") from error
-            if window is not None and options.model in (None, of_row.get("model", options.model)):
+            if window is not None:
                 yield window
 
 
@@ -153,12 +144,9 @@ def _window(cells: dict[str, str], client: str, row: int) -> ClientWindow | None
     is_in_range = 0 < shape <= _LARGEST_SHAPE and rate_hz * WINDOW_S <= _MOST_IN_WINDOW
     if not is_in_range or start_s > _LAST_START_S:
         raise ValueError(f"shape {shape:g}, rate {rate_hz:g} or start {start_s:g} is out of range")
-    if family == "Weibull":
-        renewals.refuse_weibull_shape(shape)
-    else:
-        renewals.refuse_c2(_gamma_c2(shape))
+    law = law_of(family, shape)
     names = [cells.get("model", "").strip(), cells["client"].strip()] if "client" in cells else [client]
-    return ClientWindow("/".join(filter(None, names)), start_s, rate_hz, family, shape, row)
+    return ClientWindow("/".join(filter(None, names)), start_s, rate_hz, law, row)
 
 
 def _number(text: str, what: str) -> float:

@@ -18,8 +18,8 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from squall.scenarios.arrays import Bools, Int64s
 from squall.scenarios.traces.faults import RowFault, no_column, shown
 from squall.scenarios.traces.instants import (
     Clock,
@@ -127,7 +127,7 @@ class Reading:
     has_seconds: bool = False
     n_absent: int = 0
 
-    def taken_ns(self, columns: Mapping[str, Any], faults: Faults) -> NDArray[np.int64]:
+    def taken_ns(self, columns: Mapping[str, Any], faults: Faults) -> Int64s:
         """The sum of a row's durations, of Arrow arrays of texts, numbers or durations; 0 of a row without, counted."""
         import pyarrow as pa
 
@@ -138,10 +138,10 @@ class Reading:
                 column, unit = column.cast(pa.int64()), column.type.unit
             durations.append(each_text(column, partial(duration_ns, unit=unit), faults, f"column {name!r}: "))
         ns = np.array(durations)
-        is_absent: NDArray[np.bool_] = np.all(ns < 0, axis=0)
+        is_absent: Bools = np.all(ns < 0, axis=0)
         is_absent[list(faults)] = False
         self.n_absent += int(is_absent.sum())
-        total: NDArray[np.int64] = np.maximum(ns, 0).sum(axis=0)
+        total: Int64s = np.maximum(ns, 0).sum(axis=0)
         return total
 
     def told(self, is_spread: bool = False) -> tuple[str, ...]:
@@ -246,9 +246,9 @@ class _Column:
     def step_ns(self) -> int:
         return resolution_ns(self.ns)
 
-    def less(self, other: _Column) -> NDArray[np.int64]:
+    def less(self, other: _Column) -> Int64s:
         """The instants less those of the other, of the rows that have both."""
-        differences: NDArray[np.int64] = (self.ns - other.ns).compressed()
+        differences: Int64s = (self.ns - other.ns).compressed()
         return differences
 
     def is_same(self, other: _Column) -> bool:
@@ -258,6 +258,9 @@ class _Column:
         """
         offsets = self.less(other)
         return not offsets.size or int(np.ptp(offsets)) <= max(self.step_ns, other.step_ns)
+
+
+_Columns = Mapping[str, _Column]
 
 
 def read_stamps(
@@ -306,7 +309,7 @@ def read_stamps(
     return reading
 
 
-def _stamp(columns: Mapping[str, _Column], stated: str | None, row: int | None) -> tuple[str, Side]:
+def _stamp(columns: _Columns, stated: str | None, row: int | None) -> tuple[str, Side]:
     """The column of the instants and the side that its name says."""
     sides = {name: known for name in columns if (known := stamp_side(name)) is not None}
     if stated is not None:
@@ -332,9 +335,7 @@ def _stamp(columns: Mapping[str, _Column], stated: str | None, row: int | None) 
     return _one_of(instants, columns, row)
 
 
-def _one_of(
-    instants: dict[str, tuple[Side, bool]], columns: Mapping[str, _Column], row: int | None
-) -> tuple[str, Side]:
+def _one_of(instants: dict[str, tuple[Side, bool]], columns: _Columns, row: int | None) -> tuple[str, Side]:
     """Begins that are listed before all others; else all that are left must be the same instant."""
     begins = [name for name in instants if instants[name] == ("begin", True)]
     names = begins or list(instants)
@@ -358,7 +359,7 @@ def _one_of(
     return min(of_side, key=lambda name: columns[name].step_ns), side  # the one with most digits
 
 
-def _no_stamp(columns: Mapping[str, _Column], unfit: list[str], row: int | None) -> RowFault:
+def _no_stamp(columns: _Columns, unfit: list[str], row: int | None) -> RowFault:
     dated = [name for name, column in columns.items() if column.kind in ("clock", "epoch")]
     durations = [name for name, column in columns.items() if column.is_duration]
     flag = f"name the instants' column, --column {(dated or unfit or ['NAME'])[0]}"
@@ -371,7 +372,7 @@ def _no_stamp(columns: Mapping[str, _Column], unfit: list[str], row: int | None)
     return no_column(list(columns), "timestamp", row)
 
 
-def _of_server(columns: Mapping[str, _Column]) -> Stamps:
+def _of_server(columns: _Columns) -> Stamps:
     """What holds for the stamps of a server that is known by its keys."""
     names = {plain_name(name) for name in columns}
     of_nginx = names.intersection(_NGINX.split())
@@ -456,7 +457,7 @@ def _column(values: Sequence[str | None]) -> Any:
     return pa.array(texts, pa.binary())
 
 
-def _known(ns: NDArray[np.int64], faults: Faults) -> Masked:
+def _known(ns: Int64s, faults: Faults) -> Masked:
     """Values without those of rows at fault."""
     return np.ma.array(ns, mask=np.isin(np.arange(ns.size), list(faults)))
 

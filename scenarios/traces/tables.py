@@ -65,7 +65,13 @@ class Table:
     stamps: Stamps | None = None
 
 
-def delimited(path: Path, _: TraceOptions, bare_header: tuple[str, ...] = (), delimiter: str = "") -> Table:
+MakeTable = Callable[[Path, TraceOptions], Table]
+"""Raises RowFault for a file that is not of its format."""
+
+
+def delimited(
+    path: Path, _: TraceOptions | None = None, bare_header: tuple[str, ...] = (), delimiter: str = ""
+) -> Table:
     """A text of cells between commas, tabs or semicolons. `bare_header`: of the first columns, if no line has it."""
     head = whole_lines(read_head(path))
     row = int(head.rows[0])
@@ -119,9 +125,9 @@ def _cells(line: bytes, delimiter: str, n_columns: int) -> list[str]:
     return texts
 
 
-def lines_of(path: Path, options: TraceOptions) -> Table:
+def lines_of(path: Path, _: TraceOptions) -> Table:
     """A text of one value a line, as a table of the one column `time`."""
-    return delimited(path, options, ("time",), _NEVER)
+    return delimited(path, bare_header=("time",), delimiter=_NEVER)
 
 
 def _blocks(

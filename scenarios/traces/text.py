@@ -13,8 +13,8 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from squall.scenarios.arrays import Int64s
 from squall.scenarios.traces.faults import RowFault
 from squall.scenarios.traces.part import MOST_ROWS
 
@@ -36,7 +36,7 @@ class Block:
     data: bytes
 
     @cached_property
-    def rows(self) -> NDArray[np.int64]:
+    def rows(self) -> Int64s:
         """Row numbers of the lines that are not blank, (n,) int64, increasing."""
         stripped = map(bytes.strip, self.data.split(b"\n"))  # no step in Python: files have millions of lines
         return np.flatnonzero(np.fromiter(map(bool, stripped), dtype=np.bool_)) + self.first_row

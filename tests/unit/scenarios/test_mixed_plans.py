@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from squall.scenarios.arrays import Int64s
 from squall.scenarios.config.client import RoutingConfig
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
@@ -76,7 +76,7 @@ def steps(plan: ClosedPlan, user: int, phase: int = 0, n: int = 200) -> list[Ste
     return list(islice(plan.steps(user, phase), n))
 
 
-def asked(plan: Plan) -> NDArray[np.int64]:
+def asked(plan: Plan) -> Int64s:
     return models_of(plan.variant, plan.models)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,9 @@ import pytest
 from pydantic import TypeAdapter
 from scipy import stats
 
-from squall.scenarios.arrivals.process import Floats as Gaps
-from squall.scenarios.arrivals.stationary import Hyperexponential, Renewal, Residual, weibull_shape
-from squall.scenarios.exact.renewals import weibull_c2
+from squall.scenarios.arrays import Floats as Gaps
+from squall.scenarios.arrivals.stationary import Residual, weibull_shape
+from squall.scenarios.exact.renewals import Law, weibull_c2
 from squall.scenarios.strict_yaml import parse_yaml
 from tests.point_checks import (
     Function,
@@ -33,12 +33,16 @@ FEW_FIRST = 400
 """Their critical D is 0.11; ordinary first gaps are off by 0.19 (Pareto of index 2.5) and more."""
 
 
-def law(text: str) -> Any:
+RESIDUAL: TypeAdapter[Any] = TypeAdapter(Residual)
+EVEN, WIDE = "{kind: gamma, cv: 0.5}", "{kind: gamma, cv: 2}"
+EXPONENTIAL, MIXED = "{kind: hyperexponential, cv: 1}", "{kind: hyperexponential, cv: 2}"
+PARETO, BELL = "{kind: pareto, alpha: 2.5}", "{kind: weibull, shape: 2}"
+
+
+def law(text: str) -> Law:
     """The gaps of a residual as a scenario file has it."""
-    return TypeAdapter(Residual).validate_python(parse_yaml(text, "test"))
-
-
-EXPONENTIAL = law("{kind: hyperexponential, cv: 1}")
+    gaps_law: Law = RESIDUAL.validate_python(parse_yaml(text, "test")).law
+    return gaps_law
 
 
 @dataclass(frozen=True)
@@ -118,7 +122,7 @@ def faults(gaps_law: Law, right: Reference, n_first: int = N_FIRST) -> set[str]:
     failed = {
         "law": misfits(gaps, right.cdf),
         "independence": is_correlated(gaps),
-        "first": misfits([gaps_law.first_gap(rng) for _ in range(n_first)], equilibrium_cdf(right.cdf)),
+        "first": misfits([gaps_law.first(rng) for _ in range(n_first)], equilibrium_cdf(right.cdf)),
     }
     if m2 < math.inf:
         failed["mean"] = misses_mean(gaps, 1.0, m2 - 1)
@@ -137,135 +141,83 @@ def test_the_gaps_are_of_their_law_and_the_first_of_its_equilibrium_law(name: st
     assert law(name).c2 == pytest.approx(LAWS[name].moments[0] - 1, rel=1e-9)
 
 
-@dataclass(frozen=True)
-class Twin:
-    """A law with one thing wrong."""
-
-    base: Renewal
-    change: Callable[[Gaps], Gaps] = lambda gaps: gaps
-    first: Callable[[np.random.Generator], float] | None = None
-
-    @property
-    def c2(self) -> float:
-        return self.base.c2
-
-    def gaps(self, rng: np.random.Generator, count: int) -> Gaps:
-        return self.change(self.base.gaps(rng, count))
-
-    def first_gap(self, rng: np.random.Generator) -> float:
-        return self.first(rng) if self.first is not None else self.base.first_gap(rng)
+def twin(text: str, change: Callable[[Gaps], Gaps]) -> Law:
+    """The law with its gaps changed."""
+    base = law(text)
+    return replace(base, gaps=lambda rng, count: change(base.gaps(rng, count)))
 
 
-def ordinary(base: Renewal) -> Twin:
-    return Twin(base, first=lambda rng: float(base.gaps(rng, 1)[0]))
+def ordinary(text: str, factor: float | None = None) -> Law:
+    """The law with a first gap like all others, or its own times a factor."""
+    base = law(text)
+    if factor is not None:
+        return replace(base, first=lambda rng: base.first(rng) * factor)
+    return replace(base, first=lambda rng: float(base.gaps(rng, 1)[0]))
 
 
 def rising_in_fours(gaps: Gaps) -> Gaps:
     return np.sort(gaps.reshape(-1, 4), axis=1).ravel()
 
 
-class Unbalanced(Hyperexponential):
-    """The same mean and c2 from a short phase of probability 3/4: means 1 - √(r/3) and 1 + √(3r), r = (c2 - 1)/2."""
+def unbalanced(rng: np.random.Generator, count: int) -> Gaps:
+    """c2 4 from a short phase of probability 3/4: means 1 - √(r/3) and 1 + √(3r), r = (c2 - 1)/2."""
+    means = np.where(rng.random(count) < 0.75, 1 - math.sqrt(0.5), 1 + math.sqrt(4.5))
+    return rng.standard_exponential(count) * means
 
-    def gaps(self, rng: np.random.Generator, count: int) -> Gaps:
-        r = (self.c2 - 1) / 2
-        means = np.where(rng.random(count) < 0.75, 1 - math.sqrt(r / 3), 1 + math.sqrt(3 * r))
-        return rng.standard_exponential(count) * means
-
-    def first_gap(self, rng: np.random.Generator) -> float:
-        return float(self.gaps(rng, 1)[0])
-
-
-Law = Renewal | Twin
 
 WRONG: dict[str, tuple[Law, str, set[str]]] = {
-    "3 % too long": (
-        Twin(EXPONENTIAL, lambda g: g * 1.03),
-        "{kind: hyperexponential, cv: 1}",
-        {"mean", "law"},
-    ),
-    "gamma for exponential": (
-        law("{kind: gamma, cv: 1.06}"),
-        "{kind: hyperexponential, cv: 1}",
-        {"c2", "law"},
-    ),
-    "shape for cv": (law("{kind: gamma, cv: 0.25}"), "{kind: gamma, cv: 2}", {"c2", "law", "first"}),
-    "gamma of scale 1": (
-        Twin(law("{kind: gamma, cv: 0.5}"), lambda g: g * 4),
-        "{kind: gamma, cv: 0.5}",
-        {"mean", "law"},
-    ),
-    "exponential for gamma": (EXPONENTIAL, "{kind: gamma, cv: 3}", {"c2", "law", "first"}),
-    "weibull for gamma": (law("{kind: weibull, cv: 2}"), "{kind: gamma, cv: 2}", {"law", "first"}),
-    "weibull without its scale": (
-        Twin(law("{kind: weibull, shape: 2}"), lambda g: g * math.gamma(1.5)),
-        "{kind: weibull, shape: 2}",
-        {"mean", "law"},
-    ),
+    "3 % too long": (twin(EXPONENTIAL, lambda g: g * 1.03), EXPONENTIAL, {"mean", "law"}),
+    "gamma for exponential": (law("{kind: gamma, cv: 1.06}"), EXPONENTIAL, {"c2", "law"}),
+    "shape for cv": (law("{kind: gamma, cv: 0.25}"), WIDE, {"c2", "law", "first"}),
+    "gamma of scale 1": (twin(EVEN, lambda g: g * 4), EVEN, {"mean", "law"}),
+    "exponential for gamma": (law(EXPONENTIAL), "{kind: gamma, cv: 3}", {"c2", "law", "first"}),
+    "weibull for gamma": (law("{kind: weibull, cv: 2}"), WIDE, {"law", "first"}),
+    "weibull without its scale": (twin(BELL, lambda g: g * math.gamma(1.5)), BELL, {"mean", "law"}),
     "mu 0": (
-        Twin(law("{kind: lognormal, cv: 0.6}"), lambda g: g * math.sqrt(1.36)),
+        twin("{kind: lognormal, cv: 0.6}", lambda g: g * math.sqrt(1.36)),
         "{kind: lognormal, cv: 0.6}",
         {"mean", "law"},
     ),
     "sigma for cv": (law("{kind: lognormal, cv: 2.913}"), "{kind: lognormal, cv: 1.5}", {"law"}),
-    "pareto of the first kind": (
-        Twin(law("{kind: pareto, alpha: 2.5}"), lambda g: (g + 1.5) * 0.6),
-        "{kind: pareto, alpha: 2.5}",
-        {"law"},
-    ),
-    "exponential for pareto": (EXPONENTIAL, "{kind: pareto, alpha: 6}", {"law", "tail"}),
-    "one phase": (EXPONENTIAL, "{kind: hyperexponential, cv: 2}", {"law", "c2", "first"}),
-    "first gap not cut": (
-        Twin(
-            law("{kind: weibull, shape: 2}"),
-            first=lambda rng: law("{kind: weibull, shape: 2}").first_gap(rng) * 1.5,
-        ),
-        "{kind: weibull, shape: 2}",
-        {"first"},
-    ),
+    "pareto of the first kind": (twin(PARETO, lambda g: (g + 1.5) * 0.6), PARETO, {"law"}),
+    "exponential for pareto": (law(EXPONENTIAL), "{kind: pareto, alpha: 6}", {"law", "tail"}),
+    "one phase": (law(EXPONENTIAL), MIXED, {"law", "c2", "first"}),
+    "first gap not cut": (ordinary(BELL, 1.5), BELL, {"first"}),
     "gamma for weibull": (law("{kind: gamma, cv: 2.2138}"), "{kind: weibull, shape: 0.5}", {"law"}),
     "gamma for lognormal": (law("{kind: gamma, cv: 0.6}"), "{kind: lognormal, cv: 0.6}", {"law"}),
-    "gamma for pareto": (law("{kind: gamma, cv: 2}"), "{kind: pareto, alpha: 2.5}", {"law", "tail"}),
+    "gamma for pareto": (law(WIDE), PARETO, {"law", "tail"}),
     "index 1.65 for 1.5": (
         law("{kind: pareto, alpha: 1.65}"),
         "{kind: pareto, alpha: 1.5}",
         {"law", "tail", "first"},
     ),
     "cut at 5 means": (
-        Twin(law("{kind: pareto, alpha: 1.5}"), lambda g: np.minimum(g, 5.0)),
+        twin("{kind: pareto, alpha: 1.5}", lambda g: np.minimum(g, 5.0)),
         "{kind: pareto, alpha: 1.5}",
         {"tail"},
     ),
-    "gamma for hyperexponential": (law("{kind: gamma, cv: 2}"), "{kind: hyperexponential, cv: 2}", {"law"}),
+    "gamma for hyperexponential": (law(WIDE), MIXED, {"law"}),
     "phases of unlike load": (
-        Unbalanced(kind="hyperexponential", cv=2.0),
-        "{kind: hyperexponential, cv: 2}",
+        Law(4.0, unbalanced, lambda rng: float(unbalanced(rng, 1)[0])),
+        MIXED,
         {"law", "first"},
     ),
     "hyperexponential for exponential": (
         law("{kind: hyperexponential, cv: 1.15}"),
-        "{kind: hyperexponential, cv: 1}",
+        EXPONENTIAL,
         {"law", "c2"},
     ),
-    "rounded to 0.05": (
-        Twin(EXPONENTIAL, lambda g: np.round(g * 20) / 20),
-        "{kind: hyperexponential, cv: 1}",
-        {"law"},
-    ),
-    "neighbours alike": (
-        Twin(law("{kind: gamma, cv: 0.5}"), rising_in_fours),
-        "{kind: gamma, cv: 0.5}",
-        {"independence"},
-    ),
+    "rounded to 0.05": (twin(EXPONENTIAL, lambda g: np.round(g * 20) / 20), EXPONENTIAL, {"law"}),
+    "neighbours alike": (twin(EVEN, rising_in_fours), EVEN, {"independence"}),
     **{
-        f"first gap ordinary, {text}": (ordinary(law(text)), text, {"first"})
+        f"first gap ordinary, {text}": (ordinary(text), text, {"first"})
         for text in (
-            "{kind: gamma, cv: 0.5}",
-            "{kind: gamma, cv: 2}",
+            EVEN,
+            WIDE,
             "{kind: weibull, shape: 0.5}",
             "{kind: lognormal, cv: 1.5}",
-            "{kind: pareto, alpha: 2.5}",
-            "{kind: hyperexponential, cv: 2}",
+            PARETO,
+            MIXED,
         )
     },
 }

@@ -14,6 +14,7 @@ import pytest
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
+from squall.scenarios.arrays import Floats, Int64s
 from squall.scenarios.arrivals.kinds import OpenPart
 from squall.scenarios.arrivals.presets import PRESETS
 from squall.scenarios.traces.reading import read_trace
@@ -88,27 +89,27 @@ def test_a_client_preset_is_that_of_the_clients_of_its_trace(name: str) -> None:
     assert spread == pytest.approx(clients.cv_sigma, abs=0.01)
 
 
-def minutes(file: str, n_bins: int) -> NDArray[np.int64]:
+def minutes(file: str, n_bins: int) -> Int64s:
     """Counts of the whole minutes."""
     stamps = read_trace(trace_file(file)).stamp_ns
     return np.bincount((stamps - stamps[0]) // MINUTE_NS)[:n_bins]
 
 
-def hour(counts: NDArray[np.int64], number: int) -> NDArray[np.int64]:
+def hour(counts: Int64s, number: int) -> Int64s:
     """The minutes of the hour with the busiest one, which must be that hour."""
     assert int(counts.argmax()) // 60 == number
     return counts[60 * number : 60 * (number + 1)]
 
 
-def web() -> NDArray[np.float64]:
+def web() -> Floats:
     """From 02:00:00 EDT, the first request, on; smoothed."""
     seconds = np.array(columns("nasa_http_1995-08-01.csv.gz", "unix_time"), np.int64).ravel()
     bins = hour(np.bincount((seconds - 807_256_800) // 60), 8)
-    smoothed: NDArray[np.float64] = (np.roll(bins, 1) + 2 * bins + np.roll(bins, -1)) / 4
+    smoothed: Floats = (np.roll(bins, 1) + 2 * bins + np.roll(bins, -1)) / 4
     return smoothed
 
 
-def launch() -> NDArray[np.int64]:
+def launch() -> Int64s:
     """STS-70 was launched at 09:41:55 EDT."""
     counts = np.array(columns("nasa_http_1995-07-13_counts.csv.gz", "count"), np.int64)
     return hour(counts.reshape(-1, 60).sum(axis=1), 9)

@@ -16,9 +16,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.random import Generator
 from pydantic import TypeAdapter
 from scipy import stats
 
+from squall.scenarios.arrays import Floats, Int64s
 from squall.scenarios.arrivals import replay, stationary, varying
 from squall.scenarios.arrivals.kinds import (
     ConcatenateArrivals,
@@ -26,7 +28,7 @@ from squall.scenarios.arrivals.kinds import (
     OpenPart,
     SuperposeArrivals,
 )
-from squall.scenarios.arrivals.process import Floats, Instants, OpenProcess, held_below, merged
+from squall.scenarios.arrivals.process import OpenProcess, held_below, merged
 from squall.scenarios.arrivals.stationary import (
     ConstantArrivals,
     Gamma,
@@ -113,7 +115,7 @@ def build(config: dict[str, Any]) -> OpenArrivals:
     return ADAPTER.validate_python(config)
 
 
-def draw_s(arrivals: OpenProcess, rng: np.random.Generator, horizon_s: float) -> Floats:
+def draw_s(arrivals: OpenProcess, rng: Generator, horizon_s: float) -> Floats:
     """Offsets in s."""
     return arrivals.draw(rng, round(horizon_s * S)) / S
 
@@ -564,14 +566,16 @@ def test_a_trace_gives_its_rate_per_bin_to_an_envelope(
 
 
 class OrdinaryStart(GammaArrivals):
-    def first_gap(self, rng: np.random.Generator) -> float:
-        return float(self.gaps(rng, 1)[0])
+    @property
+    def law(self) -> renewals.Law:
+        base = super().law
+        return replace(base, first=lambda rng: float(base.gaps(rng, 1)[0]))
 
 
 class LastOnTheEnd(PoissonArrivals):
     """Gaps scaled so that the last arrival falls on the end, as some tools do."""
 
-    def _drawn(self, rng: np.random.Generator, horizon_ns: int) -> Instants:
+    def _drawn(self, rng: Generator, horizon_ns: int) -> Int64s:
         count = self.stated_count(horizon_ns)
         gaps = self.points(rng, count * 3)[: int(count)]
         return held_below((gaps / gaps[-1] * horizon_ns).astype(np.int64), horizon_ns)
@@ -580,14 +584,14 @@ class LastOnTheEnd(PoissonArrivals):
 class FixedCount(PoissonArrivals):
     """Exactly the expected number of uniform points."""
 
-    def points(self, rng: np.random.Generator, length: float) -> Floats:
+    def points(self, rng: Generator, length: float) -> Floats:
         return np.sort(rng.random(int(length))) * length
 
 
 class GapsTwice(PoissonArrivals):
     """Two Poisson processes of half the rate with gaps that are pairwise the same."""
 
-    def points(self, rng: np.random.Generator, length: float) -> Floats:
+    def points(self, rng: Generator, length: float) -> Floats:
         points = np.cumsum(np.repeat(rng.standard_exponential(int(length) + 40), 2)) - 5
         return points[(points >= 0) & (points < length)]
 
@@ -595,13 +599,13 @@ class GapsTwice(PoissonArrivals):
 class SameStream(SuperposeArrivals):
     """All parts from one seed."""
 
-    def draw(self, rng: np.random.Generator, horizon_ns: int, whole_ns: int | None = None) -> Instants:
+    def draw(self, rng: Generator, horizon_ns: int, whole_ns: int | None = None) -> Int64s:
         seed = int(rng.integers(2**32))
         return merged([part.draw(np.random.default_rng(seed), horizon_ns, whole_ns) for part in self.parts])
 
 
 class EvenTicks(TicksArrivals):
-    def _drawn(self, rng: np.random.Generator, horizon_ns: int) -> Instants:
+    def _drawn(self, rng: Generator, horizon_ns: int) -> Int64s:
         del rng
         ticks = np.arange(0, horizon_ns, self.period_ns, dtype=np.int64)
         return np.repeat(ticks, round(self.rate_hz * self.period_ns / S))
@@ -618,7 +622,7 @@ class FromNothing(Hawkes):
     def burn_in(self) -> float:
         return 0.0
 
-    def _excitation(self, rng: np.random.Generator) -> float:
+    def _excitation(self, rng: Generator) -> float:
         del rng
         return 0.0
 
@@ -626,13 +630,13 @@ class FromNothing(Hawkes):
 class SteadyStart(FromNothing):
     """The mean excitation, without its spread."""
 
-    def _excitation(self, rng: np.random.Generator) -> float:
+    def _excitation(self, rng: Generator) -> float:
         del rng
         return 1 / self.beta
 
 
 class NoDelay(Hawkes):
-    def _children(self, rng: np.random.Generator, parents: Floats, length: float) -> Floats:
+    def _children(self, rng: Generator, parents: Floats, length: float) -> Floats:
         del length
         return np.repeat(parents, rng.poisson(self.n, parents.size))
 
@@ -640,7 +644,7 @@ class NoDelay(Hawkes):
 class OneGeneration(Hawkes):
     """Children, but no grandchildren: mean 1 - n + n(1 - n)."""
 
-    def points(self, rng: np.random.Generator, length: float) -> Floats:
+    def points(self, rng: Generator, length: float) -> Floats:
         start = -self.burn_in()
         roots = rng.random(rng.poisson((1 - self.n) * (length - start))) * (length - start) + start
         every = np.sort(np.concatenate([roots, self._children(rng, roots, length)]))
@@ -661,16 +665,14 @@ def other(kind: str, **keys: Any) -> Make:
     return lambda config: build({"kind": kind, "rate": config["rate"], **keys})
 
 
-def changed(change: Callable[[Instants, int], Instants]) -> Make:
+def changed(change: Callable[[Int64s, int], Int64s]) -> Make:
     """The right arrivals with their offsets changed."""
 
     def make(config: dict[str, Any]) -> OpenProcess:
         right = build(config)
 
         class Changed(type(right)):  # type: ignore[misc]
-            def draw(
-                self, rng: np.random.Generator, horizon_ns: int, whole_ns: int | None = None
-            ) -> Instants:
+            def draw(self, rng: Generator, horizon_ns: int, whole_ns: int | None = None) -> Int64s:
                 return change(super().draw(rng, horizon_ns, whole_ns), horizon_ns)
 
         made: OpenProcess = Changed.model_validate(config)
@@ -683,19 +685,19 @@ def cascades(made_by: type[Hawkes]) -> Make:
     """Hawkes arrivals of points that are made in a wrong way."""
 
     class Wrong(HawkesArrivals):
-        def points(self, rng: np.random.Generator, length: float) -> Floats:
+        def points(self, rng: Generator, length: float) -> Floats:
             beta = (self.beta_hz or 0.0) / self.rate_hz
             return made_by.model_construct(kind="hawkes", n=self.n or 0.0, beta=beta).points(rng, length)
 
     return of(Wrong)
 
 
-def gridded(offsets: Instants, horizon_ns: int) -> Instants:
+def gridded(offsets: Int64s, horizon_ns: int) -> Int64s:
     del horizon_ns
     return offsets // 10_000_000 * 10_000_000
 
 
-def halves_swapped(offsets: Instants, horizon_ns: int) -> Instants:
+def halves_swapped(offsets: Int64s, horizon_ns: int) -> Int64s:
     return np.sort((offsets + horizon_ns // 2) % horizon_ns)
 
 
@@ -845,7 +847,7 @@ def test_blocks_join_without_a_seam(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- exactness and properties -------------------------------------------------------------------------------------
 
 
-def constant(rate: float, horizon_ns: int) -> Instants:
+def constant(rate: float, horizon_ns: int) -> Int64s:
     section = ConstantArrivals.model_validate({"kind": "constant", "rate": f"{rate!r}/s"})
     return section.draw(np.random.default_rng(0), horizon_ns)
 

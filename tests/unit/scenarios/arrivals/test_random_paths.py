@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
+from numpy.random import Generator
 from pydantic import TypeAdapter
 from scipy import stats
 
+from squall.scenarios.arrays import Bools, Floats
 from squall.scenarios.arrivals import varying
 from squall.scenarios.arrivals.curve import Curve, curve_of
 from squall.scenarios.arrivals.kinds import OpenPart
-from squall.scenarios.arrivals.process import Floats
 from squall.scenarios.arrivals.varying import (
     MmppArrivals,
     Modulated,
@@ -41,10 +41,10 @@ from tests.point_checks import (
 from tests.unit.scenarios.arrivals.test_process import fgn_correlation
 
 S = 1_000_000_000
-Draw = Callable[[np.random.Generator, int], Curve]
+Draw = Callable[[Generator, int], Curve]
 
 
-def generator() -> np.random.Generator:
+def generator() -> Generator:
     return np.random.default_rng(20261123)
 
 
@@ -156,7 +156,7 @@ class UnscaledLevels(MmppArrivals):
         return levels * 1.25, stays, shares
 
 
-def even_stays(rng: np.random.Generator, horizon_ns: int) -> Curve:
+def even_stays(rng: Generator, horizon_ns: int) -> Curve:
     """Stays of Erlang(2) law: the same mean, half the variance."""
     levels, lengths = spells(path(TWO)(rng, 3 * horizon_ns))
     half = levels.size // 4 * 2  # even, so that the same state is at both places
@@ -327,13 +327,13 @@ def test_the_rest_of_a_pareto_sojourn_is_of_its_equilibrium_law(alpha: float) ->
 
 
 class OnFirst(OnOffArrivals):
-    def _begins(self, rng: np.random.Generator, on_share: float) -> NDArray[np.bool_]:
+    def _begins(self, rng: Generator, on_share: float) -> Bools:
         del rng, on_share
         return np.full(self.sources, True)
 
 
 class OrdinaryRest(ParetoSojourn):
-    def rests(self, rng: np.random.Generator, count: int) -> Floats:
+    def rests(self, rng: Generator, count: int) -> Floats:
         return self.lengths(rng, count)
 
 
@@ -435,7 +435,7 @@ def test_a_log_gaussian_path_has_the_law_and_the_memory_of_its_model(name: str, 
 def changed(draw: Draw, change: Callable[[Floats], Floats]) -> Draw:
     """A path with its levels changed."""
 
-    def redrawn(rng: np.random.Generator, horizon_ns: int) -> Curve:
+    def redrawn(rng: Generator, horizon_ns: int) -> Curve:
         curve = draw(rng, horizon_ns)
         return curve_of(curve.edges_ns, change(np.diff(curve.cum) / np.diff(curve.edges_ns)), horizon_ns)
 
@@ -532,7 +532,7 @@ def test_a_b_model_splits_each_interval_by_its_bias_to_either_side() -> None:
     assert cascade_faults(b_model(BIAS)) == set()
 
 
-def rigid(rng: np.random.Generator, horizon_ns: int) -> Curve:
+def rigid(rng: Generator, horizon_ns: int) -> Curve:
     """The larger part always left."""
     del rng
     mass = np.ones(1)
@@ -541,7 +541,7 @@ def rigid(rng: np.random.Generator, horizon_ns: int) -> Curve:
     return curve_of(np.arange(mass.size + 1, dtype=np.float64) * S, mass * mass.size, horizon_ns)
 
 
-def shuffled(rng: np.random.Generator, horizon_ns: int) -> Curve:
+def shuffled(rng: Generator, horizon_ns: int) -> Curve:
     """The right masses in any order: no memory."""
     curve = b_model(BIAS)(rng, horizon_ns)
     return curve_of(curve.edges_ns, rng.permutation(np.diff(curve.cum)) / float(S), horizon_ns)

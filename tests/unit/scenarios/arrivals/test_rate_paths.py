@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from squall.scenarios.arrays import Floats
 from squall.scenarios.arrivals.curve import FixedPath, piecewise, steps
-from squall.scenarios.arrivals.process import Floats
 from tests.many_examples import examples
 
 S = 1_000_000_000

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from scipy import stats
 
+from squall.scenarios.arrays import Bools, Int64s
 from squall.scenarios.arrivals.replay import TraceArrivals
 from squall.scenarios.arrivals.scaling import kept_sessions, other_sessions, scaled
 from squall.scenarios.plan.deal import affinity_of, workers_of
@@ -32,7 +32,7 @@ END_NS = 20_000 * S
 TICK_NS = 3 * S
 LENGTH_NS = 4_900 * S  # of windows, 4 of which end before the trace does
 G, IDC = 4, 7.0
-Offsets = NDArray[np.int64]
+Offsets = Int64s
 
 
 @cache
@@ -213,7 +213,7 @@ def test_sessions_that_are_kept_are_dealt_to_all_workers_evenly() -> None:
     sessions = np.arange(80_000, dtype=np.int64) * 7
     workers = workers_of("session", sessions, affinity_of(sessions, sessions), 8)
 
-    def chi2(kept: NDArray[np.bool_]) -> float:
+    def chi2(kept: Bools) -> float:
         """Of 7 degrees of freedom: mean 7, sd sqrt(14) = 3.7."""
         shares = np.bincount(workers[kept], minlength=8)
         return float(((shares - kept.sum() / 8) ** 2 / (kept.sum() / 8)).sum())

@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
+from squall.scenarios.arrays import Floats
 from squall.scenarios.arrivals.varying import stationary_shares
 from squall.scenarios.exact import arrays, scalars
 from squall.scenarios.exact.fourier import fourier
 
-Floats = NDArray[np.float64]
 Exactly = Callable[[Decimal], Decimal]
 
 PRECISE = Context(prec=60)

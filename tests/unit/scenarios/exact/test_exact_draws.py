@@ -6,15 +6,15 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy import stats
 
+from squall.scenarios.arrays import Floats, Int64s
 from squall.scenarios.exact import draws
 from tests.point_checks import is_correlated, misfits, misses_mean, misses_shares, misses_variance
 
 N = 100_000
 
-Numbers = NDArray[np.float64]
+Numbers = Floats
 Draw = Callable[[np.random.Generator, int], Numbers]
 
 
@@ -78,7 +78,7 @@ def test_both_of_a_pair_of_normals_are_independent_and_an_odd_number_is_cut() ->
 MEANS = (0.02, 0.9, 5.0, 9.99, 10.0, 11.0, 37.5, 1_000.0, 3e6)
 
 
-def shares_miss(found: NDArray[np.int64], mean: float) -> bool:
+def shares_miss(found: Int64s, mean: float) -> bool:
     """Chi-square over cells of equal width between the quantiles of 0.1 and 99.9 %."""
     low, high = stats.poisson(mean).ppf([0.001, 0.999])
     edges = np.arange(low, high + 1, max(1, int((high - low) / 40)))

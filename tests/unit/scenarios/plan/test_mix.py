@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 from scipy import stats
 
+from squall.scenarios.arrays import Floats
 from squall.scenarios.config.rows import (
     ConstantRows,
     EmpiricalRows,
@@ -36,25 +37,25 @@ def draw(config: RowsConfig, count: int = N) -> NDArray[np.int32]:
     return draw_rows(config, np.random.default_rng(7), count)
 
 
-def lognormal_shares(mean: float, cv: float, most: int) -> NDArray[np.float64]:
+def lognormal_shares(mean: float, cv: float, most: int) -> Floats:
     """P(rint(X) = k) for 0 to `most`, with what is below 1 and above `most` put there."""
     sigma = math.sqrt(math.log(1 + cv**2))
     cdf = stats.lognorm(sigma, scale=mean / math.sqrt(1 + cv**2)).cdf
     edges = np.concatenate([[0.0, 0.0], np.arange(1, most) + 0.5, [np.inf]])
-    shares: NDArray[np.float64] = np.diff(cdf(edges))
+    shares: Floats = np.diff(cdf(edges))
     return shares
 
 
-def pareto_shares(alpha: float, low: int, high: int) -> NDArray[np.float64]:
+def pareto_shares(alpha: float, low: int, high: int) -> Floats:
     """P(floor(X) = k) of a Pareto law cut to [low, high + 1)."""
     survival = np.arange(low, high + 2, dtype=np.float64) ** -alpha
     shares = (survival[:-1] - survival[1:]) / (survival[0] - survival[-1])
     return np.concatenate([np.zeros(low), shares])
 
 
-def zipf_shares(exponent: float, most: int) -> NDArray[np.float64]:
+def zipf_shares(exponent: float, most: int) -> Floats:
     weights = np.array([0.0, *(k**-exponent for k in range(1, most + 1))])
-    shares: NDArray[np.float64] = weights / weights.sum()
+    shares: Floats = weights / weights.sum()
     return shares
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from squall.scenarios.arrays import Int64s
 from squall.scenarios.series import burstiness
 from squall.scenarios.series.burstiness import (
     busiest_window,
@@ -29,7 +29,7 @@ from squall.scenarios.series.burstiness import (
 )
 
 S = 1_000_000_000
-Int64s = NDArray[np.int64]
+Int64s = Int64s
 
 
 def instants(*times_s: float) -> Int64s:

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
+from squall.scenarios.arrays import Floats
 from squall.scenarios.series import correlation
 from squall.scenarios.series.correlation import (
     autocorrelation,
@@ -19,7 +19,6 @@ from squall.scenarios.series.correlation import (
 
 S = 1_000_000_000
 N = 20_000
-Floats = NDArray[np.float64]
 
 
 def moving_sums(seed: int) -> Floats:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from squall.scenarios.arrays import Int64s
 from squall.scenarios.series.burstiness import gap_c2
 from squall.scenarios.series.logging_tick import find_grid, spread_in_ticks
 
 S = 1_000_000_000
 MS = 1_000_000
-Int64s = NDArray[np.int64]
+Int64s = Int64s
 
 
 def poisson(n: int) -> Int64s:

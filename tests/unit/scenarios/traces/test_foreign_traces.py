@@ -59,7 +59,7 @@ def test_the_head_of_a_long_log_is_read(tmp_path: Path, piece: str) -> None:
     whole = f'h - - {TIME}"GET / HTTP/1.1" 200 5'
     path = tmp_path / "access.log"
     path.write_text(f"{whole}\nhost - - {LONG[piece] * (65_000 // len(LONG[piece]))}\n{whole}\n")
-    assert len(read_trace(path, TraceOptions(repairs=("skip-bad",)))) == 2
+    assert len(read_trace(path, TraceOptions(repair=("skip-bad",)))) == 2
 
 
 def begins(folder: Path, duration: str) -> list[int]:

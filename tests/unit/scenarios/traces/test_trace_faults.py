@@ -81,16 +81,16 @@ def test_sorting_gives_every_row(tmp_path: Path, stamps: list[int], sort_rows: i
     path = write(tmp_path, "".join(f"{stamp}\n" for stamp in stamps))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rows, "SORT_ROWS", sort_rows)
-        found = read_trace(path, TraceOptions(repairs=("sort",)))
+        found = read_trace(path, TraceOptions(repair=("sort",)))
     assert found.stamp_ns.tolist() == [n * S for n in range(40)]
 
 
 def test_a_row_later_than_the_sort_holds_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     n_rows = 640_000  # two blocks: a block is always sorted whole
     path = write(tmp_path, "\n".join(map(str, range(1, n_rows + 1))) + "\n0\n")
-    assert len(read_trace(path, TraceOptions(repairs=("sort",)))) == n_rows + 1
+    assert len(read_trace(path, TraceOptions(repair=("sort",)))) == n_rows + 1
     monkeypatch.setattr(rows, "SORT_ROWS", 100)
-    said = fault_of(path, TraceOptions(repairs=("sort",)))
+    said = fault_of(path, TraceOptions(repair=("sort",)))
     assert said.startswith(f"row {n_rows + 1}: comes more than 100 rows late")
 
 
@@ -156,7 +156,7 @@ def test_parquet_that_is_cut_or_has_a_column_twice_is_refused(tmp_path: Path) ->
         pq.write_table(pa.Table.from_arrays([pa.array([1])] * len(names), names=names), path)
         assert fault_of(path) == f"the column {names[-1]!r} is there twice; rename one"
     pq.write_table(pa.table({"timestamp_ns": [1, None, 3]}), path)
-    assert read_trace(path, TraceOptions(repairs=("skip-bad",))).stamp_ns.tolist() == [1, 3]
+    assert read_trace(path, TraceOptions(repair=("skip-bad",))).stamp_ns.tolist() == [1, 3]
     path.write_bytes(path.read_bytes()[:-20])
     assert fault_of(path).startswith("cannot be read, is it whole? ")
     assert fault_of(write(tmp_path, b"ARROW1" + b"x" * 99)).startswith("cannot be read, is it whole? ")

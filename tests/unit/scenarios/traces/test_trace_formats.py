@@ -38,9 +38,7 @@ def write_case(folder: Path, case: Case, suffix: str) -> tuple[Path, TraceOption
         data = gzip.compress(data[:5]) + gzip.compress(data[5:])  # as `cat a.gz b.gz` leaves it
     elif suffix:
         data = pa.compress(data, "zstd", asbytes=True)
-    options: Case = dict(case.get("options", {}))
-    options["repairs"] = tuple(options.get("repairs", ()))
-    return write(folder, data, f"trace{suffix}"), TraceOptions(**options)
+    return write(folder, data, f"trace{suffix}"), TraceOptions(**case.get("options", {}))
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
@@ -65,7 +63,7 @@ def test_a_file_is_recognised_and_read_exactly(tmp_path: Path, case: Case, suffi
 def test_a_fault_is_one_line_with_file_row_and_mend(tmp_path: Path, case: Case, suffix: str) -> None:
     path, options = write_case(tmp_path, case, suffix)
     with pytest.raises(ScenarioError) as caught:
-        read_trace(path, options)
+        list(open_trace(path, options, case.get("session")))
     text = str(caught.value)
     assert "\n" not in text
     assert text.startswith(f"{path}: {case['error']}")

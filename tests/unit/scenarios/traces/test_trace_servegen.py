@@ -9,24 +9,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from squall.scenarios.arrays import Int64s
 from squall.scenarios.errors import ScenarioError
+from squall.scenarios.exact.renewals import Law
 from squall.scenarios.traces.part import session_number
 from squall.scenarios.traces.reading import TraceOptions, open_trace, read_trace
-from squall.scenarios.traces.servegen import ClientWindow, renewal_times
+from squall.scenarios.traces.servegen import law_of
 
 S = 1_000_000_000
 HEADER = "model,client,window_start_s,rate,cv,iat_family,shape,scale\n"
 
 
-def client(rate_hz: float, family: str, shape: float) -> ClientWindow:
-    return ClientWindow("a", 0.0, rate_hz, family, shape, 1)
-
-
-def counts_of(
-    window: ClientWindow, n_draws: int, length_s: float
-) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def counts_of(law: Law, n_draws: int, length: float) -> Int64s:
+    """Arrivals in so many mean gaps from the start."""
     rng = np.random.default_rng(4)
-    return np.array([renewal_times(rng, window, length_s).size for _ in range(n_draws)])
+    return np.array([law.points(rng, length).size for _ in range(n_draws)])
 
 
 @pytest.mark.slow
@@ -35,7 +32,7 @@ def counts_of(
 )
 def test_the_mean_count_is_rate_times_length_even_in_short_windows(family: str, shape: float) -> None:
     # Stationary: E[N(t)] = rate·t exactly for every t. 4000 draws of t = 2 mean gaps; 4 standard errors of the mean.
-    counts = counts_of(client(2.0, family, shape), 4_000, 1.0)
+    counts = counts_of(law_of(family, shape), 4_000, 2.0)
     assert abs(counts.mean() - 2.0) < 4 * counts.std() / math.sqrt(4_000)
 
 
@@ -50,9 +47,9 @@ def test_a_first_gap_of_the_law_itself_would_be_seen() -> None:
 @pytest.mark.parametrize(("family", "shape", "c2"), [("Gamma", 0.25, 4.0), ("Weibull", 0.5, 5.0)])
 def test_gaps_have_the_mean_and_the_cv_of_the_law(family: str, shape: float, c2: float) -> None:
     # Weibull 0.5: c2 = Γ(5)/Γ(3)² - 1 = 24/4 - 1 = 5. Batches give the standard errors: 40 of 5000 gaps.
-    times = renewal_times(np.random.default_rng(1), client(10.0, family, shape), 21_000.0)
-    gaps = np.diff(times)[:200_000].reshape(40, -1)
-    for values, expected in ((gaps.mean(axis=1), 0.1), (gaps.var(axis=1) / gaps.mean(axis=1) ** 2, c2)):
+    points = law_of(family, shape).points(np.random.default_rng(1), 210_000.0)
+    gaps = np.diff(points)[:200_000].reshape(40, -1)
+    for values, expected in ((gaps.mean(axis=1), 1.0), (gaps.var(axis=1) / gaps.mean(axis=1) ** 2, c2)):
         bias = expected * 0.02  # of a variance ratio at n = 5000: about c2·(skew)/n, below 2%
         assert abs(values.mean() - expected) < 4 * values.std(ddof=1) / math.sqrt(40) + bias
 
@@ -84,14 +81,16 @@ def test_both_layouts_and_a_folder_of_chunks_give_the_same_clients(tmp_path: Pat
     assert read_trace(table).stamp_ns.tolist() == one.stamp_ns.tolist()  # whatever the order of the rows
 
 
-def test_the_seed_and_the_model_choose_what_is_drawn(tmp_path: Path) -> None:
+def test_each_client_is_drawn_apart_from_the_others_and_always_the_same(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text(HEADER + "x,1,0,0.5,1,Gamma,1,2\ny,1,0,0.5,1,Gamma,1,2\n")
-    first, again, other = (read_trace(path, TraceOptions(seed=seed)).stamp_ns.tolist() for seed in (0, 0, 1))
-    assert first == again
-    assert first != other
-    x, y = (read_trace(path, TraceOptions(model=model)).stamp_ns.tolist() for model in "xy")
-    assert sorted([*x, *y]) == first
+    first, again = read_trace(path), read_trace(path)
+    assert first.session is not None
+    assert first.stamp_ns.tolist() == again.stamp_ns.tolist()
+    x, y = (first.stamp_ns[first.session == session_number(name)].tolist() for name in ("x/1", "y/1"))
     assert x != y
-    with pytest.raises(ScenarioError, match="no window of the model 'z' with a rate above 0"):
-        read_trace(path, TraceOptions(model="z"))
+    path.write_text(HEADER + "y,1,0,0.5,1,Gamma,1,2\n")
+    assert read_trace(path).stamp_ns.tolist() == y
+    path.write_text(HEADER + "y,1,0,0,1,Gamma,1,2\n")
+    with pytest.raises(ScenarioError, match="no window with a rate above 0"):
+        read_trace(path)
