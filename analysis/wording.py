@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -113,5 +114,13 @@ def templates(package: str, shown: Callable[[object], object] | None = None) -> 
         "count": count_text,
         "counted": counted_text,
         "names": names_text,
+        "rate": rate_text,
+        "digits": digits_text,
     }
     return environment
+
+
+@cache
+def macros(package: str, template: str) -> Any:
+    """The macros of a template of plain text in a package, by name: functions that return their text."""
+    return templates(package).get_template(template).module

@@ -136,7 +136,7 @@ def _counts(view: RunView) -> Figure:
     facts = view.manifest.locust
     if rows is None or facts is None:
         return Figure(None)
-    found = {(one.method, one.name): (one.n, one.n_failed) for one in rows.names}
+    found = {(one.method, one.name): (one.figures.n_requests, one.figures.n_failures) for one in rows.names}
     said = {
         (one.method, one.name): (one.n_requests, one.n_failures)
         for one in facts.entries
