@@ -290,7 +290,8 @@ class _Slow:
         return np.asarray(np.interp(at_ns, knots, grown))
 
 
-_NOTHING_SLOW = _Slow(*np.zeros((4, 0)), np.zeros(0, np.bool_))
+_NONE = np.zeros(0)
+_NOTHING_SLOW = _Slow(_NONE, _NONE, _NONE, _NONE, np.zeros(0, np.bool_))
 
 
 @dataclass(frozen=True, eq=False)

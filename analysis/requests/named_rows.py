@@ -71,5 +71,8 @@ def rows_by_name(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) 
     """Those of a run. Raises `MissingTable` if it has no requests."""
     with connect(store, ["requests"], memory_limit_bytes) as connection:
         found: list[tuple[Any, ...]] = connection.execute(_COUNTS).fetchall()
-    rows = [NamedRows(*row[:5], Timed(*row[5:])) for row in found]
+    rows = [
+        NamedRows(method, name, n_timed, total_ns, n_plain, Timed(*timed))
+        for method, name, n_timed, total_ns, n_plain, *timed in found
+    ]
     return RowsByName(tuple(rows[:-1]), rows[-1] if rows else None)

@@ -57,8 +57,8 @@ def of_groups(summary: Summary, key: str) -> Rows:
                 for name, own in spreads.items()
             }
         for name, (n, own) in of_key.items():
-            own = [each for each in own if each.q in (0.5, 0.95, 0.99)]
-            found.append({"phase": phase, key: name, "n": n, "quantiles_ns": own})
+            shown = [each for each in own if each.q in (0.5, 0.95, 0.99)]
+            found.append({"phase": phase, key: name, "n": n, "quantiles_ns": shown})
     return found
 
 
