@@ -127,13 +127,14 @@ def templates(package: str, shown: Callable[[object], object] | None = None) -> 
         "names": names_text,
         "unbroken": unbroken_text,
         "rate": rate_text,
+        "digits": digits_text,
     }
     return environment
 
 
 @cache
-def sentences(package: str, template: str) -> Any:
-    """The macros of a template of plain text in a package, as functions: a sentence each, with the names of units."""
+def macros(package: str, template: str) -> Any:
+    """The macros of a template of plain text in a package, by name: functions that return their text."""
     return templates(package).get_template(template).module
 
 

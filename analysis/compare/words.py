@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
+from functools import partial
 
-from squall.analysis.wording import templates
+from squall.analysis.wording import macros
 
-
-@cache
-def words() -> Any:
-    """The macros of `words.j2` by name, each a function that returns its text."""
-    return templates("squall.analysis.compare").get_template("words.j2").module
+words = partial(macros, "squall.analysis.compare", "words.j2")

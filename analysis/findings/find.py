@@ -59,7 +59,7 @@ from squall.analysis.storage.timeline import RunPhase, measure_spans
 from squall.analysis.verdict.cpu_shares import CpuShares
 from squall.analysis.verdict.gpu_shares import GpuShares
 from squall.analysis.verdict.overhead_file import profiling_ratio
-from squall.analysis.wording import sentences
+from squall.analysis.wording import macros
 
 if TYPE_CHECKING:
     import duckdb
@@ -483,7 +483,7 @@ class _Instance:
 
 
 def _say() -> Any:
-    return sentences(__package__, "find.j2")
+    return macros(__package__, "find.j2")
 
 
 def _scope(phase: str, key: str) -> Scope:

@@ -17,7 +17,7 @@ from squall.analysis.findings.rule import Measures
 from squall.analysis.limits import LIMITS
 from squall.analysis.metrics.model_statistics import ModelStatistics
 from squall.analysis.storage.deployed import ModelFacts, ServingFacts
-from squall.analysis.wording import count_text, sentences
+from squall.analysis.wording import count_text, macros
 
 QUEUES, COMPUTES, CACHED = "queue-bound", "compute-bound", "answered from the cache"
 CACHED_RATIO = 0.5
@@ -66,7 +66,7 @@ def statistics_finding(
         told.append(("low", "no part has half of the time in the server"))
     if n < _LEAST_REQUESTS:
         told.append(("low", f"{count_text(n)} requests, fewer than {_LEAST_REQUESTS}"))
-    say = sentences(__package__, "statistics.j2")
+    say = macros(__package__, "statistics.j2")
     where = say.where(model, named.model, model in steps)
     phase_ratio = own.executing_ns / length_ns if length_ns else None
     claim = say.claim(own, where, kind, part_ns / n, total_ns / n, phase_ratio, rule == CACHED)

@@ -13,7 +13,7 @@ from squall.analysis.findings.tried import RULES
 from squall.analysis.metrics.requests import IS_ANSWERED, IS_UNSERVED
 from squall.analysis.storage.parquet import literal
 from squall.analysis.storage.query import rows
-from squall.analysis.wording import sentences
+from squall.analysis.wording import macros
 
 if TYPE_CHECKING:
     import duckdb
@@ -36,7 +36,7 @@ def absent_finding(
     rules = (REFUSED, UNSERVED) if 2 * own.n_refused >= own.n_unserved else (UNSERVED, REFUSED)
     found = classify(rules, known)
     finding = make_finding("window", scope, found, known, state, {})
-    say = sentences(__package__, "unserved.j2")
+    say = macros(__package__, "unserved.j2")
     if found.named is not None:
         rule = found.named.rule
         own_rows = unserved_filter(scope, model, sent, rule)

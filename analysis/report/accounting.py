@@ -14,15 +14,11 @@ no lag: its latency is the service time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from squall.analysis.join.counts import Accounting, Part
 from squall.analysis.storage.parquet import literal
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
 from squall.analysis.storage.store import RunStore
-
-if TYPE_CHECKING:
-    import duckdb
 
 LEAST_RATIO = 0.9
 BAND_QUANTILES = (0.50, 0.90, 0.95, 0.99)
@@ -50,6 +46,19 @@ _HAS = {
     "server": "residual_ns IS NOT NULL",
     "batch": "compute_ns IS NOT NULL AND service_ns IS NOT NULL",
 }
+_KEPT = f"""
+-- the requests of a level, each with its band: one as slow as the edge of two counts in the lower one
+CREATE TEMP TABLE kept AS
+WITH own AS (SELECT {{columns}} FROM joined WHERE {{kept}}),
+edges AS (SELECT quantile_disc({{latency}}, {list(BAND_QUANTILES)}) AS edges FROM own)
+SELECT *, len(list_filter(edges, lambda edge: {{latency}} > edge)) AS band FROM own, edges
+"""
+_PART = f"""
+-- one column after the other: an exact quantile holds all its values in memory
+SELECT avg({{0}}), quantile_disc({{0}}, 0.95),
+    [{", ".join(f"avg({{0}}) FILTER (band = {band})" for band in range(len(BANDS)))}] FROM kept
+"""
+_RESIDUAL = "SELECT median(abs(residual_ns) / greatest({}_ns, 1)) FROM kept"
 _JOINED = "outcome = 'ok' AND join_level IN ('exact', 'batch') AND service_ns IS NOT NULL"
 
 
@@ -72,21 +81,24 @@ def accounting(
         level = next((one for one, n in found.items() if n and n >= LEAST_RATIO * n_of), None)
         if level is None:
             return None
-        names = {"lag": "lag_ns", **LEVELS[level]} if is_open else LEVELS[level]
         latency = "response" if is_open else "service"
-        of_level = ", ".join((f"{latency}_ns", *names.values()))
-        connection.execute(
-            f"CREATE TEMP TABLE kept AS SELECT {of_level} FROM joined WHERE {kept} AND {_HAS[level]}",
-            {"phases": list(phases)},
+        names = {latency: f"{latency}_ns", **({"lag": "lag_ns"} if is_open else {}), **LEVELS[level]}
+        given = {
+            "columns": ", ".join(names.values()),
+            "kept": f"{kept} AND {_HAS[level]}",
+            "latency": names[latency],
+        }
+        connection.execute(_KEPT.format(**given), {"phases": list(phases)})
+        parts, bands = {}, {}
+        for name, column in names.items():
+            ((mean_ns, p95_ns, of_bands),) = connection.execute(_PART.format(column)).fetchall()
+            parts[name], bands[name] = Part(round(mean_ns), int(p95_ns)), tuple(of_bands)
+        del bands[latency]
+        ((residual,),) = (
+            connection.execute(_RESIDUAL.format(latency)).fetchall() if level != "batch" else [(None,)]
         )
-        columns = {latency: f"{latency}_ns", **names}
         return Accounting(
-            level=level,
-            n=found[level],
-            n_of=n_of,
-            parts=_parts(connection, columns),
-            bands=_bands(connection, f"{latency}_ns", names),
-            residual_p50_ratio=_residual(connection, f"{latency}_ns") if level != "batch" else None,
+            level=level, n=found[level], n_of=n_of, parts=parts, bands=bands, residual_p50_ratio=residual
         )
 
 
@@ -103,36 +115,3 @@ def parts_query(level: str, measured: str, is_open: bool) -> str:
         f"SELECT unnest({[*columns]}) AS part, unnest([{means}]) AS mean_ns, unnest([{p95s}]) AS p95_ns"
         f" FROM joined WHERE {measured} AND {_JOINED} AND {_HAS[level]}"
     )
-
-
-def _parts(connection: duckdb.DuckDBPyConnection, columns: dict[str, str]) -> dict[str, Part]:
-    """One column after the other: an exact quantile holds all its values in memory."""
-    parts = {}
-    for name, column in columns.items():
-        sql = f"SELECT avg({column}), quantile_disc({column}, 0.95) FROM kept"
-        ((mean_ns, p95_ns),) = connection.execute(sql).fetchall()
-        parts[name] = Part(round(mean_ns), int(p95_ns))
-    return parts
-
-
-def _bands(
-    connection: duckdb.DuckDBPyConnection, latency: str, names: dict[str, str]
-) -> dict[str, tuple[float | None, ...]]:
-    """Requests as slow as the edge of two bands count in the lower one."""
-    sql = f"SELECT quantile_disc({latency}, {list(BAND_QUANTILES)}) FROM kept"
-    ((edges,),) = connection.execute(sql).fetchall()
-    band = " + ".join(f"({latency} > {edge})::INTEGER" for edge in edges)
-    means = ", ".join(f"avg({column})" for column in names.values())
-    rows = connection.execute(f"SELECT {band} AS band, {means} FROM kept GROUP BY band").fetchall()
-    by_band = {band: values for band, *values in rows}
-    nothing = [None] * len(names)
-    return {
-        name: tuple(by_band.get(place, nothing)[at] for place in range(len(BANDS)))
-        for at, name in enumerate(names)
-    }
-
-
-def _residual(connection: duckdb.DuckDBPyConnection, latency: str) -> float:
-    sql = f"SELECT median(abs(residual_ns) / greatest({latency}, 1)) FROM kept"
-    ((value,),) = connection.execute(sql).fetchall()
-    return float(value)

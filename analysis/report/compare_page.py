@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
 
 from squall.analysis.compare.change import SAME
 from squall.analysis.compare.compared import Comparison
@@ -69,8 +70,6 @@ def _dots(found: Comparison, change: MetricChange) -> Plot:
             name,
             [place + shift for place in range(len(values))],
             [None if value is None else value / NS_PER_MS for value in values],
-            [],
-            [],
         )
         for name, values, shift in (("A", change.a, -0.08), ("B", change.b, 0.08))
     ]
@@ -98,31 +97,15 @@ def _percent(values: Sequence[float | None]) -> list[float | None]:
 
 
 def _waterfall(title: str, whole: MeanChange, parts: Sequence[MeanChange]) -> Plot:
-    """Steps from the mean of A to that of B: bars from where the one before ended, by invisible bars under them."""
-    shown, rest = list(parts[:_MOST_PARTS]), list(parts[_MOST_PARTS:])
-    steps = [(one.what, one.change) for one in shown]
-    if rest:
+    """Steps from the mean of A to that of B: whiskers from where the one before ended."""
+    steps = [(one.what, one.change) for one in parts[:_MOST_PARTS]]
+    if rest := parts[_MOST_PARTS:]:
         steps.append(("others", sum(one.change for one in rest)))
-    names = ["A", *(name for name, _ in steps), "B"]
-    level, path = whole.a, [whole.a]
-    for _, change in steps:
-        level += change
-        path.append(level)
+    names = ("A", *(name for name, _ in steps), "B")
     x = [float(place) for place in range(len(names))]
-    heights = [None, *(value / NS_PER_MS for value in path[1:]), None]
+    path = [one / NS_PER_MS for one in accumulate((change for _, change in steps), initial=whole.a)]
+    low, high = ([None, *map(end, pairwise(path)), None] for end in (min, max))
     ends = points("mean", [x[0], x[-1]], [whole.a / NS_PER_MS, whole.b / NS_PER_MS])
-    before = [None, *(value / NS_PER_MS for value in path[:-1]), None]
-    change_points = points(
-        "after the part", x, heights, _ends(before, heights, min), _ends(before, heights, max)
-    )
+    after = points("after the part", x, [None, *path[1:], None], low, high)
     note = "From the mean of A to that of B, part by part: each whisker is the change of one part."
-    return Plot(title, "part", "mean, ms", "line", (ends, change_points), note, x_ticks=tuple(names))
-
-
-def _ends(
-    before: Sequence[float | None], after: Sequence[float | None], end: Callable[[float, float], float]
-) -> list[float | None]:
-    return [
-        None if one is None or other is None else end(one, other)
-        for one, other in zip(before, after, strict=True)
-    ]
+    return Plot(title, "part", "mean, ms", "line", (ends, after), note, x_ticks=names)

@@ -7,9 +7,9 @@ from squall.analysis.compare.compared import Comparison
 from squall.analysis.compare.metric_changes import MetricChange
 from squall.analysis.compare.run_row import FAILURES
 from squall.analysis.report.templates import decision
-from squall.analysis.shown import markdown_row, markdown_text
+from squall.analysis.shown import markdown_text
 from squall.analysis.verdict.run_figures import CLIENT_CPU, SERVER_CPU, THROUGHPUT
-from squall.analysis.wording import figure_text
+from squall.analysis.wording import figure_text, templates
 
 LABELS = {
     "p50_ns": "p50", "p95_ns": "p95", "p99_ns": "p99", FAILURES: "failures", THROUGHPUT: "throughput",
@@ -79,19 +79,11 @@ def metric_row(one: MetricChange) -> tuple[str, str, str, str, str]:
 
 
 def markdown(found: Comparison) -> str:
-    """For a job's summary."""
-    rows = [markdown_row(metric_row(one)) for one in found.changes]
-    runs = [
-        markdown_row((str(one.seed), one.run_a, one.run_b, one.first, one.left_out or "counts"))
-        for one in found.pairs
-    ]
-    differs = [f"- {markdown_text(one.text)}" for one in found.differs] or ["- nothing in the scenario"]
-    told = [*(f"- {markdown_text(one)}" for one in (*found.marks, *causes(found), answers_text(found)))]
-    return "\n".join(
-        [
-            f"## {markdown_text(answer(found))}", "",
-            f"A: {markdown_text(found.side_a)}, B: {markdown_text(found.side_b)}.", "",
-            "| figure | A | B | B over A | |", "|---|---|---|---|---|", *rows, "", "What differs:", "", *differs, "",
-            *told, "", "| seed | A | B | first | |", "|---|---|---|---|---|", *runs, "",
-        ]
-    )  # fmt: skip
+    """For a job's summary, by `comparison.md.j2`."""
+    environment = templates("squall.analysis.report", lambda value: markdown_text(str(value)))
+    return environment.get_template("comparison.md.j2").render(
+        found=found,
+        answer=answer(found),
+        rows=map(metric_row, found.changes),
+        told=[*found.marks, *causes(found), answers_text(found)],
+    )

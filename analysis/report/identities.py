@@ -11,13 +11,11 @@ identity of these.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from squall.analysis.recorded import TABLE as WINDOWS
 from squall.analysis.recorded import whole
@@ -27,12 +25,11 @@ from squall.analysis.requests.named_rows import RowsByName
 from squall.analysis.requests.requests import Requests, model_names, server_names, together
 from squall.analysis.requests.user_watch import count_in_all
 from squall.analysis.requests.users import is_locust_load
-from squall.analysis.storage.deployed import ModelFacts
 from squall.analysis.storage.manifest import Manifest
-from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
+from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect, in_memory, rows
 from squall.analysis.storage.store import RunStore
 from squall.analysis.storage.timeline import measure_spans
-from squall.analysis.verdict.measured import RunTables, cache_hits, rows_of_model, unbatched_requests
+from squall.analysis.verdict.measured import RunTables
 from squall.scenarios.units import NS_PER_MS
 
 MAY_HAVE_RUN = ("timeout", "cancelled", "transport_error", "bad_reply", "lost")
@@ -53,6 +50,7 @@ MEANINGS = {
     "before what was recorded, each counted once",
 }
 """What each kind of count must agree with what; its kind, and of which model at which server, are its name."""
+Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -81,57 +79,25 @@ def _identity(
     return Identity(f"{kind}{where}", meaning, found, least, least if most is None else most)
 
 
-@dataclass(frozen=True, eq=False)
-class _Passing:
-    """Requests of one model under load, each of which passes some model `n_times`."""
-
-    requests: Requests
-    n_times: int
-
-
-def _bounds(passing: Sequence[_Passing], is_rows: bool = False) -> tuple[int, int]:
-    """How many passes of requests, or of their rows, a model has counted at least and at most: those that ended ok, and
-    on top those that may have run. An error that a model gives as the answer of one request counts as a success in
-    Triton, and the request was in a batch."""
-
-    def n(outcomes: Sequence[str]) -> int:
-        found = 0
-        for one in passing:
-            chosen = one.requests.outcome.is_any_of(outcomes)
-            found += one.n_times * int((one.requests.rows[chosen] if is_rows else chosen).sum())
-        return found
-
-    n_ok = n(["ok"])
-    return n_ok, n_ok + n([*MAY_HAVE_RUN, "server_error"])
-
-
 def identities(tables: RunTables, manifest: Manifest, executed: pa.Table | None = None) -> list[Identity]:
     """The identities that the tables there are can state, over the whole run, all phases.
 
-    `tables.batches`: of the models that execute the load; `executed`: Triton's samples of these.
+    `tables.batches`: of the models that execute the load; `executed`: Triton's samples of these. Of Locust's users
+    those of the requests that ask a model: others may have been answered by a model too, and so may what a user that
+    was stopped within a task had sent.
     """
     requests = tables.requests
-    n_planned = manifest.plan.n_arrivals
     what = "planned arrivals" if requests.is_open else "requests that the workers issued"
-    rows = _identity("rows", len(requests), n_planned, what=what)
-    if is_locust_load(manifest):
-        return [rows, *_of_locust_users(tables, manifest, executed)]
-    return [rows, *_of_servers(tables, manifest, executed)]
-
-
-def _of_locust_users(tables: RunTables, manifest: Manifest, executed: pa.Table | None) -> list[Identity]:
-    """Those of the requests that ask a model; others of the users' may have been answered by a model too, and so may
-    what a user that was stopped within a task had sent."""
-    requests = tables.requests
+    stated = [_identity("rows", len(requests), manifest.plan.n_arrivals, what=what)]
+    if not is_locust_load(manifest):
+        return stated + _of_servers(tables, requests, executed)
     is_plain = requests.request_kind.is_any_of([""])
     n_cut = count_in_all(tables.locust_samples, "n_cut")
-    n_more = int(is_plain.sum()) + n_cut
-    more_rows = n_cut * int(requests.rows.max(initial=0))
-    own = replace(tables, requests=requests.take(together(~is_plain)))
-    slack = {"triton": n_more, "batch": more_rows}
-    return [
+    n_rows = n_cut * int(requests.rows.max(initial=0))
+    slack = {"triton": int(is_plain.sum()) + n_cut, "batch": n_rows}
+    return stated + [
         replace(one, most=one.most + slack.get(one.name.split()[0], 0))
-        for one in _of_servers(own, manifest, executed)
+        for one in _of_servers(tables, requests.take(together(~is_plain)), executed)
     ]
 
 
@@ -141,8 +107,13 @@ def locust_identities(manifest: Manifest, rows: RowsByName | None) -> list[Ident
     if facts is None or rows is None or unreported(facts):
         return []
     entries = [one for one in facts.entries if not is_aggregate(one)]
-    total = rows.total
-    n, n_failed, total_ns = (total.n, total.n_failed, total.total_ns) if total is not None else (0, 0, 0)
+    n, n_failed, total_ns = 0, 0, 0
+    if rows.total is not None:
+        n, n_failed, total_ns = (
+            rows.total.figures.n_requests,
+            rows.total.figures.n_failures,
+            rows.total.total_ns,
+        )
     said_ns = round(sum(one.total_ms for one in entries) * NS_PER_MS)
     slack_ns = sum_slack_ns(n, total_ns)
     n_said, n_failed_said = (sum(getattr(one, of) for one in entries) for of in ("n_requests", "n_failures"))
@@ -153,135 +124,133 @@ def locust_identities(manifest: Manifest, rows: RowsByName | None) -> list[Ident
     ]
 
 
-def _of_servers(tables: RunTables, manifest: Manifest, executed: pa.Table | None) -> list[Identity]:
-    requests = tables.requests
-    servers = server_names(requests, manifest)
-    of_server = _of_server if len(model_names(requests, manifest)) < 2 else _of_each_model
-    if len(servers) < 2:
-        return of_server(tables, executed, servers, "")
-    stated: list[Identity] = []
-    for server in servers:
-        own = replace(
-            tables,
-            requests=requests.at_server(server),
-            batches=_known_of(tables.batches, server),
-            triton_samples=_known_of(tables.triton_samples, server),
+_PASSED = f"""
+-- of each server (null: of all) and each model the requests that pass it, each as often as it does: those that ended
+-- ok; those that may have run all the same, as an error that a model gives as the answer of one request counts as a
+-- success in Triton, and the request was in a batch; and the rows of both
+WITH counted AS (
+    SELECT target, request_kind, outcome, rows, count(*) AS n,
+        outcome IN {(*MAY_HAVE_RUN, "server_error")} AS may_have_run
+    FROM requests GROUP BY ALL)
+SELECT server, model, max(n_times) AS n_times,
+    coalesce(sum(n * n_times) FILTER (outcome = 'ok'), 0) AS n_ok,
+    coalesce(sum(n * n_times) FILTER (may_have_run), 0) AS n_more,
+    coalesce(sum(n * n_times * rows) FILTER (outcome = 'ok'), 0) AS rows_ok,
+    coalesce(sum(n * n_times * rows) FILTER (may_have_run), 0) AS rows_more,
+    -- what was given up may be executed after the last sample
+    coalesce(sum(n * n_times) FILTER (may_have_run AND outcome <> 'server_error'), 0) AS n_late,
+    -- the sizes of those that ended ok, the largest first, and how often each is
+    coalesce(list([rows, n * n_times] ORDER BY rows DESC) FILTER (outcome = 'ok'), []) AS sizes
+FROM passes LEFT JOIN counted ON coalesce(target = server, true) AND coalesce(request_kind = asked, true)
+GROUP BY server, model
+"""
+_RECORDED = """
+SELECT server, model, sum(rows) AS rows, sum(n_foreign) AS n_foreign,
+    -- where all of a batch failed, a backend tells of its members alone, and Triton counts no execution
+    count(*) FILTER (rows > 0) AS n_executions
+FROM batches GROUP BY CUBE (server, model) HAVING count(*) > 0
+"""
+_SAMPLED = """
+SELECT server, model, sum(request_count) AS n, sum(execution_count) AS n_executions,
+    coalesce(sum(cache_hit_count), 0) AS n_hits
+FROM triton_samples GROUP BY CUBE (server, model) HAVING count(*) > 0
+"""
+_ENDED_OK = """
+SELECT target AS server, request_kind AS model, count(*) AS n
+FROM requests WHERE outcome = 'ok' GROUP BY CUBE (target, request_kind)
+"""
+_PASSES = pa.schema(
+    {"server": pa.string(), "asked": pa.string(), "model": pa.string(), "n_times": pa.int64()}
+)
+
+
+_UNRECORDED = {"rows": 0, "n_foreign": 0, "n_executions": 0}
+"""Of a step where others of its ensemble have a record."""
+
+
+def _of_servers(tables: RunTables, requests: Requests, executed: pa.Table | None) -> list[Identity]:
+    """Of several servers each is held to the requests for it, of several models under load each to those that ask it
+    and to those of the ensembles under load there that pass it. None in place of a server or model stands for all."""
+    servers: Sequence[str | None] = server_names(requests, tables.manifest)
+    servers = servers if len(servers) > 1 else [None]
+    is_several = len(model_names(requests, tables.manifest)) > 1
+    passes = {server: _passes(tables.manifest, requests, server, is_several) for server in servers}
+    passing = [
+        {"server": server, "asked": asked if is_several else None, "model": model, "n_times": n}
+        for server, of_server in passes.items()
+        for asked, models in of_server.items()
+        for model, n in models.items()
+    ]
+    own = requests.table("target", "request_kind", "outcome", "rows")
+    with in_memory(requests=own, batches=tables.batches, triton_samples=executed) as connection:
+        connection.register("passes", pa.Table.from_pylist(passing, schema=_PASSES))
+        passed, recorded, sampled, ended = (
+            {(one["server"], one["model"]): one for one in rows(connection, sql)}
+            for sql in (_PASSED, _RECORDED, _SAMPLED, _ENDED_OK)
         )
-        stated += of_server(own, _known_of(executed, server), [server], f" at {server}")
-    return stated
-
-
-def _of_server(
-    tables: RunTables, executed: pa.Table | None, servers: Sequence[str], where: str
-) -> list[Identity]:
-    """The identities of one server of one model under load, whose `tables` these are; `servers`: its name."""
-    requests, stated = tables.requests, []
-    once = [_Passing(requests, 1)]
-    if tables.triton_samples is not None:
-        stated.append(_success(tables.triton_samples, once, where))
-    if tables.batches is not None:
-        models = set(tables.batches.column("model").cast(pa.string()).unique().to_pylist())
-        passed: Counter[str] = Counter()
-        for one in _models(tables.manifest, tables.manifest.servers):  # of one ensemble, or of others
-            passed |= Counter(one.steps)
-        steps = sorted(passed) if models & passed.keys() else []  # else the ensemble stands for them
-        for step in steps:
-            batches, samples = _rows_of(tables.batches, "model", step), _rows_of(executed, "model", step)
-            assert batches is not None
-            often = [_Passing(requests, passed[step])]
-            stated += _batch_identities(batches, samples, often, f" of {step}{where}")
-        if not steps:
-            stated += _batch_identities(tables.batches, tables.triton_samples, once, where)
-        own = _models(tables.manifest, servers)
-        n_cached = unbatched_requests(executed, own) if own else cache_hits(tables.triton_samples)
-        stated += _joined(tables, servers if where else None, None, n_cached, where)
-    return stated
-
-
-def _models(manifest: Manifest, servers: Iterable[str]) -> list[ModelFacts]:
-    """The models under load of those of `servers` that the manifest knows."""
-    return [one for name in servers if name in manifest.servers for one in manifest.servers[name].models]
-
-
-def _of_each_model(
-    tables: RunTables, executed: pa.Table | None, servers: Sequence[str], where: str
-) -> list[Identity]:
-    """The same of a server of several: each model is held to the requests that ask it, and to those of the ensembles
-    under load there that pass it."""
-    known = _models(tables.manifest, servers)
-    passes = {name: Counter([name]) for name in sorted(tables.requests.request_kind.counts())}
-    passes |= {one.model: Counter([one.model, *one.steps]) for one in known if one.model is not None}
-    of_model = {name: tables.requests.of_model(name) for name in passes}
     stated = []
-    for name in dict.fromkeys([*passes, *(step for own in passes.values() for step in own)]):
-        passing = [_Passing(of_model[asked], own[name]) for asked, own in passes.items() if own[name]]
-        batches, samples = rows_of_model(tables.batches, name), rows_of_model(executed, name)
-        if name in passes and samples is not None:
-            stated.append(_success(samples, passing, f" of {name}{where}"))
-        if batches is not None:
-            stated += _batch_identities(batches, samples, passing, f" of {name}{where}")
-        if name in passes and any(rows_of_model(tables.batches, one) is not None for one in passes[name]):
-            own = replace(tables, requests=of_model[name])
-            n_cached = unbatched_requests(executed, [one for one in known if one.model == name][:1])
-            stated += _joined(own, servers if where else None, name, n_cached, f" of {name}{where}")
+    for server, of_server in passes.items():
+        every = dict.fromkeys([*of_server, *(step for models in of_server.values() for step in models)])
+        has_batches = any((server, model) in recorded for model in every)
+        for model in every:
+            is_step = model not in of_server
+            where = (f" of {model}" if is_several or is_step else "") + (f" at {server}" if server else "")
+            models, key = of_server.get(model), (server, model)
+            batches = recorded.get(key, _UNRECORDED if is_step and has_batches and not is_several else None)
+            n_hits = {
+                step: sampled.get((server, step), {}).get("n_hits", 0) for step in (*(models or ()), model)
+            }
+            one, samples = passed[key], sampled.get(key)
+            if models and samples:
+                stated.append(
+                    _identity("triton success", samples["n"], one["n_ok"], one["n_ok"] + one["n_more"], where)
+                )
+            if batches:
+                stated += _of_batches(batches, samples, one, n_hits[model], where)
+            if models and tables.joined is not None and any((server, step) in recorded for step in models):
+                asked = model if is_several else None
+                n_ok = ended.get((server, asked), {}).get("n", 0)
+                n_exact = sum(
+                    each.n_ok_by_level.get("exact", 0)
+                    for counts in tables.joined.values()
+                    for each in counts
+                    if server in (None, each.target) and asked in (None, each.model)
+                )
+                # a cache answers a request to the model, or to an ensemble's every step
+                of_steps = [n_hits[step] // n for step, n in models.items() if step != model]
+                n_cached = n_hits[model] + min(of_steps, default=0)
+                stated.append(_identity("joined", n_exact, n_ok - n_cached, n_ok, where))
     return stated
 
 
-def _success(samples: pa.Table, passing: Sequence[_Passing], where: str) -> Identity:
-    """`samples` of the model that they pass."""
-    return _identity("triton success", _total(samples, "request_count"), *_bounds(passing), where)
+def _passes(
+    manifest: Manifest, requests: Requests, server: str | None, is_several: bool
+) -> dict[str | None, Counter[str | None]]:
+    """By model that requests to a server may ask the models that one passes, and how often."""
+    own = requests if server is None else requests.at_server(server)
+    kinds = sorted(own.request_kind.counts()) if is_several else []
+    known = [
+        one for name, facts in manifest.servers.items() if server in (None, name) for one in facts.models
+    ]
+    found: dict[str | None, Counter[str | None]] = {kind: Counter([kind]) for kind in kinds}
+    found |= {one.model: Counter([one.model, *one.steps]) for one in known}
+    return found or ({} if is_several else {None: Counter([None])})
 
 
-def _joined(
-    tables: RunTables, servers: Sequence[str] | None, model: str | None, n_cached: int, where: str
-) -> list[Identity]:
-    """Of `tables.requests`, which are for `servers` and ask `model`, None each: any. None without `joined`. `n_cached`:
-    so many have no batch at most, as caches answered them."""
-    if tables.joined is None:
-        return []
-    n_exact = sum(
-        one.n_ok_by_level.get("exact", 0)
-        for counts in tables.joined.values()
-        for one in counts
-        if (servers is None or one.target in servers) and model in (None, one.model)
-    )
-    n_ok = int(tables.requests.is_ok.sum())
-    return [_identity("joined", n_exact, n_ok - n_cached, n_ok, where)]
-
-
-def _rows_of(table: pa.Table | None, column: str, name: str) -> pa.Table | None:
-    return None if table is None else table.filter(pc.equal(table.column(column).cast(pa.string()), name))
-
-
-def _known_of(table: pa.Table | None, server: str) -> pa.Table | None:
-    """The rows of a server; None where it has none, as it has no such record."""
-    own = _rows_of(table, "server", server)
-    return own if own is not None and own.num_rows else None
-
-
-def _batch_identities(
-    batches: pa.Table, samples: pa.Table | None, passing: Sequence[_Passing], of_what: str = ""
-) -> list[Identity]:
-    """`batches` and `samples` of one model, which every request of `passing` passes."""
-    stated = []
-    if _total(batches, "n_foreign") == 0:
-        n_times = max(one.n_times for one in passing)
-        often = f", {n_times} times" if n_times > 1 else ""
-        rows = _total(batches, "rows")
-        # at most: which were in the cache is not known
-        sizes = [np.repeat(one.requests.rows[one.requests.is_ok], one.n_times) for one in passing]
-        largest = np.sort(np.concatenate(sizes))[::-1]
-        cached_rows = int(largest[: cache_hits(samples)].sum())
-        least, most = _bounds(passing, is_rows=True)
-        stated.append(_identity("batch rows", rows, least - cached_rows, most, of_what, often=often))
-    if samples is not None:
-        n_executions = _total(samples, "execution_count")
-        # where all of a batch failed, a backend tells of its members alone, and Triton counts no execution
-        n_batches = int((batches.column("rows").to_numpy() > 0).sum())
-        # what was given up may be executed after the last sample
-        n_late = sum(one.n_times * int(one.requests.outcome.is_any_of(MAY_HAVE_RUN).sum()) for one in passing)
-        stated.append(_identity("executions", n_batches, n_executions, n_executions + n_late, of_what))
-    return stated
+def _of_batches(
+    batches: Row, samples: Row | None, passed: Row, n_hits: int, where: str
+) -> Iterator[Identity]:
+    if batches["n_foreign"] == 0:
+        often = f", {passed['n_times']} times" if passed["n_times"] > 1 else ""
+        cached_rows = 0  # at most: which were in the cache is not known
+        for size, n in passed["sizes"]:
+            cached_rows += size * min(n, n_hits)
+            n_hits -= min(n, n_hits)
+        least, most = passed["rows_ok"] - cached_rows, passed["rows_ok"] + passed["rows_more"]
+        yield _identity("batch rows", batches["rows"], least, most, where, often=often)
+    if samples:
+        n = samples["n_executions"]
+        yield _identity("executions", batches["n_executions"], n, n + passed["n_late"], where)
 
 
 _OF_COSTS = (
@@ -327,7 +296,3 @@ def cost_identities(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTE
                 for found, expected in connection.execute(query.format(whole=is_whole)).fetchall():
                     stated.append(_identity(kind, int(found), int(expected), of_windows=of_windows))
     return stated
-
-
-def _total(table: Any, column: str) -> int:
-    return int(table.column(column).to_numpy().sum())

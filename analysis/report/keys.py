@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
@@ -68,17 +69,8 @@ def _keys(record: Any, hints: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _type_text(kind: Any) -> str:
     """`Mapping[str, Part] | None` as people read it: without modules, a bar escaped for the table."""
-    text = inspect.formatannotation(kind)
-    for prefix in sorted({*_modules(kind), "collections.abc.", "typing."}, key=len, reverse=True):
-        text = text.replace(prefix, "")
+    text = re.sub(r"\b[a-z][\w.]*\.(?=[A-Z])", "", inspect.formatannotation(kind))
     return f"`{text}`".replace("|", "\\|")
-
-
-def _modules(kind: Any) -> Iterator[str]:
-    if isinstance(kind, type):
-        yield f"{kind.__module__}."
-    for inner in get_args(kind):
-        yield from _modules(inner)
 
 
 if __name__ == "__main__":

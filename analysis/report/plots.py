@@ -70,14 +70,20 @@ def bars(name: str, x: Sequence[float], y: Values) -> Trace:
 
 def band(name: str, x: Sequence[float], high: Values, low: Values) -> Trace:
     """The area between `low` and `high` where both are known, pale, in the colour of the trace after it."""
-    known = [
-        (at, up, down)
-        for at, up, down in zip(x, high, low, strict=True)
-        if up is not None and down is not None
-    ]
-    around = [*((at, up) for at, up, _ in known), *((at, down) for at, _, down in reversed(known))]
-    edge = {"mode": "lines", "fill": "toself", "line": {"width": 0}, "hoverinfo": "skip"}
-    return {"name": name, "x": [at for at, _ in around], "y": [y for _, y in around], **edge}
+    known = [one for one in zip(x, high, low, strict=True) if None not in one]
+    back = known[::-1]
+    around = {
+        "x": [at for at, *_ in known + back],
+        "y": [up for _, up, _ in known] + [down for *_, down in back],
+    }
+    return {
+        "name": name,
+        **around,
+        "mode": "lines",
+        "fill": "toself",
+        "line": {"width": 0},
+        "hoverinfo": "skip",
+    }
 
 
 @dataclass(frozen=True)

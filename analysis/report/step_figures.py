@@ -9,14 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from squall.analysis.join.children import ChildModel, find_children
-from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
+from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect, rows
 from squall.analysis.storage.store import RunStore
-
-if TYPE_CHECKING:
-    import duckdb
 
 TAIL_QUANTILE = 0.95
 
@@ -28,20 +24,28 @@ FROM steps s JOIN (
     SELECT request_id, {latency}_ns AS latency_ns FROM joined
     WHERE outcome = 'ok' AND {latency}_ns IS NOT NULL AND list_contains($phases, phase)) j USING (request_id)
 """
-_REQUESTS = f"""
-SELECT count(*), sum(latency_ns), quantile_disc(latency_ns, {TAIL_QUANTILE})
-FROM (SELECT DISTINCT request_id, latency_ns FROM walked)
-"""
-_TAIL = "SELECT sum(latency_ns) FROM (SELECT DISTINCT request_id, latency_ns FROM walked WHERE latency_ns > $edge)"
-_MODELS = """
-SELECT model, count(*), count(*) FILTER (is_on_path), sum(path_ns), sum(path_ns) FILTER (latency_ns > $edge)
-FROM (
+_MODELS = f"""
+WITH latencies AS (SELECT DISTINCT request_id, latency_ns FROM walked),
+edge AS (SELECT quantile_disc(latency_ns, {TAIL_QUANTILE}) AS edge_ns FROM latencies),
+whole AS (
+    SELECT count(*) AS n, sum(latency_ns) AS latency_ns, sum(latency_ns) FILTER (latency_ns > edge_ns) AS tail_ns
+    FROM latencies, edge),
+passed AS (
     SELECT model, request_id, any_value(latency_ns) AS latency_ns, bool_or(is_on_path) AS is_on_path,
         sum(CASE WHEN is_on_path THEN wait_ns + compute_ns ELSE 0 END) AS path_ns
-    FROM walked GROUP BY model, request_id)
-GROUP BY model ORDER BY sum(path_ns) DESC, model
+    FROM walked GROUP BY model, request_id),
+models AS (
+    SELECT model, count(*) AS n_requests, count(*) FILTER (is_on_path) AS n_on_path, sum(path_ns) AS path_ns,
+        coalesce(sum(path_ns) FILTER (latency_ns > edge_ns), 0) AS path_tail_ns
+    FROM passed, edge GROUP BY model),
+-- an exact quantile holds all its values in memory: one column at a time
+computed AS (SELECT model, quantile_disc(compute_ns, [0.5, {TAIL_QUANTILE}]) AS compute FROM walked GROUP BY model),
+waited AS (SELECT model, quantile_disc(wait_ns, [0.5, {TAIL_QUANTILE}]) AS wait FROM walked GROUP BY model)
+SELECT n, model, n_requests, n_on_path / n AS on_path_ratio, path_ns / nullif(latency_ns, 0) AS latency_ratio,
+    path_tail_ns / nullif(tail_ns, 0) AS tail_latency_ratio, compute[1] AS compute_p50_ns,
+    compute[2] AS compute_p95_ns, wait[1] AS wait_p50_ns, wait[2] AS wait_p95_ns
+FROM models JOIN computed USING (model) JOIN waited USING (model), whole ORDER BY path_ns DESC, model
 """
-_QUANTILES = f"SELECT model, quantile_disc({{column}}, [0.5, {TAIL_QUANTILE}]) FROM walked GROUP BY model"
 
 
 @dataclass(frozen=True)
@@ -80,13 +84,15 @@ def step_figures(
     """Over the requests of `phases`; None where none passed several executions and every one names its requests."""
     children = _children(store, memory_limit_bytes)
     n_requests = 0
-    models: tuple[StepFigures, ...] = ()
+    models = []
     if store.has("steps") and store.has("joined"):
         with connect(store, ["steps", "joined"], memory_limit_bytes) as connection:
             query = _WALKED.format(latency="response" if is_open else "service")
             connection.execute(query, {"phases": list(phases)})
-            n_requests, models = _by_model(connection)
-    return StepsFigures(n_requests, models, children) if models or children else None
+            for row in rows(connection, _MODELS):
+                n_requests = row.pop("n")
+                models.append(StepFigures(**row))
+    return StepsFigures(n_requests, tuple(models), children) if models or children else None
 
 
 def _children(store: RunStore, memory_limit_bytes: int) -> tuple[ChildModel, ...]:
@@ -95,31 +101,3 @@ def _children(store: RunStore, memory_limit_bytes: int) -> tuple[ChildModel, ...
     with connect(store, ["batches"], memory_limit_bytes) as connection:
         found = [one.model for one in find_children(connection, store.manifest, is_placed=False)]
     return tuple(one for one in found if one.n_batches)
-
-
-def _by_model(connection: duckdb.DuckDBPyConnection) -> tuple[int, tuple[StepFigures, ...]]:
-    ((n, latency_ns, edge_ns),) = connection.execute(_REQUESTS).fetchall()
-    if not n:
-        return 0, ()
-    ((tail_ns,),) = connection.execute(_TAIL, {"edge": edge_ns}).fetchall()
-    compute, wait = (_quantiles(connection, column) for column in ("compute_ns", "wait_ns"))
-    rows = connection.execute(_MODELS, {"edge": edge_ns}).fetchall()
-    return n, tuple(
-        StepFigures(
-            model=model,
-            n_requests=n_requests,
-            on_path_ratio=n_on_path / n,
-            latency_ratio=path_ns / latency_ns if latency_ns else None,
-            tail_latency_ratio=(path_tail_ns or 0) / tail_ns if tail_ns else None,
-            compute_p50_ns=compute[model][0],
-            compute_p95_ns=compute[model][1],
-            wait_p50_ns=wait[model][0],
-            wait_p95_ns=wait[model][1],
-        )
-        for model, n_requests, n_on_path, path_ns, path_tail_ns in rows
-    )
-
-
-def _quantiles(connection: duckdb.DuckDBPyConnection, column: str) -> dict[str, list[int]]:
-    """One column at a time: an exact quantile holds all its values in memory."""
-    return dict(connection.execute(_QUANTILES.format(column=column)).fetchall())

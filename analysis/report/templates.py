@@ -19,8 +19,6 @@ from squall.analysis.compare.figures import worst_verdict
 from squall.analysis.findings.tail import OUTSIDE
 from squall.analysis.limits import LIMITS
 from squall.analysis.report.plots import Plot
-from squall.analysis.requests.failures import never_text
-from squall.analysis.requests.locust_lines import locust_lines, locust_notes
 from squall.analysis.shown import escaped_lines, html_text
 from squall.analysis.statistics.latency import Quantile
 from squall.analysis.storage.collected import BY_HOOK, BY_LIBRARY
@@ -167,9 +165,6 @@ def environment() -> Environment:
         "outside": OUTSIDE,
         "ways_of_batches": (BY_LIBRARY, BY_HOOK),
         "html_text": html_text,
-        "locust_lines": locust_lines,
-        "locust_notes": locust_notes,
-        "never_text": never_text,
         "worst_verdict": worst_verdict,
     }
     return made

@@ -16,10 +16,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from squall.analysis.requests.requests import Requests, together
+from squall.analysis.requests.requests import Requests
 from squall.analysis.storage.manifest import Manifest
+from squall.analysis.storage.query import over
 from squall.analysis.storage.timeline import RunPhase
 from squall.scenarios.arrivals.users import ClosedArrivals
 from squall.scenarios.units import NS_PER_S
@@ -88,14 +87,8 @@ def user_time(everything: Requests, spans: Sequence[RunPhase], manifest: Manifes
         if config is None:
             return None
         parts.append(_phase_time(everything, span, config, n_users))
-    return UserTime(
-        duration_ns=sum(part.duration_ns for part in parts),
-        present_ns=sum(part.present_ns for part in parts),
-        service_ns=sum(part.service_ns for part in parts),
-        think_ns=sum(part.think_ns for part in parts),
-        think_error_ns=math.sqrt(sum(part.think_error_ns**2 for part in parts)),
-        n_done=sum(part.n_done for part in parts),
-    )
+    duration_ns, present_ns, service_ns, think_ns, variance, n_done = map(sum, zip(*parts, strict=True))
+    return UserTime(duration_ns, present_ns, service_ns, think_ns, math.sqrt(variance), n_done)
 
 
 def _closed_arrivals(manifest: Manifest, phase: str) -> ClosedArrivals | None:
@@ -106,31 +99,45 @@ def _closed_arrivals(manifest: Manifest, phase: str) -> ClosedArrivals | None:
     return None
 
 
-def _phase_time(everything: Requests, span: RunPhase, config: ClosedArrivals, n_users: int) -> UserTime:
-    """One phase. Think time is that of every think begun in it, less what of the last ones lies behind its end.
+_USERS = """
+-- of each user of a phase how long it is there, what of that its requests take, those that end of the phase's own, and
+-- when it began the think that the end cuts off: 0 where it is in service then
+WITH users AS (SELECT number, $start + $ramp * number // $users AS first_ns FROM range($users) AS each (number))
+SELECT $end - first_ns AS present_ns, count(*) FILTER (is_over) AS n_done,
+    coalesce(sum(greatest(least(done_ns, $end) - greatest(sent_ns, first_ns), 0)) FILTER (is_done), 0)::BIGINT
+        AS service_ns,
+    CASE WHEN count(*) FILTER (is_own AND NOT is_over) > 0 THEN 0
+        ELSE coalesce(max(done_ns) FILTER (is_over), 0) END AS begun_ns
+FROM users LEFT JOIN (
+    SELECT *, phase = $phase AS is_own, is_own AND is_done AND done_ns < $end AS is_over FROM requests)
+    ON request_id % $n = number
+GROUP BY number, first_ns ORDER BY number
+"""
 
-    By Wald's identity the think times begun sum up to n · mean on average, those cut off by the end included; of
-    these the rest beyond the end is `mean_excess_ns` of what has passed. Its spread is at most that of n draws.
+
+def _phase_time(
+    everything: Requests, span: RunPhase, config: ClosedArrivals, n_users: int
+) -> tuple[int, int, int, float, float, int]:
+    """The fields of `UserTime` over one phase, with the square of the error.
+
+    Think time is that of every think begun in it, less what of the last ones lies behind its end. By Wald's identity
+    the think times begun sum up to n · mean on average, those cut off by the end included; of these the rest beyond the
+    end is `mean_excess_ns` of what has passed. Its spread is at most that of n draws.
     """
-    users = np.arange(config.users, dtype=np.int64)
-    first_ns = span.start_ns + config.ramp_ns * users // config.users
-    user = everything.request_id % n_users
-    done = together(everything.is_done & (user < config.users))
-    began_ns = np.maximum(everything.sent_ns[done], first_ns[user[done]])
-    inside_ns = np.minimum(everything.done_ns[done], span.end_ns) - began_ns
-    own = everything.in_phases([span.name])
-    is_over = own.is_done & (own.done_ns < span.end_ns)
-    n_done = int(is_over.sum())
-    begun_ns = np.zeros(n_users, dtype=np.int64)  # when each user began the think that the end cuts off
-    np.maximum.at(begun_ns, own.request_id[is_over] % n_users, own.done_ns[is_over])
-    begun_ns[own.request_id[~is_over] % n_users] = 0  # in service at the end, not thinking
-    excess_ns = config.think.mean_excess_ns(span.end_ns - begun_ns[begun_ns > 0])
-    mean_ns = config.think.mean_ns
-    return UserTime(
-        duration_ns=span.end_ns - span.start_ns,
-        present_ns=int((span.end_ns - first_ns).sum()),
-        service_ns=int(np.maximum(inside_ns, 0).sum()),
-        think_ns=n_done * mean_ns - float(excess_ns.sum()),
-        think_error_ns=config.think.cv * mean_ns * math.sqrt(n_done),
-        n_done=n_done,
+    given = {"start": span.start_ns, "end": span.end_ns, "phase": span.name, "n": n_users}
+    requests = everything.table("request_id", "phase", "sent_ns", "done_ns", "is_done")
+    with over({"requests": requests}) as connection:
+        found = connection.execute(
+            _USERS, {**given, "users": config.users, "ramp": config.ramp_ns}
+        ).fetchnumpy()
+    n_done, mean_ns = int(found["n_done"].sum()), config.think.mean_ns
+    begun_ns = found["begun_ns"][found["begun_ns"] > 0]
+    excess_ns = config.think.mean_excess_ns(span.end_ns - begun_ns)
+    return (
+        span.end_ns - span.start_ns,
+        int(found["present_ns"].sum()),
+        int(found["service_ns"].sum()),
+        n_done * mean_ns - float(excess_ns.sum()),
+        n_done * (config.think.cv * mean_ns) ** 2,
+        n_done,
     )

@@ -23,19 +23,19 @@ arrivals make takes as long for each request in it as any.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from squall.analysis.arrays import Bools, Floats, Int64s
-from squall.analysis.requests.requests import Requests
+from squall.analysis.intervals import joined_up
+from squall.analysis.requests.requests import Requests, together
 from squall.analysis.statistics.latency import Quantile, quantiles
 from squall.analysis.storage.manifest import Manifest
 from squall.analysis.storage.parquet import literal
-from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
+from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect, rows
 from squall.analysis.storage.store import RunStore
 from squall.analysis.storage.timeline import RunPhase, phase_spans
 from squall.scenarios.units import NS_PER_S
@@ -162,16 +162,6 @@ class ColdFigures:
         return sum(one.end_ns - one.begin_ns for one in self.stretches)
 
 
-class _Counts(NamedTuple):
-    """What `_COUNTS` says of executions."""
-
-    n_first: int
-    n_first_slow: int
-    first_excess_ns: float
-    slow_share: float
-    is_first_effect: bool
-
-
 class LateFrom(NamedTuple):
     """What makes a request late: a latency of `ns` or more, by the promise `text`."""
 
@@ -192,11 +182,14 @@ def cold_figures(
     `models`: server and model of each that the load is for, and their steps; empty: all."""
     tables = [name for name in ("batch_costs", "triton_samples") if store.has(name)]
     found = {}
+    names = ("target", "request_kind", "phase", "sent_ns", "is_sent", "done_ns", "is_done")
     with connect(store, tables, memory_limit_bytes) as connection:
+        every = requests.table(*names, "begin_ns", "has_begun")
+        connection.register("requests", every)
         if "batch_costs" in tables:
             connection.execute(_FIRSTS.format(n_early=N_EARLY))
         for span in spans:
-            looked = _Phase.of(requests, span)
+            looked = _Phase.of(connection, requests, span)
             if looked is not None:
                 executions = _executions(connection, tables, looked, models)
                 found[span.name] = _of_phase(store.manifest, looked, executions, qs, limits.get(span.name))
@@ -206,8 +199,8 @@ def cold_figures(
 def is_within(stretches: Sequence[Stretch], at_ns: Int64s) -> Bools:
     """Whether each instant, from the start of the phase, lies in one of the stretches."""
     found: Bools = np.zeros(len(at_ns), dtype=np.bool_)
-    for one in stretches:
-        found |= (at_ns >= one.begin_ns) & (at_ns < one.end_ns)
+    for begin_ns, end_ns in stretches:
+        found |= (at_ns >= begin_ns) & (at_ns < end_ns)
     return found
 
 
@@ -223,45 +216,28 @@ class _Phase:
     those that did not end ok."""
 
     span: RunPhase
-    requests: Requests
+    is_open: bool
     at_ns: Int64s
     latency_ns: Floats
     inherited: Inherited
-    before: Requests
-    """Those of earlier phases that began in its length before its start, or were in flight at it."""
-    in_flight: Int64s
-    """At the edges of 200 windows of the phase, from its start on."""
+    n_usual: float
+    """In flight in its last third: as many, or fewer, are in 95 % of it."""
 
     @classmethod
-    def of(cls, requests: Requests, span: RunPhase) -> _Phase | None:
-        """None of a phase without requests, or without length."""
+    def of(cls, connection: duckdb.DuckDBPyConnection, requests: Requests, span: RunPhase) -> _Phase | None:
+        """None of a phase without requests, or without length. `connection`: with view `requests` of all of the run."""
         own = requests.in_phases([span.name])
-        own = own.take(own.has_begun) if not own.has_begun.all() else own
-        length_ns = span.end_ns - span.start_ns
-        if not len(own) or length_ns <= 0:
+        own = own.take(together(own.has_begun))
+        if not len(own) or span.end_ns <= span.start_ns:
             return None
-        begin_ns = own.begin_ns
-        if not bool((begin_ns[1:] >= begin_ns[:-1]).all()):
-            own = own.take(np.argsort(begin_ns, kind="stable"))
-            begin_ns = own.begin_ns
+        if bool((np.diff(own.begin_ns) < 0).any()):
+            own = own.take(np.argsort(own.begin_ns, kind="stable"))
+        given = {"phase": span.name, "start": span.start_ns, "end": span.end_ns}
+        connection.execute(_BEFORE_IT, given)
+        ((n_usual, *inherited),) = connection.execute(_IN_FLIGHT, given).fetchall()
         latency_ns = np.where(own.is_ok, own.latency_ns, np.inf)
-        before = _before(requests, span)
-        left = before.take(before.done_ns > span.start_ns)
-        ends_ns = left.done_ns
-        inherited = Inherited(
-            len(left),
-            span.start_ns - int(left.begin_ns.min(initial=span.start_ns)),
-            int(ends_ns.max(initial=span.start_ns)) - span.start_ns,
-        )
-        edges = np.linspace(span.start_ns, span.end_ns, _N_WINDOWS + 1)
-        n_begun = np.searchsorted(begin_ns, edges)
-        ended_ns = np.concatenate([own.done_ns[own.is_done], ends_ns])
-        n_ended = np.histogram(ended_ns, np.concatenate([[-np.inf], edges]))[0].cumsum()
-        n_open = int((~own.is_done).sum())  # without an end they would be in flight for ever
-        in_flight = inherited.n + n_begun - n_ended - (n_begun * n_open) // max(1, len(own))
-        return cls(
-            span, own, begin_ns - span.start_ns, latency_ns, inherited, before, in_flight.astype(np.int64)
-        )
+        at_ns = own.begin_ns - span.start_ns
+        return cls(span, own.is_open, at_ns, latency_ns, Inherited(*inherited), n_usual)
 
     @property
     def length_ns(self) -> int:
@@ -294,15 +270,6 @@ class _Phase:
         )
 
 
-def _before(requests: Requests, span: RunPhase) -> Requests:
-    """Those of other phases that were in flight at the start of this one, or began in its length before it."""
-    first_ns = 2 * span.start_ns - span.end_ns
-    begin_ns = requests.begin_ns
-    is_own = (begin_ns < span.start_ns) & ((begin_ns >= first_ns) | (requests.done_ns > span.start_ns))
-    is_own &= requests.is_done & requests.has_begun & ~requests.phase.is_any_of([span.name])
-    return requests.take(is_own)
-
-
 @dataclass(frozen=True, eq=False)
 class _Slow:
     """Executions of a phase that are slow, in order of start, (n,) each; instants from its start, the part before it
@@ -314,24 +281,17 @@ class _Slow:
     ratio: Floats
     is_early: Bools
 
-    def until(self, at_ns: Floats, which: Bools | None = None) -> Floats:
-        """F: excess up to each instant, that of an execution being spread evenly over it."""
-        own = slice(None) if which is None else which
-        begin_ns, end_ns, excess_ns = self.begin_ns[own], self.end_ns[own], self.excess_ns[own]
-        slope = excess_ns / np.maximum(1.0, end_ns - begin_ns)
-
-        def part(edges: Floats, slopes: Floats) -> Floats:
-            order = np.argsort(edges, kind="stable")
-            n = np.searchsorted(edges[order], at_ns)
-            sums = np.concatenate([[0.0], np.cumsum(slopes[order])])
-            moments = np.concatenate([[0.0], np.cumsum(slopes[order] * edges[order])])
-            found: Floats = at_ns * sums[n] - moments[n]
-            return found
-
-        return part(begin_ns, slope) - part(end_ns, slope)
+    def until(self, at_ns: Floats, is_of: Bools | bool = True) -> Floats:
+        """F: excess up to each instant, that of an execution being spread evenly over it; of those that `is_of`."""
+        knots, place = np.unique(np.concatenate([self.begin_ns, self.end_ns]), return_inverse=True)
+        slope = is_of * self.excess_ns / np.maximum(1.0, self.end_ns - self.begin_ns)
+        slopes = np.bincount(place, np.concatenate([slope, -slope])).cumsum()
+        grown = np.concatenate([[0.0], np.cumsum(slopes[:-1] * np.diff(knots))])
+        return np.asarray(np.interp(at_ns, knots, grown))
 
 
-_NOTHING_SLOW = _Slow(np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0, np.bool_))
+_NONE = np.zeros(0)
+_NOTHING_SLOW = _Slow(_NONE, _NONE, _NONE, _NONE, np.zeros(0, np.bool_))
 
 
 @dataclass(frozen=True, eq=False)
@@ -343,14 +303,15 @@ class _Executions:
     """Which has views `compared` and `executed` of the phase."""
     span: RunPhase
     slow: _Slow
-    of_phase: _Counts
+    of_phase: dict[str, Any]
+    """What `_COUNTS` says of all of them."""
     sizes_count: int
     drift_ratio: float | None
 
-    def until(self, at_ns: int) -> _Counts:
-        """Of the executions that began before `at_ns` of the phase and ended in it."""
+    def until(self, at_ns: int) -> dict[str, Any]:
+        """The same of those that began before `at_ns` of the phase and ended in it."""
         given = {"start": self.span.start_ns, "end": self.span.start_ns + at_ns}
-        return _Counts(*self.connection.execute(_COUNTS, given).fetchall()[0])
+        return rows(self.connection, _COUNTS, given)[0]
 
     def is_warm_before(self, length_ns: int) -> bool:
         """Whether those of the last `length_ns` before the phase, a second at least, that were no early ones of their
@@ -361,6 +322,33 @@ class _Executions:
         return bool(n >= _LEAST_REST and n_slow < n / 4)
 
 
+_BEFORE_IT = """
+CREATE OR REPLACE TEMP TABLE before_it AS
+-- requests of other phases that were in flight at the start of this one, or began in its length before it
+SELECT * FROM requests WHERE phase <> $phase AND has_begun AND is_done AND begin_ns < $start
+    AND (begin_ns >= 2 * $start - $end OR done_ns > $start)
+"""
+_IN_FLIGHT = f"""
+WITH inherited AS (
+    SELECT count(*) AS n, $start - coalesce(min(begin_ns), $start) AS oldest_ns,
+        coalesce(max(done_ns), $start) - $start AS until_ns
+    FROM before_it WHERE done_ns > $start),
+own AS (FROM requests WHERE phase = $phase AND has_begun),
+changes AS ( -- by number of a window of the phase
+    SELECT begin_ns AS t_ns, 1 AS begun FROM own UNION ALL SELECT done_ns, 0 FROM own WHERE is_done
+    UNION ALL SELECT done_ns, 0 FROM before_it WHERE done_ns > $start),
+windows AS (
+    SELECT floor({_N_WINDOWS} * (t_ns - $start) / ($end - $start)) AS number, sum(begun) AS begun,
+        sum(1 - begun) AS ended
+    FROM changes GROUP BY number),
+at_edges AS (
+    SELECT edge, coalesce(sum(begun), 0) AS n_begun, coalesce(sum(ended), 0) AS n_ended
+    FROM range({2 * _N_WINDOWS // 3}, {_N_WINDOWS + 1}) AS each (edge) LEFT JOIN windows ON number < edge GROUP BY edge)
+-- those without an end would be in flight for ever: taken off as evenly as they begin
+SELECT quantile_cont(inherited.n + n_begun - n_ended - n_begun * own_n.open // own_n.n, 0.95),
+    any_value(inherited.n), any_value(oldest_ns), any_value(until_ns)
+FROM at_edges, inherited, (SELECT count(*) FILTER (NOT is_done) AS open, count(*) AS n FROM own) AS own_n
+"""
 _OF_BATCHES = """
 CREATE OR REPLACE TEMP VIEW executed AS
 SELECT server, model, instance, instance_device, rows, start_ns, end_ns, (end_ns - start_ns)::DOUBLE AS took_ns, 1 AS n
@@ -377,6 +365,8 @@ FROM (SELECT *, compute_infer_ns / request_count AS took_ns FROM triton_samples
 """
 _OF_REQUESTS = """
 CREATE OR REPLACE TEMP TABLE windows_of_requests AS
+WITH sent AS (
+    FROM before_it UNION ALL FROM requests WHERE phase = $phase AND has_begun AND is_sent AND is_done)
 SELECT server, model, '' AS instance, -1 AS instance_device,
     greatest(1, round_even(avg(n_in_flight), 0))::BIGINT AS rows, $start + number * $width AS start_ns,
     $start + (number + 1) * $width AS end_ns, quantile_disc(service_ns, 0.5)::DOUBLE AS took_ns, 1 AS n
@@ -385,8 +375,8 @@ FROM (
         -- what ends at an instant is in flight no more, what is sent at it is
         sum(step) OVER (PARTITION BY target, request_kind ORDER BY t_ns) AS n_in_flight
     FROM (
-        SELECT target, request_kind, sent_ns AS t_ns, 1 AS step, done_ns - sent_ns AS service_ns FROM sent_requests
-        UNION ALL SELECT target, request_kind, done_ns, -1, NULL FROM sent_requests)
+        SELECT target, request_kind, sent_ns AS t_ns, 1 AS step, done_ns - sent_ns AS service_ns FROM sent
+        UNION ALL SELECT target, request_kind, done_ns, -1, NULL FROM sent)
     QUALIFY step = 1)
 GROUP BY server, model, number
 """
@@ -478,10 +468,14 @@ _BEFORE = """
 SELECT count(*), count(*) FILTER (is_slow) FROM compared WHERE end_ns <= $start AND start_ns >= $from AND NOT is_early
 """
 _DRIFT = """
-SELECT least(start_ns - $start, $end - $start - 1) * {n} // ($end - $start) AS segment, count(*),
-    median(ln(took_ns / base_ns))
-FROM compared WHERE start_ns >= $start AND start_ns < $end AND is_of_rest AND NOT is_early GROUP BY segment
-ORDER BY segment
+-- from the first sixth to the last, of the logarithms of the medians: the rise, the least step from one to the next;
+-- how many executions one has at least, and how many sixths have any
+SELECT arg_max(level, segment) - arg_min(level, segment) AS rise, min(step), min(n), count(*)
+FROM (SELECT segment, count(*) AS n, median(ln(took_ns / base_ns)) AS level,
+        level - lag(level) OVER (ORDER BY segment) AS step
+    FROM (SELECT *, least(start_ns - $start, $end - $start - 1) * {n} // ($end - $start) AS segment FROM compared
+        WHERE start_ns >= $start AND start_ns < $end AND is_of_rest AND NOT is_early)
+    GROUP BY segment)
 """
 
 
@@ -505,19 +499,12 @@ def _executions(
             found = _compared(connection, source, phase)
             if found is not None:
                 return found
-    sent = phase.requests.take(phase.requests.is_sent & phase.requests.is_done)
-    names = ("target", "request_kind", "sent_ns", "done_ns")
-    connection.register(
-        "sent_requests", pa.concat_tables([one.table(*names) for one in (phase.before, sent)])
-    )
-    width_ns = max(1, phase.length_ns // _N_WINDOWS)
-    connection.execute(_OF_REQUESTS, {"start": phase.span.start_ns, "width": width_ns})
+    given = {"start": phase.span.start_ns, "width": max(1, phase.length_ns // _N_WINDOWS)}
+    connection.execute(_OF_REQUESTS, {**given, "phase": phase.span.name})
     connection.execute("CREATE OR REPLACE TEMP VIEW executed AS FROM windows_of_requests")
     connection.execute(_NO_FIRSTS)
     found = _compared(connection, RESPONSES, phase)
-    return found or _Executions(
-        "", connection, phase.span, _NOTHING_SLOW, _Counts(0, 0, 0.0, 0.0, False), 0, None
-    )
+    return found or _Executions("", connection, phase.span, _NOTHING_SLOW, {}, 0, None)
 
 
 def _compared(connection: duckdb.DuckDBPyConnection, source: str, phase: _Phase) -> _Executions | None:
@@ -538,26 +525,21 @@ def _compared(connection: duckdb.DuckDBPyConnection, source: str, phase: _Phase)
         connection=connection,
         span=span,
         slow=_Slow(**connection.execute(_SLOW_ROWS, edges).fetchnumpy()),
-        of_phase=_Counts(*connection.execute(_COUNTS, edges).fetchall()[0]),
+        of_phase=rows(connection, _COUNTS, edges)[0],
         sizes_count=n_sizes,
         drift_ratio=_drift_ratio(connection, span, noise),
     )
 
 
 def _drift_ratio(connection: duckdb.DuckDBPyConnection, span: RunPhase, noise: float | None) -> float | None:
+    """Where the levels rise all the way (a tenth of it may be lost between two) and by more than half of what a tenth
+    of the last executions strays; else no rise."""
     edges = {"start": span.start_ns, "end": span.end_ns}
-    rows = connection.execute(_DRIFT.format(n=_N_SEGMENTS), edges).fetchall()
-    if len(rows) < _N_SEGMENTS or any(n < _LEAST_REST for _, n, _ in rows):
+    ((rise, step, least, n),) = connection.execute(_DRIFT.format(n=_N_SEGMENTS), edges).fetchall()
+    if n < _N_SEGMENTS or least < _LEAST_REST:
         return None
-    return float(np.exp(_rise(np.array([level for *_, level in rows]), math.log(max(1.0, noise or 1.0)))))
-
-
-def _rise(levels: Floats, noise: float) -> float:
-    """From the first to the last of the logarithms, where they rise all the way (a tenth of it may be lost between two)
-    and by more than half of what a tenth of the last executions strays; else 0."""
-    rise = float(levels[-1] - levels[0])
-    is_rising = bool((np.diff(levels) >= -0.1 * abs(rise)).all())
-    return rise if is_rising and rise >= noise / 2 else min(rise, 0.0)
+    is_rising = step >= -0.1 * abs(rise) and 2 * rise >= math.log(max(1.0, noise or 1.0))
+    return math.exp(rise if is_rising else min(rise, 0.0))
 
 
 def _of_phase(
@@ -568,8 +550,7 @@ def _of_phase(
     limit: LateFrom | None,
 ) -> ColdFigures:
     slow, counts = executions.slow, executions.of_phase
-    found = _cold_stretches(phase, executions)
-    stretches, executed_ns = found.stretches, found.executed_ns
+    stretches, executed_ns, is_of_first = _cold_stretches(phase, executions)
     kind = COLD if stretches else NOTHING
     if _is_leftover(phase) and not (stretches and stretches[0].begin_ns == 0):
         left = Stretch(0, phase.settled_ns(0))
@@ -601,15 +582,15 @@ def _of_phase(
         late_from_ns=None if math.isinf(late_from) else int(late_from),
         late_of=late_of,
         executed_ns=executed_ns,
-        is_of_first=found.is_of_first,
+        is_of_first=is_of_first,
         slow_ratio=float(np.median(slow.ratio[in_first])) if in_first.any() else None,
         excess_ns=round(float(slow.excess_ns[in_first].sum())),
-        n_first=counts.n_first,
-        n_first_slow=counts.n_first_slow,
-        first_excess_ns=round(counts.first_excess_ns),
+        n_first=counts.get("n_first", 0),
+        n_first_slow=counts.get("n_first_slow", 0),
+        first_excess_ns=round(counts.get("first_excess_ns", 0.0)),
         without=_quantiles(rest_ns, qs) if stretches else (),
         drift_ratio=drift,
-        advice=_advice(manifest, phase, replace(found, stretches=stretches), kind, executions)
+        advice=_advice(manifest, phase, stretches[-1].end_ns, is_of_first, kind, executions)
         if stretches
         else None,
     )
@@ -631,29 +612,24 @@ def _quantile(latency_ns: Floats, q: float) -> float:
 def _is_leftover(phase: _Phase) -> bool:
     """Whether the phase begins with more in flight than its last third mostly has, and with one that is older than
     nearly all of its requests become."""
-    first = 2 * _N_WINDOWS // 3
-    usual = float(np.quantile(phase.in_flight[first:], 0.95))
-    return phase.inherited.n > usual + 1 and phase.inherited.oldest_ns > phase.rest_quantile(0.95)
+    inherited = phase.inherited
+    return inherited.n > phase.n_usual + 1 and inherited.oldest_ns > phase.rest_quantile(0.95)
 
 
-@dataclass(frozen=True)
-class _Found:
+class _Found(NamedTuple):
     """Cold stretches in order of time, until when executions were slow, and whether for being the first of their
     size."""
 
-    stretches: tuple[Stretch, ...]
-    executed_ns: int
-    is_of_first: bool
-
-
-_NOT_COLD = _Found((), 0, False)
+    stretches: tuple[Stretch, ...] = ()
+    executed_ns: int = 0
+    is_of_first: bool = False
 
 
 def _cold_stretches(phase: _Phase, executions: _Executions) -> _Found:
     """None of a phase that is not cold."""
     slow = executions.slow
     if not len(slow.begin_ns):
-        return _NOT_COLD
+        return _Found()
     ends_ns = np.unique(slow.end_ns)
     if len(ends_ns) > _N_CANDIDATES:
         ends_ns = ends_ns[np.linspace(0, len(ends_ns) - 1, _N_CANDIDATES).astype(np.int64)]
@@ -670,9 +646,9 @@ def _cold_stretches(phase: _Phase, executions: _Executions) -> _Found:
             continue
         counts = executions.until(executed_ns)
         of_early = float(slow.until(np.array([float(executed_ns)]), slow.is_early)[0])
-        is_of_first = counts.is_first_effect and 2 * of_early >= amount
+        is_of_first = counts["is_first_effect"] and 2 * of_early >= amount
         if not is_of_first and (
-            counts.slow_share < 0.5 or not _is_slow_start(phase, executions, executed_ns, amount)
+            counts["slow_share"] < 0.5 or not _is_slow_start(phase, executions, executed_ns, amount)
         ):
             continue
         stretch = Stretch(0, phase.settled_ns(executed_ns))
@@ -683,8 +659,8 @@ def _cold_stretches(phase: _Phase, executions: _Executions) -> _Found:
     if best is not None:
         return best[1]
     of_early = float(slow.excess_ns[slow.is_early].sum())
-    if not executions.of_phase.is_first_effect or 2 * of_early < whole:
-        return _NOT_COLD
+    if not executions.of_phase["is_first_effect"] or 2 * of_early < whole:
+        return _Found()
     spread: list[Stretch] = []
     begins_ns, ends_ns = slow.begin_ns[slow.is_early], slow.end_ns[slow.is_early]
     for begin_ns, end_ns in zip(begins_ns.tolist(), ends_ns.tolist(), strict=True):
@@ -724,20 +700,18 @@ def _is_slow_start(phase: _Phase, executions: _Executions, stretch_ns: int, amou
     return not is_busier or float(np.median(slow.ratio[in_stretch])) >= 2 * SLOW_RATIO
 
 
-def _merged(stretches: Sequence[Stretch]) -> tuple[Stretch, ...]:
-    found: list[Stretch] = []
-    for one in sorted(stretches):
-        if found and one.begin_ns <= found[-1].end_ns:
-            found[-1] = Stretch(found[-1].begin_ns, max(found[-1].end_ns, one.end_ns))
-        elif one.end_ns > one.begin_ns:
-            found.append(one)
-    return tuple(found)
+def _merged(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:
+    begin_ns, end_ns = (
+        np.array([one for one in stretches if one.begin_ns < one.end_ns], np.int64).reshape(-1, 2).T
+    )
+    return tuple(map(Stretch, *(one.tolist() for one in joined_up(begin_ns, end_ns))))
 
 
 def _advice(
     manifest: Manifest,
     phase: _Phase,
-    found: _Found,
+    end_ns: int,
+    is_of_first: bool,
     kind: str,
     executions: _Executions,
 ) -> WarmUpAdvice:
@@ -746,7 +720,7 @@ def _advice(
     before = [one for one in phase_spans(manifest) if one.end_ns <= phase.span.start_ns]
     last = before[-1] if before and before[-1].kind == "warmup" else None
     so_far_ns = phase.span.start_ns - last.start_ns if last is not None else 0
-    needed_s = _MARGIN * (so_far_ns + found.stretches[-1].end_ns) / NS_PER_S
+    needed_s = _MARGIN * (so_far_ns + end_ns) / NS_PER_S
     seconds = next((one for one in _NICE_S if one >= needed_s), math.ceil(needed_s))
     plan = manifest.plan
     warm_hz = (
@@ -757,16 +731,16 @@ def _advice(
     # one of another node may lie before the phase by the error of the clocks
     peak_hz = int(np.bincount(np.maximum(phase.at_ns, 0) // width_ns).max()) * NS_PER_S / width_ns
     rate_hz = None
-    if phase.requests.is_open:
+    if phase.is_open:
         if last is None:
             rate_hz = peak_hz
         elif kind == LEFTOVERS and warm_hz > 1.1 * own_hz:
             rate_hz = own_hz
-        elif found.is_of_first and warm_hz < 0.9 * peak_hz:
+        elif is_of_first and warm_hz < 0.9 * peak_hz:
             slow = executions.slow
             # what began before the phase needs time alone: the warm-up had met its size
-            is_new = slow.is_early & (slow.begin_ns > 0)
-            if 2 * float(slow.excess_ns[is_new].sum()) >= float(slow.excess_ns[slow.is_early].sum()):
+            early_ns = slow.excess_ns * slow.is_early
+            if 2 * float(early_ns[slow.begin_ns > 0].sum()) >= float(early_ns.sum()):
                 rate_hz = peak_hz
     return WarmUpAdvice(
         phase=last.name if last is not None else "",

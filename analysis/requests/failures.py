@@ -8,16 +8,15 @@ that was cut, which one explains.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from squall.analysis.arrays import Bools
 from squall.analysis.requests.requests import Labels, Requests
+from squall.analysis.storage.query import over
 from squall.analysis.storage.sealed import FailureGroup, Failures
-from squall.analysis.wording import count_text, share_text
+from squall.analysis.wording import macros
 from squall.scenarios.sequences import CUT
 
 ABSENT, REFUSES, WRONG, SLOW, CLIENT = (
@@ -53,16 +52,11 @@ _ALONE_RATIO = 0.95
 the one that failed. The others may have a stray one."""
 MOST_DETAIL = 500
 """Characters that are kept of a detail: a run of others may have any."""
-_MOST_GROUPS = 2
 _MOST_CHARACTERS = 60
 _DEFAULT_ALLOWED = 0.01
 """Of a manifest from before `expect.failures`."""
 _STATUS = re.compile(r"^\d+ ")
-
-
-def never_text(n: int) -> str:
-    """`62 more never sent, or without a record`."""
-    return f"{count_text(n)} more never sent, or without a record"
+_GROUPS = "SELECT outcome, detail, count(*) AS n FROM failed GROUP BY ALL ORDER BY n DESC, outcome, detail"
 
 
 def failures_of(measured: Requests, scenario: Mapping[str, Any] | None = None) -> Failures:
@@ -86,17 +80,9 @@ def failures_of(measured: Requests, scenario: Mapping[str, Any] | None = None) -
     )  # of equally many the first in order
     has_broken = has_answered and kind == ABSENT and n_ok > 0 and 2 * n_unreached < by_kind[ABSENT]
     model = _failed_alone(of_server, of_server.request_kind)
-    sentence = ""
-    if groups:
-        claim = _CLAIMS[BROKE if has_broken else kind].replace("the server", server or "the server")
-        whose = f", nearly all that did ask {model}" if model else ""
-        is_grpc = (own.get("clients") or {}).get("protocol") == "grpc"
-        told = [f"{count_text(one.n)} x {failure_words(one, is_grpc)}" for one in groups[:_MOST_GROUPS]]
-        if n_rest := sum(one.n for one in groups[_MOST_GROUPS:]):
-            told.append(f"{count_text(n_rest)} x other")
-        never = f"; {never_text(n_never)}" if n_never else ""
-        sentence = f"{share_text(failed_ratio)} of {count_text(n_tried)} requests failed{whose}, {claim}: "
-        sentence += f"{', '.join(told)}{never}."
+    claim = _CLAIMS.get(BROKE if has_broken else kind, "").replace("the server", server or "the server")
+    is_grpc = (own.get("clients") or {}).get("protocol") == "grpc"
+    words = [(one.n, failure_words(one, is_grpc)) for one in groups]
     return Failures(
         n=len(measured),
         n_failed=n_failed,
@@ -105,7 +91,11 @@ def failures_of(measured: Requests, scenario: Mapping[str, Any] | None = None) -
         allowed_ratio=allowed_ratio,
         is_beyond=failed_ratio > allowed_ratio or (n_failed > 0 and not n_ok),
         kind=kind,
-        sentence=sentence,
+        sentence=macros("squall.analysis.requests", "failures.j2").failed(
+            failed_ratio, n_tried, model, claim, words, n_never
+        )
+        if groups
+        else "",
         groups=tuple(groups),
         model=model,
         n_never=n_never,
@@ -150,22 +140,16 @@ def is_lost(requests: Requests) -> Bools:
 
 
 def _groups(measured: Requests) -> list[FailureGroup]:
-    is_failed = measured.outcome.is_any_of(_KINDS)
-    outcome, detail = measured.outcome.take(is_failed), measured.detail.take(is_failed)
-    n_words = max(1, len(detail.words))
-    pairs, counts = np.unique(outcome.codes.astype(np.int64) * n_words + detail.codes, return_counts=True)
-    found = [
-        _group(outcome.words[pair // n_words], detail.words[pair % n_words], n)
-        for pair, n in zip(pairs.tolist(), counts.tolist(), strict=True)
+    """The commonest first."""
+    failed = measured.take(measured.outcome.is_any_of(_KINDS)).table("outcome", "detail")
+    with over({"failed": failed}) as connection:
+        counted = connection.execute(_GROUPS).fetchall()
+    return [
+        FailureGroup(kind=_kind(outcome, detail), outcome=outcome, detail=detail[:MOST_DETAIL], n=n)
+        for outcome, detail, n in counted
     ]
-    return _commonest(found)
 
 
-def _group(outcome: str, detail: str, n: int) -> FailureGroup:
+def _kind(outcome: str, detail: str) -> str:
     is_own = outcome == "transport_error" and any(words in detail for words in _OWN_LIMITS)
-    kind = CLIENT if is_own else _KINDS[outcome]
-    return FailureGroup(kind=kind, outcome=outcome, detail=detail[:MOST_DETAIL], n=n)
-
-
-def _commonest(groups: Sequence[FailureGroup]) -> list[FailureGroup]:
-    return sorted(groups, key=lambda one: (-one.n, one.outcome, one.detail))
+    return CLIENT if is_own else _KINDS[outcome]

@@ -10,7 +10,7 @@ import pyarrow as pa
 from squall.analysis.requests.asked import asked_mean
 from squall.analysis.requests.closed_loop import UserTime
 from squall.analysis.requests.locust_statistics import is_aggregate, unreported
-from squall.analysis.requests.named_rows import QUANTILES, NamedRows, RowsByName
+from squall.analysis.requests.named_rows import QUANTILES, NamedRows, RowsByName, Timed
 from squall.analysis.requests.user_watch import count_in_all, locust_time
 from squall.analysis.requests.users import reported_mean_ns, seen_mean_ns
 from squall.analysis.storage.locust import LocustEntry, LocustFacts
@@ -22,20 +22,6 @@ ROUNDED_NS = 1_000
 DRIFT_RATIO = 5e-4
 """What it may differ besides: both instants of a row went to the run's clock, and clocks drift by less than that (NTP
 slews by at most 500 ppm)."""
-
-
-@dataclass(frozen=True)
-class Timed:
-    """Requests of a name over the whole run, and their response times, of failed ones too. None of none, and where
-    Locust did not say it."""
-
-    n_requests: int
-    n_failures: int
-    mean_ns: float | None
-    p50_ns: int | None
-    p95_ns: int | None
-    p99_ns: int | None
-    max_ns: int | None
 
 
 @dataclass(frozen=True)
@@ -188,52 +174,38 @@ def _total(facts: LocustFacts, entries: Sequence[LocustEntry], rows: RowsByName 
 
 
 def _beside(method: str, name: str, entry: LocustEntry | None, rows: NamedRows | None) -> NameFigures:
-    said, found = _of_locust(entry, rows), _of_rows(rows)
-    return NameFigures(method, name, said, found, _roundings(said, found), _is_agreeing(entry, rows))
+    """Counts are equal, and the sums of response times but for rounding, where both agree. What rounding made of the
+    quantiles is known where both counted the same requests: else more than that differs."""
+    said = _of_locust(entry, rows) if entry is not None else None
+    found = rows.figures if rows is not None else None
+    is_agreeing, roundings = False, {}
+    if entry is not None and said is not None and rows is not None and found is not None:
+        off_ns = abs(entry.total_ms * NS_PER_MS - rows.total_ns)
+        is_same = said.n_requests == found.n_requests
+        is_agreeing = (
+            is_same
+            and said.n_failures == found.n_failures
+            and off_ns <= sum_slack_ns(found.n_requests, rows.total_ns)
+        )
+        roundings = {
+            key: getattr(said, f"{key}_ns") / exact_ns - 1.0
+            for key in ("p50", "p95", "p99")
+            if is_same
+            and (exact_ns := getattr(found, f"{key}_ns"))
+            and getattr(said, f"{key}_ns") is not None
+        }
+    return NameFigures(method, name, said, found, roundings, is_agreeing)
 
 
-def _is_agreeing(entry: LocustEntry | None, rows: NamedRows | None) -> bool:
-    if entry is None or rows is None:
-        return False
-    off_ns = abs(entry.total_ms * NS_PER_MS - rows.total_ns)
-    is_same = (entry.n_requests, entry.n_failures) == (rows.n, rows.n_failed)
-    return is_same and off_ns <= sum_slack_ns(rows.n, rows.total_ns)
-
-
-def _of_locust(entry: LocustEntry | None, rows: NamedRows | None) -> Timed | None:
+def _of_locust(entry: LocustEntry, rows: NamedRows | None) -> Timed:
     """Locust's mean is over the requests that have a response time: all, where the rows do not say otherwise."""
-    if entry is None:
-        return None
-    n_timed = rows.n_timed if rows is not None and rows.n == entry.n_requests else entry.n_requests
-    p50, p95, p99 = (_quantile_ns(entry, q) for q in QUANTILES)
-    max_ns = round(entry.max_ms * NS_PER_MS) if entry.max_ms is not None else None
-    mean_ns = entry.total_ms * NS_PER_MS / n_timed if n_timed else None
-    return Timed(entry.n_requests, entry.n_failures, mean_ns, p50, p95, p99, max_ns)
-
-
-def _quantile_ns(entry: LocustEntry, q: float) -> int | None:
-    """By number, however the key is written: `0.5`, `0.50`."""
-    for key, value_ms in entry.quantiles_ms.items():
-        if float(key) == q:
-            return round(value_ms * NS_PER_MS)
-    return None
-
-
-def _of_rows(rows: NamedRows | None) -> Timed | None:
-    if rows is None:
-        return None
-    p50, p95, p99 = rows.quantiles_ns
-    mean_ns = rows.total_ns / rows.n_timed if rows.n_timed else None
-    return Timed(rows.n, rows.n_failed, mean_ns, p50, p95, p99, rows.max_ns)
-
-
-def _roundings(said: Timed | None, found: Timed | None) -> dict[str, float]:
-    """Where both counted the same requests: else more than the rounding differs."""
-    if said is None or found is None or said.n_requests != found.n_requests:
-        return {}
-    pairs = {
-        "p50": (said.p50_ns, found.p50_ns),
-        "p95": (said.p95_ns, found.p95_ns),
-        "p99": (said.p99_ns, found.p99_ns),
-    }
-    return {name: a / b - 1.0 for name, (a, b) in pairs.items() if a is not None and b}
+    is_known = rows is not None and rows.figures.n_requests == entry.n_requests
+    n_timed = rows.n_timed if rows is not None and is_known else entry.n_requests
+    said_ms = {float(q): value_ms for q, value_ms in entry.quantiles_ms.items()}  # `0.5` or `0.50`
+    ends_ms = [*(said_ms.get(q) for q in QUANTILES), entry.max_ms]
+    return Timed(
+        entry.n_requests,
+        entry.n_failures,
+        entry.total_ms * NS_PER_MS / n_timed if n_timed else None,
+        *(None if value_ms is None else round(value_ms * NS_PER_MS) for value_ms in ends_ms),
+    )

@@ -24,27 +24,39 @@ WITH timed AS (
     SELECT coalesce(method, '') AS method, coalesce(name, '') AS name, outcome, request_kind,
         done_ns - sent_ns AS response_ns
     FROM requests)
-SELECT coalesce(method, ''), coalesce(name, ''), count(*), count(*) FILTER (outcome <> 'ok'), count(response_ns),
-    CAST(coalesce(sum(response_ns), 0) AS BIGINT), max(response_ns), count(*) FILTER (request_kind = ''),
-    {", ".join(f"quantile_disc(response_ns, {q + _BEYOND!r}::DOUBLE)" for q in QUANTILES)}
+SELECT coalesce(method, ''), coalesce(name, ''), count(response_ns), CAST(coalesce(sum(response_ns), 0) AS BIGINT),
+    count(*) FILTER (request_kind = ''), count(*), count(*) FILTER (outcome <> 'ok'),
+    sum(response_ns) / count(response_ns),
+    {", ".join(f"quantile_disc(response_ns, {q + _BEYOND!r}::DOUBLE)" for q in QUANTILES)}, max(response_ns)
 FROM timed GROUP BY GROUPING SETS ((method, name), ()) HAVING count(*) > 0 ORDER BY grouping(method), method, name
 """
 
 
 @dataclass(frozen=True)
+class Timed:
+    """Requests of a name over the whole run, and their response times, of failed ones too. None of none, and where
+    Locust did not say it."""
+
+    n_requests: int
+    n_failures: int
+    mean_ns: float | None
+    p50_ns: int | None
+    p95_ns: int | None
+    p99_ns: int | None
+    max_ns: int | None
+
+
+@dataclass(frozen=True)
 class NamedRows:
-    """Rows of one method and name, or all together: how many, failed ones, and of the `n_timed` with a response time
-    their sum, the largest, and `QUANTILES`. `n_plain`: those that ask no model that squall knows."""
+    """Rows of one method and name, or all together; the sum of the response times of the `n_timed` that have one;
+    `n_plain`: those that ask no model that squall knows."""
 
     method: str
     name: str
-    n: int
-    n_failed: int
     n_timed: int
     total_ns: int
-    max_ns: int | None
     n_plain: int
-    quantiles_ns: tuple[int | None, ...]
+    figures: Timed
 
 
 @dataclass(frozen=True)
@@ -59,5 +71,8 @@ def rows_by_name(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) 
     """Those of a run. Raises `MissingTable` if it has no requests."""
     with connect(store, ["requests"], memory_limit_bytes) as connection:
         found: list[tuple[Any, ...]] = connection.execute(_COUNTS).fetchall()
-    rows = [NamedRows(*[*row[:8], row[8:]]) for row in found]
+    rows = [
+        NamedRows(method, name, n_timed, total_ns, n_plain, Timed(*timed))
+        for method, name, n_timed, total_ns, n_plain, *timed in found
+    ]
     return RowsByName(tuple(rows[:-1]), rows[-1] if rows else None)

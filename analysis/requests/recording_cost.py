@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from squall.analysis.arrays import Bools, Int64s
@@ -34,6 +35,7 @@ from squall.analysis.requests.requests import Requests
 from squall.analysis.statistics.order_statistics import TAIL, rank_value, smallest_n
 from squall.analysis.statistics.stretches import INFINITE_NS
 from squall.analysis.statistics.student import student_quantile
+from squall.analysis.storage.query import over
 from squall.analysis.storage.timeline import RunPhase
 
 QUANTILES = (0.50, 0.95)
@@ -116,21 +118,25 @@ def one_server(every: Iterable[Windows]) -> Windows:
     return Windows.of(rows)
 
 
+_FAR_NS = 2**61
+_PLACED = f"""
+WITH edges AS (
+    SELECT row_number() OVER (ORDER BY begun_ns) - 1 AS window, * FROM windows
+    UNION ALL SELECT -1, -{_FAR_NS}, -{_FAR_NS}, -{_FAR_NS}, -{_FAR_NS}),
+life AS (SELECT coalesce(quantile_disc(done_ns - at_ns, 0.99), 0) AS life_ns FROM sent WHERE is_done),
+spans AS (SELECT *, lead(begun_ns, 1, {_FAR_NS}) OVER (ORDER BY begun_ns) AS next_ns FROM edges, life)
+SELECT spans.window, at_ns >= start_ns AND at_ns < end_ns - least(life_ns, (end_ns - start_ns) // 2) AS is_inside,
+    at_ns >= spans.done_ns AND at_ns < next_ns - least(life_ns, (next_ns - spans.done_ns) // 2) AS is_outside
+FROM sent ASOF JOIN spans ON at_ns >= begun_ns ORDER BY place
+"""
+
+
 def place(requests: Requests, windows: Windows) -> Placed:
     """Where each request was sent."""
-    sent = np.where(requests.is_sent, requests.sent_ns, requests.scheduled_ns)
-    lives = (requests.done_ns - sent)[requests.is_done]
-    life_ns = rank_value(lives, 0.99) or 0
-    before, after = np.r_[-INFINITE_NS, windows.done_ns], np.r_[windows.begun_ns, INFINITE_NS]
-    pause = after.astype(np.float64) - before
-    closes = after - np.minimum(life_ns, pause / 2).astype(np.int64)
-    window = np.searchsorted(windows.begun_ns, sent, side="right") - 1
-    is_outside = (sent >= before[window + 1]) & (sent < closes[window + 1])
-    if not len(windows.begun_ns):
-        return Placed(window, np.zeros(len(sent), np.bool_), is_outside)
-    ends = windows.end_ns - np.minimum(life_ns, (windows.end_ns - windows.start_ns) // 2)
-    at = np.maximum(window, 0)
-    return Placed(window, (window >= 0) & (sent >= windows.start_ns[at]) & (sent < ends[at]), is_outside)
+    at_ns = np.where(requests.is_sent, requests.sent_ns, requests.scheduled_ns)
+    sent = requests.table("is_done", "done_ns", at_ns=at_ns, place=np.arange(len(at_ns)))
+    with over({"sent": sent, "windows": pa.table(vars(windows))}) as connection:
+        return Placed(**connection.execute(_PLACED).fetchnumpy())
 
 
 def undisturbed(requests: Requests, placed: Placed, phases: Sequence[RunPhase]) -> Requests | None:
@@ -155,30 +161,30 @@ def recording_costs(
 def _cost(requests: Requests, windows: Windows, placed: Placed, phases: Sequence[RunPhase]) -> RecordingCost:
     """Pairs lie within one phase: of a window that began in another there is none."""
     is_own = np.zeros(len(requests), np.bool_)
-    recorded_ns, n_windows = 0, 0
-    at = np.maximum(placed.window, 0)
+    in_windows_ns = []
     for phase in phases:
-        in_phase = requests.phase.is_any_of([phase.name]) & (placed.window >= 0)
-        if len(windows.begun_ns):
-            is_own |= in_phase & (windows.begun_ns[at] >= phase.start_ns)
-        first, last = np.maximum(windows.begun_ns, phase.start_ns), np.minimum(windows.done_ns, phase.end_ns)
-        recorded_ns += int(np.maximum(last - first, 0).sum())
-        n_windows += int((last > first).sum())
+        first = np.searchsorted(windows.begun_ns, phase.start_ns)
+        is_own |= requests.phase.is_any_of([phase.name]) & (placed.window >= first)
+        begun, done = (
+            np.clip(one, phase.start_ns, phase.end_ns) for one in (windows.begun_ns, windows.done_ns)
+        )
+        in_windows_ns += (done - begun).tolist()
     pairs, pair = np.unique(placed.window[is_own], return_inverse=True)
     inside, outside = placed.is_inside[is_own], placed.is_outside[is_own]
-    both = np.bincount(pair[inside], minlength=len(pairs)) * np.bincount(pair[outside], minlength=len(pairs))
+    n_inside, n_outside = (np.bincount(pair[side], minlength=len(pairs)) for side in (inside, outside))
+    n_pairs = int(np.count_nonzero(n_inside * n_outside))
     is_failed = ~requests.is_ok[is_own]
 
     def quantiles(values_ns: Int64s) -> tuple[RecordedQuantile, ...]:
         values = np.where(is_failed, INFINITE_NS, values_ns[is_own])
-        one, other = ((values[side], pair[side]) for side in (inside, outside))
-        return tuple(_quantile(q, one, other, len(pairs), int((both > 0).sum())) for q in QUANTILES)
+        sides = [(values[side], pair[side]) for side in (inside, outside)]
+        return tuple(_quantile(q, sides, len(pairs), n_pairs) for q in QUANTILES)
 
     duration_ns = sum(one.end_ns - one.start_ns for one in phases)
     return RecordingCost(
-        recorded_ratio=recorded_ns / duration_ns if duration_ns else 0.0,
-        n_windows=n_windows,
-        n_pairs=int((both > 0).sum()),
+        recorded_ratio=sum(in_windows_ns) / duration_ns if duration_ns else 0.0,
+        n_windows=sum(length_ns > 0 for length_ns in in_windows_ns),
+        n_pairs=n_pairs,
         n_inside=int(inside.sum()),
         n_outside=int(outside.sum()),
         response=quantiles(requests.response_ns) if requests.is_open else None,
@@ -191,17 +197,18 @@ _Side = tuple[Int64s, Int64s]
 """Latencies in ns, failures infinite, and the number of the pair of each."""
 
 
-def _quantile(q: float, inside: _Side, outside: _Side, n_pairs: int, n_both: int) -> RecordedQuantile:
-    one, other = (_value(values, q) for values, _ in (inside, outside))
+def _quantile(q: float, sides: Sequence[_Side], n_pairs: int, n_both: int) -> RecordedQuantile:
+    """`sides`: of the requests inside and outside; of `n_pairs` so many have both."""
+    one, other = (_value(values, q) for values, _ in sides)
     if one is None or other is None:
-        few, least = min(len(inside[0]), len(outside[0])), smallest_n(q)
+        few, least = min(len(values) for values, _ in sides), smallest_n(q)
         reason = "infinite: too many failed" if few >= least else f"{few} requests, {least} are needed"
         return RecordedQuantile(q, one, other, reason=reason)
     ratio = max(one, 1) / max(other, 1)
     if n_both < LEAST_PAIRS:
         reason = f"{n_both} windows with a pause after them, {LEAST_PAIRS} are needed for an interval"
         return RecordedQuantile(q, one, other, ratio, reason=reason)
-    spread = _spread(q, inside, outside, n_pairs, (min(one, other) / _FAR, max(one, other) * _FAR))
+    spread = _spread(q, sides, n_pairs, (min(one, other) / _FAR, max(one, other) * _FAR))
     if spread is None:
         return RecordedQuantile(q, one, other, ratio, reason="no interval: too wide to be told")
     return _with_interval(
@@ -250,16 +257,14 @@ def _value(values: Int64s, q: float) -> int | None:
     return None if value is None or value >= INFINITE_NS else value
 
 
-def _spread(
-    q: float, inside: _Side, outside: _Side, n_pairs: int, reach: tuple[float, float]
-) -> float | None:
+def _spread(q: float, sides: Sequence[_Side], n_pairs: int, reach: tuple[float, float]) -> float | None:
     """Standard deviation of the log of the ratio over draws of pairs; None where a quantile of some lies beyond `reach`
     or is infinite."""
     low, high = (math.log(max(edge, 1.0)) for edge in reach)
     n_bins = int((high - low) / _STEP) + 2
     rng = np.random.default_rng(_SEED)
     times = rng.multinomial(n_pairs, np.full(n_pairs, 1.0 / n_pairs), _N_DRAWS).astype(np.float32)
-    one, other = (_bins_at(q, times @ _cumulated(side, n_pairs, low, n_bins)) for side in (inside, outside))
+    one, other = (_bins_at(q, times @ _cumulated(side, n_pairs, low, n_bins)) for side in sides)
     if min(one.min(), other.min()) < 1 or max(one.max(), other.max()) >= n_bins - 1:
         return None
     return float(((one - other) * _STEP).std())

@@ -10,12 +10,13 @@ at once; an expired request ends in `RespondIfError`, which counts it. Seen so o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from squall.analysis.requests.requests import Requests
+from squall.analysis.storage.query import in_memory, rows
+from squall.analysis.wording import macros
 
 FULL_QUEUE = "Exceeds maximum queue size"
 QUEUE_TIMEOUT = "Request timeout expired"
@@ -52,6 +53,26 @@ class Rejections:
     by_phase: Mapping[str, Refused]
 
 
+_REFUSED = f"""
+-- of each phase and of all: what the clients saw refused and what they no longer waited for, and what the metrics
+-- count as REJECTED
+WITH seen AS (
+    SELECT phase, count(*) FILTER (outcome = 'rejected') AS n,
+        count(*) FILTER (outcome = 'rejected' AND contains(detail, '{FULL_QUEUE}')) AS n_full,
+        count(*) FILTER (outcome = 'rejected' AND contains(detail, '{QUEUE_TIMEOUT}')
+            AND NOT contains(detail, '{FULL_QUEUE}')) AS n_waited,
+        count(*) FILTER (outcome IN {_GAVE_UP}) AS n_gave_up
+    FROM requests GROUP BY phase),
+counted AS (SELECT phase, sum(failure_rejected_count) AS n_server FROM triton_samples GROUP BY phase)
+SELECT phase, coalesce(sum(n), 0)::BIGINT AS n, coalesce(sum(n_full), 0)::BIGINT AS full_queue_count,
+    coalesce(sum(n_waited), 0)::BIGINT AS queue_timeout_count,
+    coalesce(sum(n - n_full - n_waited), 0)::BIGINT AS other_count, sum(n_server)::BIGINT AS server_rejected_count,
+    coalesce(sum(n_gave_up), 0)::BIGINT AS n_gave_up
+FROM (SELECT unnest($phases::VARCHAR[]) AS phase) LEFT JOIN seen USING (phase) LEFT JOIN counted USING (phase)
+GROUP BY ROLLUP (phase)
+"""
+
+
 def rejection_figures(
     requests: Requests, samples: pa.Table | None, phases: Sequence[str]
 ) -> Rejections | None:
@@ -61,60 +82,15 @@ def rejection_figures(
     phase it was planned in, a sample to the one it ended in: near a phase's edge the two differ, so that only `total`
     is compared and explained.
     """
-    by_phase = {phase: _counts(requests, samples, [phase]) for phase in phases}
-    total = _counts(requests, samples, phases)
+    own = requests.table("phase", "outcome", "detail")
+    with in_memory(requests=own, triton_samples=samples) as connection:
+        found = {row.pop("phase"): row for row in rows(connection, _REFUSED, {"phases": list(phases)})}
+    gave_up = {phase: row.pop("n_gave_up") for phase, row in found.items()}
+    total = Refused(**found[None])
     if not total.n and not total.server_rejected_count:
         return None
-    gave_up = requests.in_phases(phases).outcome.is_any_of(_GAVE_UP)
-    explanation = _explanation(total, int(gave_up.sum()))
-    return Rejections(ExplainedRefused(**asdict(total), explanation=explanation), by_phase)
-
-
-def _counts(requests: Requests, samples: pa.Table | None, phases: Sequence[str]) -> Refused:
-    """What the clients counted, and the server: None where its metrics do not tell."""
-    own = requests.in_phases(phases)
-    words = own.detail.take(own.outcome.is_any_of(["rejected"])).counts()
-    n_refused = sum(words.values())
-    full = sum(n for detail, n in words.items() if FULL_QUEUE in detail)
-    waited = sum(n for detail, n in words.items() if QUEUE_TIMEOUT in detail and FULL_QUEUE not in detail)
-    return Refused(
-        n=n_refused,
-        full_queue_count=full,
-        queue_timeout_count=waited,
-        other_count=n_refused - full - waited,
-        server_rejected_count=_server_count(samples, phases),
-    )
-
-
-def _server_count(samples: pa.Table | None, phases: Sequence[str]) -> int | None:
-    """Failures that the metrics count as REJECTED; None where no sample of these phases has them."""
-    if samples is None or "failure_rejected_count" not in samples.schema.names:
-        return None
-    is_own = pc.is_in(samples.column("phase").cast(pa.string()), pa.array(list(phases), pa.string()))
-    found = pc.sum(samples.filter(is_own).column("failure_rejected_count")).as_py()
-    return None if found is None else int(found)
-
-
-def _explanation(counts: Refused, n_gave_up: int) -> str:
-    """Why the server's count is what it is beside the clients', in one sentence."""
-    full, waited, server = counts.full_queue_count, counts.queue_timeout_count, counts.server_rejected_count
-    if server is None:
-        return "the server's metrics were not sampled: the clients alone have counted"
-    unseen = f"no metric counts the {full} refused for a full queue" if full else "none met a full queue"
-    if server == waited:
-        return f"the server's metric has the {waited} queue timeouts and nothing else: {unseen}"
-    if server < waited:
-        return (
-            f"the server's metric lacks {waited - server} queue timeouts: samples are missing, or ended in a phase "
-            f"that is not counted here; {unseen}"
-        )
-    extra = server - waited
-    if extra <= n_gave_up:
-        return (
-            f"the server's metric has {extra} queue timeouts more than the clients, which had given up "
-            f"{n_gave_up} requests by then; {unseen}"
-        )
-    return (
-        f"the server's metric has {extra} queue timeouts more than our clients: of other clients, or of the phase "
-        f"before; {unseen}"
+    explanation = macros("squall.analysis.requests", "rejections.j2").explanation(total, gave_up[None])
+    return Rejections(
+        ExplainedRefused(**found[None], explanation=explanation),
+        {phase: Refused(**found[phase]) for phase in phases},
     )

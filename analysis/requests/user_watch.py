@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from squall.analysis.arrays import Floats
-from squall.analysis.requests.workers import column, seconds_of
+from squall.analysis.requests.workers import column
+from squall.analysis.storage.query import over
 from squall.analysis.storage.timeline import RunPhase
-from squall.scenarios.units import NS_PER_S
 
 
 @dataclass(frozen=True)
@@ -38,33 +38,28 @@ class LocustTime:
         return self.n_late / self.n_wakes if self.n_wakes else None
 
 
+_TIME = """
+-- `share`: how much of each sample lies in the spans
+WITH shared AS (
+    SELECT *, coalesce((SELECT sum(greatest(least(t_ns, end_ns) - greatest(t_ns - interval_ns, start_ns), 0))
+        FROM spans), 0) / greatest(interval_ns, 1) AS share
+    FROM samples)
+SELECT coalesce(round(sum(present_ns * share)), 0)::BIGINT AS present_ns,
+    coalesce(round(sum(think_ns * share)), 0)::BIGINT AS think_ns,
+    coalesce(round(sum(overslept_ns * share)), 0)::BIGINT AS overslept_ns,
+    coalesce(sum(n_wakes * share), 0)::DOUBLE AS n_wakes, coalesce(sum(n_late_wakes * share), 0)::DOUBLE AS n_late,
+    coalesce(max(late_max_ns) FILTER (share > 0), 0) AS late_max_ns, count(*) FILTER (share > 0) AS n_samples
+FROM shared
+"""
+
+
 def locust_time(samples: pa.Table, spans: Sequence[RunPhase]) -> LocustTime:
     """Over `spans`, from all rows of `locust_samples`, those of other phases too: a phase may end within a sample."""
-    shares = [_shares(samples, span) for span in spans]
-    share = np.sum(shares, axis=0) if shares else np.zeros(samples.num_rows)
-
-    def part(name: str) -> float:
-        return float((column(samples, name) * share).sum())
-
-    return LocustTime(
-        duration_ns=sum(span.end_ns - span.start_ns for span in spans),
-        present_ns=round(part("present_ns")),
-        think_ns=round(part("think_ns")),
-        overslept_ns=round(part("overslept_ns")),
-        n_wakes=part("n_wakes"),
-        n_late=part("n_late_wakes"),
-        late_max_ns=int(column(samples, "late_max_ns")[share > 0].max(initial=0.0)),
-        n_samples=int((share > 0).sum()),
-    )
-
-
-def _shares(samples: pa.Table, span: RunPhase) -> Floats:
-    """Share of each sample's interval that lies in the span."""
-    end_ns = samples.column("t_ns").to_numpy().astype(np.int64)
-    length_ns = samples.column("interval_ns").to_numpy().astype(np.int64)
-    inside_ns = np.minimum(end_ns, span.end_ns) - np.maximum(end_ns - length_ns, span.start_ns)
-    found: Floats = np.maximum(inside_ns, 0) / np.maximum(length_ns, 1)
-    return found
+    edges = [{"start_ns": span.start_ns, "end_ns": span.end_ns} for span in spans]
+    schema = pa.schema({"start_ns": pa.int64(), "end_ns": pa.int64()})
+    with over({"samples": samples, "spans": pa.Table.from_pylist(edges, schema=schema)}) as connection:
+        ((*found,),) = connection.execute(_TIME).fetchall()
+    return LocustTime(sum(span.end_ns - span.start_ns for span in spans), *found)
 
 
 def count_before(samples: pa.Table, name: str, end_ns: int) -> int:
@@ -78,11 +73,15 @@ def count_in_all(samples: pa.Table | None, name: str) -> int:
     return int(column(samples, name).sum()) if samples is not None else 0
 
 
+_PER_SECOND = """
+-- all workers sample at one instant of the run, late by their hubs: hence the half second
+SELECT first_ns + (t_ns - first_ns + 500_000_000) // 1_000_000_000 * 1_000_000_000 AS at_ns, sum({})::DOUBLE AS n
+FROM samples, (SELECT min(t_ns) AS first_ns FROM samples) GROUP BY at_ns ORDER BY at_ns
+"""
+
+
 def per_second(samples: pa.Table, name: str) -> tuple[Floats, Floats]:
     """Instants (ns) and the sum of `name`, a count at an instant, over the workers that sampled about then."""
-    t_ns = samples.column("t_ns").to_numpy().astype(np.int64)
-    if not len(t_ns):
-        return np.empty(0), np.empty(0)
-    kept, place = np.unique(seconds_of(samples), return_inverse=True)
-    sums = np.bincount(place, weights=column(samples, name), minlength=len(kept))
-    return (kept * NS_PER_S + t_ns.min()).astype(np.float64), sums.astype(np.float64)
+    with over({"samples": samples}) as connection:
+        found = connection.execute(_PER_SECOND.format(name)).fetchnumpy()
+    return found["at_ns"].astype(np.float64), found["n"]

@@ -24,7 +24,7 @@ from squall.analysis.verdict.checks import LATE_CHECK, USERS_CHECK
 from squall.analysis.verdict.client_checks import SATURATED_RATIO, SATURATED_SHARE_RATIO
 from squall.analysis.verdict.run_view import RunView
 from squall.analysis.verdict.user_checks import seen_text
-from squall.analysis.wording import duration_text, sentences, share_text
+from squall.analysis.wording import duration_text, macros, share_text
 from squall.scenarios.sequences import IN_TURN
 
 ROOMY_RATIO = 0.60
@@ -195,7 +195,7 @@ def find_bottleneck(run: RunView) -> Bottleneck | None:
     if cause is None:
         return None
     evidence, advice = (
-        getattr(sentences(__package__, "bottleneck.j2"), f"{cause.replace(' ', '_')}_{what}")(client)
+        getattr(macros(__package__, "bottleneck.j2"), f"{cause.replace(' ', '_')}_{what}")(client)
         for what in ("evidence", "advice")
     )
     sentence = f"The client was the bottleneck{_CAUSES[cause][0]}: {evidence}; {advice}."

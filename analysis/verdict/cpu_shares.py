@@ -57,7 +57,7 @@ from squall.analysis.requests.requests import Requests, in_order, numbers
 from squall.analysis.statistics.order_statistics import nearest_rank
 from squall.analysis.storage.manifest import Manifest
 from squall.analysis.storage.query import in_memory, records
-from squall.analysis.wording import count_text, sentences
+from squall.analysis.wording import count_text, macros
 
 OWN = ("clients", "squall")
 WAKE_NS = 50_000
@@ -356,7 +356,7 @@ def _with_requests(seconds: pa.Table, in_flight: Mapping[str, InFlight]) -> pa.T
 def cpu_line(shares: CpuShares, has_server: bool = True) -> str:
     """Who had the CPU of a node. `has_server`: the node is the server's, so that it is said where nothing is known of
     it."""
-    return str(sentences(__package__, "cpu_shares.j2").cpu(shares, has_server))
+    return str(macros(__package__, "cpu_shares.j2").cpu(shares, has_server))
 
 
 def programs_of(manifest: Manifest, node: str) -> dict[str, float]:

@@ -44,7 +44,7 @@ from squall.analysis.requests.requests import Requests, in_order
 from squall.analysis.storage.manifest import Manifest
 from squall.analysis.storage.query import in_memory, records
 from squall.analysis.storage.timeline import RunPhase, measure_spans
-from squall.analysis.wording import sentences
+from squall.analysis.wording import macros
 from squall.scenarios.records import GpuUse
 from squall.scenarios.units import NS_PER_S
 
@@ -215,7 +215,7 @@ def gpu_lines(found: Sequence[GpuShares]) -> list[str]:
     """A line for each GPU that others used, or of which that is not known; of several phases each names its own."""
     has_phases = len({one.phase for one in found}) > 1
     lines = [
-        (f"{one.phase}: " if has_phases else "", sentences(__package__, "gpu_shares.j2").gpu(one))
+        (f"{one.phase}: " if has_phases else "", macros(__package__, "gpu_shares.j2").gpu(one))
         for one in found
     ]
     return [phase + line for phase, line in lines if line]

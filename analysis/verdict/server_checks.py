@@ -16,7 +16,7 @@ from squall.analysis.storage.sealed import Starvation
 from squall.analysis.verdict.check import Figure
 from squall.analysis.verdict.cpu_shares import OWN, CpuShares
 from squall.analysis.verdict.gpu_shares import GpuShares
-from squall.analysis.wording import sentences, share_text
+from squall.analysis.wording import macros, share_text
 
 OTHERS, CLIENTS, QUOTA, NONE, UNKNOWN = "others", "clients", "quota", "none", "not assessed"
 _ADVICE = {
@@ -53,7 +53,7 @@ def judge_starvation(shares: CpuShares) -> Starvation:
 
 
 def _say() -> Any:
-    return sentences(__package__, "starvation.j2")
+    return macros(__package__, "starvation.j2")
 
 
 def _has_means_and_consequence(taken: float | None, consequence: float | None) -> bool:
@@ -105,7 +105,7 @@ def gpu_figure(found: Sequence[GpuShares]) -> Figure | None:
     is_taken, _, ratio = _gpu_taken(shares)
     return Figure(
         ratio,
-        sentence=sentences(__package__, "gpu_shares.j2").gpu_used(shares) if is_taken else "",
+        sentence=macros(__package__, "gpu_shares.j2").gpu_used(shares) if is_taken else "",
         excuse=_without_consequence(shares.consequence_ratio),
     )
 

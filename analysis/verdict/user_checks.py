@@ -18,7 +18,7 @@ from squall.analysis.storage.timeline import RunPhase
 from squall.analysis.verdict.check import Figure
 from squall.analysis.verdict.client_checks import more_workers
 from squall.analysis.verdict.run_view import RunView, is_locust
-from squall.analysis.wording import count_text, duration_text, names_text, sentences
+from squall.analysis.wording import count_text, duration_text, macros, names_text
 
 LEAST_WAKES = 20
 """Below which one late wake alone is more than the share that may be late."""
@@ -75,7 +75,7 @@ def _why_missing(facts: LocustFacts, samples: pa.Table, spans: Sequence[RunPhase
     t_ns, users = per_second(samples, "n_users")
     inside = users[(t_ns > spans[0].start_ns) & (t_ns <= end_ns)]
     silent = [one for one in facts.workers if one.n_requests is None and not one.n_users_lost]
-    why = sentences(__package__, "users.j2").missing(
+    why = macros(__package__, "users.j2").missing(
         facts.is_whole,
         count_before(samples, "n_died", end_ns),
         max(facts.exceptions, key=lambda one: one.n, default=None),
@@ -106,7 +106,7 @@ def locust_counts(view: RunView) -> Figure:
     rows, facts = view.samples.locust_rows, view.manifest.locust
     if rows is None or facts is None:
         return Figure(None)
-    found = {(one.method, one.name): (one.n, one.n_failed) for one in rows.names}
+    found = {(one.method, one.name): (one.figures.n_requests, one.figures.n_failures) for one in rows.names}
     said = {
         (one.method, one.name): (one.n_requests, one.n_failures)
         for one in facts.entries

@@ -2,33 +2,34 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
+import pyarrow as pa
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from squall.analysis.findings.finding import Rows
 from squall.analysis.report.page import render_html, write_report
+from squall.analysis.report.plots import Trace
 from squall.analysis.report.run_plots import (
+    IN_FLIGHT,
+    LATENCY,
     MOST_POINTS,
+    WINDOWS,
     bin_ns_for,
-    bin_windows,
     ccdf,
-    largest_by_bin,
-    quantile_by_bin,
+    curves,
     run_plots,
 )
 from squall.analysis.report.summary import summarise
 from squall.analysis.report.summary_file import Summary
-from squall.analysis.requests.at_once import steps
 from squall.analysis.shown import html_text
+from squall.analysis.storage.query import over
 from squall.analysis.storage.store import RunStore
-from squall.analysis.wording import figure_text
 from tests.cpu_runs import cpu_of_the_node, make_ensemble
 from tests.hostile_text import without_plotly
 from tests.known import known
@@ -91,27 +92,6 @@ def test_every_plot_is_drawn_with_units_on_its_axes(
             assert 0 < len(trace["x"]) == len(trace["y"]) <= MOST_POINTS + 1
 
 
-def stimulus_section(page: str) -> str:
-    return without_plotly(page).partition("<h2>Stimulus</h2>")[2].partition("<h2>")[0]
-
-
-def test_the_stimulus_has_its_plots_and_the_limits_that_the_checks_used(
-    whole_page: str, closed_page: str, whole_summary: Summary
-) -> None:
-    assert "plotly-graph-div" not in stimulus_section(closed_page)
-    section = stimulus_section(whole_page)
-    assert section.count('class="plotly-graph-div"') == 2
-    checks = {check.name: check for check in whole_summary.verdict.checks}
-    for name in (
-        "delivered load per second",
-        "delivered load in bursts",
-        "send lag end drift",
-        "dispersion 1 s",
-    ):
-        text = figure_text(checks[name].limit, checks[name].unit)
-        assert f"<td>{text}</td>" in section, name
-
-
 def test_the_curve_of_dispersion_has_the_limit_of_the_check(
     whole_run: RunStore, whole_summary: Summary, make_run: MakeRun, plain: SyntheticRun
 ) -> None:
@@ -141,16 +121,6 @@ def test_what_was_not_recorded_says_why_and_how_to_mend_it(
     assert "not recorded: no /proc here; run on Linux" in page
     assert "not derived yet" in page
     assert "do not quote these numbers" in page
-
-
-def test_what_the_queue_policy_refused_is_beside_what_triton_says_of_it(
-    make_run: MakeRun, plain: SyntheticRun
-) -> None:
-    samples = plain.tables["triton_samples"]
-    samples["failure_rejected_count"] = [0] * len(samples["t_ns"])
-    page = words_of(make_run(plain))
-    assert "Refused by the queue policy" in page
-    assert "no metric counts the 14 refused for a full queue" in page
 
 
 def test_a_run_without_phases_still_has_a_report(phaseless_run: RunStore, phaseless_summary: Summary) -> None:
@@ -184,18 +154,25 @@ def test_a_long_ccdf_is_thinned_and_keeps_its_tail() -> None:
     assert share == pytest.approx(1 - x / 1e6)
 
 
+def drawn(sql: str, table: str, rows: dict[str, Any] | pa.Table, **given: int) -> list[Trace]:
+    with over({table: pa.table(rows)}) as connection:
+        return curves(connection, sql.format(begin="scheduled_ns"), **given)
+
+
 @given(
     rows=st.lists(
         st.tuples(st.integers(0, 5 * S), st.integers(0, 10**9), st.booleans()), min_size=1, max_size=60
     )
 )
 def test_a_quantile_per_bin_is_that_of_the_bins_own_rows(rows: list[tuple[int, int, bool]]) -> None:
-    times, values, failed = (np.array(column) for column in zip(*rows, strict=True))
-    percents = (50, 95)
-    t_s, found = quantile_by_bin(times, values, failed.astype(bool), 0, S, percents)
-    assert t_s.tolist() == sorted({float(t // S) for t, _, _ in rows})
-    for percent, of_percent in zip(percents, found, strict=True):
-        for second, value_ms in zip(t_s.tolist(), of_percent, strict=True):
+    requests = {
+        "scheduled_ns": [at for at, _, _ in rows],
+        "done_ns": [at + took for at, took, _ in rows],
+        "outcome": ["timeout" if failed else "ok" for *_, failed in rows],
+    }
+    for percent, found in zip((50, 95), drawn(LATENCY, "requests", requests, origin=0, bin=S), strict=True):
+        assert list(found["x"]) == sorted({at // S for at, _, _ in rows})
+        for second, value_ms in zip(found["x"], found["y"], strict=True):
             own = sorted(np.inf if f else v for t, v, f in rows if t // S == second)
             expected = own[-(-percent * len(own) // 100) - 1]
             assert value_ms == (None if expected == np.inf else expected / 1e6)
@@ -208,19 +185,19 @@ def test_bins_grow_with_the_run_to_keep_the_points_few() -> None:
 
 
 def test_windows_binned_keep_their_sums_and_largest_depths(whole_run: RunStore) -> None:
-    windows = whole_run.read("windows")
-    binned = bin_windows(windows, START_NS, S)
+    windows = whole_run.read("windows").sort_by("t_ns")
+    arrivals, _, in_flight, _ = drawn(WINDOWS, "windows", windows, origin=START_NS, bin=S)
     counts, depths = (windows[name].to_pylist() for name in ("n_arrivals", "in_flight"))
     whole = [sum(counts[i : i + 10]) for i in range(0, len(counts) - 9, 10)]
-    assert binned["n_arrivals"][: len(whole)].tolist() == whole
-    assert binned["in_flight"].tolist() == [max(depths[i : i + 10]) for i in range(0, len(depths), 10)]
-    assert binned["t_s"].tolist() == list(range(15))
-    full, cut = (bin_windows(windows.slice(*ends), START_NS, S)["n_sent"] for ends in ((0, 50), (3, 46)))
-    assert not np.isnan(full).any()
-    assert np.isnan(cut).tolist() == [True, False, False, False, True], (
-        "seven tenths of a second would read as a fall"
+    assert list(arrivals["y"][: len(whole)]) == whole
+    assert list(in_flight["y"]) == [max(depths[i : i + 10]) for i in range(0, len(depths), 10)]
+    assert list(arrivals["x"]) == list(range(15))
+    full, cut = (
+        drawn(WINDOWS, "windows", windows.slice(*ends), origin=START_NS, bin=S)[1]["y"]
+        for ends in ((0, 50), (3, 46))
     )
-    assert cut[1:-1].tolist() == full[1:-1].tolist()
+    assert None not in full
+    assert cut == (None, *full[1:-1], None), "seven tenths of a second would read as a fall"
 
 
 @given(
@@ -231,13 +208,14 @@ def test_the_most_in_flight_in_a_bin_is_that_of_a_brute_force(
 ) -> None:
     begin = np.array([at for at, _ in intervals], np.int64)
     end = begin + np.array([length for _, length in intervals], np.int64)
-    t_s, most = largest_by_bin(*steps(begin, end), 0, bin_ns)
+    requests = {"sent_ns": begin, "done_ns": end}
+    (found,) = drawn(IN_FLIGHT, "requests", requests, origin=0, bin=bin_ns)
     counts = [int(((begin <= t) & (end > t)).sum()) for t in range(150 + bin_ns)]
     expected = [max(counts[first : first + bin_ns]) for first in range(0, 150, bin_ns)]
     first = int(begin.min()) // bin_ns
-    assert most.tolist() == expected[first : first + len(most)]
-    assert not any(expected[first + len(most) :])
-    assert t_s[0] == first * bin_ns / S
+    assert list(found["y"]) == expected[first : first + len(found["y"])]
+    assert not any(expected[first + len(found["y"]) :])
+    assert found["x"][0] == first * bin_ns / S
 
 
 def test_streams_have_their_figures_and_plots_and_other_runs_have_none(
@@ -265,12 +243,3 @@ def test_streams_have_their_figures_and_plots_and_other_runs_have_none(
         max(y for y in flying.traces[0]["y"] if y is not None) >= summary.measure.streams.streams_most_count
     )
     assert "<h2>Streams</h2>" in words_of(store)
-
-
-def test_rows_of_a_finding_have_instants_as_times_of_day(whole_run: RunStore, whole_summary: Summary) -> None:
-    start_ns = 1_795_845_042_000_001_000
-    worst = ({"start_ns": start_ns, "end_ns": start_ns + 3_499_000, "gap_before_ns": 3_500_000},)
-    told = replace(whole_summary.findings[0], rows=Rows("batch_costs", "true", "end_ns DESC", worst))
-    page = render_html(replace(whole_summary, findings=(told,)), whole_run.manifest, [])
-    for cell in ("05:50:42.000001", "05:50:42.003500", "3.50 ms"):
-        assert f"<td>{cell}</td>" in page

@@ -11,7 +11,6 @@ import yaml
 from rich.console import Console
 
 from squall.analysis.findings.finding import Bound, Finding, Scope
-from squall.analysis.findings.self_check import SelfCheck
 from squall.analysis.report.page import render_html
 from squall.analysis.report.screen import render
 from squall.analysis.report.summary import summarise
@@ -42,71 +41,11 @@ def test_the_screen_fits_in_80_columns(kind: str, is_verbose: bool, request: pyt
     assert not any("…" in line for line in figures)  # every figure has room
 
 
-def test_the_short_screen_says_what_decides_and_the_long_one_the_rest(whole_summary: Summary) -> None:
-    short, whole = ("\n".join(screen_lines(whole_summary, is_verbose=is_long)) for is_long in (False, True))
-    both = (
-        "VALID", "response p95", "95 % interval", "few n", "rejected 14", "Exceeds maximum queue size", "queue",
-        "Diagnosis", "nsys, nvml: why, and the mend, stand in report.html", "runs/x/ report.html",
-        "20 of 20 checks met",
-    )  # fmt: skip
-    assert len(short.splitlines()) <= 26
-    rest = (
-        "IDC 0.1 s",
-        "sent within it; worst second 0 % off",
-        "100 % joined by id",
-        " agree; self-checks: ",
-    )
-    for words in both:
-        assert words in short, words
-        assert words in whole, words
-    for words in rest:
-        assert words not in short, words
-        assert words in whole, words
-    assert not [
-        line for line in whole.splitlines() if line.startswith(("lag's part", "!")) or "no nsys on" in line
-    ]
-
-
 def test_text_takes_the_width_that_it_is_given_and_no_more(telling_summary: Summary) -> None:
     wide = screen_lines(telling_summary, width=200)
     assert " ".join(" ".join(wide).split()).count("a note") == 40
     assert 120 < max(map(len, wide)) <= 140
     assert len(wide) < len(screen_lines(telling_summary))
-
-
-def test_an_invalid_run_says_so_with_its_reasons_and_its_broken_counts(
-    make_run: MakeRun, plain: SyntheticRun
-) -> None:
-    for values in plain.tables["requests"].values():
-        values.pop(1000)
-    text = "\n".join(screen_lines(summarise(make_run(plain)), is_verbose=False))
-    assert "INVALID   Number of planned arrivals without exactly one row is 1" in text
-    assert "  19 of 20 checks met" in text
-    assert "rows: found 3,370, expected 3,371" in text
-
-
-def test_what_was_not_recorded_and_what_fell_on_failures_reads_so(
-    make_run: MakeRun, synthetic: SyntheticRun
-) -> None:
-    synthetic.omit = {"batches", "triton_samples", "host_samples", "worker_samples"}
-    synthetic.derived = False
-    outcome = synthetic.tables["requests"]["outcome"]
-    outcome[::10] = ["timeout"] * len(outcome[::10])
-    text = "\n".join(screen_lines(summarise(make_run(synthetic))))
-    assert text.count("not recorded") >= 2
-    assert "no request could be joined to its batch" in text
-    assert "response p95 failed" in text
-
-
-def test_latencies_under_nsys_say_so_in_their_own_lines(
-    whole_summary: Summary, telling_summary: Summary
-) -> None:
-    assert "under nsys" not in "\n".join(screen_lines(whole_summary))
-    lines = screen_lines(telling_summary)
-    (head,) = (number for number, line in enumerate(lines) if line.startswith("Latency"))
-    assert lines[head + 1].startswith("under nsys ")
-    (headline,) = (line for line in lines if line.startswith("response p95"))
-    assert " ms under nsys " in headline
 
 
 WRITTEN = {
@@ -152,14 +91,6 @@ def test_an_instance_is_named_with_what_tells_it_from_another() -> None:
         "steady, m_0 on GPU 0", "steady, m_0 on GPU 1", "steady, m_1", "steady, server-1/m_2",
         "steady, server-2/m_2", "steady, m_3 on GPU 0", "steady, m_3 on the CPU",
     ]  # fmt: skip
-
-
-def test_a_check_that_is_not_met_is_named_with_its_value_first() -> None:
-    check = SelfCheck("wall", 44_320, 0, "ns", "unmet", "what is off", "burst")
-    assert sentences("checks", [check, replace(check, status="met", where="")]) == [
-        "1 of 2 met",
-        "wall: 44.3 µs, limit 0 ns (burst): what is off",
-    ]
 
 
 def test_a_quantile_that_is_mostly_lag_is_marked_wherever_it_is_printed(

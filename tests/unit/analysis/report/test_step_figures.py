@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import pytest
 
 from squall.analysis.join.join import write_joined
 from squall.analysis.report.step_figures import StepFigures, StepsFigures, step_figures
-from squall.analysis.report.templates import sentences
 from squall.analysis.storage.store import RunStore
 from tests.known import known
 from tests.plain_runs import plain_run
@@ -83,21 +81,6 @@ def test_a_child_takes_no_share_and_is_said_to_be_tied_by_time(tmp_path: Path) -
     assert (child.n_requests, child.compute_p95_ns, child.wait_p50_ns) == (N - 1, 20 * MS, 10 * MS)
     (whose,) = found.children
     assert (whose.parent, whose.n_batches, whose.n_tied) == ("embed", N, N)
-    assert sentences("child", whose)[0] == "child: 100 batches name no request; 100 are tied to embed by time"
-    told = sentences("child", type(whose)("server-0", "child", "embed", 9, 5, 3, 1))[0]
-    assert told.endswith("; 5 are tied to embed by time, 3 within several of its batches, 1 within none")
-    told = sentences("child", type(whose)("server-0", "child", None, 9, 0, 0, 0))[0]
-    assert told == "child: 9 batches name no request, and are of no model's that can be told"
-
-
-def test_a_line_of_a_step_names_share_tail_and_quantiles(tmp_path: Path) -> None:
-    embed = figures(run_of(tmp_path)).models[0]
-    assert sentences("step", embed, "response")[0] == (
-        "embed: 56.0 % of the response time, 71.0 % beyond p95; on the path of 100 %; compute p50 50.0 ms, "
-        "p95 50.0 ms; wait p50 5.00 ms, p95 5.00 ms"
-    )
-    beside = replace(embed, on_path_ratio=0.0, latency_ratio=0.0, tail_latency_ratio=0.0)
-    assert sentences("step", beside, "response")[0].startswith("embed: beside the path; compute p50")
 
 
 def test_a_run_of_one_model_has_no_figures_of_steps(tmp_path: Path) -> None:

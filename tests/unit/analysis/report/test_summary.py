@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from squall.analysis.compare.run_row import read_row
 from squall.analysis.record import to_json
 from squall.analysis.report import summary as summary_module
-from squall.analysis.report.page import render_html
 from squall.analysis.report.summary import summarise
 from squall.analysis.report.summary_file import Summary
 from squall.analysis.requests.requests import Requests
@@ -42,7 +41,6 @@ from tests.synthetic_runs import (
     synthesise_two_models,
     synthesise_two_servers,
 )
-from tests.unit.analysis.report.test_screen import screen_lines
 
 MakeRun = Callable[..., RunStore]
 Row = dict[str, Any]
@@ -459,25 +457,3 @@ def test_a_model_without_batches_beside_one_with_them_is_told_by_its_statistics(
     assert known(models[OTHER].join_levels)["none"] > 0
     assert 0.49 < known(known(models[OTHER].join).joined_ratio) < 0.51
     assert known(models[MODEL].join).joined_ratio == 1.0
-
-
-@pytest.mark.parametrize(
-    ("kind", "section", "rows", "on_screen"),
-    [
-        ("whole", "Servers", {}, ()),
-        ("whole", "Models", {}, ()),
-        ("two_servers", "Servers", {"server-0": 1, "server-1": 1},
-         ("server-0: 50.0 % of requests, ", "largest p95 over smallest: 1.", "burst, server-1, p99: ")),
-        ("mixed", "Models", {MODEL: 3, OTHER: 3},
-         (f"{MODEL}: 33.3 % of requests (33.3 % asked), ", "100 % joined by id", f"burst, server-1, {OTHER}, p99: ")),
-    ],
-)  # fmt: skip
-def test_screen_and_report_have_a_line_for_each_server_and_model(
-    kind: str, section: str, rows: dict[str, int], on_screen: tuple[str, ...], request: pytest.FixtureRequest
-) -> None:
-    store, summary = (request.getfixturevalue(f"{kind}_{what}") for what in ("run", "summary"))
-    page = render_html(summary, store.manifest, [])
-    assert page.count(f"<h2>{section}</h2>") == bool(rows)
-    assert {name: page.count(f"<tr><td>{name}</td>") for name in rows} == rows
-    screen = " ".join(" ".join(screen_lines(summary)).split())
-    assert [words for words in on_screen if words not in screen] == []

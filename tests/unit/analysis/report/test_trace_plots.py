@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from squall.analysis.report.decision_page import page_html
 from squall.analysis.report.plots import Plot, Trace
 from squall.analysis.report.trace_plots import exceedance, gap_plot, rate_plot, size_plot, trace_plots
-from squall.analysis.report.trace_screen import trace_page
 from squall.analysis.traces.info import trace_summary
 
 S = 1_000_000_000
@@ -99,19 +97,3 @@ def test_what_cannot_be_drawn_says_why() -> None:
         "all gaps are equal or 0",
         "the trace is too short: no window fits ten times",
     ]
-
-
-def test_the_page_holds_figures_and_plots() -> None:
-    stamps = poisson(20_000, 3_600) // S * S
-    sizes = {"size": np.random.default_rng(4).integers(1, 1_000, 20_000)}
-    summary = trace_summary(stamps, sizes)
-    page = page_html(trace_page(summary, trace_plots(stamps, summary, sizes), "my trace"))
-    assert page.count("Plotly.newPlot(") == 4
-    for words in (
-        "20,000 arrivals",
-        "quantum: spread",
-        "Index of dispersion",
-        "Hurst",
-        "exponential, same mean",
-    ):
-        assert words in page, words

@@ -19,7 +19,6 @@ from squall.analysis.report.summary_file import Summary
 from squall.analysis.report.templates import sentences
 from squall.analysis.requests.capture import trace_of_run
 from squall.analysis.requests.locust_figures import LocustFigures
-from squall.analysis.requests.locust_lines import locust_lines, locust_notes
 from squall.analysis.requests.named_rows import QUANTILES, rows_by_name
 from squall.analysis.requests.requests import Requests
 from squall.analysis.requests.user_watch import locust_time, per_second
@@ -30,7 +29,6 @@ from squall.scenarios.errors import AnalysisError
 from tests.known import known
 from tests.locust_runs import MODEL, N_USERS, PLAIN, bucket, quantile_of, synthesise_locust
 from tests.synthetic_runs import MS, START_NS, S, SyntheticRun, as_table
-from tests.unit.analysis.report.test_screen import screen_lines
 
 
 @pytest.fixture
@@ -198,16 +196,8 @@ def test_the_report_has_a_section_with_users_over_time(locust_run: RunStore, loc
     assert "users of a closed loop" not in page
 
 
-def test_no_other_load_has_a_word_of_locust(closed_summary: Summary, closed_page: str) -> None:
-    assert closed_summary.locust is None
-    assert "Locust" not in closed_page
-    assert "Locust" not in " ".join(screen_lines(closed_summary))
-
-
-def test_of_many_names_the_screen_shows_the_first_and_says_how_many_more(figures: LocustFigures) -> None:
-    lines = locust_lines(replace(figures, names=figures.names * 6), most=8)
-    assert sum("; rows " in line for line in lines) == 8
-    assert "and 4 more: see the report" in lines
+def locust_said(macro: str, figures: LocustFigures) -> list[str]:
+    return sentences(macro, figures, template="locust.html.j2")
 
 
 @pytest.mark.parametrize(
@@ -224,7 +214,7 @@ def test_of_many_names_the_screen_shows_the_first_and_says_how_many_more(figures
 )
 def test_what_is_amiss_is_said(figures: LocustFigures, values: dict[str, Any], said: str) -> None:
     off = replace(figures.names[0], is_agreeing=False, locust=None)
-    assert said in "\n".join(locust_lines(replace(figures, names=(off,), **values)))
+    assert said in "\n".join(locust_said("lines", replace(figures, names=(off,), **values)))
 
 
 def test_users_beyond_their_number_are_said_to_have_requests_side_by_side(tmp_path: Path) -> None:
@@ -234,7 +224,7 @@ def test_users_beyond_their_number_are_said_to_have_requests_side_by_side(tmp_pa
     users = known(summary.measure.users)
     assert users.gap_ratio < -0.1
     assert re.match(r"- 5\..* side by side", sentences("users", users)[1])
-    assert "users have requests side by side" in " ".join(locust_notes(known(summary.locust)))
+    assert "users have requests side by side" in " ".join(locust_said("notes", known(summary.locust)))
     assert self_check(summary, "Little's law").status == "not assessed"
 
 
@@ -254,7 +244,7 @@ def test_names_may_be_missing_and_response_times_unknown(plain: SyntheticRun, tm
     requests |= {"method": [None] * n, "name": [None] * n, "sent_ns": [None, *requests["sent_ns"][1:]]}
     rows = rows_by_name(plain.write(tmp_path))
     (one,) = rows.names
-    assert (one.method, one.name, one.n, one.n_timed) == ("", "", n, n - 1)
+    assert (one.method, one.name, one.figures.n_requests, one.n_timed) == ("", "", n, n - 1)
     assert rows.total == one
 
 
@@ -271,5 +261,6 @@ def test_a_quantile_whose_rank_is_whole_is_locusts_too(plain: SyntheticRun, tmp_
     plain.tables = {"requests": {name: values[:n] for name, values in plain.tables["requests"].items()}}
     requests = plain.tables["requests"]
     requests["sent_ns"] = [done - (i + 1) * MS for i, done in enumerate(requests["done_ns"])]
-    total = known(rows_by_name(plain.write(tmp_path)).total)
-    assert total.quantiles_ns == tuple(quantile_of([(i + 1) * MS for i in range(n)], q) for q in QUANTILES)
+    total = known(rows_by_name(plain.write(tmp_path)).total).figures
+    found = (total.p50_ns, total.p95_ns, total.p99_ns)
+    assert found == tuple(quantile_of([(i + 1) * MS for i in range(n)], q) for q in QUANTILES)

@@ -28,7 +28,6 @@ from squall.analysis.requests.stimulus import (
     end_drift,
     gap_distance,
     lag_noise_ratio,
-    sends_of,
     verify,
 )
 from squall.analysis.storage.sealed import CheckResult
@@ -36,7 +35,6 @@ from squall.analysis.storage.timeline import RunPhase
 from squall.analysis.verdict.checks import CHECKS
 from squall.analysis.verdict.figures import series_figures
 from squall.analysis.verdict.run_view import AllowedLag, is_open
-from tests.unit.analysis.requests.made_requests import requests_of
 
 S, MS = 1_000_000_000, 1_000_000
 ORIGIN_NS = 1_795_250_252_000_000_000
@@ -309,21 +307,6 @@ def test_lags_are_by_nearest_rank_of_all_and_of_each_worker_with_20_sends() -> N
         own = np.sort(sends.lag_ns if one.worker is None else sends.lag_ns[sends.worker == one.worker])
         ranks = [-(-len(own) * percent // 100) - 1 for percent in (50, 95, 99, 100)]
         assert (one.n, [one.p50_ns, one.p95_ns, one.p99_ns, one.max_ns]) == (len(own), own[ranks].tolist())
-
-
-def test_the_rows_of_a_phase_come_in_the_order_of_the_schedule_with_their_worker() -> None:
-    requests = requests_of(
-        [30, 0, 20, 10], phase=["b", "a", "b", "b"], worker=[1, 0, 0, 1], request_id=[3, 0, 2, 1],
-        sent_ns=[31, 1, None, 12], done_ns=[32, 2, None, 13],
-    )  # fmt: skip
-    one, none = sends_of(requests, [RunPhase("b", "measure", 10, 40), RunPhase("c", "measure", 40, 50)])
-    assert (one.scheduled_ns.tolist(), one.worker.tolist()) == ([10, 20, 30], [1, 0, 1])
-    assert (one.is_sent.tolist(), one.lag_ns.tolist(), one.all_sent_ns.tolist()) == (
-        [True, False, True],
-        [2, 1],
-        [12, 31],
-    )
-    assert len(none.scheduled_ns) == 0
 
 
 def test_a_phase_has_the_scales_that_it_holds_ten_windows_of_and_no_values_where_nothing_was_planned() -> (
