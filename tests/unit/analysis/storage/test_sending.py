@@ -3,10 +3,12 @@ there stays."""
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -252,6 +254,62 @@ def test_a_table_made_anew_there_counts_from_when_the_manifest_names_it(
     )
     with pytest.raises(StoreError, match=f"is not sealed: squall resume {address} finishes it first"):
         RunStore.open(address).replace_derived("windows", empty)
+
+
+def test_what_a_killed_analysis_left_there_is_swept_by_the_next(run: RunStore, there: Bucket) -> None:
+    run.replace_derived("windows", TABLES["windows"].arrow().empty_table())
+    there.put(run.run_dir, "theirs/run")
+    left = {
+        f"theirs/run/{name}": b"left"
+        for name in (".spill-0/members-00000.parquet", "tables/windows/part-00000-1.parquet")
+    }
+    kept = {**there.objects, "theirs/run/notes.txt": b"a user's", "theirs/run/tables/other/x": b"a user's"}
+    there.objects = {**kept, **left}
+    RunStore.open("s3://theirs/run").sweep()
+    assert there.objects == {**kept, **dict.fromkeys(left, b"")}
+
+
+def test_what_tasks_share_there_is_gone_when_they_end_or_fail(there: Bucket) -> None:
+    folder = ObjectFolder("s3://theirs/run")
+    for failure in (None, KeyboardInterrupt, StoreError):
+        with suppress(KeyboardInterrupt, StoreError), folder.passing() as passing:
+            passing.write("members-00000.parquet", b"rows")
+            assert [*passing.sizes()] == ["members-00000.parquet"]
+            if failure:
+                raise failure
+    assert folder.sizes() == {}
+    assert len(there.objects) == 3
+
+
+@pytest.mark.parametrize("what", ["manifest.json", "tables/windows/part-00000-*.parquet"])
+def test_of_two_analyses_at_a_time_the_one_that_lost_its_files_says_so(
+    run: RunStore, there: Bucket, what: str
+) -> None:
+    empty = TABLES["windows"].arrow().empty_table()
+    run.replace_derived("windows", empty)
+    there.put(run.run_dir, "theirs/run")
+    store, told = RunStore.open("s3://theirs/run"), "changed by another process meanwhile: squall analyze s3"
+
+    def lose() -> None:
+        with store.replacing("windows") as new:
+            new.write(0, empty)
+            if what == "manifest.json":
+                RunStore.open("s3://theirs/run").replace_derived("batch_costs", _EMPTY_COSTS)
+            else:
+                (name,) = fnmatch.filter(there.objects, f"theirs/run/{what}")
+                there.objects[name] = b""
+
+    with pytest.raises(StoreError, match=told):
+        lose()
+    assert RunStore.open("s3://theirs/run").verify() == []
+    assert not [
+        key
+        for key in fnmatch.filter(there.objects, "*/part-00000-*")
+        if "windows" in key and there.objects[key]
+    ]
+
+
+_EMPTY_COSTS = TABLES["batch_costs"].arrow().empty_table()
 
 
 @pytest.mark.parametrize("name", [PART, "manifest.json"])
