@@ -46,7 +46,7 @@ _REASONS = (
         "the object store cannot be reached: see AWS_ENDPOINT_URL and the network",
     ),
     (
-        "NO_SUCH_KEY|Path does not exist|Parquet file size is 0 bytes",
+        "NO_SUCH_KEY|INVALID_RANGE|HTTP status 416|Path does not exist|Parquet file size is 0 bytes",
         "a file of it is gone: another process has changed it meanwhile; see that none does, and begin again",
     ),
 )  # fmt: skip

@@ -18,12 +18,14 @@ import yaml
 
 from squall.analysis.report import derive as derive_module
 from squall.analysis.report.derive import derive
+from squall.analysis.sql import answered
 from squall.analysis.storage.home import bring_home, home_of, send_away, sending_command
 from squall.analysis.storage.mirror import Mirror
 from squall.analysis.storage.object_folder import ObjectFolder
+from squall.analysis.storage.query import connect
 from squall.analysis.storage.schema import TABLES
 from squall.analysis.storage.store import RunStore
-from squall.scenarios.errors import StoreError
+from squall.scenarios.errors import AnalysisError, StoreError
 from tests.bucket import Bucket, bucket
 from tests.planted_runs import Shape, plant
 
@@ -319,6 +321,40 @@ def test_what_is_not_there_is_one_line(run: RunStore, there: Bucket, name: str) 
     with pytest.raises(StoreError, match="no such file or directory") as told:
         RunStore.open("s3://theirs/run").read("requests")
     assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("is_before", [True, False])
+def test_an_object_that_vanishes_while_it_is_asked_is_one_line(
+    run: RunStore, there: Bucket, is_before: bool
+) -> None:
+    there.put(run.run_dir, "theirs/run")
+    store = RunStore.open("s3://theirs/run")
+    gone = r"^cannot read s3://theirs/run: a file of it is gone: [^\n]*$"
+
+    def lose() -> None:
+        there.objects[f"theirs/run/{PART}"] = b""
+
+    def ask() -> None:
+        if is_before:
+            lose()
+        with connect(store, ["requests"]) as connection:
+            lose()
+            connection.execute("SELECT count(sent_ns) FROM requests").fetchall()
+
+    # of one whose footer had been read it is what the store answers, or what Arrow makes of that
+    with pytest.raises((StoreError, AnalysisError), match=gone if is_before else r"^[^\n]*$"):
+        ask()
+
+
+def test_a_query_of_a_users_is_over_runs_here_and_there(run: RunStore, there: Bucket) -> None:
+    there.put(run.run_dir, "theirs/run")
+    stores = [run, RunStore.open("s3://theirs/run")]
+    for sql, of in (
+        ("SELECT count(*) AS n FROM requests", stores),
+        ("SELECT count(*) AS n FROM batches", stores[1:]),
+    ):
+        with answered(of, sql) as answer:
+            assert [*answer.rows()] == [(sum(store.n_rows(sql.split()[-1]) for store in of),)]
 
 
 def test_a_run_of_the_same_name_here_is_not_sent_in_the_place_of_one_there(
