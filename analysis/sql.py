@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
+from squall.analysis.storage.object_folder import Part, reason_in
 from squall.analysis.storage.parquet import pattern_of
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, add_view, configure, passing_folder
 from squall.analysis.storage.schema import TABLES
 from squall.analysis.storage.store import RunStore
-from squall.scenarios.errors import AnalysisError, MissingTable
+from squall.scenarios.errors import AnalysisError, MissingTable, StoreError
 
 if TYPE_CHECKING:
     import duckdb
@@ -75,7 +76,12 @@ def answered(
     import duckdb
 
     parts = {
-        name: [path.resolve() for store in stores for path in store.parts(name)] for name in named_tables(sql)
+        name: [
+            part.resolve() if isinstance(part, Path) else part
+            for store in stores
+            for part in store.parts(name)
+        ]
+        for name in named_tables(sql)
     }
     connection = duckdb.connect(config={"temp_directory": passing_folder()})
     with connection, ThreadPoolExecutor(1) as thread:
@@ -98,11 +104,11 @@ def answered(
 
 
 def _lock(
-    connection: duckdb.DuckDBPyConnection, parts: dict[str, list[Path]], memory_limit_bytes: int
+    connection: duckdb.DuckDBPyConnection, parts: dict[str, list[Part]], memory_limit_bytes: int
 ) -> None:
     """Makes the views and takes all else from the connection's reach, for good."""
     configure(connection, memory_limit_bytes)
-    paths = [path for of_table in parts.values() for path in of_table]
+    paths = [part for of_table in parts.values() for part in of_table if isinstance(part, Path)]
     allowed = sorted({text for path in paths for text in (str(path), pattern_of(path))})
     connection.execute("SET allowed_paths = $paths", {"paths": allowed})
     for setting in _LOCKS:
@@ -174,6 +180,8 @@ def _errors_in(sql: str, stores: Sequence[RunStore]) -> Iterator[None]:
     try:
         yield
     except (duckdb.Error, pa.ArrowException, OSError) as error:
+        if reason := reason_in(str(error)):
+            raise StoreError(f"cannot read {stores[0].where}: {reason}") from error
         found = re.search(r"\{.*\}", str(error), re.DOTALL)
         try:
             detail = json.loads(found[0]) if found else {}

@@ -24,7 +24,6 @@ from squall.analysis.compare.run_account import NO_ACCOUNT, RunAccount, run_acco
 from squall.analysis.record import from_json, parquet_schema, to_json
 from squall.analysis.requests.requests import Requests
 from squall.analysis.statistics.latency import quantile_values
-from squall.analysis.storage.beneath import read_plain
 from squall.analysis.storage.intact import content_errors_of, finite, require_intact
 from squall.analysis.storage.manifest import Manifest
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect, rows
@@ -183,7 +182,7 @@ def _kept(store: RunStore) -> RunRow | None:
     import pyarrow.parquet as pq
 
     try:
-        content = pa.BufferReader(read_plain(store.run_dir / FILE, _MOST_BYTES))
+        content = pa.BufferReader(store.read_bytes(FILE, _MOST_BYTES))
         with pq.ParquetFile(content) as file:
             group = file.metadata.row_group(0)
             chunks = [group.column(place) for place in range(group.num_columns)]

@@ -31,8 +31,8 @@ from squall.analysis.arrays import Bools, Int64s
 from squall.analysis.intervals import Covered
 from squall.analysis.join.batch_slices import EVENTS, plan_slices
 from squall.analysis.join.slices import Slice
-from squall.analysis.storage.held_folder import held_folder
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, Spread, connect, in_turn
+from squall.analysis.storage.sealed import SealedFile
 from squall.analysis.storage.store import RunStore
 
 if TYPE_CHECKING:
@@ -227,12 +227,11 @@ def write_batch_costs(
     """
     with (
         store.replacing("batch_costs") as new,
-        held_folder(store.run_dir) as folder,
+        store.passing() as folder,
     ):
-        path = folder / "executions.parquet"
         with connect(store, [], memory_limit_bytes) as connection:
-            planned = plan_slices(connection, store, path, memory_limit_bytes)
-        files = {"executions": (path,)} | {
+            executions, planned = plan_slices(connection, store, folder, memory_limit_bytes)
+        files = {"executions": executions} | {
             table: tuple(store.parts(table)) for table in EVENTS if table != "nvtx"
         }
         of_run = {"run": store.run, "has_osrt": store.has("osrt")}
@@ -240,10 +239,11 @@ def write_batch_costs(
             Slice(store.run_dir, store.where, memory_limit_bytes, files, number, one | of_run, new)
             for number, one in enumerate(planned)
         ]
-        return sum(spread(_write_slice, slices))
+        new.files.update(enumerate(spread(_write_slice, slices)))
+        return sum(file.rows for file in new.files.values())
 
 
-def _write_slice(task: Slice) -> int:
+def _write_slice(task: Slice) -> SealedFile:
     tied = _BY_TIME if task.variables["is_bare"] else _BY_RANGE
     with task.connect() as connection:
         connection.execute(_BATCHES)

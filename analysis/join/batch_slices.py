@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 from squall.analysis.join.executions import add_executions
 from squall.analysis.recorded import add_windows
 from squall.analysis.storage.collected import ProfiledPhase
-from squall.analysis.storage.parquet import literal, read_parquet
-from squall.analysis.storage.query import attach, rows
+from squall.analysis.storage.object_folder import ObjectFolder, Part
+from squall.analysis.storage.query import add_view, attach, rows, write_rows
 from squall.analysis.storage.store import RunStore
 from squall.analysis.storage.timeline import phase_spans
 
@@ -39,7 +39,6 @@ MOST_EVENTS = 1_000_000
 
 # An instance is idle from the latest end `before` to its next start; `until` and `next` are of the whole server.
 _SLICED = """
-COPY (
     WITH
     -- Batch that has an NVTX range.
     ranges AS MATERIALIZED (
@@ -113,23 +112,25 @@ COPY (
             FROM recorded_windows) v ON v.server = e.server AND e.start_ns >= v.opens_ns
         WINDOW of_server AS (PARTITION BY e.server ORDER BY start_ns, end_ns, e.batch_id))
     ORDER BY server, start_ns
-) TO {path} (FORMAT parquet, ROW_GROUP_SIZE 20480)
 """
 _SLICES = """
 SELECT server, part, bool_or(is_bare) AS is_bare, bool_or(is_by_library) AS is_by_library,
     min(batch_id) AS first_id, max(batch_id) AS last_id, min(open_from_ns) AS opens_ns, max(open_to_ns) AS closes_ns,
     min(coalesce(range_start_ns, start_ns)) AS first_ns, max(coalesce(range_end_ns, end_ns)) AS last_ns
-FROM {file} GROUP BY server, part ORDER BY server, part
+FROM sliced GROUP BY server, part ORDER BY server, part
 """
 """Executions `part` of a server, and what their events are found by: their ids, or the instants at which they were
 open, and those from which to which their threads may have waited."""
 
 
 def plan_slices(
-    connection: duckdb.DuckDBPyConnection, store: RunStore, path: Path, memory_limit_bytes: int
-) -> list[dict[str, Any]]:
-    """Writes the executions of the run to the Parquet file `path`, by server and start, and returns their slices, each
-    by the names of `_SLICES`.
+    connection: duckdb.DuckDBPyConnection,
+    store: RunStore,
+    folder: Path | ObjectFolder,
+    memory_limit_bytes: int,
+) -> tuple[tuple[Part, ...], list[dict[str, Any]]]:
+    """Writes the executions of the run to Parquet files in `folder`, by server and start, and returns these, and their
+    slices, each by the names of `_SLICES`.
 
     Columns: those of `executions`, range_start_ns, range_end_ns, process, thread (of its range), tie (range or window:
     it may be tied so; none: it cannot be), has_ops, has_copies, has_calls (the server's were recorded in its phase, or
@@ -152,5 +153,6 @@ def plan_slices(
         "without_gpu": [name for name in manifest.servers if manifest.is_without_gpu(name)],
         "n_events": max(min(memory_limit_bytes // 2 // EVENT_BYTES, MOST_EVENTS), 1),
     }
-    connection.execute(_SLICED.format(path=literal(str(path))), facts)
-    return rows(connection, _SLICES.format(file=read_parquet([path])))
+    files = write_rows(connection, _SLICED, folder, "executions", facts)
+    add_view(connection, "sliced", files)
+    return files, rows(connection, _SLICES)

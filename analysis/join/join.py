@@ -36,9 +36,9 @@ from squall.analysis.join.slices import Slice
 from squall.analysis.join.sources import ROWS, write_sources
 from squall.analysis.storage.clock_errors import ClockErrors
 from squall.analysis.storage.derived import DEVICE_COSTS
-from squall.analysis.storage.held_folder import held_folder
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, Spread, connect, in_turn
 from squall.analysis.storage.schema import arrow_schema
+from squall.analysis.storage.sealed import SealedFile
 from squall.analysis.storage.store import RunStore
 from squall.scenarios.errors import MissingTable
 from squall.scenarios.units import NS_PER_S
@@ -235,7 +235,7 @@ def write_joined(
     if not store.has("batch_costs"):
         write_batch_costs(store, memory_limit_bytes=memory_limit_bytes, spread=spread)
     rows_per_slice = min(_MOST_ROWS, max(_LEAST_ROWS, memory_limit_bytes // _ROW_BYTES))
-    with held_folder(store.run_dir) as folder:
+    with store.passing() as folder:
         sources = write_sources(store, folder, rows_per_slice, memory_limit_bytes)
         files = {"requests": tuple(store.parts("requests")), **sources.files}
         for table, spans in (("joined", sources.spans), ("steps", sources.step_spans)):
@@ -249,10 +249,10 @@ def write_joined(
                     )
                     for number, (first, last) in enumerate(spans)
                 ]  # fmt: skip
-                spread(_write_slice, slices)
+                new.files.update(enumerate(spread(_write_slice, slices)))
 
 
-def _write_slice(task: Slice) -> int:
+def _write_slice(task: Slice) -> SealedFile:
     with task.connect() as connection:
         connection.execute(_OWN.format(rows=ROWS[task.variables["is_repeated"]]))
         if task.new.table == "steps":

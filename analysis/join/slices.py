@@ -1,6 +1,6 @@
 """A slice of the work on a derived table: what it reads, as Parquet files, and the part that it makes of them.
 
-A slice needs nothing of another one, so that slices are made in any order, by any process that sees the run directory.
+A slice needs nothing of another one, so that slices are made in any order, by any process that sees the run.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from squall.analysis.storage.object_folder import Part
 from squall.analysis.storage.part import NewParts
 from squall.analysis.storage.query import add_view, connect_at
 from squall.analysis.storage.schema import arrow_schema
+from squall.analysis.storage.sealed import SealedFile
 
 if TYPE_CHECKING:
     import duckdb
@@ -32,7 +34,7 @@ class Slice:
     """What errors name the run by."""
     memory_limit_bytes: int
     """Of the analysis, which works on two slices at a time."""
-    files: Mapping[str, tuple[Path, ...]]
+    files: Mapping[str, tuple[Part, ...]]
     """By the view that its queries read; none of a table that the run has not."""
     number: int
     variables: Mapping[str, Any]
@@ -50,8 +52,8 @@ class Slice:
                 connection.execute(f"SET VARIABLE {name} = $value", {"value": value})
             yield connection
 
-    def write(self, connection: duckdb.DuckDBPyConnection, query: str, order: str) -> int:
-        """Writes the columns of the table, which `query` has by name, and returns the rows. Raises `StoreError`
+    def write(self, connection: duckdb.DuckDBPyConnection, query: str, order: str) -> SealedFile:
+        """Writes the columns of the table, which `query` has by name, and returns the part. Raises `StoreError`
         (disk)."""
         names = ", ".join(arrow_schema(self.new.table).names)
         rows = connection.sql(f"SELECT {names} FROM ({query}) ORDER BY {order}").to_arrow_table()

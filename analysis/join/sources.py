@@ -30,8 +30,8 @@ from squall.analysis.join.server_parts import MEANS, TRACES
 from squall.analysis.recorded import add_windows
 from squall.analysis.storage.clock_errors import ClockErrors
 from squall.analysis.storage.manifest import Manifest
-from squall.analysis.storage.parquet import literal, read_parquet
-from squall.analysis.storage.query import attach, connect
+from squall.analysis.storage.object_folder import ObjectFolder, Part
+from squall.analysis.storage.query import add_view, attach, connect, write_rows
 from squall.analysis.storage.store import RunStore
 
 _USED = ("triton_samples", "gpu_samples", "kernels")
@@ -118,7 +118,7 @@ _FILES = {
 class Sources:
     """The files, and the slices: first and last request_id of each, in order."""
 
-    files: Mapping[str, tuple[Path, ...]]
+    files: Mapping[str, tuple[Part, ...]]
     is_repeated: bool
     """Whether a request id stands in several rows."""
     spans: tuple[tuple[int, int], ...]
@@ -126,11 +126,10 @@ class Sources:
     """Likewise of `steps`; none where no request passed several executions."""
 
 
-def write_sources(store: RunStore, folder: Path, rows_per_slice: int, memory_limit_bytes: int) -> Sources:
-    """Writes the files into `folder`, which is there and empty. Raises `MissingTable` for a run without requests."""
-    files = {name: folder / f"{name}.parquet" for name in _FILES}
-    # small row groups: a slice reads a narrow stretch of executions and members
-    how = "FORMAT parquet, COMPRESSION snappy, PARQUET_VERSION v2, ROW_GROUP_SIZE 20480"
+def write_sources(
+    store: RunStore, folder: Path | ObjectFolder, rows_per_slice: int, memory_limit_bytes: int
+) -> Sources:
+    """Writes the files into `folder`, which is empty. Raises `MissingTable` for a run without requests."""
     with connect(store, ["requests"], memory_limit_bytes) as connection:
         attach(connection, store, _USED)
         add_named(connection, store)
@@ -139,13 +138,13 @@ def write_sources(store: RunStore, folder: Path, rows_per_slice: int, memory_lim
         _add_stated(connection, store.manifest)
         is_repeated = n_repeated(connection, "requests") > 0
         connection.execute(_PREPARED.format(rows=ROWS[is_repeated]))
-        for name, query in _FILES.items():
-            connection.execute(f"COPY ({query}) TO {literal(str(files[name]))} ({how})")
+        files = {name: write_rows(connection, query, folder, name) for name, query in _FILES.items()}
+        add_view(connection, "steps_by_id", files["stepped"])
         return Sources(
-            {name: (path,) for name, path in files.items()},
+            files,
             is_repeated,
             id_spans(connection, "requests", rows_per_slice),
-            id_spans(connection, read_parquet([files["stepped"]]), rows_per_slice),
+            id_spans(connection, "steps_by_id", rows_per_slice),
         )
 
 

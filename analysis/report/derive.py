@@ -12,7 +12,6 @@ from squall.analysis.metrics.windows import window_notes, write_windows
 from squall.analysis.report.page import write_report
 from squall.analysis.report.summary import summarise
 from squall.analysis.report.summary_file import FILE, Summary
-from squall.analysis.storage.held_folder import sweep_folders
 from squall.analysis.storage.intact import finite, refuse_probe, require_intact
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, Spread, in_threads
 from squall.analysis.storage.store import RunStore
@@ -40,7 +39,7 @@ def derive(
     probe's run, StoreError where the run directory is broken or cannot be written.
     """
     refuse_probe(store)
-    sweep_folders(store.run_dir)
+    store.sweep()
     require_intact(store)
     slices = spread or in_threads(N_THREADS)
     write_batch_costs(store, memory_limit_bytes, slices)

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from squall.analysis.compare.of_run import diagnosed, hold_run, late_limits
 from squall.analysis.compare.repeats import repeat_figures
@@ -136,10 +135,7 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
         collector_costs=collector_costs(manifest, find_overhead(store.run_dir)),
         losses=tuple(manifest.losses),
         notes=tuple(manifest.notes),
-        tables={
-            name: sum(pq.read_metadata(part).num_rows for part in store.parts(name))
-            for name in store.tables()
-        },
+        tables={name: store.n_rows(name) for name in store.tables()},
     )
 
 

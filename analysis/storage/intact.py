@@ -111,8 +111,8 @@ def _table_faults(table: str, store: RunStore) -> Iterator[str]:
     if start_ns is None:
         start_ns = min((phase.start_ns for phase in store.manifest.phases), default=None)
     n_rows = n_bytes = 0
-    for part in store.parts(table):
-        name, n_part_bytes = part.relative_to(store.run_dir), part.stat().st_size
+    for name, part in store.files(table).items():
+        n_part_bytes = store.size(name) or 0
         with disk_errors(f"{store.where}: cannot read {name}"), parquet_file(part) as file:
             for fault in _part_faults(table, file, n_part_bytes, start_ns):
                 yield f"{name}{fault}"

@@ -1,19 +1,23 @@
 """A prefix of a bucket of S3, or of a server that speaks its protocol, as a folder of files.
 
 Who we are comes from where AWS's own tools take it: `AWS_ACCESS_KEY_ID` and its like, profiles, roles of the host;
-`AWS_ENDPOINT_URL` names another server than Amazon's. Nothing of that is kept or told.
+`AWS_ENDPOINT_URL` names another server than Amazon's. A process on another node is given it as `Access`. Nothing of
+that is kept or told.
 """
 
 from __future__ import annotations
 
+import configparser
 import errno
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -21,6 +25,9 @@ import pyarrow.fs as pafs
 from squall.analysis.storage.beneath import too_large, write_atomically
 from squall.scenarios.errors import ScenarioError, StoreError
 from squall.scenarios.foreign_text import escaped, is_beneath
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds
 
 _SCHEME = "s3://"
 _CONNECT_TIMEOUT_S, _REQUEST_TIMEOUT_S = 5.0, 30.0
@@ -38,7 +45,13 @@ _REASONS = (
         "NETWORK_CONNECTION|curlCode|REQUEST_TIMEOUT",
         "the object store cannot be reached: see AWS_ENDPOINT_URL and the network",
     ),
+    (
+        "NO_SUCH_KEY|INVALID_RANGE|HTTP status 416|Path does not exist|Parquet file size is 0 bytes",
+        "a file of it is gone: another process has changed it meanwhile; see that none does, and begin again",
+    ),
 )  # fmt: skip
+PASSING = ".spill-"
+"""How folders begin that are gone once what they are for is done; those that dead processes left are swept."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +72,9 @@ class ObjectFolder:
             raise StoreError(
                 "object storage is named as s3://BUCKET/PREFIX: a bucket in lower case, without key, query or blank"
             )
+
+    def __str__(self) -> str:
+        return self.address
 
     def sizes(self) -> dict[str, int]:
         """The bytes of each file, sorted by name."""
@@ -92,7 +108,7 @@ class ObjectFolder:
         with self.open(name) as file:
             write_atomically(path, iter(lambda: file.read(_PIECE_BYTES), b""))
 
-    def write(self, name: str, content: bytes) -> None:
+    def write(self, name: str, content: bytes | pa.Buffer) -> None:
         """Puts a file there, in the place of one of that name."""
         with _told(), _file_system().open_output_stream(self._path(name)) as stream:
             stream.write(content)
@@ -114,8 +130,55 @@ class ObjectFolder:
         """Removes a file that is there."""
         self.write(name, b"")
 
+    def remove_all(self, names: Iterable[str]) -> None:
+        """Removes files as far as the store lets us: what it keeps is swept another time."""
+        with suppress(OSError):
+            for name in names:
+                self.remove(name)
+
+    @contextmanager
+    def passing(self) -> Iterator[ObjectFolder]:
+        """A new folder in this one for what tasks share, whose files are gone at the end."""
+        folder = ObjectFolder(f"{self.address}/{PASSING}{secrets.token_hex(8)}")
+        try:
+            yield folder
+        finally:
+            with suppress(OSError):
+                folder.remove_all(folder.sizes())
+
     def _path(self, name: str) -> str:
         return f"{self.address.removeprefix(_SCHEME)}/{name}"
+
+
+@dataclass(frozen=True)
+class ObjectFile:
+    """A file of an `ObjectFolder`. Pickles."""
+
+    folder: ObjectFolder
+    name: str
+
+    def open(self) -> pa.NativeFile:
+        """See `ObjectFolder.open`."""
+        return self.folder.open(self.name)
+
+
+Part = Path | ObjectFile
+"""A Parquet file of a table: here, or in object storage."""
+
+
+def dataset_of(files: Sequence[ObjectFile]) -> ds.Dataset:
+    """Parquet files as one table of Arrow's: a query over it reads the columns that it names of the row groups that its
+    conditions leave, a million rows ahead at most. Raises OSError."""
+    import pyarrow.dataset as ds
+
+    class Dataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow has no types
+        def scanner(self, **asked: Any) -> ds.Scanner:  # which is what DuckDB calls
+            return super().scanner(batch_readahead=4, fragment_readahead=2, **asked)
+
+    form, store = ds.ParquetFileFormat(), _file_system()
+    fragments = [form.make_fragment(file.folder._path(file.name), store) for file in files]
+    with _told():
+        return Dataset(fragments, fragments[0].physical_schema, form, store)
 
 
 def is_address(text: str) -> bool:
@@ -144,21 +207,74 @@ def refuse_address(out: Path | str) -> None:
         )
 
 
+@dataclass(frozen=True)
+class Access:
+    """Where the object store is and who asks, for a process on another node: it pickles, and is never shown."""
+
+    endpoint: str = ""
+    region: str = ""
+    keys: tuple[str, ...] = field(default=(), repr=False)
+    """Access key, secret key and session token; none of a role, or of a program that AWS's tools ask: each node then
+    asks as it can itself."""
+
+    @classmethod
+    def of_environment(cls) -> Self:
+        """What the environment says, and of keys the profile where it has none."""
+        found = os.environ
+        keys = tuple(found.get(name.upper(), "") for name in _KEYS)
+        if not all(keys[:2]):
+            profiles = configparser.RawConfigParser()
+            path = Path(found.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials").expanduser()
+            with suppress(OSError, ValueError, configparser.Error):
+                profiles.read(path)
+            profile = found.get("AWS_PROFILE") or "default"
+            keys = tuple(profiles.get(profile, name, fallback="") for name in _KEYS)
+        return cls(
+            found.get("AWS_ENDPOINT_URL_S3") or found.get("AWS_ENDPOINT_URL") or "",
+            found.get("AWS_REGION") or found.get("AWS_DEFAULT_REGION") or "",
+            keys if all(keys[:2]) else (),
+        )
+
+
+_KEYS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
+_given: list[Access] = []
+"""What another process gave this one, last."""
+
+
+def access_here() -> Access:
+    """That of this process, for another one."""
+    return replace(Access.of_environment(), region=getattr(_file_system(), "region", ""))
+
+
+def take_access(access: Access) -> None:
+    """From now on this process asks as the one does whose access that is."""
+    if _given != [access]:
+        _given[:] = [access]
+        _file_system.cache_clear()
+
+
 @cache
 def _file_system() -> pafs.FileSystem:
     """One a process: it holds the connections."""
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
-    scheme, _, host = endpoint.rpartition("://")
-    if endpoint:
+    access = _given[0] if _given else Access.of_environment()
+    scheme, _, host = access.endpoint.rpartition("://")
+    if access.endpoint:
         # other servers than Amazon's refuse uploads with a checksum behind them (HTTP 411 or 501)
         os.environ.setdefault("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
+    names = ("access_key", "secret_key", "session_token")
     return pafs.S3FileSystem(
-        region=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
+        **dict(zip(names, access.keys if _given else (), strict=False)),
+        region=access.region or None,
         scheme=scheme or "https",
         endpoint_override=host.rstrip("/") or None,  # which asks by path: NAME.127.0.0.1 is no host
         connect_timeout=_CONNECT_TIMEOUT_S,
         request_timeout=_REQUEST_TIMEOUT_S,
     )
+
+
+def reason_in(words: str) -> str | None:
+    """What to do about an error of AWS's that says these words; None of any other."""
+    return next((reason for marks, reason in _REASONS if re.search(marks, words)), None)
 
 
 @contextmanager
@@ -170,5 +286,4 @@ def _told() -> Iterator[None]:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)) from error
     except OSError as error:
         words = str(error)
-        reasons = [reason for marks, reason in _REASONS if re.search(marks, words)]
-        raise OSError(error.errno or errno.EIO, *(reasons or words.splitlines())[:1]) from error
+        raise OSError(error.errno or errno.EIO, reason_in(words) or words.splitlines()[0]) from error

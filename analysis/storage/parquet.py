@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,21 +11,36 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from squall.analysis.storage.object_folder import ObjectFile, Part
 
-def parquet_file(path: Path) -> pq.ParquetFile:
+
+def opened(part: Part) -> pa.NativeFile:
+    """The file to be read. Raises OSError."""
+    return part.open() if isinstance(part, ObjectFile) else pa.OSFile(str(part))
+
+
+def sha256_of(part: Part) -> str:
+    """Of its content. Raises OSError."""
+    with opened(part) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def parquet_file(part: Part) -> pq.ParquetFile:
     """The file, its footer read. Text is read by dictionary, also where it stands plain: a long one of many rows is
     held once. Raises OSError, pa.ArrowException."""
-    metadata = pq.read_metadata(path)
-    return pq.ParquetFile(path, metadata=metadata, read_dictionary=_plain_texts(metadata))
+    file = opened(part)
+    metadata = pq.read_metadata(file)
+    return pq.ParquetFile(file, metadata=metadata, read_dictionary=_plain_texts(metadata))
 
 
-def rows_of(path: Path, columns: list[str] | None = None, keeps: pc.Expression | None = None) -> pa.Table:
+def rows_of(part: Part, columns: list[str] | None = None, keeps: pc.Expression | None = None) -> pa.Table:
     """Its rows, those that `keeps` is true of. Raises OSError, pa.ArrowException."""
     if keeps is None:
-        with parquet_file(path) as file:
+        with parquet_file(part) as file:
             return file.read(columns=columns)
-    texts = _plain_texts(pq.read_metadata(path))
-    return pq.read_table(path, columns=columns, filters=keeps, partitioning=None, read_dictionary=texts)
+    with opened(part) as file:
+        texts = _plain_texts(pq.read_metadata(file))
+        return pq.read_table(file, columns=columns, filters=keeps, partitioning=None, read_dictionary=texts)
 
 
 def _plain_texts(metadata: pq.FileMetaData) -> list[str]:

@@ -1,23 +1,27 @@
-"""One Parquet part being written, and what holds it to its table.
+"""Parquet parts being written, and what holds them to their table.
 
-A part has a name that nobody can foresee, with `.open` at its end, until its footer is on the disk: nothing reads a
-torn file as whole, and nothing is written through what lies in a folder of somebody else.
+A part has a name that nobody can foresee, with `.open` or `.new` at its end, until its footer is on the disk: nothing
+reads a torn file as whole, and nothing is written through what lies in a folder of somebody else.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from squall.analysis.storage.beneath import FileOpener, new_file, passing_name
+from squall.analysis.storage.beneath import FileOpener, new_file, passing_name, write_atomically
+from squall.analysis.storage.object_folder import ObjectFolder, reason_in
 from squall.analysis.storage.schema import TABLES, arrow_schema
+from squall.analysis.storage.sealed import SealedFile
 from squall.scenarios.errors import SchemaMismatch, StoreError
 
 
@@ -30,18 +34,7 @@ class OpenPart:
         self._open_path = passing_name(path, ".open")
         self._file = open_file(self._open_path)
         try:
-            schema = arrow_schema(table)
-            # whole numbers as differences, text by dictionary: cheaper to write and read, and smaller, than
-            # dictionaries for all, which most columns of numbers outgrow
-            self._writer = pq.ParquetWriter(
-                self._file,
-                schema,
-                compression="zstd",
-                use_dictionary=[field.name for field in schema if pa.types.is_dictionary(field.type)],
-                column_encoding={
-                    field.name: "DELTA_BINARY_PACKED" for field in schema if field.type == pa.int64()
-                },
-            )
+            self._writer = _writer(self._file, arrow_schema(table))
         except BaseException:
             self._file.close()
             raise
@@ -70,36 +63,60 @@ class OpenPart:
         return self.n_rows
 
 
+def _writer(sink: Any, schema: pa.Schema) -> pq.ParquetWriter:
+    # whole numbers as differences, text by dictionary: cheaper to write and read, and smaller, than dictionaries for
+    # all, which most columns of numbers outgrow
+    return pq.ParquetWriter(
+        sink,
+        schema,
+        compression="zstd",
+        use_dictionary=[column.name for column in schema if pa.types.is_dictionary(column.type)],
+        column_encoding={
+            column.name: "DELTA_BINARY_PACKED" for column in schema if column.type == pa.int64()
+        },
+    )
+
+
 @dataclass(frozen=True)
 class NewParts:
-    """The folder in which a derived table is made anew, `RunStore.replacing`: parts are written there in any order,
-    from any process that sees the run directory, and take the place of the old ones together. Pickles."""
+    """A derived table that is made anew, `RunStore.replacing`: parts are written in any order, by any process that sees
+    `folder`, and take the place of the old ones together. Pickles."""
 
     table: str
-    folder: Path
+    folder: Path | ObjectFolder
+    """Where the parts are made, or the run in object storage, where they get their last name at once."""
     open_file: FileOpener = new_file
     mark: str = ""
     """In the names of the parts, where those of before keep theirs beside them."""
+    files: dict[int, SealedFile] = field(default_factory=dict)
+    """The parts, by number, that this process wrote; those that others wrote are to be added."""
 
-    def write(self, number: int, data: pa.Table | pa.RecordBatchReader) -> int:
-        """Writes part `number` (0, 1, …: their order is that of the table), whole or not, and returns its rows.
+    def write(self, number: int, data: pa.Table | pa.RecordBatchReader) -> SealedFile:
+        """Writes part `number` (0, 1, …: their order is that of the table), whole or not, and returns what it is.
 
-        A reader is written batch by batch, so the part need not fit in memory. Raises `StoreError` (disk) and
-        `SchemaMismatch`; what the query behind a reader raises passes.
+        The part, as it is compressed, is held in memory. Raises `StoreError` (disk) and `SchemaMismatch`; what the
+        query behind a reader raises passes.
         """
+        name = f"part-{number:05d}{self.mark}.parquet"
+        path, sink = f"tables/{self.table}/{name}", pa.BufferOutputStream()
+        n_rows = 0
         with disk_errors(f"cannot write {self.table} to {self.folder}"):
-            part = OpenPart(self.folder / f"part-{number:05d}{self.mark}.parquet", self.table, self.open_file)
-            try:
+            with _writer(sink, arrow_schema(self.table)) as writer:
                 # at least one piece, so that an empty table is written as empty
                 for rows in (
                     [data] if isinstance(data, pa.Table) else chain([data.schema.empty_table()], data)
                 ):
-                    part.write(conform(self.table, rows))
-                part.close()
-            except BaseException:  # be it the disk or the query that the rows come from
-                part.drop()
-                raise
-        return part.n_rows
+                    writer.write_table(conform(self.table, rows))
+                    n_rows += len(rows)
+            content = sink.getvalue()
+            if isinstance(self.folder, ObjectFolder):
+                self.folder.write(path, content)
+            else:
+                write_atomically(self.folder / name, [content], self.open_file)
+        digest = hashlib.sha256(content).hexdigest()
+        file = SealedFile(path=path, rows=n_rows, bytes=content.size, sha256=digest)
+        self.files[number] = file
+        return file
 
 
 def conform(table: str, data: pa.Table | pa.RecordBatch) -> pa.Table:
@@ -112,17 +129,17 @@ def conform(table: str, data: pa.Table | pa.RecordBatch) -> pa.Table:
         raise SchemaMismatch(f"the schema has no table {table!r}")
     schema = arrow_schema(table)
     names = zip_longest(data.schema.names, schema.names, fillvalue="nothing")
-    for position, (name, own) in enumerate(names):
-        if name != own:
-            raise SchemaMismatch(f"{table}: column {position} is {name}, not {own}")
+    for position, (name, expected) in enumerate(names):
+        if name != expected:
+            raise SchemaMismatch(f"{table}: column {position} is {name}, not {expected}")
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
     columns = []
-    for field, column in zip(schema, data.columns, strict=True):
-        if column.null_count and not field.nullable:
-            raise SchemaMismatch(f"{table}.{field.name} holds {column.null_count} nulls and may hold none")
-        if column.type != field.type:
-            column = _converted(f"{table}.{field.name}", column, field.type)
+    for own, column in zip(schema, data.columns, strict=True):
+        if column.null_count and not own.nullable:
+            raise SchemaMismatch(f"{table}.{own.name} holds {column.null_count} nulls and may hold none")
+        if column.type != own.type:
+            column = _converted(f"{table}.{own.name}", column, own.type)
         columns.append(column)
     return pa.table(columns, schema=schema)
 
@@ -153,6 +170,8 @@ def disk_errors(told: str) -> Iterator[None]:
 
 def error_reason(error: Exception) -> str:
     """Why an operation failed, without path and number: `read-only file system`."""
+    if reason := reason_in(str(error)):
+        return reason
     if isinstance(error, OSError) and error.strerror:
         return error.strerror[:1].lower() + error.strerror[1:]
     return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -15,16 +15,22 @@ from typing import Any, Protocol, TypeVar
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from squall.analysis.storage.held_folder import held_folder
-from squall.analysis.storage.parquet import read_parquet
-from squall.analysis.storage.part import plain
+from squall.analysis.storage.object_folder import ObjectFile, ObjectFolder, Part, dataset_of, reason_in
+from squall.analysis.storage.parquet import literal, read_parquet
+from squall.analysis.storage.part import disk_errors, plain
 from squall.analysis.storage.schema import arrow_schema
 from squall.analysis.storage.store import RunStore
 from squall.scenarios.errors import AnalysisError, MissingTable, StoreError
 
 MEMORY_LIMIT_BYTES = 2 * 1024**3
 """What a query may hold in memory before it spills; runs are analysed on laptops."""
+_GROUP_ROWS = 20_480
+"""In a row group of what tasks share."""
+_FILE_BYTES = 32 * 1024**2
+"""Of such a file in object storage, about."""
 _THREAD_BYTES = 128 * 1024**2
 """Memory that a thread of a query should have: its buffers are not spilled."""
 
@@ -221,13 +227,51 @@ def attach(connection: duckdb.DuckDBPyConnection, store: RunStore, tables: Itera
         add_view(connection, table, store.parts(table))
 
 
-def add_view(connection: duckdb.DuckDBPyConnection, table: str, paths: Sequence[Path]) -> None:
+def add_view(connection: duckdb.DuckDBPyConnection, table: str, parts: Sequence[Part]) -> None:
     """A view of the Parquet files; where there are none, one of `table` without rows."""
-    if paths:
-        connection.execute(f"CREATE VIEW IF NOT EXISTS {table} AS FROM {read_parquet(paths)}")
-        return
-    columns = [field.with_type(plain(field.type)) for field in arrow_schema(table)]
-    connection.register(table, pa.schema(columns).empty_table())
+    there = [part for part in parts if isinstance(part, ObjectFile)]
+    here = [part for part in parts if isinstance(part, Path)]
+    if there:
+        with disk_errors(f"cannot read {there[0].folder}"):
+            connection.register(f"{table}_there" if here else table, dataset_of(there))
+    if here:
+        of_there = f" UNION ALL BY NAME FROM {table}_there" if there else ""
+        # temporary where what it is of is: what is registered goes with the connection
+        kind = "TEMP VIEW" if there else "VIEW"
+        connection.execute(f"CREATE {kind} IF NOT EXISTS {table} AS FROM {read_parquet(here)}{of_there}")
+    if not parts:
+        columns = [field.with_type(plain(field.type)) for field in arrow_schema(table)]
+        connection.register(table, pa.schema(columns).empty_table())
+
+
+def write_rows(
+    connection: duckdb.DuckDBPyConnection,
+    query: str,
+    folder: Path | ObjectFolder,
+    name: str,
+    given: Mapping[str, object] | None = None,
+) -> tuple[Part, ...]:
+    """Writes what a query returns, in its order, to Parquet files in `folder`, in small row groups: a slice reads a
+    narrow stretch of them. The files; those in object storage are each made in memory."""
+    if isinstance(folder, Path):
+        path = folder / f"{name}.parquet"
+        how = f"FORMAT parquet, COMPRESSION snappy, PARQUET_VERSION v2, ROW_GROUP_SIZE {_GROUP_ROWS}"
+        connection.execute(f"COPY ({query}) TO {literal(str(path))} ({how})", given)
+        return (path,)
+    reader = connection.sql(query, params=given).to_arrow_reader(_GROUP_ROWS)
+    files: list[Part] = []
+    group = next(reader, None)
+    while group is not None or not files:
+        sink = pa.BufferOutputStream()
+        with pq.ParquetWriter(sink, reader.schema) as writer:
+            while group is not None and sink.tell() < _FILE_BYTES:
+                writer.write(group)
+                group = next(reader, None)
+        file = ObjectFile(folder, f"{name}-{len(files):05d}.parquet")
+        with disk_errors(f"cannot write {folder}"):
+            folder.write(file.name, sink.getvalue())
+        files.append(file)
+    return tuple(files)
 
 
 @contextmanager
@@ -239,6 +283,8 @@ def _errors_of(where: str) -> Iterator[None]:
     except duckdb.Error as error:
         if any(mark in str(error) for mark in ("No space left on device", "max_temp_directory_size")):
             raise StoreError(full_disk(where)) from error
+        if reason := reason_in(str(error)):
+            raise StoreError(f"cannot read {where}: {reason}") from error
         raise AnalysisError(f"{where}: {str(error).splitlines()[0]}") from error
     except RuntimeError as error:
         if str(error) == "Query interrupted":

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Iterator
 from functools import cache
+from importlib.resources import files
 
 import pyarrow as pa
 
@@ -18,8 +20,6 @@ from squall.analysis.columns import (
     NO_DEVICE,
     SCHEMA_VERSION,
     TEXT,
-    PhaseAt,
-    PhaseFrom,
     Table,
 )
 from squall.analysis.storage import derived, load, locust, node, nsys, probes, server
@@ -60,58 +60,13 @@ def arrow_schema(table: str) -> pa.Schema:
 
 def markdown() -> str:
     """A page of every table and column, and of every key of manifest.json."""
-    lines = [
-        "# Tables of a run",
-        "",
-        "Unit `instant` is int64 ns on the run clock: UTC ns of the driver. Every file carries unit and",
-        "meaning of each column in its Parquet metadata. A table whose source was not there is absent.",
-        "",
-        "Phases are half-open in time; a row outside all of them has an empty `phase`.",
-    ]
-    for table in _TABLES:
-        kind = f"derived by `{table.made_in}`: `squall analyze` makes it again" if table.is_derived else "raw"
-        lines += [
-            "",
-            f"## `{table.name}`",
-            "",
-            f"One row per {table.row} ({kind}). {_phase_rule(table.phase)}",
-            "",
-        ]
-        lines += ["| column | type | unit | meaning |", "|---|---|---|---|"]
-        for column in table.columns:
-            null = ", null" if column.nullable else ""
-            type_name = "text" if column.type == TEXT else str(column.type).replace("element: ", "")
-            lines.append(f"| `{column.name}` | {type_name}{null} | {column.unit} | {column.meaning} |")
-    return "\n".join([*lines, *_manifest_lines()]) + "\n"
+    from jinja2 import Template
 
-
-def _phase_rule(phase: PhaseAt | PhaseFrom) -> str:
-    """Which phase a row belongs to, in a sentence."""
-    match phase:
-        case PhaseAt(instant, only_measured):
-            dropped = "; rows outside measured phases are dropped" if only_measured else ""
-            return f"Phase: the one that holds `{instant}`{dropped}."
-        case PhaseFrom(source):
-            return f"Phase: that of {source}."
-
-
-def _manifest_lines() -> list[str]:
-    """A table for each section, the manifest's own first, each where it is first met."""
     from squall.analysis.storage.manifest import Manifest
 
-    lines = [
-        "",
-        "# manifest.json",
-        "",
-        "Of a run directory: what ran, where, when, and the verdict; of a run killed before, what was known by then.",
-        "`?`: a key that is absent while there is nothing to say.",
-    ]
-    for section in sections(Manifest):
-        title = "manifest.json" if section is Manifest else section.__name__
-        lines += ["", f"## {title}", "", str(section.__doc__).strip(), ""]
-        lines += ["| key | type | meaning |", "|---|---|---|"]
-        lines += [_key_line(section, name, meaning) for name, meaning in meanings(section).items()]
-    return lines
+    page = files("squall.analysis.storage").joinpath("schema.md.j2").read_text()
+    template = Template(page, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+    return template.render(tables=_TABLES, sections=sections(Manifest), keys=_keys, TEXT=TEXT)
 
 
 def sections(root: type[Record]) -> list[type[Record]]:
@@ -134,12 +89,13 @@ _JSON = {"Listed": "list", "Mapping": "dict", "Int": "int", "Float": "float", "N
 """Types of fields, as a reader of the JSON knows them."""
 
 
-def _key_line(section: type[Record], name: str, meaning: str) -> str:
-    stated = section.__annotations__[name]
-    type_ = re.sub(r"^Led\[(.*)\]$|^LeftOut\[(.*?)(?: \| None)?\]$", r"\1\2", stated)
-    key = "others" if name == section.REST else f"`{name}`{'' if type_ == stated else '?'}"
-    shown = re.sub(r"\w+", lambda word: _JSON.get(word[0], word[0]), type_).replace("|", "\\|")
-    return f"| {key} | `{shown}` | {meaning} |"
+def _keys(section: type[Record]) -> Iterator[tuple[str, str, bool, str]]:
+    """Name, type, whether it may be absent, and meaning of each key of a section."""
+    for name, meaning in meanings(section).items():
+        stated = section.__annotations__[name]
+        type_ = re.sub(r"^Led\[(.*)\]$|^LeftOut\[(.*?)(?: \| None)?\]$", r"\1\2", stated)
+        shown = re.sub(r"\w+", lambda word: _JSON.get(word[0], word[0]), type_).replace("|", "\\|")
+        yield name, shown, type_ != stated, meaning
 
 
 if __name__ == "__main__":

@@ -13,47 +13,44 @@ A part is closed (footer, fsync, rename) after `PART_ROWS` rows or on `flush`. W
 survives any later failure; what an open part held is lost with a write error, and stands in `losses`.
 One process writes a run directory; every method may block on the disk.
 
-A run may lie in object storage instead. It has a temporary folder here then: a file is fetched into it when it is first
-asked for, and what is written goes there too, before the method returns.
+A run may lie in object storage instead: `squall.analysis.storage.object_store`.
 """
 
 from __future__ import annotations
 
 import fnmatch
-import hashlib
 import json
 import os
 import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import cached_property
 from pathlib import Path
 from shlex import quote
-from tempfile import mkdtemp
 from typing import Any
-from weakref import finalize
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from squall.analysis.storage.beneath import (
+    MOST_SMALL_BYTES,
     FileOpener,
     new_file,
     read_plain,
     refuse_ways_out,
     write_atomically,
 )
+from squall.analysis.storage.held_folder import held_folder, sweep_folders
 from squall.analysis.storage.manifest import OPEN, SEALED, Manifest
 from squall.analysis.storage.manifest_file import MANIFEST, changed, read_document, refuse_own
 from squall.analysis.storage.mirror import Mirror, is_of_run
 from squall.analysis.storage.nsys import TIED_TABLES
-from squall.analysis.storage.object_folder import ObjectFolder, place_at
-from squall.analysis.storage.parquet import rows_of
+from squall.analysis.storage.object_folder import ObjectFile, ObjectFolder, Part, place_at
+from squall.analysis.storage.parquet import parquet_file, rows_of, sha256_of
 from squall.analysis.storage.part import NewParts, OpenPart, conform, disk_errors, error_reason
 from squall.analysis.storage.schema import TABLES
 from squall.analysis.storage.sealed import SealedFile, SealedTable, Unfinished, Verdict
@@ -67,7 +64,7 @@ RESERVE_BYTES = 256 * 1024
 RESERVE = ".reserve"
 _RESUMED, _RESUMED_DONE = ".resumed", ".done"
 _DERIVED_TABLES = "|".join(name for name, table in TABLES.items() if table.is_derived)
-_DERIVED = re.compile(
+DERIVED = re.compile(
     rf"manifest\.json|summary\.json|run\.parquet|report\.html|tables/({_DERIVED_TABLES})(/.*)?"
 )
 """Files of a run that are made of others, and the folders of such tables."""
@@ -86,12 +83,9 @@ class RunStore:
         manifest: Manifest,
         document: Mapping[str, Any],
         file_opener: FileOpener = new_file,
-        place: ObjectFolder | None = None,
     ) -> None:
-        """`document`: the manifest as it stands on the disk, with what this version does not know. `place`: where the
-        run lies, if not at `path`, which is a temporary folder then."""
+        """`document`: the manifest as it stands on the disk, with what this version does not know."""
         self.run_dir = path
-        self._place = place
         self._mirror: Mirror | None = None
         self._manifest = manifest
         self._document = document
@@ -123,25 +117,21 @@ class RunStore:
         store._write_manifest(replace(manifest, run=run_dir.name))
         return store
 
-    @classmethod
-    def open(cls, path: Path | str, file_opener: FileOpener = new_file) -> RunStore:
+    @staticmethod
+    def open(path: Path | str, file_opener: FileOpener = new_file) -> RunStore:
         """The run directory at `path`, which may be an address such as `s3://bucket/prefix/RUN`, sealed or not. Raises
         `StoreError` if it is not one, or of another schema version."""
-        place = place_at(str(path))
-        if place is None:
-            refuse_ways_out(Path(path))
-            return cls(Path(path), *read_document(Path(path)), file_opener)
-        manifest, document = read_document(place)
-        passing = Path(mkdtemp(prefix="squall-run-"))
-        (passing / manifest.run / "tables").mkdir(parents=True)
-        store = cls(passing / manifest.run, manifest, document, file_opener, place)
-        finalize(store, shutil.rmtree, passing, ignore_errors=True)
-        return store
+        if place := place_at(str(path)):
+            from squall.analysis.storage.object_store import ObjectRunStore
+
+            return ObjectRunStore(place)
+        refuse_ways_out(Path(path))
+        return RunStore(Path(path), *read_document(Path(path)), file_opener)
 
     @property
     def where(self) -> str:
         """Where the run lies, for people and for `open`: a folder here, or an address of object storage."""
-        return str(self.run_dir) if self._place is None else self._place.address
+        return str(self.run_dir)
 
     @property
     def run(self) -> str:
@@ -165,7 +155,6 @@ class RunStore:
         error the rows of the open part are gone and counted in `losses`; closed parts stay.
         """
         self._refuse_if_sealed()
-        assert self._place is None, "a run is recorded in a folder here, and copied"
         if table in TABLES and TABLES[table].is_derived:
             raise StoreError(f"{table} is derived: write it with replace_derived")
         rows = conform(table, batch)
@@ -207,62 +196,65 @@ class RunStore:
         """Names of the tables that have a closed part, in the order of the schema."""
         return [name for name in TABLES if self.has(name)]
 
-    def parts(self, table: str) -> list[Path]:
+    def n_rows(self, table: str) -> int:
+        """The rows of all closed parts of `table`."""
+        with disk_errors(f"cannot read {table} of {self.where}"):
+            return sum(parquet_file(part).metadata.num_rows for part in self.parts(table))
+
+    def parts(self, table: str) -> list[Part]:
         """The closed parts of `table`, in the order written; empty if the table is absent."""
-        return [self._fetched(name) for name in self._part_names(table)]
+        return [*self.files(table).values()]
+
+    def files(self, table: str) -> dict[str, Part]:
+        """The same by their names in the run directory."""
+        return {name: self._part(name) for name in self._part_names(table)}
+
+    def _part(self, name: str) -> Part:
+        return self.run_dir / name
+
+    def size(self, name: str) -> int | None:
+        """The bytes of a file; None where there is none."""
+        path = self.run_dir / name
+        return path.stat().st_size if path.exists() else None
 
     def _part_names(self, table: str) -> list[str]:
-        """Of a sealed run in object storage those of the manifest: a derived table changes at once, when that does."""
-        if self._place is None:
-            _, current, old = _folders(table)
-            return self._parts_in(current if (self.run_dir / current).is_dir() else old)
-        if self.is_sealed:
-            return [file.path for file in self._sealed(table).files]
-        return fnmatch.filter(self._there, f"tables/{table}/part-*.parquet")
-
-    def _parts_in(self, folder: str) -> list[str]:
-        """The closed parts in a folder of the run, which is asked hundreds of times whether it has a table."""
+        _, current, old = _folders(table)
+        folder = current if (self.run_dir / current).is_dir() else old
         try:
             names = os.listdir(self.run_dir / folder)
         except OSError:
             return []
         return [f"{folder}/{name}" for name in sorted(fnmatch.filter(names, "part-*.parquet"))]
 
-    @cached_property
-    def _there(self) -> Mapping[str, int]:
-        """The bytes of the files that lay in object storage when first asked for, by name."""
-        if self._place is None:
-            return {}
-        with disk_errors(f"cannot read {self.where}"):
-            return self._place.sizes()
-
-    def _fetched(self, name: str) -> Path:
-        """Where a file of the run is; of one in object storage, it is brought here when it is first asked for."""
-        path = self.run_dir / name
-        if self._place is not None and not path.exists():
-            with disk_errors(f"cannot read {self.where}/{name}"):
-                self._place.fetch(name, path)
-        return path
+    def read_bytes(self, name: str, most_bytes: int = MOST_SMALL_BYTES) -> bytes:
+        """A small file. Raises OSError."""
+        return read_plain(self.run_dir / name, most_bytes)
 
     def read_text(self, name: str) -> str:
         """A file such as `summary.json`. Raises `StoreError`."""
         try:
-            return read_plain(self._fetched(name)).decode()
-        except (OSError, UnicodeDecodeError, StoreError) as error:
+            return self.read_bytes(name).decode()
+        except (OSError, UnicodeDecodeError) as error:
             raise StoreError(
                 f"{self.where}/{name} cannot be read: squall analyze {quote(self.where)}"
             ) from error
 
     def has_file(self, name: str) -> bool:
         """Whether a file such as `report.html` is there."""
-        return (self.run_dir / name).exists() or name in self._there
+        return self.size(name) is not None
 
     def folder(self, name: str) -> Path:
-        """A folder of small files of another program's, such as `nsys`."""
-        for file in self._there:
-            if file.startswith(f"{name}/"):
-                self._fetched(file)
+        """A folder of small files of another program's, such as `nsys`: of a run in object storage a copy."""
         return self.run_dir / name
+
+    def passing(self) -> AbstractContextManager[Path | ObjectFolder]:
+        """A new folder for what the tasks of an analysis share, wherever they run; gone at the end. Raises StoreError
+        where none can be made."""
+        return held_folder(self.run_dir)
+
+    def sweep(self) -> None:
+        """Removes what an analysis left that was killed."""
+        sweep_folders(self.run_dir)
 
     def read(
         self, table: str, columns: list[str] | None = None, keeps: pc.Expression | None = None
@@ -280,7 +272,7 @@ class RunStore:
     def replace_derived(self, table: str, data: pa.Table | pa.RecordBatchReader) -> int:
         """Writes derived `table` anew as one part, before or after the seal, and returns its rows: `replacing`."""
         with self.replacing(table) as new:
-            return new.write(0, data)
+            return new.write(0, data).rows
 
     @contextmanager
     def replacing(self, table: str) -> Iterator[NewParts]:
@@ -294,37 +286,36 @@ class RunStore:
         is_open = not self.is_sealed and table in TIED_TABLES
         if table not in TABLES or not (is_open or TABLES[table].is_derived):
             raise StoreError(f"{table} is not a derived table: raw tables are never rewritten")
-        if self._place is not None and not self.is_sealed:
-            raise StoreError(
-                f"{self.where} is not sealed: squall resume {quote(self.where)} finishes it first"
-            )
+        with self._replacing(table) as parts:
+            yield parts
+            if not parts.files:
+                parts.write(0, TABLES[table].arrow().empty_table())
+
+    @contextmanager
+    def _replacing(self, table: str) -> Iterator[NewParts]:
         new, current, old = (self.run_dir / name for name in _folders(table))
-        cannot = f"cannot write {table} of {self.where}"
-        with disk_errors(cannot):
+        with disk_errors(f"cannot write {table} of {self.where}"):
             _restore(current, old)
             shutil.rmtree(new, ignore_errors=True)
             new.mkdir()
-        # in object storage they get names of their own, and count from when the manifest names them
-        parts = NewParts(table, new, self._open_file, f"-{secrets.token_hex(4)}" if self._place else "")
-        before = self._part_names(table)
+        parts = NewParts(table, new, self._open_file)
         try:
             yield parts
-            if not any(new.iterdir()):
-                parts.write(0, TABLES[table].arrow().empty_table())
-            with disk_errors(cannot):
+            with disk_errors(f"cannot write {table} of {self.where}"):
                 _swap(new, current, old)
         finally:
             shutil.rmtree(new, ignore_errors=True)
-        made = self._parts_in(_folders(table)[1])
-        for name in made:
-            self._copy(name)
+        for file in parts.files.values():
+            self._copy(file.path)
         if self.is_sealed:
-            tables = {**(self._manifest.tables or {}), table: self._sealed_table(made)}
-            self._write_manifest(replace(self._manifest, tables=tables))
-        if self._place is not None:
-            with disk_errors(cannot):
-                for name in before:
-                    self._place.remove(name)
+            self._state(parts)
+
+    def _state(self, parts: NewParts) -> None:
+        """Has the manifest name the new parts of a derived table."""
+        files = tuple(file for _, file in sorted(parts.files.items()))
+        self._write_manifest(
+            replace(self._manifest, tables={**(self._manifest.tables or {}), parts.table: _table_of(files)})
+        )
 
     def _sealed(self, table: str) -> SealedTable:
         """What the manifest states of a table."""
@@ -332,17 +323,18 @@ class RunStore:
 
     def _sealed_table(self, names: list[str]) -> SealedTable:
         """What a manifest is to state of a table of these parts."""
-        files = tuple(
-            SealedFile(
-                path=name,
-                rows=pq.read_metadata(path).num_rows,
-                bytes=path.stat().st_size,
-                sha256=_sha256(path),
+        return _table_of(
+            tuple(
+                SealedFile(
+                    path=name,
+                    rows=pq.read_metadata(path).num_rows,
+                    bytes=path.stat().st_size,
+                    sha256=sha256_of(path),
+                )
+                for name in names
+                for path in [self.run_dir / name]
             )
-            for name in names
-            for path in [self.run_dir / name]
         )
-        return SealedTable(rows=sum(file.rows for file in files), files=files)
 
     def amend(self, manifest: Manifest) -> None:
         """Puts a changed manifest in the place of the old, on disk at once: `amend(replace(store.manifest, seed=7))`.
@@ -365,11 +357,16 @@ class RunStore:
         if not is_beneath(name):
             raise StoreError(f"{escaped(name)} is no name of a file in a run directory")
         path = self.run_dir / name
-        with disk_errors(f"cannot write {path}"):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, pieces, self._open_file)
+        with disk_errors(f"cannot write {self.where}/{name}"):
+            self._put(name, pieces)
         self._copy(name)
         return path
+
+    def _put(self, name: str, pieces: Iterable[bytes]) -> None:
+        """Has a file there, whole or not. Raises OSError."""
+        path = self.run_dir / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, pieces, self._open_file)
 
     def seal(
         self, verdict: Verdict, unfinished: Unfinished | None = None, is_broken_off: bool = False
@@ -460,16 +457,18 @@ class RunStore:
         changes = []
         for table in tables:
             stated = {file.path: file for file in self._sealed(table).files}
-            found = {name: self._fetched(name) for name in self._part_names(table)}
+            found = {name: self.size(name) for name in self._part_names(table)}
             for name in sorted({*stated, *found}):
-                if name not in found:
+                if found.get(name) is None:
                     changes.append(f"{name} is missing")
                 elif name not in stated:
                     changes.append(f"{name} is not in the manifest")
-                elif found[name].stat().st_size != stated[name].bytes or (
-                    is_read and _sha256(found[name]) != stated[name].sha256
-                ):
-                    changes.append(f"{name} has changed since the seal")
+                else:
+                    with disk_errors(f"cannot read {self.where}/{name}"):
+                        if found[name] != stated[name].bytes or (
+                            is_read and sha256_of(self._part(name)) != stated[name].sha256
+                        ):
+                            changes.append(f"{name} has changed since the seal")
         return changes
 
     def copy_to(self, place: ObjectFolder) -> None:
@@ -536,25 +535,20 @@ class RunStore:
             path = self.run_dir / name
             if not path.is_file() or path.stat().st_size != sizes[name]:  # before any is fetched
                 return False
-            with place.open(name) as file:
-                return _sha256(path) == hashlib.file_digest(file, "sha256").hexdigest()
+            return sha256_of(path) == sha256_of(ObjectFile(place, name))
 
         def raw_alone(manifest: Manifest) -> Manifest:
             stated = (manifest.tables or {}).items()
-            tables = {name: entry for name, entry in stated if not _DERIVED.fullmatch(f"tables/{name}")}
+            tables = {name: entry for name, entry in stated if not DERIVED.fullmatch(f"tables/{name}")}
             return replace(manifest, copied_to="", tables=tables)
 
-        raw = [name for name in sizes if is_of_run(name) and not _DERIVED.fullmatch(name)]
+        raw = [name for name in sizes if is_of_run(name) and not DERIVED.fullmatch(name)]
         return raw_alone(self._manifest) == raw_alone(there) and all(map(is_same, raw))
 
     def _copy(self, name: str, content: bytes | None = None) -> None:
-        """Has a file that is whole here, with this `content` if that is told, in object storage too. Raises
-        StoreError, but not for a copy in the background."""
+        """Has a file that is whole here, with this `content` if that is told, copied in the background."""
         if self._mirror is not None:
             self._mirror.put(name, content)
-        elif self._place is not None:
-            with disk_errors(f"cannot write {self.where}/{name}"):
-                self._place.send(name, self.run_dir / name)
 
     def _refuse_if_sealed(self) -> None:
         if self.is_sealed:
@@ -568,7 +562,7 @@ class RunStore:
     def _write_manifest(self, manifest: Manifest) -> None:
         try:
             document, content = self._as_written(manifest)
-            write_atomically(self.run_dir / MANIFEST, [content], self._open_file)
+            self._put(MANIFEST, [content])
         except (OSError, TypeError, ValueError) as error:
             raise StoreError(f"cannot write {self.where}/{MANIFEST}: {error_reason(error)}") from error
         self._copy(MANIFEST, content)
@@ -600,9 +594,8 @@ def _opened(manifest: Manifest) -> Manifest:
     )
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _table_of(files: tuple[SealedFile, ...]) -> SealedTable:
+    return SealedTable(rows=sum(file.rows for file in files), files=files)
 
 
 def _make_unique(parent: Path, stem: str) -> Path:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -100,12 +100,5 @@ def phase_of(instants: pa.ChunkedArray | pa.Array, spans: Sequence[RunPhase]) ->
     values = pc.fill_null(instants, _LEAST_NS).to_numpy()
     index = np.searchsorted(starts, values, side="right") - 1  # -1, the last of `ends`, before all phases
     index = np.where(values < ends[index], index, len(ordered))
-    names = [*(span.name for span in ordered), ""]
-    return _encode(index.astype(np.int32), names)
-
-
-def _encode(index: np.ndarray[Any, np.dtype[np.int32]], names: list[str]) -> pa.DictionaryArray:
-    """Dictionary array of `names[index]`; two phases of one name share one entry."""
-    unique = list(dict.fromkeys(names))
-    place = np.array([unique.index(name) for name in names], dtype=np.int32)
-    return pa.DictionaryArray.from_arrays(pa.array(place[index], pa.int32()), pa.array(unique, pa.string()))
+    names = pa.array([*(span.name for span in ordered), ""], pa.string())
+    return names.dictionary_encode().take(pa.array(index, pa.int32()))

@@ -38,7 +38,7 @@ def analyze(
             "--ray",
             metavar="ADDRESS|local",
             help="Spread a large run over the Ray there, each task with that memory; all nodes must see the run "
-            "directory under one path. local: over this machine's CPUs.",
+            "directory under one path, or reach its object storage. local: over this machine's CPUs.",
         ),
     ] = None,
     as_json: JsonOption = False,
@@ -75,7 +75,7 @@ def _spread_over(ray: str | None, store: RunStore, interrupts: Interrupts) -> It
 
     with Session(None if ray == LOCAL_RAY else ray, has_tasks=True):
         interrupts.install_again()
-        yield TaskSpread(store.run_dir)
+        yield TaskSpread(store.where)
 
 
 def _memory_bytes(memory: str) -> int:

@@ -1,11 +1,15 @@
-"""Slices of an analysis as Ray tasks, on every node that sees the run directory."""
+"""Slices of an analysis as Ray tasks, on every node that sees the run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
+from squall.analysis.storage.manifest_file import MANIFEST
+from squall.analysis.storage.object_folder import Access, ObjectFolder, access_here, place_at, take_access
+from squall.analysis.storage.part import error_reason
 from squall.analysis.storage.query import Answer, Partition
 from squall.scenarios.errors import ClusterError, SquallError
 
@@ -16,12 +20,15 @@ class TaskSpread:
     """A `Spread` (squall.analysis.storage.query) over the Ray that this process has joined: a task and a CPU for each
     partition.
 
-    The run directory must be one folder under one absolute path for every node that takes a task, such as on a disk
-    that they share. Each task holds as much memory as its partition says, so that a node holds that once per CPU.
+    The run lies in object storage, which each task reads and writes as this process may, or it must be one folder under
+    one absolute path for every node that takes a task, such as on a disk that they share. Each task holds as much
+    memory as its partition says, so that a node holds that once per CPU.
     """
 
-    def __init__(self, run_dir: Path) -> None:
-        self._run_dir = run_dir
+    def __init__(self, where: str) -> None:
+        """`where`: folder or address of the run."""
+        self._run = place_at(where) or Path(where)
+        self._access = access_here() if isinstance(self._run, ObjectFolder) else None
 
     def __call__(
         self, function: Callable[[Partition], Answer], partitions: Sequence[Partition], /
@@ -41,7 +48,7 @@ class TaskSpread:
                 if number >= n_at_once:
                     ended, _ = ray.wait(begun, num_returns=number - n_at_once + 1)
                     ray.get(ended)
-                begun.append(task.remote(function, partition, self._run_dir))
+                begun.append(task.remote(function, partition, self._run, self._access))
             return list(ray.get(begun))
         except ray.exceptions.RayTaskError as error:
             cause = error.cause
@@ -55,13 +62,28 @@ class TaskSpread:
             _wait(begun)
 
 
-def _do(function: Callable[[Partition], Answer], partition: Partition, run_dir: Path) -> Answer:
+def _do(
+    function: Callable[[Partition], Answer],
+    partition: Partition,
+    run: Path | ObjectFolder,
+    access: Access | None,
+) -> Answer:
     """`function(partition)`, on whatever node it comes to."""
-    if not (run_dir / "tables").is_dir():
+    if isinstance(run, Path):
+        if not (run / "tables").is_dir():
+            raise ClusterError(
+                f"a node of Ray does not see {run}: put the run directory on a disk that all nodes have under "
+                "this path, or analyze without --ray"
+            )
+        return function(partition)
+    assert access is not None
+    take_access(access)  # an argument alone: what Ray knows of an environment it shows and logs
+    try:
+        run.open(MANIFEST).close()
+    except OSError as error:
         raise ClusterError(
-            f"a node of Ray does not see {run_dir}: put the run directory on a disk that all nodes have under "
-            "this path, or analyze without --ray"
-        )
+            f"a node of Ray ({gethostname()}) cannot read {run}: {error_reason(error)}"
+        ) from error
     return function(partition)
 
 

@@ -19,7 +19,6 @@ from tests.planted_runs import Shape, plant
 TABLES = ("batch_costs", "joined")
 _OVER_RAY = """
 import json, os, sys
-from pathlib import Path
 
 import squall.analysis.join.join as join
 from squall.analysis.report.derive import derive
@@ -30,7 +29,7 @@ from squall.scenarios.errors import AnalysisError
 
 def outcome(function, run_dir=None):
     try:
-        return TaskSpread(run_dir or store.run_dir)(function, [1, 2])
+        return TaskSpread(run_dir or store.where)(function, [1, 2])
     except Exception as error:
         return f"{type(error).__name__}: {error}"
 
@@ -41,17 +40,17 @@ def fail(number):
     raise ZeroDivisionError("of all things")
 
 join._LEAST_ROWS, join._ROW_BYTES = 50, 2**40
-store = RunStore.open(Path(sys.argv[1]))
+store = RunStore.open(sys.argv[1])
 with Session(None, has_tasks=True):
-    summary = derive(store, 256 * 1024**2, TaskSpread(store.run_dir)).to_json()
+    summary = derive(store, 256 * 1024**2, TaskSpread(store.where)).to_json()
     print(json.dumps({
         "join": summary["join"],
         "order": outcome(lambda number: number * 10),
-        "of none": TaskSpread(store.run_dir)(abs, []),
+        "of none": TaskSpread(store.where)(abs, []),
         "died": outcome(os._exit),
         "ours": outcome(refuse),
         "foreign": outcome(fail),
-        "unseen": outcome(abs, Path(sys.argv[2])),
+        "unseen": outcome(abs, sys.argv[2]),
     }))
 """
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -47,6 +51,134 @@ def _make_known(server: ObjectStore, patch: pytest.MonkeyPatch) -> None:
 
 
 ADDRESS = f"s3://{BUCKET}/runs"
+_OVER_RAY = """
+import json, os, sys, threading
+from dataclasses import replace
+from pathlib import Path
+
+import squall.analysis.join.join as join
+import squall.analysis.storage.object_folder as object_folder
+from squall.analysis.report.derive import derive
+from squall.analysis.storage.store import RunStore
+from squall.cluster.remote.session import Session
+from squall.cluster.remote.spread import TaskSpread
+
+def outcome(address, **access):
+    spread = TaskSpread(address)
+    spread._access = replace(spread._access, **access)
+    try:
+        return spread(abs, [1, 2])
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+def files():
+    return [Path(folder, name) for folder, _, names in os.walk(os.environ["TMPDIR"]) for name in names]
+
+def watch():
+    while not done.wait(0.01):
+        tables.update(path.name for path in files() if "parquet" in path.name)
+
+environment, address = json.loads(sys.argv[1]), sys.argv[2]
+tables, done = set(), threading.Event()
+watcher = threading.Thread(target=watch)
+watcher.start()
+with Session(None, has_tasks=True):  # whose workers know of no object store
+    os.environ.update(environment)
+    object_folder._file_system.cache_clear()
+    n_parts, summaries = [], []
+    join._ROW_BYTES = 2**40
+    for join._LEAST_ROWS in (400, 150, 60):
+        store = RunStore.open(address)
+        summaries.append(json.dumps(derive(store, 256 * 1024**2, TaskSpread(address)).to_json()))
+        n_parts.append(len(store.parts("joined")))
+    logs = [path.read_bytes() for path in files() if path.is_file()]
+    found = {
+        "n_parts": n_parts,
+        "summaries": [json.loads(one) for one in {*summaries}],
+        "told": sum(environment["AWS_SECRET_ACCESS_KEY"].encode() in content for content in logs),
+        "denied": outcome(address, keys=("somebody", "else", "")),
+        "unreachable": outcome(address, endpoint="http://127.0.0.1:9"),
+        "absent": outcome(address + "/none"),
+    }
+done.set()
+watcher.join()
+print(json.dumps({**found, "tables": sorted(tables)}))
+"""
+
+
+def _planted_there(folder: Path, n_requests: int = 300) -> RunStore:
+    """A run of this folder of which a copy lies at `ADDRESS`."""
+    shape = Shape(seed=5, n_requests=n_requests, servers=("record", "traced"), n_instances=2, n_nodes=2)
+    here = plant(shape).write(folder)
+    Mirror(here.run_dir, ObjectFolder(f"{ADDRESS}/{here.run}")).finish("manifest.json")
+    return here
+
+
+def _files_of(server: ObjectStore, run: str) -> list[str]:
+    """Its objects that are not empty: one that is is as none."""
+    root = server.folder / BUCKET
+    return [name for name in server.objects(f"runs/{run}") if (root / name).stat().st_size]
+
+
+def _assert_alike(there: RunStore, here: RunStore) -> None:
+    assert there.verify() == []
+    for name in TABLES:
+        assert there.has(name) == here.has(name), name
+        if here.has(name):
+            assert there.read(name).equals(here.read(name)), name
+
+
+@pytest.mark.slow
+def test_over_ray_the_rows_there_are_those_of_analysis_here_and_no_table_comes_to_this_disk(
+    known: ObjectStore, tmp_path: Path
+) -> None:
+    here = _planted_there(tmp_path / "runs")
+    address = f"{ADDRESS}/{here.run}"
+    bare = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    words = [sys.executable, "-c", _OVER_RAY, json.dumps(known.environment()), address]
+    with TemporaryDirectory(prefix="t") as temporary:  # whose name is short: Ray has its sockets there
+        environment = {**bare, "TMPDIR": temporary, "AWS_EC2_METADATA_DISABLED": "true"}
+        done = subprocess.run(
+            words, env=environment, capture_output=True, text=True, timeout=180, check=False
+        )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["summaries"] == [json.loads(json.dumps(derive(here).to_json()))]
+    _assert_alike(RunStore.open(address), here)
+    assert found["n_parts"] == [1, 2, 5]
+    assert (found["tables"], found["told"]) == ([], 0)
+    named = [
+        file.path for table in (RunStore.open(address).manifest.tables or {}).values() for file in table.files
+    ]
+    left = [name.partition(f"{here.run}/")[2] for name in _files_of(known, here.run)]
+    assert sorted(name for name in left if "tables/" in name or name[0] == ".") == sorted(named)
+    cannot = f"ClusterError: a node of Ray ({socket.gethostname()}) cannot read {address}"
+    assert found["denied"].startswith(f"{cannot}: access is denied: see that AWS_ACCESS_KEY_ID")
+    assert found["unreachable"].startswith(f"{cannot}: the object store cannot be reached")
+    assert found["absent"] == f"{cannot}/none: no such file or directory"
+
+
+@pytest.mark.slow
+def test_ctrl_c_of_an_analysis_over_ray_leaves_there_the_old_tables_or_the_new_and_nothing_else(
+    alone: Bench, known: ObjectStore, tmp_path: Path
+) -> None:
+    here = _planted_there(tmp_path / "made")
+    derive(here)
+    address = f"{ADDRESS}/{here.run}"
+    env = known.environment()
+    live = alone.start("analyze", address, "--ray", "local", env=env, cwd=alone.folder)
+    wait_until(lambda: any(".spill-" in name for name in known.objects()), 90, "what the tasks share")
+    live.interrupt()
+    assert live.end() == 1, live.lines
+    assert live.error_line() == "squall: interrupted by SIGINT"
+    assert not [name for name in _files_of(known, here.run) if ".spill-" in name]
+    there = RunStore.open(address)
+    assert there.verify() == []
+    for name in there.tables():
+        assert there.read(name).equals(here.read(name)), name
+    live = alone.start("analyze", address, "--json", env=env, cwd=alone.folder)
+    assert live.end() == 0, live.lines
+    _assert_alike(RunStore.open(address), here)
 
 
 def _start(bench: Bench, null: NullProcess, env: dict[str, str], *options: str) -> Live:
@@ -62,26 +194,19 @@ def _here(bench: Bench) -> list[Path]:
 
 @pytest.mark.slow
 def test_analysis_there_gives_the_rows_of_analysis_here(known: ObjectStore, tmp_path: Path) -> None:
-    shape = Shape(seed=5, n_requests=300, servers=("record", "traced"), n_instances=2, n_nodes=2)
-    here = plant(shape).write(tmp_path / "runs")
-    address = f"s3://{BUCKET}/some/where/{here.run}"
-    Mirror(here.run_dir, ObjectFolder(address)).finish("manifest.json")
+    here = _planted_there(tmp_path / "runs")
+    address = f"{ADDRESS}/{here.run}"
     there = RunStore.open(address)
     ours, theirs = derive(here).to_json(), derive(there).to_json()
     assert json.dumps(theirs) == json.dumps(ours)
-    again = RunStore.open(address)
-    for name in TABLES:
-        assert again.has(name) == here.has(name), name
-        if here.has(name):
-            assert again.read(name).equals(here.read(name)), name
-    assert again.verify() == []
+    _assert_alike(RunStore.open(address), here)
     assert open_run(address).summary.to_json() == open_run(here.run_dir).summary.to_json()
     derive(RunStore.open(address))  # made anew, once more
     last = RunStore.open(address)
     assert last.verify() == []
     assert last.read("joined").equals(here.read("joined"))
     assert not [name for name in known.objects() if name.endswith((".open", ".new"))]
-    report = known.folder / BUCKET / "some" / "where" / here.run / "report.html"
+    report = known.folder / BUCKET / "runs" / here.run / "report.html"
     assert report.read_bytes()[:15] == (here.run_dir / "report.html").read_bytes()[:15]
 
 

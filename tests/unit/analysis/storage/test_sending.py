@@ -3,10 +3,12 @@ there stays."""
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +18,14 @@ import yaml
 
 from squall.analysis.report import derive as derive_module
 from squall.analysis.report.derive import derive
+from squall.analysis.sql import answered
 from squall.analysis.storage.home import bring_home, home_of, send_away, sending_command
 from squall.analysis.storage.mirror import Mirror
 from squall.analysis.storage.object_folder import ObjectFolder
+from squall.analysis.storage.query import connect
 from squall.analysis.storage.schema import TABLES
 from squall.analysis.storage.store import RunStore
-from squall.scenarios.errors import StoreError
+from squall.scenarios.errors import AnalysisError, StoreError
 from tests.bucket import Bucket, bucket
 from tests.planted_runs import Shape, plant
 
@@ -254,6 +258,62 @@ def test_a_table_made_anew_there_counts_from_when_the_manifest_names_it(
         RunStore.open(address).replace_derived("windows", empty)
 
 
+def test_what_a_killed_analysis_left_there_is_swept_by_the_next(run: RunStore, there: Bucket) -> None:
+    run.replace_derived("windows", TABLES["windows"].arrow().empty_table())
+    there.put(run.run_dir, "theirs/run")
+    left = {
+        f"theirs/run/{name}": b"left"
+        for name in (".spill-0/members-00000.parquet", "tables/windows/part-00000-1.parquet")
+    }
+    kept = {**there.objects, "theirs/run/notes.txt": b"a user's", "theirs/run/tables/other/x": b"a user's"}
+    there.objects = {**kept, **left}
+    RunStore.open("s3://theirs/run").sweep()
+    assert there.objects == {**kept, **dict.fromkeys(left, b"")}
+
+
+def test_what_tasks_share_there_is_gone_when_they_end_or_fail(there: Bucket) -> None:
+    folder = ObjectFolder("s3://theirs/run")
+    for failure in (None, KeyboardInterrupt, StoreError):
+        with suppress(KeyboardInterrupt, StoreError), folder.passing() as passing:
+            passing.write("members-00000.parquet", b"rows")
+            assert [*passing.sizes()] == ["members-00000.parquet"]
+            if failure:
+                raise failure
+    assert folder.sizes() == {}
+    assert len(there.objects) == 3
+
+
+@pytest.mark.parametrize("what", ["manifest.json", "tables/windows/part-00000-*.parquet"])
+def test_of_two_analyses_at_a_time_the_one_that_lost_its_files_says_so(
+    run: RunStore, there: Bucket, what: str
+) -> None:
+    empty = TABLES["windows"].arrow().empty_table()
+    run.replace_derived("windows", empty)
+    there.put(run.run_dir, "theirs/run")
+    store, told = RunStore.open("s3://theirs/run"), "changed by another process meanwhile: squall analyze s3"
+
+    def lose() -> None:
+        with store.replacing("windows") as new:
+            new.write(0, empty)
+            if what == "manifest.json":
+                RunStore.open("s3://theirs/run").replace_derived("batch_costs", _EMPTY_COSTS)
+            else:
+                (name,) = fnmatch.filter(there.objects, f"theirs/run/{what}")
+                there.objects[name] = b""
+
+    with pytest.raises(StoreError, match=told):
+        lose()
+    assert RunStore.open("s3://theirs/run").verify() == []
+    assert not [
+        key
+        for key in fnmatch.filter(there.objects, "*/part-00000-*")
+        if "windows" in key and there.objects[key]
+    ]
+
+
+_EMPTY_COSTS = TABLES["batch_costs"].arrow().empty_table()
+
+
 @pytest.mark.parametrize("name", [PART, "manifest.json"])
 def test_what_is_not_there_is_one_line(run: RunStore, there: Bucket, name: str) -> None:
     there.put(run.run_dir, "theirs/run")
@@ -261,6 +321,40 @@ def test_what_is_not_there_is_one_line(run: RunStore, there: Bucket, name: str) 
     with pytest.raises(StoreError, match="no such file or directory") as told:
         RunStore.open("s3://theirs/run").read("requests")
     assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("is_before", [True, False])
+def test_an_object_that_vanishes_while_it_is_asked_is_one_line(
+    run: RunStore, there: Bucket, is_before: bool
+) -> None:
+    there.put(run.run_dir, "theirs/run")
+    store = RunStore.open("s3://theirs/run")
+    gone = r"^cannot read s3://theirs/run: a file of it is gone: [^\n]*$"
+
+    def lose() -> None:
+        there.objects[f"theirs/run/{PART}"] = b""
+
+    def ask() -> None:
+        if is_before:
+            lose()
+        with connect(store, ["requests"]) as connection:
+            lose()
+            connection.execute("SELECT count(sent_ns) FROM requests").fetchall()
+
+    # of one whose footer had been read it is what the store answers, or what Arrow makes of that
+    with pytest.raises((StoreError, AnalysisError), match=gone if is_before else r"^[^\n]*$"):
+        ask()
+
+
+def test_a_query_of_a_users_is_over_runs_here_and_there(run: RunStore, there: Bucket) -> None:
+    there.put(run.run_dir, "theirs/run")
+    stores = [run, RunStore.open("s3://theirs/run")]
+    for sql, of in (
+        ("SELECT count(*) AS n FROM requests", stores),
+        ("SELECT count(*) AS n FROM batches", stores[1:]),
+    ):
+        with answered(of, sql) as answer:
+            assert [*answer.rows()] == [(sum(store.n_rows(sql.split()[-1]) for store in of),)]
 
 
 def test_a_run_of_the_same_name_here_is_not_sent_in_the_place_of_one_there(
