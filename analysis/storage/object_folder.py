@@ -168,12 +168,12 @@ Part = Path | ObjectFile
 
 def dataset_of(files: Sequence[ObjectFile]) -> ds.Dataset:
     """Parquet files as one table of Arrow's: a query over it reads the columns that it names of the row groups that its
-    conditions leave, a million rows ahead at most. Raises OSError."""
+    conditions leave, one after another. Raises OSError."""
     import pyarrow.dataset as ds
 
     class Dataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow has no types
         def scanner(self, **asked: Any) -> ds.Scanner:  # which is what DuckDB calls
-            return super().scanner(batch_readahead=4, fragment_readahead=2, **asked)
+            return super().scanner(batch_readahead=1, fragment_readahead=1, **asked)
 
     form, store = ds.ParquetFileFormat(), _file_system()
     fragments = [form.make_fragment(file.folder._path(file.name), store) for file in files]

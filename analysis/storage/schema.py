@@ -64,9 +64,10 @@ def markdown() -> str:
 
     from squall.analysis.storage.manifest import Manifest
 
-    page = files("squall.analysis.storage").joinpath("schema.md.j2").read_text()
-    template = Template(page, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
-    return template.render(tables=_TABLES, sections=sections(Manifest), keys=_keys, TEXT=TEXT)
+    text = files("squall.analysis.storage").joinpath("schema.md.j2").read_text()
+    template = Template(text, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+    page: str = template.render(tables=_TABLES, sections=sections(Manifest), keys=_keys, TEXT=TEXT)
+    return page
 
 
 def sections(root: type[Record]) -> list[type[Record]]:

@@ -56,7 +56,8 @@ with Session(None, has_tasks=True):
 
 
 def _parts(store: RunStore) -> dict[str, list[bytes]]:
-    return {table: [path.read_bytes() for path in store.parts(table)] for table in TABLES}
+    folders = {table: store.run_dir / "tables" / table for table in TABLES}
+    return {table: [path.read_bytes() for path in sorted(of.iterdir())] for table, of in folders.items()}
 
 
 @pytest.fixture(scope="module")

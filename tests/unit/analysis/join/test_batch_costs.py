@@ -101,7 +101,7 @@ def test_times_are_those_of_looking_at_every_ns(
 
 def test_a_torn_file_is_named(tmp_path: Path) -> None:
     store = plain_run(tmp_path, {"kernels": [{"start_ns": 1, "end_ns": 2}]})
-    (part,) = store.parts("kernels")
+    (part,) = (store.run_dir / "tables" / "kernels").iterdir()
     part.write_bytes(part.read_bytes()[:100])
     with pytest.raises(AnalysisError, match="kernels"):
         write_batch_costs(store)

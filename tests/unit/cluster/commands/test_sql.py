@@ -133,7 +133,7 @@ def test_the_screen_has_what_has_room_and_says_how_much_more_there_is(run: Path)
 def test_what_is_no_query_over_the_tables_is_refused_in_one_line_and_does_nothing(
     run: Path, query: str, said: str
 ) -> None:
-    (part,) = RunStore.open(run).parts("requests")
+    (part,) = (run / "tables" / "requests").iterdir()
     places = {"PART": part, "FOLDER": part.parent, "NEW": run / "new", "OTHER": run / "manifest.json"}
     before = files_of(run)
     for name, path in places.items():
