@@ -191,12 +191,12 @@ def _of_servers(tables: RunTables, requests: Requests, executed: pa.Table | None
     stated = []
     for server, of_server in passes.items():
         every = dict.fromkeys([*of_server, *(step for models in of_server.values() for step in models)])
-        has_batches = any((server, model) in recorded for model in every)
+        has_steps = any((server, step) in recorded for step in every if step not in of_server)
         for model in every:
             is_step = model not in of_server
             where = (f" of {model}" if is_several or is_step else "") + (f" at {server}" if server else "")
             models, key = of_server.get(model), (server, model)
-            batches = recorded.get(key, _UNRECORDED if is_step and has_batches and not is_several else None)
+            batches = recorded.get(key, _UNRECORDED if is_step and has_steps and not is_several else None)
             n_hits = {
                 step: sampled.get((server, step), {}).get("n_hits", 0) for step in (*(models or ()), model)
             }

@@ -62,7 +62,7 @@ FROM (
 ORDER BY bin
 """
 _FAILED = f"""
-SELECT ({{begin}} - $origin) / 1e9 AS t_s, 0.0 AS failed FROM requests
+SELECT ({{begin}} - $origin) / 1e9 AS t_s, 0::DOUBLE AS failed FROM requests
 WHERE outcome <> 'ok' AND {{begin}} IS NOT NULL ORDER BY {{begin}}, request_id LIMIT {MOST_POINTS}
 """
 IN_FLIGHT = """
