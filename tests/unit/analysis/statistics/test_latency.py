@@ -171,6 +171,25 @@ def test_rows_that_fail_in_turn_stray_by_no_more_than_rounding(n: int) -> None:
         assert (found.is_infinite, found.low_ns, found.high_ns) == (True, None, None)
 
 
+def test_ties_do_not_hide_what_varies_and_an_end_that_falls_on_failures_is_none() -> None:
+    """Nine of ten rows have the same value, which is every quantile from p1 to p90."""
+    values = np.where(np.random.default_rng(12).uniform(size=10_000) < 0.9, 7, 8)
+    found = quantiles(values, [0.05, 0.5, 0.95])
+    assert [(one.low_ns, one.value_ns, one.high_ns) for one in found] == [(7, 7, 7), (7, 7, 7), (8, 8, 8)]
+    values = np.random.default_rng(13).permutation(1_000)
+    (p95,) = quantiles(values, [0.95], values % 25 == 3)  # 40 failed, spread evenly
+    assert (p95.low_ns is None, p95.value_ns is None, p95.high_ns) == (False, False, None)
+
+
+def test_runs_that_happen_to_agree_do_not_make_the_interval_narrower_than_their_rows() -> None:
+    one = np.random.default_rng(10).permutation(4_000)
+    found = pooled_quantile([(one, None)] * 3, 0.95)
+    low, high = interval_ranks(0.95, 12_000, 12_000)
+    # each value is there three times; autocorrelation times of independent rows are estimated as 1 to 1.1
+    assert known(found.low_ns) <= known(low) / 3
+    assert known(high) / 3 - 1 <= known(found.high_ns)
+
+
 def test_quantiles_over_runs_are_of_all_their_rows_with_an_interval_from_run_to_run() -> None:
     rng = np.random.default_rng(9)
     sizes = np.array([3_000, 5_000, 4_000, 2_000, 6_000])
