@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -63,7 +64,8 @@ def test_a_record_is_made_shown_and_compared_as_a_dataclass(
 
 def test_a_record_stays_as_it_is() -> None:
     one = Ours(1)
-    for change in (lambda: setattr(one, "a", 2), lambda: delattr(one, "a")):
+    changes: list[Callable[[], None]] = [lambda: setattr(one, "a", 2), lambda: delattr(one, "a")]
+    for change in changes:
         with pytest.raises(AttributeError, match="'a' of Ours"):
             change()
     assert one.a == 1
