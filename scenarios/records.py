@@ -20,24 +20,25 @@ class Frozen:
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
     __match_args__: ClassVar[tuple[str, ...]]
-    _OWN: ClassVar[dict[str, Field[Any]]]
+    __own: ClassVar[dict[str, Field[Any]]]
 
     def __init_subclass__(cls, eq: bool = True, kw_only: bool = False) -> None:
         super().__init_subclass__()
         dataclass(init=False, repr=False, eq=False, kw_only=kw_only)(cls)
-        cls._OWN = {one.name: one for one in fields(cls)}
+        cls.__own = {one.name: one for one in fields(cls)}
         if not eq:
             cls.__eq__, cls.__hash__ = object.__eq__, object.__hash__  # type: ignore[method-assign]
 
     def __init__(self, *values: Any, **named: Any) -> None:
         given = dict(zip(self.__match_args__, values, strict=False), **named)
-        absent = self._OWN.keys() - given.keys() if len(given) < len(self._OWN) else ()
-        given |= {name: default for name in absent if (default := default_of(self._OWN[name])) is not MISSING}
-        if len(values) + len(named) + len(absent) != len(self._OWN) or len(given) < len(self._OWN):
+        absent = self.__own.keys() - given.keys()
+        given |= {one: default for one in absent if (default := default_of(self.__own[one])) is not MISSING}
+        n_given = len(values) + len(named) + len(absent)
+        if given.keys() != self.__own.keys() or n_given != len(self.__own):
             raise TypeError(
-                f"{type(self).__name__} is made of {[*self._OWN]}, not of {len(values)} and {[*named]}"
+                f"{type(self).__name__} is made of {[*self.__own]}, not of {len(values)} and {[*named]}"
             )
-        self.__dict__.update({name: given[name] for name in self._OWN})
+        self.__dict__.update({name: given[name] for name in self.__own})
         self.__post_init__()
 
     def __post_init__(self) -> None:
@@ -50,17 +51,17 @@ class Frozen:
         raise FrozenInstanceError(f"cannot delete {name!r} of {type(self).__name__}")
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and self._compared() == other._compared()
+        return type(other) is type(self) and self.__compared() == other.__compared()
 
     def __hash__(self) -> int:
-        return hash(self._compared())
+        return hash(self.__compared())
 
     def __repr__(self) -> str:
-        shown = [f"{name}={getattr(self, name)!r}" for name, one in self._OWN.items() if one.repr]
+        shown = [f"{name}={getattr(self, name)!r}" for name, one in self.__own.items() if one.repr]
         return f"{type(self).__qualname__}({', '.join(shown)})"
 
-    def _compared(self) -> tuple[Any, ...]:
-        return tuple([getattr(self, name) for name, one in self._OWN.items() if one.compare])
+    def __compared(self) -> tuple[Any, ...]:
+        return tuple([getattr(self, name) for name, one in self.__own.items() if one.compare])
 
 
 def default_of(one: Field[Any]) -> Any:
