@@ -197,7 +197,7 @@ def test_a_server_that_falls_silent_costs_only_its_own_requests(protocol: str, t
     assert plan.target is not None
     with NullProcess("--stall=100ms:60s") as silent, NullProcess() as other:
         ports = [null.ports[protocol] for null in (silent, other)]
-        settings = settings_for(tmp_path, ports, protocol, null_spec(), Rules(timeout_ns=3 * S))
+        settings = settings_for(tmp_path, ports, protocol, null_spec(), Rules(timeout_ns=3 * S // 2))
         rows = run_worker(settings, plan, meanwhile=stop_when(lambda progress: progress.n_failed >= 200))
     assert_one_row_each(rows, plan)
     outcomes, is_of_silent = np.array(column(rows, "outcome")), plan.target == 0
@@ -210,7 +210,7 @@ def test_a_server_that_falls_silent_costs_only_its_own_requests(protocol: str, t
 
 
 def test_a_server_that_only_fails_leaves_the_lane_to_the_others(tmp_path: Path) -> None:
-    plan = open_plan(1_500, 2)
+    plan = open_plan(1_500, 2, MS)
     assert plan.target is not None
 
     def look(worker: LoadWorker) -> None:

@@ -69,6 +69,7 @@ def needs_nsys() -> Path:
     return found.nsys
 
 
+@pytest.mark.single
 def test_this_machine_is_looked_at_through_ray(joined: Bench) -> None:
     assert joined.ray is not None
     code, result = doctor(joined, joined.ray)
