@@ -28,7 +28,7 @@ import itertools
 import json
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -59,6 +59,7 @@ from squall.scenarios.fields import (
     Whole,
     worded,
 )
+from squall.scenarios.records import Frozen
 from squall.scenarios.units import NS_PER_S
 
 Order = Literal["blocked-random", "fixed"]
@@ -113,8 +114,7 @@ class ExperimentFile(Section):
     confirm: Annotated[Whole, Field(le=1_000)] = 2
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(Frozen):
     """A combination of `factors`, key path to value, and the scenario that it makes, whose load nothing ends early.
     `digest`: of all but its seed."""
 
@@ -128,8 +128,7 @@ class Cell:
         return self.scenario.model_copy(update={"seed": seed})
 
 
-@dataclass(frozen=True)
-class PlannedRun:
+class PlannedRun(Frozen):
     """A run of cell number `cell`. `block`: number of its seed; `number`: among the runs of the reference cell."""
 
     role: str
@@ -139,8 +138,7 @@ class PlannedRun:
     number: int = 0
 
 
-@dataclass(frozen=True)
-class Experiment:
+class Experiment(Frozen):
     """What a file says, resolved. `reference`: number of the cell that is run again and again, None for none."""
 
     name: str

@@ -10,7 +10,6 @@ import hashlib
 import os
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from squall.scenarios.config.locust import LocustConfig
@@ -18,6 +17,7 @@ from squall.scenarios.errors import ScenarioError
 from squall.scenarios.fields import Keys
 from squall.scenarios.foreign_file import read_within
 from squall.scenarios.plan.plan import PhaseSpan
+from squall.scenarios.records import Frozen
 
 MOST_BYTES = 64 * 2**20
 """Of all of them: they travel to every worker."""
@@ -31,8 +31,7 @@ NO_LOAD = {"file", "include", "run_time_ns", "web", "html"}
 """Keys that change nothing of what is sent: where files lie, what the phases say too, what is shown."""
 
 
-@dataclass(frozen=True)
-class LocustFiles:
+class LocustFiles(Frozen):
     """The locustfile, and all files by their path below its folder, it among them."""
 
     locustfile: str
@@ -55,8 +54,7 @@ class LocustFiles:
         return folder / self.locustfile
 
 
-@dataclass(frozen=True, eq=False)
-class LocustPlan:
+class LocustPlan(Frozen, eq=False):
     """Users begin at the start instant, `config.spawn_rate` a second, or as the file's shape says; they are told to end
     at `load_end_ns`, and have `stop_timeout_ns` to end the task that they are in."""
 

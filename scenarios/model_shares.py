@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from squall.scenarios.arrays import Int64s
+from squall.scenarios.records import Frozen
 
 
-@dataclass(frozen=True)
-class VariantRange:
+class VariantRange(Frozen):
     """The payload variants of one model: [first, first + n_variants) of those of the plan."""
 
     first: int

@@ -23,13 +23,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from decimal import Decimal
 from fractions import Fraction
 from itertools import combinations
 from typing import Any, Literal, cast, get_args
 
 from squall.scenarios.errors import placed, refuse, way_out
+from squall.scenarios.records import Frozen
 from squall.scenarios.units import (
     NS_PER_MS,
     NS_PER_S,
@@ -65,8 +66,7 @@ _OF_TIMES = ("p", "med", "max")
 """Statistics of times. There is no mean: a failed request is infinitely slow, and a mean with it."""
 
 
-@dataclass(frozen=True)
-class LateLimit:
+class LateLimit(Frozen):
     """What makes a request late: `span` is as long as `late_from_ns` or longer, or it did not end ok; without a limit
     the latter alone. `send_lag` asks whether it was sent, not how it ended."""
 
@@ -74,8 +74,7 @@ class LateLimit:
     late_from_ns: int | None
 
 
-@dataclass(frozen=True)
-class PromiseScope:
+class PromiseScope(Frozen):
     """Which measured requests a promise is about; None each: all.
 
     `burst`: those scheduled within bursts of the plan, outside them, or each burst by itself; `window_ns`: each stretch
@@ -113,8 +112,7 @@ class PromiseScope:
         return f"{{{','.join(given)}}}" if given else ""
 
 
-@dataclass(frozen=True)
-class Promise:
+class Promise(Frozen):
     """One promise, as `parse_promises` reads it.
 
     `statistic`: `p` with `q` in (0, 1), or `max`, of times; `rate` or `count` of failures; `rate` of goodput. `limit`:

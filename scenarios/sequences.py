@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import zlib
 from bisect import bisect_right
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,6 +19,7 @@ import numpy as np
 
 from squall.scenarios.arrays import Int64s
 from squall.scenarios.plan.plan import stream
+from squall.scenarios.records import Frozen
 
 if TYPE_CHECKING:  # of a file's sections: a worker without sequences starts without them
     from squall.scenarios.config.rows import Law
@@ -44,8 +44,7 @@ class Place(NamedTuple):
     is_end: bool
 
 
-@dataclass(frozen=True)
-class SequenceRule:
+class SequenceRule(Frozen):
     """`n_lanes` sequences at once, of lengths that the law gives. `run`: name of the run, so that the ids of two runs
     against one server differ. `is_ordered`: a request waits for the end of the one before it; `is_cut_by_failure`: what
     follows one that failed is not sent; `is_pinned`: to one connection."""

@@ -11,14 +11,13 @@ No estimate: the outcome is that of the whole run, for every end that it could h
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from squall.analysis.compare.figures import BROKEN, KEPT
 from squall.scenarios.promises import Promise
+from squall.scenarios.records import Frozen
 
 
-@dataclass(frozen=True)
-class Count:
+class Count(Frozen):
     """Requests of a promise: those of the plan, and those known to be late and to be in time."""
 
     n: int
@@ -26,8 +25,7 @@ class Count:
     n_in_time: int
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(Frozen):
     """Why the load may end: `promise` is broken, or all are kept and `promise` is the one that was certain last."""
 
     verdict: str

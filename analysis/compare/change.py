@@ -19,12 +19,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from squall.analysis.arrays import Floats
 from squall.analysis.statistics.student import Mean, mean_of
+from squall.scenarios.records import Frozen
 
 DIFFERENT, SAME, UNDECIDED = "different", "same", "undecided"
 SHARE_MARGIN = 0.001
@@ -35,8 +35,7 @@ _MOST_PAIRS = 100_000
 _MANY_RANKS = 50
 
 
-@dataclass(frozen=True)
-class Shown:
+class Shown(Frozen):
     """What n differences show. `centre`, `low`, `high`: mean and interval, in logarithms or of shares; infinite where
     figures are. `wilcoxon_p`: the second opinion, None below
     `LEAST_RANKED` pairs. `is_within`: the margin, by two one-sided tests."""

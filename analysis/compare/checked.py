@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from html import escape
 
 from squall.analysis.compare.figures import BROKEN, INVALID, PromiseFigures, worst_verdict
@@ -11,14 +11,14 @@ from squall.analysis.compare.over_seeds import PromiseDecision, SeedPromise, dec
 from squall.analysis.compare.words import words
 from squall.analysis.shown import escaped_lines, markdown_text
 from squall.analysis.wording import templates
+from squall.scenarios.records import Frozen
 
 SCHEMA_VERSION = 1
 UNFINISHED = "unfinished"
 """Seeds are still to run: no verdict yet, whatever those before them say."""
 
 
-@dataclass(frozen=True)
-class CheckedRun:
+class CheckedRun(Frozen):
     """The run of one seed: its directory, status and what it says of each promise, none where it has no requests.
     `is_replaced`: it was INVALID, and run once more with the same seed. `is_decided`: it ended when its promises were
     decided. `failed`: why it failed whatever its promises say, as `unexpected_failures` tells; empty if it did not."""
@@ -33,8 +33,7 @@ class CheckedRun:
     failed: str = ""
 
 
-@dataclass(frozen=True)
-class Checked:
+class Checked(Frozen):
     """A scenario's promises over seeds. Its fields are the keys of `check.json`. `n_seeds_planned`: None where all that
     were to run have run; else `verdict` and those of the promises are unfinished."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from squall.analysis.compare.change import SAME, UNDECIDED
 from squall.analysis.compare.corrections import nominal_level
@@ -16,6 +15,7 @@ from squall.analysis.compare.run_row import RunRow
 from squall.analysis.compare.settings import marks, what_differs
 from squall.analysis.compare.shift import Shift, shift
 from squall.analysis.compare.why import BatchChange, PartsChange, batch_change, parts_change
+from squall.scenarios.records import Frozen
 
 SCHEMA_VERSION = 1
 INVALID, UNFINISHED = "invalid", "unfinished"
@@ -24,8 +24,7 @@ LEFT_OUT_ONE_IN = 5
 """One pair in so many may be left out, for a run that is not VALID or ended early: of more the rest is a selection."""
 
 
-@dataclass(frozen=True)
-class PairRow:
+class PairRow(Frozen):
     """A pair as a file tells of it: names of its runs, which began first, and why it is left out."""
 
     seed: int | None
@@ -35,8 +34,7 @@ class PairRow:
     left_out: str
 
 
-@dataclass(frozen=True)
-class AnswersCompared:
+class AnswersCompared(Frozen):
     """Whether both sides answered alike. `is_same_sizes`: each reply had the same size in both runs of every pair;
     None: not known. Of compared values, how many were and how many were wrong, None where none were."""
 
@@ -52,8 +50,7 @@ class AnswersCompared:
         return self.is_same_sizes is False or (self.n_wrong_a or 0) != (self.n_wrong_b or 0)
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(Frozen):
     """Its fields are the keys of `compare.json`. `level`: of each test, what looks leave of 5 %; `margin_ratio`: within
     it two sides are the same. `verdict`: invalid, worse, undecided, better, same; unfinished while pairs are still to
     run, whatever those before them show."""

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from squall.scenarios.records import Frozen
 
 LOAD_KEYS = ("phases", "clients", "models", "load")
 _ASIDE = ("name", "seed", "promises")
 """Keys of a scenario that change nothing of a run's figures, or are those of the pair."""
 
 
-@dataclass(frozen=True)
-class Differing:
+class Differing(Frozen):
     """A key of the scenario with its values; None where one side has it not."""
 
     key: str

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from squall.analysis.statistics.latency import Quantile
+from squall.scenarios.records import Frozen
 
 KEPT, BROKEN, UNDECIDED, INVALID = "kept", "broken", "undecided", "invalid"
 VERDICTS = (INVALID, BROKEN, UNDECIDED, KEPT)
 """What outranks what."""
 
 
-@dataclass(frozen=True)
-class PlaceInRun:
+class PlaceInRun(Frozen):
     """[offset, offset + duration) of a phase, from its start, in which `n` requests began, `n_late` of them late."""
 
     phase: str
@@ -23,16 +22,14 @@ class PlaceInRun:
     n_late: int
 
 
-@dataclass(frozen=True)
-class LateOfModel:
+class LateOfModel(Frozen):
     """Of `n` requests that asked a model `n_late` were late."""
 
     n: int
     n_late: int
 
 
-@dataclass(frozen=True)
-class Certainty:
+class Certainty(Frozen):
     """When no answer of the rest could keep the promise any more: the plan's n is known, and so is what it allows. Of a
     kept one in a run that ended when it was decided: when none could break it."""
 
@@ -41,8 +38,7 @@ class Certainty:
     request_id: int
 
 
-@dataclass(frozen=True)
-class LateParts:
+class LateParts(Frozen):
     """Where the time of late requests went that ended ok: means against those of the scope in time, ns by part.
 
     `grew_most` makes `share_ratio` of the difference between the two means.
@@ -56,8 +52,7 @@ class LateParts:
     in_time_ns: dict[str, float]
 
 
-@dataclass(frozen=True)
-class WithoutCold:
+class WithoutCold(Frozen):
     """A promise held to the requests outside of the cold stretches alone: a figure beside the verdict, which stays that
     of all. `what`: those stretches in words, which hold `n_cold` of its requests, `n_cold_late` of them late; `advice`:
     the warm-up that would have covered them. `verdict`, `value`, `is_infinite` and `late_ratio` as in
@@ -74,8 +69,7 @@ class WithoutCold:
     advice: str
 
 
-@dataclass(frozen=True)
-class PromiseFigures:
+class PromiseFigures(Frozen):
     """One promise in one run. `verdict`: kept, broken, undecided, or invalid where the run is not VALID; `reason`: of
     the last two.
 

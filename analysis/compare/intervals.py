@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from squall.analysis.statistics.student import mean_of
+from squall.scenarios.records import Frozen
 
 
-@dataclass(frozen=True)
-class MeanChange:
+class MeanChange(Frozen):
     """`what` is `a` in A and `b` in B, means over pairs; `change` = b - a with its interval, which one pair has not."""
 
     what: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import numpy as np
 
@@ -26,14 +26,14 @@ from squall.analysis.statistics.latency import Quantile, quantiles
 from squall.analysis.storage.timeline import RunPhase
 from squall.analysis.wording import count_text, rate_text
 from squall.scenarios.promises import OF_RESPONSES, Promise
+from squall.scenarios.records import Frozen
 from squall.scenarios.units import NS_PER_S
 
 WINDOW_NS = NS_PER_S
 """Of the worst window of a promise that is not of windows."""
 
 
-@dataclass(frozen=True, eq=False)
-class Held:
+class Held(Frozen, eq=False):
     """A promise's figures with the requests they are of: those of its scope, and which are late, (n,) each."""
 
     figures: PromiseFigures
@@ -45,8 +45,7 @@ class Held:
         return Held(self.figures, self.request_id[:0], self.is_late[:0])
 
 
-@dataclass(frozen=True, eq=False)
-class _Rows:
+class _Rows(Frozen, eq=False):
     """The requests of a scope in order of `begin_ns`, (n,) each. `time_ns`: what is bounded, infinite of failures;
     `known_ns`: when a late one is known to be late."""
 
@@ -61,8 +60,7 @@ class _Rows:
         return _Rows(self.requests.take(rows), *(getattr(self, one.name)[rows] for one in fields(self)[1:]))
 
 
-@dataclass(frozen=True, eq=False)
-class _Part:
+class _Part(Frozen, eq=False):
     """What must keep the promise by itself, and where it lies: everything, a burst, a window."""
 
     rows: _Rows

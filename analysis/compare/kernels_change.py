@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from squall.analysis.compare.intervals import MeanChange, mean_change
 from squall.analysis.compare.pairing import Pair
 from squall.analysis.compare.run_account import BATCH_PARTS, RecordedSums
 from squall.analysis.compare.why import EqualSizes, Sized, equal_sizes
+from squall.scenarios.records import Frozen
 
 ADDED, GONE, BOTH = "added", "gone", "in both"
 _Key = tuple[str, int]
 
 
-@dataclass(frozen=True)
-class KernelChange:
+class KernelChange(Frozen):
     """A kernel by name, normalised: calls and time of it in a batch, ns, and the time of one call, None where there was
     none. `state`: added (in B alone), gone (in A alone), in both."""
 
@@ -33,8 +32,7 @@ class KernelChange:
     call_b_ns: float | None
 
 
-@dataclass(frozen=True)
-class GpuChange:
+class GpuChange(Frozen):
     """Recorded batches at equal size. `length` is the sum of the `parts`; `kernels`: the largest change of time first.
     `kernel_time`: all kernels of a batch together, B over A; None of one pair. `sizes`: rows that both sides have."""
 

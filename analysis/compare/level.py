@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from squall.analysis.requests.burst_spans import find_bursts
 from squall.analysis.requests.failures import ANSWERED
 from squall.analysis.requests.requests import Requests
 from squall.analysis.storage.timeline import RunPhase
+from squall.scenarios.records import Frozen
 from squall.scenarios.series.burstiness import window_counts
 from squall.scenarios.units import NS_PER_S
 
@@ -25,8 +25,7 @@ _N_STEPS = 100
 """Instants at which the backlog is read."""
 
 
-@dataclass(frozen=True)
-class Level:
+class Level(Frozen):
     """Figures of the measured phases of a run, and of each request that began in them.
 
     `throughput_hz`: replies ok within the phases; `good_hz`: requests that ended ok and in time, over their length.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 from squall.analysis.compare.change import (
@@ -25,14 +25,14 @@ from squall.analysis.compare.pairing import LEAST_PAIRS, Pair, sides
 from squall.analysis.compare.run_row import FAILURES
 from squall.analysis.statistics.holm import holm
 from squall.analysis.verdict.run_figures import METRICS, THROUGHPUT, Reading
+from squall.scenarios.records import Frozen
 
 PRIMARY = ("p50_ns", "p95_ns", FAILURES, THROUGHPUT)
 WORSE, BETTER = "worse", "better"
 _ALL = (*PRIMARY, *(name for name in METRICS if name not in PRIMARY))
 
 
-@dataclass(frozen=True)
-class MetricChange:
+class MetricChange(Frozen):
     """One figure, pair by pair. `a`, `b`: None where infinite or absent; `mean_a`, `mean_b`: geometric means, of shares
     means, None where one is infinite.
 
@@ -65,8 +65,7 @@ class MetricChange:
     reason: str = ""
 
 
-@dataclass(frozen=True)
-class _Figure:
+class _Figure(Frozen):
     """A figure in both runs of every pair: its readings by side, and what their differences show; None where `lacking`
     says why they show nothing."""
 

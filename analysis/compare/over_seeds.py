@@ -28,20 +28,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from squall.analysis.compare.figures import BROKEN, INVALID, KEPT, UNDECIDED, PromiseFigures
 from squall.analysis.compare.words import words
 from squall.analysis.statistics.order_statistics import binomial_quantile
 from squall.analysis.statistics.student import mean_of
+from squall.scenarios.records import Frozen
 
 LEVEL = 0.05
 """How often a promise at its very limit is called kept; of all promises at theirs together, how often one is called
 broken."""
 
 
-@dataclass(frozen=True)
-class SeedPromise:
+class SeedPromise(Frozen):
     """A promise in the run of one seed."""
 
     seed: int
@@ -49,8 +48,7 @@ class SeedPromise:
     figures: PromiseFigures
 
 
-@dataclass(frozen=True)
-class PromiseDecision:
+class PromiseDecision(Frozen):
     """A promise over seeds. `late_ratio`: mean share of late requests over the `n_seeds` runs, one-sided bounds at 95 %
     (the lower one at what `LEVEL` leaves each promise) where there are two and the promise is of a share. `n_kept` runs
     kept it by themselves; another one does with a chance of at least `kept_least_ratio`, at 95 %."""

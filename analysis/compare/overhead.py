@@ -8,7 +8,6 @@ pairs count; what is left out is said. See `squall.analysis.statistics.paired` f
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from squall.analysis.verdict.overhead_file import Change, Overhead, PairRun, Run
 from squall.analysis.verdict.run_figures import LATENCIES, METRICS, Reading, RunFigures, run_figures
 from squall.analysis.wording import share_text
 from squall.scenarios.errors import AnalysisError, SquallError
+from squall.scenarios.records import Frozen
 
 SWITCHED = ("nsys", "nvml", "gpm", "triton_trace", "threads")
 """Collectors that are off in a bare run."""
@@ -31,8 +31,7 @@ LABELS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _Judged:
+class _Judged(Frozen):
     """A run with its manifest, which is empty where it cannot be read."""
 
     entry: RunEntry

@@ -7,11 +7,11 @@ against two, those make pairs that have the same load by scenario, seed and coun
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from squall.analysis.compare.differing import LOAD_KEYS, differing
 from squall.analysis.compare.run_row import RunRow
 from squall.scenarios.errors import ScenarioError
+from squall.scenarios.records import Frozen
 
 LEAST_PAIRS = 2
 _LEAST_OTHER_RATIO = 1.2
@@ -19,8 +19,7 @@ _LEAST_OTHER_RATIO = 1.2
 _HEAD_BYTES = 64.0
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(Frozen):
     """Two runs of one schedule."""
 
     a: RunRow
@@ -42,8 +41,7 @@ def sides(pairs: Sequence[Pair]) -> tuple[list[RunRow], list[RunRow]]:
     return [pair.a for pair in pairs], [pair.b for pair in pairs]
 
 
-@dataclass(frozen=True)
-class Paired:
+class Paired(Frozen):
     """`unpaired`: runs that did not run to their end, and those whose schedule and seed no run of the other side has.
     `replaced`: INVALID ones, and those that ended early, that another of the same side, schedule and seed follows."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from squall.analysis.arrays import Bools, Int64s
@@ -14,17 +14,16 @@ from squall.analysis.storage.store import RunStore
 from squall.analysis.storage.timeline import measure_spans
 from squall.analysis.verdict.overhead_file import find_overhead
 from squall.scenarios.errors import StoreError
+from squall.scenarios.records import Frozen
 
 
-@dataclass(frozen=True)
 class RepeatQuantile(Quantile):
     """Over several runs. `own_ns`: each run's own quantile, None where it has none, for the eye alone."""
 
     own_ns: tuple[int | None, ...] = ()
 
 
-@dataclass(frozen=True)
-class RepeatFigures:
+class RepeatFigures(Frozen):
     """Quantiles of the latency over the `runs` that repeat one another: over all measure phases, and of each."""
 
     runs: tuple[str, ...]

@@ -10,11 +10,11 @@ Of requests of measured phases that ended ok. Each latency is the sum of its par
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from squall.analysis.findings.shares import BODY_PARTS, LATENCY
 from squall.analysis.findings.tail import TAIL_PARTS, part_columns, whole_parts
+from squall.scenarios.records import Frozen
 
 if TYPE_CHECKING:
     import duckdb
@@ -53,8 +53,7 @@ _KERNELS = f"""
         JOIN recorded b USING (server, instance, instance_device, batch_id) GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"""
 
 
-@dataclass(frozen=True)
-class PartMeans:
+class PartMeans(Frozen):
     """Means over `n` requests, ns, by part; all of `PARTS`."""
 
     n: int
@@ -66,8 +65,7 @@ class PartMeans:
         return sum(self.ns.values())
 
 
-@dataclass(frozen=True)
-class SizeSums:
+class SizeSums(Frozen):
     """Requests in batches of so many rows, and the sum over them of the lengths of their batches, ns."""
 
     rows: int
@@ -75,8 +73,7 @@ class SizeSums:
     compute_ns: float
 
 
-@dataclass(frozen=True)
-class RecordedSums:
+class RecordedSums(Frozen):
     """Batches of `rows` rows of a model whose operations on the GPU were recorded: sums over them, ns by part, and of
     each kernel by name the number of calls and their time."""
 
@@ -87,8 +84,7 @@ class RecordedSums:
     kernels: Mapping[str, tuple[float, float]]
 
 
-@dataclass(frozen=True)
-class RunAccount:
+class RunAccount(Frozen):
     """`every` and `tail`: of all, and of those at or beyond the run's p90. `levels`: share of requests by what knows
     their parts. Empty or None where the run does not tell."""
 

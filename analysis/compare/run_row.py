@@ -11,7 +11,7 @@ import hashlib
 import io
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,7 @@ from squall.analysis.verdict.run_figures import Reading, run_figures
 from squall.scenarios.errors import SquallError
 from squall.scenarios.foreign_text import json_of
 from squall.scenarios.locust_plan import NO_LOAD
+from squall.scenarios.records import Frozen
 
 if TYPE_CHECKING:
     import duckdb
@@ -60,8 +61,7 @@ _MOST_BYTES, _MOST_VALUES = 32 * 1024**2, 1_000_000
 """Of a row, and of one of its columns: a run has some thousand kernels."""
 
 
-@dataclass(frozen=True)
-class Answers:
+class Answers(Frozen):
     """Of the replies of the measured phases. `sha256`: of id and size in bytes of each; None where one did not end ok.
     `n_checked` values were compared with the reference, `n_wrong` were wrong; None: none were compared."""
 
@@ -70,8 +70,7 @@ class Answers:
     n_wrong: int | None = None
 
 
-@dataclass(frozen=True)
-class RunRow:
+class RunRow(Frozen):
     """A run. `schedule`: digest of its plan, `seed` its seed: both runs of a pair have the same."""
 
     name: str

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from squall.analysis.arrays import Floats
 from squall.analysis.compare.pairing import Pair
 from squall.analysis.compare.run_row import SHIFT_PERCENTS
 from squall.analysis.statistics.student import student_quantile
+from squall.scenarios.records import Frozen
 
 _N_DRAWS, _SEED = 1_000, 20_261_125
 _LEAST_BEYOND = 1e-9
@@ -27,8 +27,7 @@ LEAST_PAIRS = 4
 """Fewer have no band: too few different draws."""
 
 
-@dataclass(frozen=True)
-class Shift:
+class Shift(Frozen):
     """(99,) each, changes as ratios - 1; None where a run's requests do not carry the quantile, or it is infinite.
     `low`, `high`: the band, None without `LEAST_PAIRS`."""
 

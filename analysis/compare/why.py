@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,13 +28,13 @@ from squall.analysis.compare.change import DIFFERENT, SAME, UNDECIDED, shown_by
 from squall.analysis.compare.intervals import MeanChange, mean_change
 from squall.analysis.compare.pairing import Pair
 from squall.analysis.compare.run_account import PARTS, PartMeans, SizeSums
+from squall.scenarios.records import Frozen
 
 _LEAST_SHARE = 0.5
 """Of the requests: with fewer in sizes that both sides have, nothing is said at equal size."""
 
 
-@dataclass(frozen=True)
-class PartsChange:
+class PartsChange(Frozen):
     """Of the `n_pairs` pairs that have parts: the mean latency, and its `parts`, whose changes add up to it, the
     largest first. `residual_ns`: what of it nothing recorded explains. `requests`: `all` or `slowest tenth`."""
 
@@ -46,8 +45,7 @@ class PartsChange:
     residual_ns: float
 
 
-@dataclass(frozen=True)
-class EqualSizes:
+class EqualSizes(Frozen):
     """Length of batches, B over A, at equal size: geometric mean of the pairs' ratios with interval, and its verdict.
     `share_ratio`: of the requests, how many are in sizes that both sides have, in the pair that has the fewest."""
 
@@ -60,8 +58,7 @@ class EqualSizes:
     share_ratio: float
 
 
-@dataclass(frozen=True)
-class BatchChange:
+class BatchChange(Frozen):
     """The part `compute` taken apart, ns over requests: at equal size, and by the mix of sizes. `rows`: mean rows of
     the batch that serves a request. `equal`: None where the sides have too few sizes in common."""
 

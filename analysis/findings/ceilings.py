@@ -11,13 +11,13 @@ Not assessed where the largest batch is not known, or where fewer than LEAST_FUL
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from squall.analysis.findings.shares import Key
 from squall.analysis.metrics.measures import instance_key
 from squall.analysis.storage.manifest import Manifest
 from squall.analysis.storage.parquet import literal
+from squall.scenarios.records import Frozen
 
 if TYPE_CHECKING:
     import duckdb
@@ -26,8 +26,7 @@ LEAST_FULL = 10
 """Full batches; of fewer, one odd one moves the ceiling by more than a tenth."""
 
 
-@dataclass(frozen=True)
-class Ceiling:
+class Ceiling(Frozen):
     """Of an instance in a phase: `exec_ns` is the length of all its batches; of its full batches mean rows, length and
     gap between two in succession, and `rate_hz`, requests/s that it carries at most: None where too few were full.
     `n_alike` instances of the model at its server carry `all_hz`."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from squall.analysis.findings.rule import Classification, Measures
 from squall.analysis.limits import LIMITS
 from squall.analysis.wording import count_text, share_text
+from squall.scenarios.records import Frozen
 
 LEVELS = ("high", "medium", "low")
 NO_RULE = ("low", "no rule holds")
@@ -33,8 +33,7 @@ Reason = tuple[str, str]
 """The level that a finding has at most, and why."""
 
 
-@dataclass(frozen=True)
-class RunState:
+class RunState(Frozen):
     """What of the whole run weakens its findings: losses of its manifest, its self-checks that are not met, and the p50
     of profiled over that of bare runs where it is one of pairs (`squall.analysis.compare.overhead`)."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from squall.analysis.columns import NO_DEVICE
@@ -21,6 +21,7 @@ from squall.analysis.record import Number
 from squall.analysis.storage.parquet import literal
 from squall.analysis.storage.query import rows
 from squall.analysis.wording import count_text, figure_text
+from squall.scenarios.records import Frozen
 
 if TYPE_CHECKING:
     import duckdb
@@ -30,8 +31,7 @@ N_WORST = 5
 """Rows that a finding lists itself."""
 
 
-@dataclass(frozen=True)
-class Scope:
+class Scope(Frozen):
     """What a finding is about. `requests`: all, or p99: those at or beyond the p99 of the latency among the ok.
 
     `instance`: of the model, empty for all of a server; `instance_device` as in table `batches`. `model`: of several
@@ -46,8 +46,7 @@ class Scope:
     model: str = ""
 
 
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(Frozen):
     """A measure of a finding. `comparison`, `threshold` and `holds` are None for one that is only stated."""
 
     measure: str
@@ -58,8 +57,7 @@ class Evidence:
     holds: bool | None = None
 
 
-@dataclass(frozen=True)
-class RunnerUp:
+class RunnerUp(Frozen):
     """The next rule that holds, or the nearest miss; `evidence`: its conditions."""
 
     rule: str
@@ -69,16 +67,14 @@ class RunnerUp:
     evidence: tuple[Evidence, ...]
 
 
-@dataclass(frozen=True)
-class Untried:
+class Untried(Frozen):
     """A rule that could not be tried, for want of the measures `missing`."""
 
     rule: str
     missing: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Bound:
+class Bound(Frozen):
     """The most that removing the cause can save; None where not assessed.
 
     `wall_ratio`: of the instance's wall. `response_ratio`: of the mean latency, without the queue that it feeds;
@@ -90,8 +86,7 @@ class Bound:
     with_queue_ratio: float | None = None
 
 
-@dataclass(frozen=True)
-class Rows:
+class Rows(Frozen):
     """Where to look: rows of `table` that `where` (SQL over the Parquet files) holds of, `worst` first."""
 
     table: str
@@ -100,8 +95,7 @@ class Rows:
     worst: tuple[dict[str, Any], ...] = ()
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(Frozen):
     """`rule` is the name of the regime, `none` where no rule holds, `not assessed` where some could not be tried.
 
     `shares` add up to 1: of the wall (level window), the body (body) or the latency (tail). `runner_up` is the next

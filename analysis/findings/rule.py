@@ -9,10 +9,11 @@ whatever else is not assessed. Its margin is that of its weakest clause, a claus
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import BaseModel, model_validator
+
+from squall.scenarios.records import Frozen
 
 Measures = Mapping[str, float | None]
 Level = Literal["window", "body"]
@@ -142,8 +143,7 @@ class Rule(_Stated):
         return {one.measure for one in self.conditions}
 
 
-@dataclass(frozen=True)
-class Assessment:
+class Assessment(Frozen):
     """A rule tried: `holds` is None if not assessed, for want of the measures `missing`.
 
     `margin`: how far from its thresholds (`Condition.margin`), of what could be assessed; None if nothing could.
@@ -157,8 +157,7 @@ class Assessment:
     is_partial: bool
 
 
-@dataclass(frozen=True)
-class Classification:
+class Classification(Frozen):
     """All rules of a level tried. `named` is the first that holds, None if none does.
 
     `runner_up` is the next that holds, else the one that misses by least, of those tried in every clause if there are

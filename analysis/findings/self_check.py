@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from squall.analysis.record import Number
+from squall.scenarios.records import Frozen
 
 MET, UNMET, UNASSESSED = "met", "unmet", "not assessed"
 
 
-@dataclass(frozen=True)
-class SelfCheck:
+class SelfCheck(Frozen):
     """`status` is met, unmet or not assessed, for which `value` is None. `where`: whose the worst value is."""
 
     name: str

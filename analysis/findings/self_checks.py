@@ -31,6 +31,7 @@ from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect, records
 from squall.analysis.storage.store import RunStore
 from squall.analysis.storage.timeline import measure_spans
 from squall.analysis.verdict.measured import cache_hits, unbatched_requests
+from squall.scenarios.records import Frozen
 
 if TYPE_CHECKING:
     import duckdb
@@ -229,8 +230,7 @@ Found = tuple[Number | None, str]
 """A figure, and whose it is; None where it is not assessed."""
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(Frozen):
     """A figure that may be `limit` at most, or at least where `is_least`. `tables`: what it takes; `of`: beside them a
     report of nsys, or batches that are recorded."""
 

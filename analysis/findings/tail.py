@@ -16,7 +16,7 @@ so that the means of the parts add up to the mean latency, and their growth to i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from squall.analysis.findings.confidence import Reason, RunState
@@ -26,6 +26,7 @@ from squall.analysis.findings.shares import BODY_PARTS, LATENCY
 from squall.analysis.statistics.latency import smallest_n
 from squall.analysis.storage.parquet import literal
 from squall.analysis.wording import count_text, duration_text, share_text
+from squall.scenarios.records import Frozen
 
 if TYPE_CHECKING:
     import duckdb
@@ -61,8 +62,7 @@ NEXT_STEPS = {
 _SHOWN = ("request_id", "batch_id", f"{LATENCY} AS latency_ns")
 
 
-@dataclass(frozen=True)
-class Tail:
+class Tail(Frozen):
     """Means over the `n` requests of the tail and the `n_base` of the base, ns, by part; all parts of both. `model`:
     what they ask, empty where the run has one."""
 

@@ -18,7 +18,6 @@ requests, and is nobody's child.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -26,6 +25,7 @@ import numpy as np
 from squall.analysis.arrays import Int64s
 from squall.analysis.join.holders import AMBIGUOUS, UNHELD, Stretches, holder_of
 from squall.analysis.storage.manifest import Manifest
+from squall.scenarios.records import Frozen
 
 if TYPE_CHECKING:
     import duckdb
@@ -58,8 +58,7 @@ Batches = Mapping[str, Int64s]
 """(n,) `start_ns`, `end_ns` and `place` of batches."""
 
 
-@dataclass(frozen=True)
-class ChildModel:
+class ChildModel(Frozen):
     """A model with batches that name no request, between those that do: of which model they are, None: of none that
     can be told. `n_ambiguous`: several batches of the parent hold it; `n_unheld`: none does."""
 
@@ -72,8 +71,7 @@ class ChildModel:
     n_unheld: int
 
 
-@dataclass(frozen=True, eq=False)
-class Found:
+class Found(Frozen, eq=False):
     """A child model; (n_tied,) `place` of its batches and `parent_place` of those that hold them."""
 
     model: ChildModel

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
 from squall.analysis.storage.store import RunStore
+from squall.scenarios.records import Frozen
 
 _BY_ID = "outcome = 'ok' AND join_level IN ('exact', 'batch')"
 _COUNTS = f"""
@@ -38,16 +38,14 @@ class JoinCounts(NamedTuple):
         return sum(self.n_ok_by_level.get(level, 0) for level in LEVELS_BY_ID)
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(Frozen):
     """A part of the latency, or all of it; `p95_ns` by nearest rank."""
 
     mean_ns: int
     p95_ns: int
 
 
-@dataclass(frozen=True)
-class Accounting:
+class Accounting(Frozen):
     """Where the latency of `n` of `n_of` joined requests went, in parts as fine as `level`: device, server or batch.
 
     `parts`: by name, the latency itself first. `bands`: by name the mean of each of `accounting.BANDS` in ns, None of
@@ -62,8 +60,7 @@ class Accounting:
     residual_p50_ratio: float | None
 
 
-@dataclass(frozen=True)
-class JoinFigures:
+class JoinFigures(Frozen):
     """How many requests of some phases are joined to their batch by id, and where the time of those went."""
 
     n: int

@@ -21,7 +21,6 @@ Table `steps` has all executions that such a request passed, and those of other 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -41,6 +40,7 @@ from squall.analysis.storage.schema import arrow_schema
 from squall.analysis.storage.sealed import SealedFile
 from squall.analysis.storage.store import RunStore
 from squall.scenarios.errors import MissingTable
+from squall.scenarios.records import Frozen
 from squall.scenarios.units import NS_PER_S
 
 _ROW_BYTES = 8192
@@ -193,8 +193,7 @@ FROM joined
 """
 
 
-@dataclass(frozen=True)
-class JoinReport:
+class JoinReport(Frozen):
     """How well requests, batches and kernels found each other, and what the parts of the latency leave unexplained."""
 
     n_requests: int

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from squall.analysis.storage.part import NewParts
 from squall.analysis.storage.query import add_view, connect_at
 from squall.analysis.storage.schema import arrow_schema
 from squall.analysis.storage.sealed import SealedFile
+from squall.scenarios.records import Frozen
 
 if TYPE_CHECKING:
     import duckdb
@@ -25,8 +25,7 @@ _LEAST_BYTES = 128 * 1024**2
 """What the queries of the smallest slice need, whose columns by the dozen have buffers each."""
 
 
-@dataclass(frozen=True)
-class Slice:
+class Slice(Frozen):
     """Part `number` of a table. Pickles."""
 
     run_dir: Path

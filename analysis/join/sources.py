@@ -14,7 +14,6 @@ What does not fit in memory spills.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from squall.analysis.storage.manifest import Manifest
 from squall.analysis.storage.object_folder import ObjectFolder, Part
 from squall.analysis.storage.query import add_view, attach, connect, write_rows
 from squall.analysis.storage.store import RunStore
+from squall.scenarios.records import Frozen
 
 _USED = ("triton_samples", "gpu_samples", "kernels")
 
@@ -114,8 +114,7 @@ _FILES = {
 }
 
 
-@dataclass(frozen=True)
-class Sources:
+class Sources(Frozen):
     """The files, and the slices: first and last request_id of each, in order."""
 
     files: Mapping[str, tuple[Part, ...]]

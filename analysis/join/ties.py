@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -204,7 +205,10 @@ def tie_kernels(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -
     stays untied.
     """
     facts = store.manifest.kernels
-    parts = {table: store.parts(table) for table in TIED_TABLES if store.has(table)}
+    parts = {  # of an open run they lie on its disk
+        table: [part for part in store.parts(table) if isinstance(part, Path)]
+        for table in TIED_TABLES if store.has(table)
+    }  # fmt: skip
     if facts is None or not parts:
         return []
     sources = {

@@ -26,14 +26,14 @@ TOP = 20
 
 _CONFIG = """name, full_name, grid_x, grid_y, grid_z, block_x, block_y, block_z, registers_per_thread,
     static_shared_bytes + dynamic_shared_bytes AS shared_bytes, theoretical_occupancy, gpu_uuid"""
-# By launch configuration, with the length of each kernel: a quantile holds as much, and text is read once.
+_WHOLE = f"kernels k JOIN numbered USING ({KEY}) WHERE k.end_ns >= k.start_ns AND {IS_WHOLE}"
+_NS = "k.end_ns - k.start_ns"
+# By launch configuration.
 _CONFIGS = f"""
 CREATE TEMP TABLE kernel_configs AS
-SELECT *, len(lengths_ns) AS n, list_sum(lengths_ns) AS ns, list_min(lengths_ns) AS min_ns,
-    list_max(lengths_ns) AS max_ns
-FROM (
-    SELECT grp, {_CONFIG}, list(k.end_ns - k.start_ns) AS lengths_ns
-    FROM kernels k JOIN numbered USING ({KEY}) WHERE k.end_ns >= k.start_ns AND {IS_WHOLE} GROUP BY ALL)
+SELECT grp, {_CONFIG}, count(*) AS n, sum({_NS}) AS ns, min({_NS}) AS min_ns, max({_NS}) AS max_ns,
+    count(*) FILTER ({_NS} < 10_000) AS n_short
+FROM {_WHOLE} GROUP BY ALL
 """
 _MOST = 1 << 62
 _SIZE = f"""least(grid_x::HUGEINT * grid_y * grid_z, {_MOST})::BIGINT AS n_blocks,
@@ -52,7 +52,7 @@ _FIGURES = f"""
 WITH configs AS (
     SELECT *, regexp_matches(full_name, $tensor_cores, 'i') AS is_tensor,
         CASE WHEN isfinite(theoretical_occupancy) THEN theoretical_occupancy END AS occupancy_ratio
-    FROM (SELECT * EXCLUDE (lengths_ns), {_SIZE} FROM kernel_configs)
+    FROM (SELECT *, {_SIZE} FROM kernel_configs)
     LEFT JOIN fillings USING (gpu_uuid, n_blocks, n_threads, registers_per_thread, shared_bytes)),
 -- means over kernel time; null where no kernel has the value
 weighted AS (
@@ -78,11 +78,8 @@ ranked AS (
     FROM configs GROUP BY grp, full_name, grid_x, grid_y, grid_z QUALIFY place <= {TOP}),
 -- of each of these, and of all (without a place)
 times AS (
-    SELECT grp, place, quantile_cont(ns, 0.5) AS median_ns, quantile_disc(ns, 0.95) AS p95_ns,
-        count(*) FILTER (ns < 10_000) AS n_short
-    FROM (
-        SELECT grp, place, unnest(lengths_ns) AS ns
-        FROM kernel_configs LEFT JOIN ranked USING (grp, full_name, grid_x, grid_y, grid_z))
+    SELECT grp, place, quantile_cont({_NS}, 0.5) AS median_ns, quantile_disc({_NS}, 0.95) AS p95_ns
+    FROM (SELECT * FROM {_WHOLE}) k LEFT JOIN ranked USING (grp, full_name, grid_x, grid_y, grid_z)
     GROUP BY GROUPING SETS ((grp, place), (grp)) HAVING grouping(place) = 1 OR place IS NOT NULL),
 tops AS (
     SELECT grp, list({{
@@ -94,7 +91,7 @@ tops AS (
     FROM ranked r JOIN times USING (grp, place) JOIN largest c USING (grp, full_name, grid_x, grid_y, grid_z)
     JOIN weighted USING (grp) GROUP BY grp),
 sums AS (
-    SELECT grp, sum(n) AS n, sum(ns) AS total_ns, max(max_ns) AS max_ns
+    SELECT grp, sum(n) AS n, sum(ns) AS total_ns, max(max_ns) AS max_ns, sum(n_short) AS n_short
     FROM configs GROUP BY grp)
 SELECT grp, coalesce(n, 0) AS n, coalesce(total_ns, 0) AS total_ns, total_ns / n AS mean_ns, median_ns, p95_ns, max_ns,
     n_short / n AS below_10us_ratio,

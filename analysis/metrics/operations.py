@@ -56,7 +56,7 @@ _AT_LANE = "JOIN lanes l ON " + " AND ".join(
 # What figures are of: an instance in a phase. `key` as `measures.instance_key` makes it.
 _INSTANCES = f"""
 CREATE TEMP TABLE instances AS
-SELECT row_number() OVER (ORDER BY phase, {OWNER}) AS grp, *,
+SELECT (row_number() OVER (ORDER BY phase, {OWNER}))::INTEGER AS grp, *,
     server || '/' || CASE WHEN instance <> '' THEN instance ELSE model END
         || CASE WHEN instance_device = {NO_DEVICE} THEN '' ELSE '@gpu' || instance_device END AS key
 FROM (SELECT DISTINCT phase, {OWNER} FROM picked)

@@ -8,18 +8,17 @@ processes meanwhile, not what its library does inside the server.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from squall.analysis.storage.collected import NsysFacts, NsysStep, ReportFacts
 from squall.analysis.storage.collected import ObserverCost as Observed
 from squall.analysis.storage.manifest import Manifest
 from squall.analysis.verdict.overhead_file import Overhead
+from squall.scenarios.records import Frozen
 
 NOT_MEASURED = "latency cost not measured: run with --measure-overhead"
 
 
-@dataclass(frozen=True)
-class ObserverCost:
+class ObserverCost(Frozen):
     """CPU of a node's observer as a share of one core, in all and by table; None where the manifest does not say."""
 
     core_ratio: float | None
@@ -28,8 +27,7 @@ class ObserverCost:
     n_late: int
 
 
-@dataclass(frozen=True)
-class NsysCost:
+class NsysCost(Frozen):
     """Of a phase: CPU of nsys's own processes while it recorded, as a share of one core, and seconds of its steps."""
 
     core_ratio: float | None
@@ -40,8 +38,7 @@ class NsysCost:
     report_bytes: int | None
 
 
-@dataclass(frozen=True)
-class CollectorCosts:
+class CollectorCosts(Frozen):
     """By node and by phase; None where the manifest says nothing of any. `latency_cost`: one line."""
 
     observers: Mapping[str, ObserverCost] | None

@@ -6,15 +6,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from squall.analysis.report.plots import Plot
 from squall.analysis.report.templates import render_page
+from squall.scenarios.records import Frozen
 
 
-@dataclass(frozen=True)
-class DecisionTable:
+class DecisionTable(Frozen):
     """Rows of texts under `heads`, as many cells a row as heads; the first cell is its label. `is_wrapped`: cells may
     have several lines, so that the table is as wide as the page."""
 
@@ -25,8 +25,7 @@ class DecisionTable:
     is_wrapped: bool = False
 
 
-@dataclass(frozen=True)
-class DecisionPage:
+class DecisionPage(Frozen):
     """`answer`: one sentence that answers the question. `is_good`: how it is coloured; None: neither good nor bad.
 
     `facts`: lines below it. `commands`: what makes the decision again, one a line. `template`: that of the page, which

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -30,6 +30,7 @@ from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect, in_memory
 from squall.analysis.storage.store import RunStore
 from squall.analysis.storage.timeline import measure_spans
 from squall.analysis.verdict.measured import RunTables
+from squall.scenarios.records import Frozen
 from squall.scenarios.units import NS_PER_MS
 
 MAY_HAVE_RUN = ("timeout", "cancelled", "transport_error", "bad_reply", "lost")
@@ -53,8 +54,7 @@ MEANINGS = {
 Row = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Identity:
+class Identity(Frozen):
     """`found` must lie in [least, most]; they are equal where nothing may differ."""
 
     name: str

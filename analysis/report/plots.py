@@ -6,8 +6,9 @@ Curves are traces of Plotly's own, as dicts: https://plotly.com/javascript/refer
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from squall.scenarios.records import Frozen
 
 Trace = dict[str, Any]
 
@@ -86,8 +87,7 @@ def band(name: str, x: Sequence[float], high: Values, low: Values) -> Trace:
     }
 
 
-@dataclass(frozen=True)
-class Plot:
+class Plot(Frozen):
     """One plot: `kind` says what its axes are: line, step, bar, points (from 0 on), ccdf (both logarithmic, y a share)
     or loglog. `absent` says why there is none; then no traces.
 

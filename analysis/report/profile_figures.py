@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from squall.analysis.storage.collected import ProfiledPhase, ReportClockFacts, TiedEvents
 from squall.analysis.storage.manifest import Manifest
+from squall.scenarios.records import Frozen
 
 
-@dataclass(frozen=True)
-class ProfileFigures:
+class ProfileFigures(Frozen):
     """Of a phase's report: events, the share of them that is tied to a batch (None without any), and its clock.
 
     `missed_ns`: of the phase's beginning. `n_ranges` and `n_sleeps`: marks of the clock. `clock_error_ns`: bound of the
@@ -27,8 +26,7 @@ class ProfileFigures:
     is_clock_assumed: bool
 
 
-@dataclass(frozen=True)
-class LatencyUnder:
+class LatencyUnder(Frozen):
     """The profiler that the server ran under while its latencies were measured.
 
     `unrecorded`: measured phases that it did not record, with the reason: the server was still launched under it, or

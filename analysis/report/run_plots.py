@@ -6,7 +6,7 @@ Times are seconds from the agreed start, latencies ms, shares per cent: the unit
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,6 +27,7 @@ from squall.analysis.storage.query import connect
 from squall.analysis.storage.store import RunStore
 from squall.analysis.storage.timeline import measure_spans, phase_spans
 from squall.analysis.wording import LATENCY_LABELS
+from squall.scenarios.records import Frozen
 from squall.scenarios.units import NS_PER_MS, NS_PER_S
 
 if TYPE_CHECKING:
@@ -149,8 +150,7 @@ _PARTS_NOTES = {
 }
 
 
-@dataclass(frozen=True)
-class _Drawn:
+class _Drawn(Frozen):
     """A run whose plots are made: all its requests, those of the measured phases, its tables, where the axes of time
     begin, and the bins on them."""
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from squall.analysis.storage.query import over, rows
+from squall.scenarios.records import Frozen
 
 
-@dataclass(frozen=True)
-class HostFigures:
+class HostFigures(Frozen):
     """CPU of a node, as ratios of all its cores; busy is not idle, nor iowait. None without samples."""
 
     n_samples: int
@@ -25,8 +24,7 @@ class HostFigures:
     network_drops_count: int
 
 
-@dataclass(frozen=True)
-class GpuFigures:
+class GpuFigures(Frozen):
     """A GPU; `util` is time with any kernel, not how full the GPU was. None without samples."""
 
     n_samples: int
@@ -46,8 +44,7 @@ class GpuFigures:
     memory_used_bytes_max: float | None
 
 
-@dataclass(frozen=True)
-class WorkerFigures:
+class WorkerFigures(Frozen):
     """The load generators: is there room left? CPU is without `spin_ns`, which has its own ratio; backlog and held are
     the largest sums over the workers."""
 

@@ -8,11 +8,11 @@ Of the requests of some phases that ended ok. `steps` says what a step is, and w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from squall.analysis.join.children import ChildModel, find_children
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect, rows
 from squall.analysis.storage.store import RunStore
+from squall.scenarios.records import Frozen
 
 TAIL_QUANTILE = 0.95
 
@@ -48,8 +48,7 @@ FROM models JOIN computed USING (model) JOIN waited USING (model), whole ORDER B
 """
 
 
-@dataclass(frozen=True)
-class StepFigures:
+class StepFigures(Frozen):
     """A model that requests passed as one of several. Its quantiles are by nearest rank, over all its steps.
 
     `on_path_ratio`: requests that have it on their critical path, of those with steps; `latency_ratio`: its waits and
@@ -68,8 +67,7 @@ class StepFigures:
     wait_p95_ns: int | None
 
 
-@dataclass(frozen=True)
-class StepsFigures:
+class StepsFigures(Frozen):
     """Of `n_requests` that passed several executions, the models that these were of, that of the most latency first;
     `children`: models with executions that name no request, over the whole run."""
 

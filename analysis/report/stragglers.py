@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +14,7 @@ from squall.analysis.storage.manifest import Manifest
 from squall.analysis.storage.query import in_memory
 from squall.analysis.verdict.gpu_shares import GpuShares
 from squall.analysis.wording import macros
-from squall.scenarios.records import GpuPlace
+from squall.scenarios.records import Frozen, GpuPlace
 
 P95_BEYOND = 1.1
 """Times the median p95 of the others, by the lower end of its interval: what is less is no reason to look."""
@@ -89,8 +88,7 @@ ORDER BY ALL
 """
 
 
-@dataclass(frozen=True)
-class Straggler:
+class Straggler(Frozen):
     """`p95_ratio`: its p95 over the median of the others', None where it has none for its failures. `reasons`: how it
     differs from the others, most direct first; empty: nothing that was recorded tells it apart."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from shlex import quote
 from typing import Any, ClassVar
 
@@ -36,12 +35,12 @@ from squall.analysis.verdict.gpu_shares import GpuShares
 from squall.analysis.verdict.phase_figures import MeasureFigures, PhaseFigures
 from squall.scenarios.errors import AnalysisError, StoreError
 from squall.scenarios.foreign_text import json_of
+from squall.scenarios.records import Frozen
 
 FILE = "summary.json"
 
 
-@dataclass(frozen=True)
-class Summary:
+class Summary(Frozen):
     """All figures of a run; None where their table or report is absent. Its fields are the keys of `summary.json`.
 
     `load`: open or closed, as that of Locust's users is, of whom `locust` tells; `latency_name`: response or service,

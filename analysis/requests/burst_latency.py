@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -15,10 +14,10 @@ from squall.analysis.requests.bursts import MOST_LISTED
 from squall.analysis.requests.requests import Requests
 from squall.analysis.statistics.latency import Quantile, quantiles
 from squall.analysis.storage.timeline import RunPhase
+from squall.scenarios.records import Frozen
 
 
-@dataclass(frozen=True)
-class ResponseFigures:
+class ResponseFigures(Frozen):
     """Response time of `n` requests, of which `n_failed` count as infinitely slow."""
 
     n: int
@@ -26,7 +25,6 @@ class ResponseFigures:
     quantiles: tuple[Quantile, ...]
 
 
-@dataclass(frozen=True)
 class BurstResponse(ResponseFigures):
     """The requests scheduled within a burst; `offset_ns` is its start from that of the phase."""
 
@@ -34,8 +32,7 @@ class BurstResponse(ResponseFigures):
     duration_ns: int
 
 
-@dataclass(frozen=True)
-class BurstLatency:
+class BurstLatency(Frozen):
     """A phase with bursts, found in windows of `window_ns`: those within and those outside them.
 
     `largest`: the bursts with most requests, in order of time.

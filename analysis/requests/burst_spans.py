@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from squall.analysis.arrays import Int64s
 from squall.analysis.limits import Limits
 from squall.analysis.storage.timeline import RunPhase
+from squall.scenarios.records import Frozen
 from squall.scenarios.series.burstiness import window_counts
 from squall.scenarios.units import NS_PER_S
 
 WINDOWS_NS = (NS_PER_S // 10, NS_PER_S, 10 * NS_PER_S)
 
 
-@dataclass(frozen=True, eq=False)
-class BurstSpans:
+class BurstSpans(Frozen, eq=False):
     """[begin, end) of each burst of a phase, (n,) in order of time, found in windows of `window_ns`.
 
     `is_burst` is false where no window is high enough: the only span is then that of the busiest one.

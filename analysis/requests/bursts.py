@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from squall.analysis.arrays import Int64s
 from squall.analysis.limits import Limits
 from squall.analysis.requests.burst_spans import find_bursts
 from squall.analysis.storage.timeline import RunPhase
+from squall.scenarios.records import Frozen
 
 MOST_LISTED = 10
 """Largest bursts that are listed one by one; the figures are of all."""
 
 
-@dataclass(frozen=True)
-class Burst:
+class Burst(Frozen):
     """A maximal run of windows with at least `burst_factor` times the mean planned count.
 
     `offset_ns`: its start from that of the phase. `n_missed`: how many more or fewer were sent within it than
@@ -30,8 +28,7 @@ class Burst:
     n_missed: int
 
 
-@dataclass(frozen=True)
-class Bursts:
+class Bursts(Frozen):
     """All bursts of a phase, in windows of `window_ns`; `largest` in order of time."""
 
     window_ns: int

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from squall.analysis.statistics.stretches import run_lengths
 from squall.analysis.statistics.student import student_quantile
 from squall.analysis.storage.manifest import Manifest
 from squall.analysis.storage.query import over
+from squall.scenarios.records import Frozen
 
 QUANTILES = (0.50, 0.95, 0.99)
 _P95 = QUANTILES.index(0.95)
@@ -34,7 +34,6 @@ _LEAST_OF_SECTION = 40
 """Requests of a server in a section: two are beyond its p95."""
 
 
-@dataclass(frozen=True)
 class ServerLoad(LoadShare):
     """A server's part of the requests of some phases: those for it. `work_ratio`: its share of what was answered ok;
     `quantiles`: of its latency, a request that did not end ok counts as infinitely slow. `least_p95_ratio`: see
@@ -46,8 +45,7 @@ class ServerLoad(LoadShare):
     least_p95_ratio: float | None = None
 
 
-@dataclass(frozen=True)
-class ServersFigures:
+class ServersFigures(Frozen):
     """Several servers by name. `p95_ratio`: the largest p95 over the smallest, None where one has none."""
 
     servers: Mapping[str, ServerLoad]

@@ -14,18 +14,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from squall.analysis.requests.requests import Requests
 from squall.analysis.storage.manifest import Manifest
 from squall.analysis.storage.query import over
 from squall.analysis.storage.timeline import RunPhase
 from squall.scenarios.arrivals.users import ClosedArrivals
+from squall.scenarios.records import Frozen
 from squall.scenarios.units import NS_PER_S
 
 
-@dataclass(frozen=True)
-class UserFigures:
+class UserFigures(Frozen):
     """Little's law as it came out: users = throughput · (service + think) + inside the client."""
 
     users_mean_count: float
@@ -37,8 +36,7 @@ class UserFigures:
     gap_error_ratio: float
 
 
-@dataclass(frozen=True)
-class UserTime:
+class UserTime(Frozen):
     """Where the users' time went in the measure phases, summed over users; `n_done` replies came in them."""
 
     duration_ns: int

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -38,6 +37,7 @@ from squall.analysis.storage.parquet import literal
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect, rows
 from squall.analysis.storage.store import RunStore
 from squall.analysis.storage.timeline import RunPhase, phase_spans
+from squall.scenarios.records import Frozen
 from squall.scenarios.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -89,8 +89,7 @@ class Stretch(NamedTuple):
     end_ns: int
 
 
-@dataclass(frozen=True)
-class Inherited:
+class Inherited(Frozen):
     """Requests of earlier phases in flight at the start of a phase. `oldest_ns`: age of the oldest, 0 of none;
     `until_ns`: when the last of them ended, from the start."""
 
@@ -99,8 +98,7 @@ class Inherited:
     until_ns: int
 
 
-@dataclass(frozen=True)
-class WarmUpAdvice:
+class WarmUpAdvice(Frozen):
     """A warm-up that ends before anything is measured cold. `phase`: the one to change, empty where there is none yet.
     `rate_hz`: what to raise or lower it to, None: its own is enough; `sizes_count`: batch sizes that were measured."""
 
@@ -111,8 +109,7 @@ class WarmUpAdvice:
     sizes_count: int
 
 
-@dataclass(frozen=True)
-class ColdFigures:
+class ColdFigures(Frozen):
     """How a measured phase began. `kind`: cold, leftovers (of the phase before, at normal speed), drift (executions
     grow longer towards the end), none. `source`: batches, statistics or responses, what it is told by; empty where the
     phase has too little.
@@ -210,8 +207,7 @@ def is_much(n: int, n_late: int, n_of_all: int, n_late_of_all: int) -> bool:
     return n_late >= least and (n_late * n_of_all >= EXCESS_OF_SHARE * n * n_late_of_all)
 
 
-@dataclass(frozen=True, eq=False)
-class _Phase:
+class _Phase(Frozen, eq=False):
     """The requests of a phase in order of their begin, which is from its start: (n,) each; `latency_ns` is infinite of
     those that did not end ok."""
 
@@ -270,8 +266,7 @@ class _Phase:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class _Slow:
+class _Slow(Frozen, eq=False):
     """Executions of a phase that are slow, in order of start, (n,) each; instants from its start, the part before it
     cut off. `excess_ns`: beyond the base, of the part within the phase."""
 
@@ -294,8 +289,7 @@ _NONE = np.zeros(0)
 _NOTHING_SLOW = _Slow(_NONE, _NONE, _NONE, _NONE, np.zeros(0, np.bool_))
 
 
-@dataclass(frozen=True, eq=False)
-class _Executions:
+class _Executions(Frozen, eq=False):
     """What the executions of a phase say. `drift_ratio`: None where not known."""
 
     source: str

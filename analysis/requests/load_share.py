@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from squall.analysis.requests.requests import Requests
+from squall.scenarios.records import Frozen
 
 
-@dataclass(frozen=True)
-class LoadShare:
+class LoadShare(Frozen):
     """A part of the requests of some phases. `n`: how many; ratios are shares of all of them, None of nothing.
     `asked_ratio`: the share that the scenario asks, None where it says none."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -15,6 +14,7 @@ from squall.analysis.requests.user_watch import count_in_all, locust_time
 from squall.analysis.requests.users import reported_mean_ns, seen_mean_ns
 from squall.analysis.storage.locust import LocustEntry, LocustFacts
 from squall.analysis.storage.timeline import RunPhase
+from squall.scenarios.records import Frozen
 from squall.scenarios.units import NS_PER_MS
 
 ROUNDED_NS = 1_000
@@ -24,8 +24,7 @@ DRIFT_RATIO = 5e-4
 slews by at most 500 ppm)."""
 
 
-@dataclass(frozen=True)
-class NameFigures:
+class NameFigures(Frozen):
     """One method and name: `locust`, what Locust says, and `rows`, the same of the exact rows by the same definition of
     a quantile (the response time with ⌊q n⌋ before it). `rounding_ratios`: by quantile what Locust's rounding made of
     it, over the exact one less 1. `is_agreeing`: equal counts and failures, and the same sum of response times but for
@@ -39,8 +38,7 @@ class NameFigures:
     is_agreeing: bool
 
 
-@dataclass(frozen=True)
-class LocustUserFigures:
+class LocustUserFigures(Frozen):
     """Locust's users in the measure phases, means over their time: asked for, present, asleep as they asked, asleep
     behind that. `late_ratio`: share of `n_wakes` that came late, `late_max_ns` the latest. `seen_mean_ns`: what a
     request took its user, (present - think) / requests; `reported_mean_ns`: what of it Locust's response times hold."""
@@ -56,16 +54,14 @@ class LocustUserFigures:
     reported_mean_ns: int | None
 
 
-@dataclass(frozen=True)
-class UserException:
+class UserException(Frozen):
     """What user code raised outside of requests, and how often."""
 
     message: str
     n: int
 
 
-@dataclass(frozen=True)
-class LocustFigures:
+class LocustFigures(Frozen):
     """What Locust ran and said, beside the rows. `names`: by method and name, `total`: all together (Locust's mean of
     the sums of its entries; quantiles only where it gave its own total). `is_agreeing`: all of `names` do; None where
     `unreported` says why Locust's statistics are not whole. `n_plain`: requests that are not of a `TritonUser`, carry

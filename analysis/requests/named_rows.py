@@ -7,11 +7,11 @@ its rounding alone: of n sorted response times the one with ⌊q n⌋ before it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
 from squall.analysis.storage.store import RunStore
+from squall.scenarios.records import Frozen
 
 QUANTILES = (0.5, 0.95, 0.99)
 
@@ -32,8 +32,7 @@ FROM timed GROUP BY GROUPING SETS ((method, name), ()) HAVING count(*) > 0 ORDER
 """
 
 
-@dataclass(frozen=True)
-class Timed:
+class Timed(Frozen):
     """Requests of a name over the whole run, and their response times, of failed ones too. None of none, and where
     Locust did not say it."""
 
@@ -46,8 +45,7 @@ class Timed:
     max_ns: int | None
 
 
-@dataclass(frozen=True)
-class NamedRows:
+class NamedRows(Frozen):
     """Rows of one method and name, or all together; the sum of the response times of the `n_timed` that have one;
     `n_plain`: those that ask no model that squall knows."""
 
@@ -59,8 +57,7 @@ class NamedRows:
     figures: Timed
 
 
-@dataclass(frozen=True)
-class RowsByName:
+class RowsByName(Frozen):
     """By method and name, in that order; `total`: all together, None of none."""
 
     names: tuple[NamedRows, ...]

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,6 +37,7 @@ from squall.analysis.statistics.stretches import INFINITE_NS
 from squall.analysis.statistics.student import student_quantile
 from squall.analysis.storage.query import over
 from squall.analysis.storage.timeline import RunPhase
+from squall.scenarios.records import Frozen
 
 QUANTILES = (0.50, 0.95)
 LEAST_PAIRS = 10
@@ -49,8 +50,7 @@ _FAR = 3.0
 _SEED = 1
 
 
-@dataclass(frozen=True)
-class RecordedQuantile:
+class RecordedQuantile(Frozen):
     """A quantile of the requests inside windows and of those outside, and inside / outside with its 95 % interval.
 
     Of several phases the ratio is the geometric mean of theirs, each weighed by its pairs: phases differ in load, and
@@ -68,8 +68,7 @@ class RecordedQuantile:
     reason: str = ""
 
 
-@dataclass(frozen=True)
-class RecordingCost:
+class RecordingCost(Frozen):
     """Of some phases: the share of their time in which recording may have cost something, and what it did cost.
 
     `n_pairs`: windows that have a pause after them in their phase; `n_inside` and `n_outside`: requests in these.
@@ -85,8 +84,7 @@ class RecordingCost:
     service: tuple[RecordedQuantile, ...]
 
 
-@dataclass(frozen=True)
-class RecordingCosts:
+class RecordingCosts(Frozen):
     """What the kernel library's windows cost. `headline`: `outside` where the latencies that lead are those of requests
     outside windows alone, `all` where too few of those there are. `measure`: of all measure phases."""
 

@@ -10,13 +10,13 @@ at once; an expired request ends in `RespondIfError`, which counts it. Seen so o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
 from squall.analysis.requests.requests import Requests
 from squall.analysis.storage.query import in_memory, rows
 from squall.analysis.wording import macros
+from squall.scenarios.records import Frozen
 
 FULL_QUEUE = "Exceeds maximum queue size"
 QUEUE_TIMEOUT = "Request timeout expired"
@@ -26,8 +26,7 @@ _GAVE_UP = ("timeout", "cancelled", "transport_error")
 """Outcomes of requests that the client no longer waited for: the server may have refused them later."""
 
 
-@dataclass(frozen=True)
-class Refused:
+class Refused(Frozen):
     """Requests that the clients saw refused, by why; `server_rejected_count`: by the server's metrics, None where these
     do not tell."""
 
@@ -38,15 +37,13 @@ class Refused:
     server_rejected_count: int | None
 
 
-@dataclass(frozen=True)
 class ExplainedRefused(Refused):
     """`explanation`: why the server's count is what it is beside the clients', in one sentence."""
 
     explanation: str
 
 
-@dataclass(frozen=True)
-class Rejections:
+class Rejections(Frozen):
     """Of all phases together, and of each."""
 
     total: ExplainedRefused

@@ -7,7 +7,7 @@ is the service time. The two are never mixed: `Requests` says which it is, and e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,10 @@ from squall.analysis.arrays import Bools, Int64s, Integers
 from squall.analysis.storage.manifest import Manifest
 from squall.analysis.storage.store import RunStore
 from squall.scenarios.promises import DECIDED
+from squall.scenarios.records import Frozen
 
 
-@dataclass(frozen=True, eq=False)
-class Labels:
+class Labels(Frozen, eq=False):
     """A text column as (n,) codes into `words`: millions of rows share a handful of texts.
 
     The codes are of the narrowest whole numbers that hold them.
@@ -66,8 +66,7 @@ def is_open_load(manifest: Manifest) -> bool:
     return manifest.plan.load == "open"
 
 
-@dataclass(frozen=True, eq=False)
-class Requests:
+class Requests(Frozen, eq=False):
     """Scheduled arrivals, or requests of users, (n,) each. Instants are ns on the run clock.
 
     Sorted by request_id, which is the order of the schedule; closed loop: by `sent_ns`. `sent_ns` and `done_ns`

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -15,11 +14,11 @@ from squall.analysis.statistics.latency import Quantile, quantiles
 from squall.analysis.storage.manifest import Manifest
 from squall.analysis.storage.query import over, rows
 from squall.analysis.storage.timeline import RunPhase
+from squall.scenarios.records import Frozen
 from squall.scenarios.sequences import SequenceRule, Sequences
 
 
-@dataclass(frozen=True)
-class SequenceFigures:
+class SequenceFigures(Frozen):
     """Over the sequences whose first request is of some phases and was sent, `n_begun`; what follows may be later.
 
     `n_ended`: each request ended ok. `n_cut`: one failed, by its outcome in `cut_by`, the first that did. The rest had

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -22,6 +21,7 @@ from squall.analysis.requests.failures import is_cut, is_lost, is_unreached
 from squall.analysis.requests.requests import Requests, in_order, together
 from squall.analysis.storage.query import over
 from squall.analysis.storage.timeline import RunPhase
+from squall.scenarios.records import Frozen
 from squall.scenarios.series.burstiness import LEAST_WINDOWS, N_SHIFTS, idc_shifted, window_counts
 from squall.scenarios.units import NS_PER_S
 
@@ -32,8 +32,7 @@ MOST_GAPS = 1_000_000
 _MOST_EDGES = 2**24
 
 
-@dataclass(frozen=True, eq=False)
-class Sends:
+class Sends(Frozen, eq=False):
     """The arrivals of one measure phase in the order of their schedule, (n,) each; ns on the run clock.
 
     `sent_ns` is 0 where `is_sent` is false. `n_unreached` more were tried in vain, for want of a server that takes
@@ -64,8 +63,7 @@ class Sends:
         return self.sent_ns[rows] - self.scheduled_ns[rows]
 
 
-@dataclass(frozen=True)
-class Dispersion:
+class Dispersion(Frozen):
     """Index of dispersion in windows of `window_ns`, mean over ten shifted grids, of the plan and of the sends.
 
     `change_ratio` = (sent - planned) / max(planned, 1); `limit_ratio` is what its size may be.
@@ -78,8 +76,7 @@ class Dispersion:
     limit_ratio: float
 
 
-@dataclass(frozen=True)
-class Lags:
+class Lags(Frozen):
     """Send lag of `n` sends, by nearest rank; `worker` None: of all."""
 
     worker: int | None
@@ -90,8 +87,7 @@ class Lags:
     max_ns: int
 
 
-@dataclass(frozen=True)
-class Stimulus:
+class Stimulus(Frozen):
     """Planned against sent in one phase, without the arrivals that found no server. None where it has no such figure.
 
     `n_within` were sent within the phase's span, `n_early` before their instant. `second_ratio`: largest difference

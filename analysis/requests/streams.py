@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +19,7 @@ from squall.analysis.storage.query import over
 from squall.analysis.storage.schema import HUNG_UP
 from squall.analysis.storage.store import RunStore
 from squall.analysis.storage.timeline import RunPhase
+from squall.scenarios.records import Frozen
 from squall.scenarios.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -29,8 +29,7 @@ COLUMNS = ["phase", "request_id", "index", "t_ns", "tokens"]
 """Columns of `responses` that the figures are made of."""
 
 
-@dataclass(frozen=True)
-class StreamFigures:
+class StreamFigures(Frozen):
     """Over the requests of some phases, and their responses.
 
     `first_response`: from the scheduled instant, in a closed loop from the send, to the first response; a request that
@@ -118,8 +117,7 @@ def stream_figures(
     )
 
 
-@dataclass(frozen=True, eq=False)
-class MeasuredTimes:
+class MeasuredTimes(Frozen, eq=False):
     """Of each request how many responses it has, and whether a first one is to be counted, (n,) each; of these the wait
     for it and whether it came, (m,) each; and all gaps, in order of the later response's instant."""
 
@@ -143,8 +141,7 @@ def measured_times(responses: pa.Table, measured: Requests, phases: Sequence[str
     return MeasuredTimes(found["n_of"], is_awaited, waits_ns, has_any[is_awaited], gaps_ns)
 
 
-@dataclass(frozen=True, eq=False)
-class ResponseTimes:
+class ResponseTimes(Frozen, eq=False):
     """Of each request, (n,) each: when its first response came, 0 where none did; its longest gap between responses,
     and its mean one, 0 with fewer than two of them."""
 

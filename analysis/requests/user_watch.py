@@ -6,7 +6,6 @@ A sample tells of an interval; what of it lies in a phase is taken in the same s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -15,10 +14,10 @@ from squall.analysis.arrays import Floats
 from squall.analysis.requests.workers import column
 from squall.analysis.storage.query import over
 from squall.analysis.storage.timeline import RunPhase
+from squall.scenarios.records import Frozen
 
 
-@dataclass(frozen=True)
-class LocustTime:
+class LocustTime(Frozen):
     """Users' time over phases of `duration_ns`, summed over users. `present_ns`: they ran; of that `think_ns` asleep up
     to the instant at which they had asked to wake, `overslept_ns` asleep behind it. Of `n_wakes` wakes `n_late` were
     late; `late_max_ns`: the latest one of the samples that reach into the phases. `n_samples`: of these."""

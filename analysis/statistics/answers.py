@@ -6,7 +6,6 @@ Pure: rows of requests and of the server's record in, plain mappings (the rows o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from squall.analysis.arrays import Int64s
 from squall.analysis.statistics.exact_queue import Found, Stamps, Waits, compare, drawn_services, spread
 from squall.analysis.statistics.latency import nearest_rank, smallest_n
 from squall.analysis.statistics.queueing import Queue, sampling_ranges
+from squall.scenarios.records import Frozen
 from squall.scenarios.units import NS_PER_S
 
 LAG_LIMIT_NS = 5_000_000
@@ -33,8 +33,7 @@ _MOST_REQUESTS = 15_000
 """Of a known answer: the simulation of more takes longer than they do."""
 
 
-@dataclass(frozen=True, eq=False)
-class Requests:
+class Requests(Frozen, eq=False):
     """Rows of `requests` in order of request_id: instants in ns, (n,), -1 where not reached."""
 
     request_id: Int64s
@@ -54,8 +53,7 @@ class Requests:
         return cls(**{name: column[order] for name, column in whole.items()})
 
 
-@dataclass(frozen=True)
-class Cost:
+class Cost(Frozen):
     """What the worker processes took: CPU of all together around their runs, wall time of the longest.
 
     `waited_ns`: how long they were ready to run and did not; None where the kernel does not count it.
@@ -67,8 +65,7 @@ class Cost:
     waited_ns: int | None = None
 
 
-@dataclass(frozen=True)
-class Expectation:
+class Expectation(Frozen):
     """A queue, how long it is watched from empty, and where each of `qs` of its response time must fall."""
 
     queue: Queue

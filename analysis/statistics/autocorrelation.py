@@ -8,12 +8,12 @@ n rows tell as much about p as n / tau independent ones.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
 from squall.analysis.arrays import Bools, Floats
+from squall.scenarios.records import Frozen
 
 MOST_BINS = 2**18
 """Bins of a series: bounds the memory, 4 MB for the transform, whatever n is."""
@@ -21,8 +21,7 @@ _MOST_CORRECTION = 0.8
 """Share of a series that lags may span in the correction for the estimated mean: it stops at a factor of 5."""
 
 
-@dataclass(frozen=True, eq=False)
-class Deviations:
+class Deviations(Frozen, eq=False):
     """A 0/1 series as sums over bins of `width` rows, less the mean of their stretch: (n_bins,) float64.
 
     `variance`: p (1 - p) of a row within its stretch, mean over the rows. Rows that fill no bin at the end of a

@@ -7,12 +7,12 @@ Blocks that outlast the dependence are drawn, not rows: they overlap and go roun
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from squall.analysis.arrays import Floats
 from squall.analysis.statistics.autocorrelation import Deviations
+from squall.scenarios.records import Frozen
 
 BLOCK_TIMES = 10.0
 """Autocorrelation times that a block lasts at least: a sum over it then misses a tenth of the covariance at most."""
@@ -28,8 +28,7 @@ def n_blocks_of(n: int, tau: float) -> int:
     return min(MOST_BLOCKS, math.floor(n / (BLOCK_TIMES * tau)))
 
 
-@dataclass(frozen=True, eq=False)
-class Draws:
+class Draws(Frozen, eq=False):
     """(N_DRAWS,) sorted: the deviation of the whole count from its mean in each draw.
 
     `degrees`: of the chi-square that the variance of the blocks is like, at least 1.

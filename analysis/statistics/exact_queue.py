@@ -16,7 +16,6 @@ requests share. A mean wait below that leaves server or client as the cause, one
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -25,6 +24,7 @@ import numpy as np
 from squall.analysis.arrays import Int64s
 from squall.analysis.statistics.latency import nearest_rank
 from squall.analysis.statistics.queueing import departures_ns
+from squall.scenarios.records import Frozen
 from squall.scenarios.units import digits_text
 
 QUICK = 0.1
@@ -41,8 +41,7 @@ _HOST_SHARE = 1 / 8
 _NEVER_NS = -1
 
 
-@dataclass(frozen=True)
-class Waits:
+class Waits(Frozen):
     """How long server and worker were ready to run during the run and did not, by the kernel; None: not known."""
 
     server_ns: int | None = None
@@ -55,8 +54,7 @@ class Waits:
         return sum(known) / n if len(known) == len(parts) else None
 
 
-@dataclass(frozen=True, eq=False)
-class Stamps:
+class Stamps(Frozen, eq=False):
     """Instants of the same requests by request_id, from client and server; (n,) ns each.
 
     `accepted`: places of the requests in the order in which the server took them, which equal arrivals do not tell.
@@ -72,8 +70,7 @@ class Stamps:
     done_ns: Int64s
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(Frozen):
     """What the comparison came to. `faults`: of server or client; `doubts`: what the host may have done instead."""
 
     faults: list[str]

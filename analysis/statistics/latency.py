@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -39,6 +39,7 @@ from squall.analysis.statistics.stretches import INFINITE_NS as INFINITE_NS
 from squall.analysis.statistics.stretches import Rows
 from squall.analysis.statistics.student import student_quantile
 from squall.scenarios.errors import AnalysisError
+from squall.scenarios.records import Frozen
 
 LEAST_TIMES = 100
 """Autocorrelation times of 1{X <= median} that a run must hold: ten blocks of ten."""
@@ -54,8 +55,7 @@ _ROUNDING_COUNT = 1e-6
 """Rows: more than rounding makes of a count that no draw moves (n eps: 2e-8 of 1e8), less than what one moves by."""
 
 
-@dataclass(frozen=True)
-class Quantile:
+class Quantile(Frozen):
     """The `q`-quantile of `n` rows, of which `n_failed` count as infinite, with its 95 % interval.
 
     `value_ns` is None if infinite or refused; `reason` then says why. `low_ns` and `high_ns` are None where there is

@@ -25,17 +25,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from squall.analysis.statistics.student import mean_of
 from squall.scenarios.errors import AnalysisError
+from squall.scenarios.records import Frozen
 
 LEAST_PAIRS = 2
 LEVEL = 0.05
 
 
-@dataclass(frozen=True)
-class PairedRatio:
+class PairedRatio(Frozen):
     """profiled / bare: the geometric mean of `n_pairs` ratios, and its 95 % interval [low, high], all > 0."""
 
     ratio: float

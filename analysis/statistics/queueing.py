@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 import numpy as np
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from squall.analysis.arrays import Floats
 from squall.analysis.statistics.latency import nearest_rank
+from squall.scenarios.records import Frozen
 from squall.scenarios.units import NS_PER_S
 
 Instant = TypeVar("Instant", np.int64, np.float64)
@@ -27,8 +27,7 @@ _TAIL_TERMS = 40
 """Poisson terms of a mean below 1 beyond which the rest is below 1e-47."""
 
 
-@dataclass(frozen=True)
-class Queue:
+class Queue(Frozen):
     """Poisson arrivals, service times of `law` with mean `service_ns`, `n_lanes` lanes, each busy for `load_ratio`."""
 
     law: Literal["constant", "exponential"]

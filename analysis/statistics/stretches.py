@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,14 +13,14 @@ from squall.analysis.arrays import Bools, Int64s
 from squall.analysis.statistics.autocorrelation import Deviations, deviations, integrated_time
 from squall.analysis.statistics.order_statistics import nearest_rank
 from squall.scenarios.errors import AnalysisError
+from squall.scenarios.records import Frozen
 
 INFINITE_NS = int(np.iinfo(np.int64).max)
 """Stands for a failed row while rows are ordered; no table and no summary holds it."""
 _LEVELS = (0.5, 0.75, 0.9, 0.95, 0.99)
 
 
-@dataclass(frozen=True, eq=False)
-class Stretch:
+class Stretch(Frozen, eq=False):
     """Rows in order of the schedule, failed ones infinite, and the same sorted; not empty."""
 
     rows_ns: Int64s

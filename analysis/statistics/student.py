@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from squall.scenarios.records import Frozen
 
 _CLOSE = 1e-12
 """Of a mean, or of 1: what is nearer is a repetition to the last digit."""
@@ -34,8 +35,7 @@ def student_tail(t: float, degrees: float) -> float:
     return float(stdtr(degrees, -t))
 
 
-@dataclass(frozen=True)
-class Mean:
+class Mean(Frozen):
     """Of `n` >= 2 independent values: their mean and standard deviation."""
 
     n: int

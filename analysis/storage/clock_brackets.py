@@ -38,13 +38,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from squall.analysis.arrays import Floats, Int64s
 from squall.scenarios.errors import AnalysisError
+from squall.scenarios.records import Frozen
 from squall.scenarios.units import NS_PER_S
 
 NO_LOW = -(2**62)
@@ -59,8 +59,7 @@ _READING_NS = 1.0
 """A clock reads whole ns, rounded down: an end may be that much off."""
 
 
-@dataclass(frozen=True, eq=False)
-class Brackets:
+class Brackets(Frozen, eq=False):
     """`low_ns[i] <= offset(at_ns[i]) <= high_ns[i]`, at instants of the source clock, in any order; int64 each.
 
     A bracket of one side has `NO_LOW` or `NO_HIGH` on the other. Raises AnalysisError where the lengths differ or a
@@ -109,8 +108,7 @@ class Brackets:
         return Brackets(self.at_ns[which], self.low_ns[which], self.high_ns[which])
 
 
-@dataclass(frozen=True)
-class Allowance:
+class Allowance(Frozen):
     """What a clock may do, as the module says: `segment_ns` > 0, the others >= 0."""
 
     wander_ppm: float = 15.0

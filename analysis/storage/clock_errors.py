@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 
 from squall.analysis.arrays import Int64s
 from squall.analysis.storage.clock_track import ClockTrack
 from squall.analysis.storage.deployed import NodeFacts
+from squall.scenarios.records import Frozen
 
 _EARLIEST_NS = -(2**63)
 
 
-@dataclass(frozen=True, eq=False)
-class ClockErrors:
+class ClockErrors(Frozen, eq=False):
     """Of a node: `error_ns`, (n,), from `from_ns`, (n,) sorted, each to the next one; null where nobody measured it."""
 
     from_ns: Int64s

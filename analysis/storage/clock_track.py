@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +16,14 @@ from squall.analysis.arrays import Int64s
 from squall.analysis.storage.clock_brackets import PPM
 from squall.analysis.storage.deployed import ClockKnots
 from squall.scenarios.errors import AnalysisError
+from squall.scenarios.records import Frozen
 from squall.scenarios.units import NS_PER_S
 
 _FURTHER_NS = NS_PER_S * 2 ** np.arange(27, dtype=np.int64)
 """After the knot before the last, up to two years: rows of errors that grow without end are twice too wide at most."""
 
 
-@dataclass(frozen=True, eq=False)
-class ClockTrack:
+class ClockTrack(Frozen, eq=False):
     """`target = source + offset(source)`, true within `error(source)`: linear between knots, k >= 1 of them, in order.
 
     With one knot both are constant. Else the first and last segment go on outside the knots. `probed_ns`: the source

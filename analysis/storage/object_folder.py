@@ -14,7 +14,7 @@ import re
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -25,6 +25,7 @@ import pyarrow.fs as pafs
 from squall.analysis.storage.beneath import too_large, write_atomically
 from squall.scenarios.errors import ScenarioError, StoreError
 from squall.scenarios.foreign_text import escaped, is_beneath
+from squall.scenarios.records import Frozen
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
@@ -54,8 +55,7 @@ PASSING = ".spill-"
 """How folders begin that are gone once what they are for is done; those that dead processes left are swept."""
 
 
-@dataclass(frozen=True)
-class ObjectFolder:
+class ObjectFolder(Frozen):
     """The objects under an address `s3://bucket/prefix`. Raises StoreError for one that cannot be an address.
 
     Names are such as `tables/requests/part-00000.parquet`. A file is there whole or not at all: a process that ends
@@ -150,8 +150,7 @@ class ObjectFolder:
         return f"{self.address.removeprefix(_SCHEME)}/{name}"
 
 
-@dataclass(frozen=True)
-class ObjectFile:
+class ObjectFile(Frozen):
     """A file of an `ObjectFolder`. Pickles."""
 
     folder: ObjectFolder
@@ -207,8 +206,7 @@ def refuse_address(out: Path | str) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Access:
+class Access(Frozen):
     """Where the object store is and who asks, for a process on another node: it pickles, and is never shown."""
 
     endpoint: str = ""

@@ -10,7 +10,7 @@ import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from squall.analysis.storage.object_folder import ObjectFolder, reason_in
 from squall.analysis.storage.schema import TABLES, arrow_schema
 from squall.analysis.storage.sealed import SealedFile
 from squall.scenarios.errors import SchemaMismatch, StoreError
+from squall.scenarios.records import Frozen
 
 
 class OpenPart:
@@ -77,8 +78,7 @@ def _writer(sink: Any, schema: pa.Schema) -> pq.ParquetWriter:
     )
 
 
-@dataclass(frozen=True)
-class NewParts:
+class NewParts(Frozen):
     """A derived table that is made anew, `RunStore.replacing`: parts are written in any order, by any process that sees
     `folder`, and take the place of the old ones together. Pickles."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 from squall.analysis.compare.figures import BROKEN, INVALID, KEPT
@@ -14,12 +14,12 @@ from squall.analysis.studies.capacity_probe import BRACKET, LOW, Probe, disorder
 from squall.analysis.studies.capacity_rows import Row
 from squall.analysis.studies.capacity_search import CONFIDENCE, LEVEL, SHARE, Found, Interval, Safe
 from squall.scenarios.plan.rates import Scale
+from squall.scenarios.records import Frozen
 
 SCHEMA_VERSION = 1
 
 
-@dataclass(frozen=True)
-class Boundary:
+class Boundary(Frozen):
     """Where the seed that carries least turns: `feasible_max_hz` it kept, `infeasible_min_hz` it did not.
 
     `boundary_type`: as `kind` of the answer. `first_breach`: the first probe of the search that broke a promise;
@@ -33,8 +33,7 @@ class Boundary:
     binding_constraint: str
 
 
-@dataclass(frozen=True)
-class SeedAnswer:
+class SeedAnswer(Frozen):
     """A seed: its capacity where it has one, and the loads that bracket it."""
 
     seed: int
@@ -45,8 +44,7 @@ class SeedAnswer:
     n_probes: int
 
 
-@dataclass(frozen=True)
-class Feasible:
+class Feasible(Frozen):
     """Where less load is not kept either: the loads between are. `low_hz` is of the first seed; `cause` in words."""
 
     low_hz: float | None
@@ -54,8 +52,7 @@ class Feasible:
     cause: str
 
 
-@dataclass(frozen=True)
-class AtCapacity:
+class AtCapacity(Frozen):
     """The run, kept, that is nearest to the capacity.
 
     `in_flight_mean_count`: by Little's law, what an autoscaler takes for its target. `bottleneck`: of the nearest run
@@ -72,8 +69,7 @@ class AtCapacity:
     bottleneck: str
 
 
-@dataclass(frozen=True)
-class Knee:
+class Knee(Frozen):
     """Where throughput over mean response time is largest of all that was measured."""
 
     rate_hz: float
@@ -81,8 +77,7 @@ class Knee:
     response_mean_ns: float
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(Frozen):
     """What was asked: `promises` in words; `scale`: time or amplitude; `base_hz`: the scenario's own rate.
 
     `most_reason`: why no load above `most_hz` can be tried; empty where it can. `schedule_sha256`: of the plan of the
@@ -106,8 +101,7 @@ class Settings:
     schedule_sha256: str = ""
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(Frozen):
     """What `capacity.json` holds of one set of servers. `state`: searching or done; `kind`: found, or what is said
     instead. `level` of the interval; the safe load is kept by `share` of bursts with `confidence`."""
 

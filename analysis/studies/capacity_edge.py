@@ -21,6 +21,7 @@ from typing import Literal
 
 from squall.analysis.requests.failures import CLIENT
 from squall.analysis.studies.capacity_probe import Probe, disorder
+from squall.scenarios.records import Frozen
 
 Kind = Literal["found", "nothing passes", "nothing fails", "client limit", "not measured"]
 
@@ -44,8 +45,7 @@ _WITHIN = (0.5, 0.25, 0.75)
 """Where in a bracket it is tried again when the level that was chosen cannot be measured."""
 
 
-@dataclass(frozen=True)
-class Edge:
+class Edge(Frozen):
     """Where a seed's verdict turns, `rate_hz` by interpolation; else `low` and `high` say how far it was looked.
 
     `low`: the highest load that was kept, `high`: the lowest above it that was not, or could not be measured (client

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 
 from squall.analysis.compare.figures import BROKEN, INVALID, KEPT, UNDECIDED, PromiseFigures, worst_verdict
 from squall.scenarios.promises import Promise
+from squall.scenarios.records import Frozen
 
 BRACKET, LOW, CONFIRM = "bracket", "low", "confirm"
 """What a probe is for: a seed's edge, whether it is monotone, whether the safe load is kept."""
@@ -16,8 +16,7 @@ _DISORDER = 0.2
 """Of the logarithm of a figure, 22 %: several times what a step of one precision moves it on a server near its edge."""
 
 
-@dataclass(frozen=True)
-class Probe:
+class Probe(Frozen):
     """The outcome at mean rate `rate_hz` of the schedule of `seed`.
 
     `verdict`: kept, broken, undecided, or invalid where the load could not be measured, twice. `margin`: ln of the
@@ -70,8 +69,7 @@ def disorder(levels: Iterable[Probe]) -> tuple[float, Probe, Probe] | None:
     return math.expm1(drop), low, high
 
 
-@dataclass(frozen=True)
-class Margin:
+class Margin(Frozen):
     """Of all promises of a run: the verdict, the worst margin as in `Probe`, and of which promise it is."""
 
     verdict: str

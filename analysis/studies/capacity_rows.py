@@ -6,7 +6,6 @@ import dataclasses
 import io
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -19,6 +18,7 @@ from squall.analysis.storage.beneath import read_plain
 from squall.analysis.studies.capacity_probe import Probe
 from squall.scenarios.errors import StoreError
 from squall.scenarios.foreign_text import is_component
+from squall.scenarios.records import Frozen
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -27,8 +27,7 @@ MOST_ROWS = 100_000
 """Of a search: a run takes a second at the least, so that these are a day and more."""
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(Frozen):
     """A run. `variant`: of the servers, `all` but for --gpus; `factor`: of the scenario's rate; `digest`: of what ran.
 
     `is_replaced`: it was INVALID, and run once more. `bottleneck`: what its diagnosis says, and what to try first.

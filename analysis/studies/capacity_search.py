@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from squall.analysis.compare.figures import UNDECIDED
 from squall.analysis.statistics.student import mean_of
 from squall.analysis.statistics.tolerance import tolerance_factor
 from squall.analysis.studies.capacity_edge import Edge, Kind, lower_edge, upper_edge
 from squall.analysis.studies.capacity_probe import BRACKET, CONFIRM, LOW, Measure, Probe
+from squall.scenarios.records import Frozen
 
 LEVEL, SHARE, CONFIDENCE = 0.95, 0.9, 0.95
 """Of the interval of the capacity; and of the safe load: of so many bursts, so sure."""
@@ -39,8 +40,7 @@ FIRST_PROBES, FURTHER_PROBES, CONFIRMING_PROBES = 5.0, 3.5, 3.0
 simulated clock, to which tests/unit/analysis/studies/test_planted_truths.py holds it."""
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(Frozen):
     """What is searched: `n_seeds` seeds from `first_seed` on, from `start_hz` up to `most_hz`; `low_ratio`: the probe
     below the first edge, 0 for none."""
 
@@ -52,8 +52,7 @@ class Options:
     low_ratio: float = 0.1
 
 
-@dataclass(frozen=True)
-class Interval:
+class Interval(Frozen):
     """Of the capacity, over `n_seeds` seeds; `spread` is the standard deviation of its logarithm."""
 
     rate_hz: float
@@ -63,8 +62,7 @@ class Interval:
     spread: float
 
 
-@dataclass(frozen=True)
-class Safe:
+class Safe(Frozen):
     """The safe load. `factor`: k; `n_steps_down`: from what the seeds alone give, `first_hz`; `is_confirmed`: by fresh
     seeds, None where they were not run or could not be measured."""
 
@@ -75,8 +73,7 @@ class Safe:
     n_steps_down: int
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(Frozen):
     """What a search found. `kind`: found, or what of all seeds together is to be said instead.
 
     `seeds`: the edge of each. `low`: the lowest load that is kept, of the first seed, where a load below it is not: p95

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -14,14 +14,14 @@ from squall.analysis.storage.query import connect, rows
 from squall.analysis.storage.store import RunStore
 from squall.analysis.studies.perf_rows import EndedRequests
 from squall.analysis.studies.perf_windows import Window, latency_ns, percentiles_ns
+from squall.scenarios.records import Frozen
 from squall.scenarios.units import NS_PER_S
 
 PERCENTILES = (50, 90, 95, 99)
 """Always told; beside them the one that was asked for."""
 
 
-@dataclass(frozen=True)
-class ServerFigures:
+class ServerFigures(Frozen):
     """Sums of a model over the samples of the window; times over the requests that succeeded, ns."""
 
     inference_count: int = 0
@@ -42,8 +42,7 @@ class ServerFigures:
         return total_ns // (self.request_count * 1_000) if self.request_count else 0
 
 
-@dataclass(frozen=True)
-class GpuFigures:
+class GpuFigures(Frozen):
     """Of a GPU over the window, None where no sample has it: mean utilisation and power, most memory used."""
 
     uuid: str
@@ -52,8 +51,7 @@ class GpuFigures:
     memory_used_bytes: int | None
 
 
-@dataclass(frozen=True)
-class LevelFigures:
+class LevelFigures(Frozen):
     """Of the windows that count, as one. Times in ns; latency is service time: from the send to the last byte of the
     reply.
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from squall.analysis.studies.perf_level import GpuFigures, LevelFigures, ServerFigures
 from squall.analysis.studies.perf_rows import EndedRequests
 from squall.analysis.studies.perf_words import microseconds, number
+from squall.scenarios.records import Frozen
 
 _SERVER_COLUMNS = (
     "Network+Server Send/Recv", "Server Queue", "Server Compute Input", "Server Compute Infer", "Server Compute Output",
@@ -28,8 +28,7 @@ _GPU_COLUMNS: dict[str, Callable[[GpuFigures], float | None] | None] = {
 """NVML's samples have no total: that column is empty."""
 
 
-@dataclass(frozen=True)
-class ReportOptions:
+class ReportOptions(Frozen):
     """What the CSV holds. `mode`: concurrency, request rate or intervals."""
 
     mode: str
@@ -86,8 +85,7 @@ def _by_gpu(gpus: Sequence[GpuFigures], value: Callable[[GpuFigures], float | No
     return "".join(f"{uuid}:{number(one)};" for uuid, one in known if one is not None)
 
 
-@dataclass(frozen=True)
-class Experiment:
+class Experiment(Frozen):
     """A level as the export has it: `mode` and `level`, the edges of its windows, and the requests that ended in
     these."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from squall.analysis.storage.manifest import Manifest
 from squall.analysis.storage.query import connect
 from squall.analysis.storage.store import RunStore
 from squall.scenarios.config.loader import scenario_of_run
+from squall.scenarios.records import Frozen
 from squall.scenarios.sequences import SequenceRule, Sequences
 
 _ENDED = """
@@ -26,8 +27,7 @@ _STREAMED = "SELECT request_id, list(t_ns ORDER BY index) AS instants FROM respo
 _NOT_STREAMED = "SELECT NULL::BIGINT AS request_id, NULL::BIGINT[] AS instants"
 
 
-@dataclass(frozen=True, eq=False)
-class EndedRequests:
+class EndedRequests(Frozen, eq=False):
     """Requests that were sent and ended, (n,) each, by `done_ns`; ns on the run clock. Of one that failed
     `first_byte_ns` is `done_ns` where no byte came; `scheduled_ns` is None in a closed loop. One that was answered ok
     response by response ended with the last of its `responses`, instants of each in their order; None of requests with

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -21,14 +20,14 @@ import numpy as np
 from squall.analysis.arrays import Int64s
 from squall.analysis.statistics.latency import nearest_rank
 from squall.analysis.studies.perf_rows import EndedRequests
+from squall.scenarios.records import Frozen
 from squall.scenarios.units import NS_PER_S
 
 IN_A_ROW = 3
 """Windows that must be stable, one after another."""
 
 
-@dataclass(frozen=True)
-class Window:
+class Window(Frozen):
     """[start_ns, end_ns) of the run clock and the requests that ended in it."""
 
     start_ns: int

@@ -27,7 +27,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from functools import cached_property
 from itertools import combinations, product
 from typing import Any
@@ -44,6 +44,7 @@ from squall.scenarios.config.loader import section_from_mapping
 from squall.scenarios.errors import AnalysisError, ScenarioError
 from squall.scenarios.published.figures import FIGURES
 from squall.scenarios.published.file import ClaimConfig, PublishedFile, Stated
+from squall.scenarios.records import Frozen
 from squall.scenarios.units import NS_PER_S
 
 SCHEMA_VERSION = 1
@@ -78,8 +79,7 @@ _FOLDERS = re.compile(r"(?<![\w.:/])~?/(?:[^\s/'\",;:]+/)+")
 """Folders of an absolute path; its last name stays."""
 
 
-@dataclass(frozen=True)
-class RunFigures:
+class RunFigures(Frozen):
     """One run of ours. `part`: of the file, or `probe`. `status`: VALID, INVALID, ABORTED, LOST, or what raised.
     `under`: the collectors that were on. `run`: name of its directory. `figures`: by name of `FIGURES`, a number or a
     text."""
@@ -116,8 +116,7 @@ class RunFigures:
         return value
 
 
-@dataclass(frozen=True)
-class Value:
+class Value(Frozen):
     """A figure of a row in one part: over `n` runs that count its mean with a 95 % interval (geometric; of shares, and
     where a value is 0 or less, arithmetic), or what the runs say where it is a text. `marked`: the mean of runs that do
     not count, where none does. `note`: why there is no mean."""
@@ -145,8 +144,7 @@ class Value:
         return self.marked if self.mean is None else self.mean
 
 
-@dataclass(frozen=True)
-class Ordering:
+class Ordering(Frozen):
     """`other` over `one` by a figure: the published ratio, and ours over `n_pairs` seeds of `part` with its 95 %
     interval by itself. `p`: after Holm. `word`: of `WORDS`."""
 
@@ -188,8 +186,7 @@ class Ordering:
         )
 
 
-@dataclass(frozen=True)
-class Claim:
+class Claim(Frozen):
     """A claim of the file, by our mean over `n` runs (of a ratio: pairs of one seed) with its 95 % interval, or by our
     text. `word`: held or not held by mean and interval alike, undecided where the interval reaches over the bound, not
     measured. `note`: which of it the mean says where the interval does not, or why nothing was measured."""
@@ -208,8 +205,7 @@ class Claim:
     note: str = ""
 
 
-@dataclass(frozen=True)
-class Cycle:
+class Cycle(Frozen):
     """A row by Little's law. `whose`: published or ours. `response_ns`: its mean, or its p50, as `response_name` says.
     `outside_ratio`: of the cycle; below 0 where figures do not belong together. `claim`: what that says."""
 
@@ -224,8 +220,7 @@ class Cycle:
     claim: str
 
 
-@dataclass(frozen=True)
-class Reproduction:
+class Reproduction(Frozen):
     """`published`: the file. `host`: GPU, driver, CPU and squall's version in words; `date`, `command`: of the runs.
     `is_small`: a rehearsal, whose figures mean nothing. `runs`: all, every attempt, as `evaluate` keeps them. What is
     found follows from these."""

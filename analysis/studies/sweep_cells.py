@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from squall.analysis.statistics.student import mean_of
 from squall.analysis.studies.sweep_rows import COLUMNS, DONE, FAILED, INVALID, SweepRow
+from squall.scenarios.records import Frozen
 
 
-@dataclass(frozen=True)
-class MeanFigure:
+class MeanFigure(Frozen):
     """Of `n` runs: the geometric mean and its 95 % interval (Student's t on logarithms), or, of shares, the arithmetic
     one. None where there is no run; bounds None for one run. `n_infinite` of the runs had none that is finite: then
     there is no mean."""
@@ -24,8 +23,7 @@ class MeanFigure:
     n_infinite: int = 0
 
 
-@dataclass(frozen=True)
-class CellFigures:
+class CellFigures(Frozen):
     """Cell number `cell`. `n_planned` runs were to choose; of those that were run `n_valid` are VALID, `n_invalid`
     INVALID twice, `n_failed` raised. `objectives`: of each, over the VALID ones. `promises_kept`: of each promise in
     how many of these it was kept. `front`: on the Pareto front by its means, or not to be told apart from a cell on

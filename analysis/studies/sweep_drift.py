@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from squall.analysis.statistics.student import student_quantile
 from squall.analysis.studies.sweep_rows import SweepRow
+from squall.scenarios.records import Frozen
 
 LEVEL = 0.05
 
 
-@dataclass(frozen=True)
-class Drift:
+class Drift(Frozen):
     """Last over first figure of the `n` reference runs, by the line through them, and its 95 % interval; None where
     `reason` says why. `is_drifting`: the interval leaves out 1."""
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from squall.analysis.studies.sweep_cells import CellFigures, MeanFigure, cell_figures, log_mean
 from squall.analysis.studies.sweep_drift import Drift, drift_of
 from squall.analysis.studies.sweep_rivals import Ranking, apart, is_low_better, rank, values_of
 from squall.analysis.studies.sweep_rows import CELL, CONFIRM, REFERENCE, SweepRow
+from squall.scenarios.records import Frozen
 
 SCHEMA_VERSION = 1
 FRONT, PERHAPS = "front", "perhaps"
 
 
-@dataclass(frozen=True)
-class Design:
+class Design(Frozen):
     """What was to be run. `cells`: label and factors of each; `n_planned`: runs in all, the chosen cell's fresh ones
     left out; `restart`: what a server is started anew for."""
 
@@ -33,8 +33,7 @@ class Design:
     reference: int | None = None
 
 
-@dataclass(frozen=True)
-class Confirmation:
+class Confirmation(Frozen):
     """The chosen cell with fresh seeds: its figure over them, and between what (95 %, by the spread of the runs that
     chose it) the mean of so many fresh runs lies where the choice was no luck; None without two runs of each kind."""
 
@@ -46,8 +45,7 @@ class Confirmation:
     is_expected: bool | None
 
 
-@dataclass(frozen=True)
-class Sweep:
+class Sweep(Frozen):
     """All that an experiment found."""
 
     schema_version: int

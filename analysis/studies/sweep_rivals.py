@@ -18,11 +18,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from squall.analysis.statistics.holm import holm
 from squall.analysis.statistics.paired import LEAST_PAIRS, PairedRatio, paired_ratio
 from squall.analysis.studies.sweep_rows import LATENCIES, SweepRow
+from squall.scenarios.records import Frozen
 
 LEVEL = 0.05
 _CLOSE = 1e-12
@@ -31,8 +31,7 @@ Values = Mapping[int, Mapping[Block, float]]
 """Of each cell, its figure in each block."""
 
 
-@dataclass(frozen=True)
-class Rival:
+class Rival(Frozen):
     """Cell number `cell` over the best one: the ratio of their figures with its 95 % interval, by itself; None without
     two common blocks. `p`: after Holm. `is_apart`: they differ."""
 
@@ -45,8 +44,7 @@ class Rival:
     is_apart: bool
 
 
-@dataclass(frozen=True)
-class Ranking:
+class Ranking(Frozen):
     """By one objective: the `best` cell (None without any), the others from the next best on, those that are `unranked`
     for an infinite figure in some run, or for none in any."""
 

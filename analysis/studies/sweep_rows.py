@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from squall.analysis.record import from_json
 from squall.scenarios.errors import AnalysisError
 from squall.scenarios.foreign_text import is_component
+from squall.scenarios.records import Frozen
 
 DONE, INVALID, FAILED = "done", "invalid", "failed"
 """Outcomes: a VALID run; one that is not; one that raised."""
@@ -20,8 +21,7 @@ COLUMNS = {**LATENCIES, "throughput": "throughput_hz"}
 """Column of each objective."""
 
 
-@dataclass(frozen=True)
-class Figures:
+class Figures(Frozen):
     """Of the measured requests of a run: `n` scheduled, `n_failed` of them not ok, quantiles of response time (closed
     loop: service time) with failures infinite, requests that ended ok per second of the measured phases, and the load:
     None where there is none. `infinite`: quantiles that fell on failures. `promises`: verdict by promise."""
@@ -48,8 +48,7 @@ class Figures:
         return found
 
 
-@dataclass(frozen=True)
-class SweepRow:
+class SweepRow(Frozen):
     """One run. `position`: in the plan of its site; `block`: of its seed, -1 of a reference run; `attempt`: from 1,
     more where it is run once more; `is_replaced`: another counts in its place. `site`: digest of squall's version and
     the hardware, `host` in words. `wall_s`: start and end of the server included. `gpu_c`: hottest GPU before it."""

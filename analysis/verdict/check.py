@@ -6,12 +6,12 @@ All checks are rows of `squall.analysis.verdict.checks`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from squall.analysis.record import Number
 from squall.analysis.storage.sealed import CheckResult
 from squall.analysis.wording import figure_text
+from squall.scenarios.records import Frozen
 
 if TYPE_CHECKING:
     from squall.analysis.verdict.run_view import RunView
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 SENDS, CLIENT = "sends", "client"
 
 
-@dataclass(frozen=True)
-class Figure:
+class Figure(Frozen):
     """What a run shows of a check; `value` None where it was not recorded, which is not met.
 
     `limit`, `meaning` and `advice` stand in place of the check's own where they depend on the run. `sentence`: the
@@ -37,8 +36,7 @@ class Figure:
     not_assessed: str = ""
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(Frozen):
     """One check: its figure may be at most `limit`; `reason` says why the limit stands where it stands.
 
     `figure` returns None where the run has nothing to hold to the limit. `where`: the runs that are asked.

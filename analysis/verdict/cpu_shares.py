@@ -46,7 +46,7 @@ A second in which a quota that the load workers use up too was at its end is sha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -58,6 +58,7 @@ from squall.analysis.statistics.order_statistics import nearest_rank
 from squall.analysis.storage.manifest import Manifest
 from squall.analysis.storage.query import in_memory, records
 from squall.analysis.wording import count_text, macros
+from squall.scenarios.records import Frozen
 
 OWN = ("clients", "squall")
 WAKE_NS = 50_000
@@ -174,8 +175,7 @@ ORDER BY list_position($phases, of_node.phase), of_node.node
 """
 
 
-@dataclass(frozen=True)
-class CpuShares:
+class CpuShares(Frozen):
     """The CPU of a node in a phase. `cores`: mean cores that each group had: the server, the load workers
     (clients), the run's other parts (squall), everybody else (others), other guests (steal) and nobody (idle).
 
@@ -229,8 +229,7 @@ class CpuShares:
         return self.cores.get("server", 0.0) + (self.lacked_cores or 0.0)
 
 
-@dataclass(frozen=True, eq=False)
-class InFlight:
+class InFlight(Frozen, eq=False):
     """Requests that a node's servers had. Instants are ns on the run clock, each array sorted.
 
     `service_ns`: done - sent of each, in the order of `sent_ns`. `begin_ns` and `end_ns` bound the stretches in which

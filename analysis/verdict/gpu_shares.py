@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -45,7 +45,7 @@ from squall.analysis.storage.manifest import Manifest
 from squall.analysis.storage.query import in_memory, records
 from squall.analysis.storage.timeline import RunPhase, measure_spans
 from squall.analysis.wording import macros
-from squall.scenarios.records import GpuUse
+from squall.scenarios.records import Frozen, GpuUse
 from squall.scenarios.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -155,8 +155,7 @@ WHERE phase = $phase AND list_contains($asked::VARCHAR[][], [server::VARCHAR, mo
 """
 
 
-@dataclass(frozen=True)
-class GpuShares:
+class GpuShares(Frozen):
     """The use of a GPU of ours in a phase.
 
     `foreign_ratio`: see above, by `measured_by` (processes, activity); None where not assessed: then `reason` says why.
@@ -221,8 +220,7 @@ def gpu_lines(found: Sequence[GpuShares]) -> list[str]:
     return [phase + line for phase, line in lines if line]
 
 
-@dataclass(frozen=True, eq=False)
-class _Run:
+class _Run(Frozen, eq=False):
     """A run whose GPUs are looked at; `connection` has `TABLES`, and from `used` on `devices`."""
 
     connection: duckdb.DuckDBPyConnection
@@ -301,8 +299,7 @@ def is_on_cpu(model: Mapping[str, object]) -> bool:
     return model.get("device") == "cpu" or (not model.get("device") and model.get("framework") == "numpy")
 
 
-@dataclass(frozen=True, eq=False)
-class _Gpu:
+class _Gpu(Frozen, eq=False):
     """A GPU that servers of the run use, in a phase."""
 
     run: _Run

@@ -14,7 +14,6 @@ server that is slow because late requests came at once has that in s: the part i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from squall.analysis.arrays import Bools, Int64s
@@ -22,13 +21,13 @@ from squall.analysis.limits import LIMITS
 from squall.analysis.requests.requests import Requests
 from squall.analysis.statistics.order_statistics import nearest_rank, smallest_n
 from squall.analysis.statistics.stretches import INFINITE_NS
+from squall.scenarios.records import Frozen
 
 JUDGED = (0.50, 0.95, 0.99)
 """Quantiles whose lag part the verdict holds to its limit; the screen marks any that it prints."""
 
 
-@dataclass(frozen=True)
-class LagPart:
+class LagPart(Frozen):
     """Of the `q`-quantile of response time: what is lag, and the most that may be."""
 
     q: float

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,7 @@ from squall.analysis.verdict.phase_figures import (
     Spread,
     TritonFigures,
 )
+from squall.scenarios.records import Frozen
 
 QUANTILES = (0.50, 0.90, 0.95, 0.99, 0.999)
 BATCH_COLUMNS = ["phase", "server", "model", "start_ns", "end_ns", "rows", "n_requests", "n_foreign"]
@@ -44,8 +45,7 @@ MOST_DETAILS = 8
 """Different words for failures that a summary lists; the table holds all."""
 
 
-@dataclass(frozen=True, eq=False)
-class RunTables:
+class RunTables(Frozen, eq=False):
     """What figures are made of. None where the table is absent; of `joined` its counts by phase.
 
     `batches` has at least `BATCH_COLUMNS`.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,12 @@ from squall.analysis.storage.beneath import read_plain
 from squall.analysis.verdict.run_figures import Reading
 from squall.scenarios.errors import AnalysisError
 from squall.scenarios.foreign_text import is_component, json_of
+from squall.scenarios.records import Frozen
 
 OVERHEAD_FILE = "overhead.json"
 
 
-@dataclass(frozen=True)
-class PairRun:
+class PairRun(Frozen):
     """One run of pair `pair`, the `position`-th of all, both from 0. `run`: name of its directory, empty where none was
     made; `error`: why it ended early."""
 
@@ -28,8 +27,7 @@ class PairRun:
     error: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunEntry(PairRun):
+class RunEntry(PairRun, kw_only=True):
     """A run that was judged. `status`: that of its verdict, None where it has none; `reason`: why its pair is left out,
     empty where the run counts. `figures`: readings by metric, of `pooled` and of each phase; None where the run does
     not tell."""
@@ -46,8 +44,7 @@ class RunEntry(PairRun):
         return f"the {kind} run {self.run or f'#{self.position + 1}'}"
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(Frozen):
     """profiled / bare of a metric over `n_pairs` pairs, with its 95 % interval; all None where it is not assessed, and
     `reason` says why. `profiled`, `bare`: the figures themselves, by pair, in the unit of the metric."""
 
@@ -65,8 +62,7 @@ Changes = Mapping[str, Change]
 """By metric, in the order of `squall.analysis.verdict.run_figures.METRICS`."""
 
 
-@dataclass(frozen=True)
-class Overhead:
+class Overhead(Frozen):
     """The runs, the pairs left out, the changes with intervals, and a sentence on each. Its fields are the keys of
     `overhead.json`.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 from squall.analysis.join.counts import JoinFigures
@@ -16,18 +16,16 @@ from squall.analysis.requests.streams import StreamFigures
 from squall.analysis.statistics.latency import Quantile
 from squall.analysis.storage.sealed import Failures
 from squall.analysis.verdict.lag_parts import LagPart
-from squall.scenarios.records import LeftOut, Record
+from squall.scenarios.records import Frozen, LeftOut, Record
 
 
-@dataclass(frozen=True)
-class RateFigures:
+class RateFigures(Frozen):
     """Instants within some phases."""
 
     n: int
     rate_hz: float | None
 
 
-@dataclass(frozen=True)
 class SeriesFigures(RateFigures):
     """Instants within one phase, with their burstiness: None where the phase holds fewer than 10 windows of a figure.
 
@@ -48,16 +46,14 @@ class SeriesFigures(RateFigures):
     safe_load_window_ns: int | None
 
 
-@dataclass(frozen=True)
-class RowFigures:
+class RowFigures(Frozen):
     """Rows of the requests; `mean_count` None without any."""
 
     mean_count: float | None
     max_count: int
 
 
-@dataclass(frozen=True)
-class LoadFigures:
+class LoadFigures(Frozen):
     """Intended against delivered load: series of one phase, mere rates of several. `intended` None in a closed loop."""
 
     intended: SeriesFigures | RateFigures | None
@@ -65,8 +61,7 @@ class LoadFigures:
     rows: RowFigures
 
 
-@dataclass(frozen=True)
-class Spread:
+class Spread(Frozen):
     """A latency of `n` requests; mean and largest are of those that are finite, None of none."""
 
     n: int
@@ -92,8 +87,7 @@ class Latency(Record):
         return {name: one for name, one in named.items() if one is not None}
 
 
-@dataclass(frozen=True)
-class FailureWords:
+class FailureWords(Frozen):
     """`n` requests of one outcome with the same detail."""
 
     outcome: str
@@ -101,8 +95,7 @@ class FailureWords:
     n: int
 
 
-@dataclass(frozen=True)
-class OutcomeFigures:
+class OutcomeFigures(Frozen):
     """How many requests ended how, most frequent first, and the commonest words for failures."""
 
     n: int
@@ -112,8 +105,7 @@ class OutcomeFigures:
     details: tuple[FailureWords, ...]
 
 
-@dataclass(frozen=True)
-class BatchFigures:
+class BatchFigures(Frozen):
     """Sizes of `n` batches; `rows_histogram`: batches by their number of rows. None each of none."""
 
     n: int
@@ -127,8 +119,7 @@ class BatchFigures:
     rows_histogram: Mapping[str, int]
 
 
-@dataclass(frozen=True)
-class TritonFigures:
+class TritonFigures(Frozen):
     """Triton's own statistics: counts, and means over the requests that succeeded, None without any."""
 
     request_count: int
@@ -144,7 +135,6 @@ class TritonFigures:
     cache_hit_count: int = 0
 
 
-@dataclass(frozen=True)
 class ModelLoad(LoadShare):
     """One of several models under load: the requests that ask it, and what is known of its own batches, statistics and
     join. `servers`: those that its requests were for; `throughput_hz` and `rows_hz`: requests that ended ok and their
@@ -165,8 +155,7 @@ class ModelLoad(LoadShare):
     streams: StreamFigures | None
 
 
-@dataclass(frozen=True)
-class PhaseFigures:
+class PhaseFigures(Frozen):
     """All figures over the requests of some phases; None where their table is absent. `users` of a closed loop only,
     `servers` of several, `streams` where requests are answered response by response, `sequences` where they are of
     sequences, `by_model` of several models under load, by name. `loaded_ns`: of `duration_ns`, in phases whose load
@@ -190,7 +179,6 @@ class PhaseFigures:
     loaded_ns: int | None = field(default=None, kw_only=True)
 
 
-@dataclass(frozen=True)
 class MeasureFigures(PhaseFigures):
     """Over all measure phases, with the models behind the one under load."""
 

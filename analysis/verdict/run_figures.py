@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from squall.analysis.requests.requests import Requests
@@ -11,6 +10,7 @@ from squall.analysis.statistics.latency import quantile_values
 from squall.analysis.storage.query import connect
 from squall.analysis.storage.store import RunStore
 from squall.analysis.storage.timeline import RunPhase, measure_spans
+from squall.scenarios.records import Frozen
 from squall.scenarios.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -31,8 +31,7 @@ _LEAST_COVERED = 0.95
 """Share of a phase that the samples of a process must cover: below it, its CPU in the phase is a guess."""
 
 
-@dataclass(frozen=True)
-class Reading:
+class Reading(Frozen):
     """A figure, or None and why there is none. `is_infinite`: the quantile fell on failures."""
 
     value: float | None
@@ -43,8 +42,7 @@ class Reading:
 Readings = dict[str, Reading]
 
 
-@dataclass(frozen=True)
-class RunFigures:
+class RunFigures(Frozen):
     """Readings by metric, of all measured phases together and of each. `latency_name`: response or service."""
 
     pooled: Readings

@@ -27,6 +27,7 @@ from squall.analysis.verdict.cpu_shares import CpuShares, cpu_shares, in_flight_
 from squall.analysis.verdict.gpu_shares import TABLES as GPU_TABLES
 from squall.analysis.verdict.gpu_shares import GpuShares, gpu_shares
 from squall.analysis.verdict.lag_parts import JUDGED, LagPart, lag_parts
+from squall.scenarios.records import Frozen
 
 HUB_LAG_NS = 5_000_000
 """Locust: lag that is always allowed, in place of `lag_ns`: its hub has coarse timers and runs all users in turn. Ten
@@ -34,8 +35,7 @@ users at 2 % CPU had 1.6 ms (FastHttpUser) and 3.6 ms (HttpUser) at the p95, six
 81 % 89 ms (Locust 2.47.0, a shared host with 2 cores, 2026-11-26)."""
 
 
-@dataclass(frozen=True, eq=False)
-class Samples:
+class Samples(Frozen, eq=False):
     """What was sampled beside the requests; None where the table is absent."""
 
     workers: pa.Table | None = None

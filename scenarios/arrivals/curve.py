@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from squall.scenarios.arrays import Floats, Int64s
 from squall.scenarios.arrivals.process import refuse_pieces
 from squall.scenarios.exact.renewals import CHUNK
+from squall.scenarios.records import Frozen
 
 LARGEST_FIXED = 1 << 24
 """Pieces of a fixed curve over a phase, its repeats included: about 1 GiB while it is drawn."""
 
 
-@dataclass(frozen=True, eq=False)
-class Curve:
+class Curve(Frozen, eq=False):
     """Cumulated level over time: `cum[i]`, in ns of level 1, at `edges_ns[i]`; both (m + 1,), from 0.
 
     The level goes linearly through a piece, from `begins[i]` to 2·mean - `begins[i]`; None: it is constant there.
@@ -59,8 +58,7 @@ class Curve:
         return area
 
 
-@dataclass(frozen=True, eq=False)
-class FixedPath:
+class FixedPath(Frozen, eq=False):
     """Levels that go linearly from point to point, repeated without end; scaled to mean 1 over [0, horizon_ns).
 
     `edges_ns` (m + 1,) from 0 is one period; `begins` and `ends`, (m,) each, are the levels at both ends of its pieces.

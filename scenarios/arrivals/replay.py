@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -28,6 +28,7 @@ from squall.scenarios.arrivals.scaling import (
 )
 from squall.scenarios.errors import ScenarioError, Sentences, placed
 from squall.scenarios.fields import Duration, PositiveDuration, Text
+from squall.scenarios.records import Frozen
 from squall.scenarios.traces.options import TraceOptions
 from squall.scenarios.traces.part import TracePart, join_parts
 from squall.scenarios.traces.reading import open_trace
@@ -44,8 +45,7 @@ FileState = tuple[int, int, int, int]
 """Device, inode, bytes and time of the last change of a file."""
 
 
-@dataclass(frozen=True, eq=False)
-class Replay:
+class Replay(Frozen, eq=False):
     """The arrivals of a trace and what is known of its file."""
 
     rows: TracePart  # `stamp_ns` counts from the beginning of the window

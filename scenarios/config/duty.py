@@ -6,11 +6,11 @@ phase   ├───────────────────┬───
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, PlainSerializer
 
+from squall.scenarios.records import Frozen
 from squall.scenarios.units import NS_PER_S, format_duration, parse_duration
 
 WHOLE: Literal["whole"] = "whole"
@@ -20,8 +20,7 @@ LONGEST_PERIOD_NS = 60 * NS_PER_S
 _FORM = "use on/period, such as 200ms/2s, or whole"
 
 
-@dataclass(frozen=True)
-class Duty:
+class Duty(Frozen):
     """On for `on_ns` of every `period_ns`. Raises ValueError for what cannot be."""
 
     on_ns: int

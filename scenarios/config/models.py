@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
 from pydantic import Field
@@ -22,6 +21,7 @@ from squall.scenarios.fields import (
     Version,
     Whole,
 )
+from squall.scenarios.records import Frozen
 from squall.scenarios.sizes import LARGEST_BATCH, LARGEST_VARIANT_COUNT
 
 
@@ -103,8 +103,7 @@ _OF_REQUESTS: Final = tuple(ModelEntry.model_fields.keys() - ModelConfig.model_f
 """Keys of `clients` that a model may have of its own."""
 
 
-@dataclass(frozen=True)
-class ModelScenario:
+class ModelScenario(Frozen):
     """All that a scenario says of one of its models: how it is served, and what the requests to it are."""
 
     key: str  # where it stands: `model`, or `models[1]` of several

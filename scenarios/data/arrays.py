@@ -6,7 +6,6 @@ import math
 import zipfile
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,6 +15,7 @@ from squall.scenarios.arrays import Array
 from squall.scenarios.data.folders import LARGEST_FILE_BYTES
 from squall.scenarios.data.source import Entries, Source, Wanted, fault
 from squall.scenarios.data.values import array_of
+from squall.scenarios.records import Frozen
 from squall.scenarios.traces.faults import RowFault
 
 ONLY_COLUMN = "array"
@@ -25,8 +25,7 @@ _TEXT_BYTES = 128
 _SUFFIX = ".npy"
 
 
-@dataclass(frozen=True)
-class _Header:
+class _Header(Frozen):
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     start: int  # of the data, in bytes from the begin of the file

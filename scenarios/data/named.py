@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +10,10 @@ from squall.scenarios.arrays import Int64s
 from squall.scenarios.config.inputs import DataConfig, TraceOrder
 from squall.scenarios.data.opening import Data, open_data
 from squall.scenarios.errors import ScenarioError
+from squall.scenarios.records import Frozen
 
 
-@dataclass(frozen=True)
-class NamedEntries:
+class NamedEntries(Frozen):
     """`column`: of the trace. `keys`, sorted, and the entries `of_keys` that have them."""
 
     column: str

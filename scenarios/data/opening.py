@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 
@@ -24,14 +23,14 @@ from squall.scenarios.data.jsondata import VALIDATION, JsonSource, has_validatio
 from squall.scenarios.data.lines import LineSource
 from squall.scenarios.data.source import Entries, Source
 from squall.scenarios.errors import ScenarioError, placed
+from squall.scenarios.records import Frozen
 from squall.scenarios.sizes import LARGEST_ENTRY_COUNT
 from squall.scenarios.traces.faults import RowFault, faults_of
 
 KIND = "file or folder of data"
 
 
-@dataclass(frozen=True)
-class _Format:
+class _Format(Frozen):
     """`magic`: how its files begin; `suffixes` tell those that nothing else does."""
 
     source: Callable[[Path], Source]

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from squall.scenarios.arrays import Array, Bools
+from squall.scenarios.records import Frozen
 from squall.scenarios.traces.faults import RowFault
 
 
-@dataclass(frozen=True)
-class Raw:
+class Raw(Frozen):
     """A tensor's own bytes, little-endian in row-major order, and its shape where that is stated.
 
     Of a BYTES tensor: each element with its length in front; `is_lines`: a line of text each instead.
@@ -26,8 +25,7 @@ class Raw:
     is_lines: bool = False
 
 
-@dataclass(frozen=True)
-class Picture:
+class Picture(Frozen):
     """The bytes of an image file."""
 
     data: bytes

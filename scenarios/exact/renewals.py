@@ -8,13 +8,13 @@ a gap of F instead, every one of N superposed copies has an arrival near 0: a bu
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from squall.scenarios.arrays import Floats, Int64s
 from squall.scenarios.exact import arrays, draws, scalars
+from squall.scenarios.records import Frozen
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -30,8 +30,7 @@ SMALLEST_WEIBULL_SHAPE = 0.165
 """c2 is then about 1,000."""
 
 
-@dataclass(frozen=True)
-class Law:
+class Law(Frozen):
     """Independent gaps of mean 1. `c2`: their variance, the squared coefficient of variation, infinite for a tail index
     up to 2; `gaps` draws so many, (n,) float64; `first` one of the equilibrium law."""
 

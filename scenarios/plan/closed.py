@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, field, replace
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from squall.scenarios.arrays import Array, Int64s
 from squall.scenarios.model_shares import VariantRange
 from squall.scenarios.plan.plan import PhaseSpan, kind_code, stream
+from squall.scenarios.records import Frozen
 
 if TYPE_CHECKING:  # of a file's sections: a worker that has no users starts without them
     from squall.scenarios.arrivals.users import ThinkConfig
@@ -32,16 +33,14 @@ _CHUNK_STEPS = 64
 """Steps drawn at a time: part of what a seed means, since a longer array is drawn differently."""
 
 
-@dataclass(frozen=True)
-class ModelLoad:
+class ModelLoad(Frozen):
     """What the requests of a phase are to one model: its share of them, and their rows."""
 
     share: float
     rows: RowsConfig
 
 
-@dataclass(frozen=True)
-class ClosedPhase:
+class ClosedPhase(Frozen):
     """The users of one span: their number, how long they think, over how long they begin, and what they send."""
 
     n_users: int
@@ -51,8 +50,7 @@ class ClosedPhase:
     loads: tuple[ModelLoad, ...] = field(repr=False)  # of each model
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(Frozen):
     """What a user does next: thinks for `think_ns`, then sends `rows` rows of that variant."""
 
     think_ns: int
@@ -60,8 +58,7 @@ class Step:
     variant: int
 
 
-@dataclass(frozen=True, eq=False)
-class ClosedPlan:
+class ClosedPlan(Frozen, eq=False):
     """The users of a closed-loop run, or one worker's part of them.
 
     Two plans are the same exactly if their `sha256()` are.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +15,7 @@ from squall.scenarios.arrays import Array, Int64s
 from squall.scenarios.model_shares import ONE_MODEL, VariantRange, models_of
 from squall.scenarios.plan.deal import PlanRule, workers_of
 from squall.scenarios.plan.growing import pieces
+from squall.scenarios.records import Frozen
 
 COLUMNS = {"seq": "<i8", "offset_ns": "<i8", "phase": "<u1", "rows": "<i4", "variant": "<u1"}
 """`variant` is wider where there are more than 256, and more than 65,536."""
@@ -22,8 +23,7 @@ _AT_ONCE_BYTES = 2**27
 """Of parts made in one sweep: a sweep over the largest plan takes seconds, and one for each worker minutes."""
 
 
-@dataclass(frozen=True)
-class PhaseSpan:
+class PhaseSpan(Frozen):
     """A phase on the run's timeline, [start_ns, end_ns) from the start instant."""
 
     name: str
@@ -32,8 +32,7 @@ class PhaseSpan:
     end_ns: int
 
 
-@dataclass(frozen=True, eq=False)
-class Plan:
+class Plan(Frozen, eq=False):
     """Arrivals of a run, or one worker's part of them: columns of equal length, sorted by offset, then seq.
 
     22 bytes an arrival, one more with `target`, one with more than 256 variants and three with more than 65,536; from

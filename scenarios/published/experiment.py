@@ -6,7 +6,6 @@ import copy
 import hashlib
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -18,13 +17,13 @@ from squall.scenarios.experiment import Experiment, ExperimentFile, experiment_o
 from squall.scenarios.fields import Keys, Section
 from squall.scenarios.published.file import PublishedFile, Settings
 from squall.scenarios.published.probe import OperatorProbe, PipelineProbe, ProbeConfig
+from squall.scenarios.records import Frozen
 
 _LONGEST_NAME = 64
 _FOLDER = "squall.scenarios.published"
 
 
-@dataclass(frozen=True)
-class PublishedExperiment:
+class PublishedExperiment(Frozen):
     """What a file says, resolved: `parts` by name, or a `probe`. `is_small`: the rehearsal for a host without a GPU."""
 
     file: PublishedFile

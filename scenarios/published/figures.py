@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from squall.scenarios.records import Frozen
 
 Unit = Literal["ns", "hz", "ratio", "bytes", "count", "text"]
 
 
-@dataclass(frozen=True)
-class FigureKind:
+class FigureKind(Frozen):
     """`title`: over a column of a table. `is_better_low`: None where neither is better."""
 
     title: str

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from squall.scenarios.arrays import Array, Floats, Int64s
+from squall.scenarios.records import Frozen
 from squall.scenarios.units import NS_PER_S
 
 LEAST_WINDOWS = 10  # below it the variance of counts says nothing
@@ -138,8 +138,7 @@ def gd1_wait_p99(times_ns: Int64s, load_ratio: float) -> float | None:
     return float(largest(waits, waits.size - math.ceil(0.99 * waits.size) + 1)[0])
 
 
-@dataclass(frozen=True)
-class TailIndex:
+class TailIndex(Frozen):
     """Hill's estimate: P(X > x) falls as x^-index among the `n_tail` largest."""
 
     index: float

@@ -6,11 +6,10 @@ are describe the log, not the service.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from squall.scenarios.arrays import Int64s
+from squall.scenarios.records import Frozen
 
 LEAST_STEPS = 20  # distinct stamps less one, below which a grid cannot be told
 COARSE_COUNT = 0.02
@@ -19,8 +18,7 @@ JITTER_RATIO = 0.01  # a stamp may lie this far, in ticks, off the grid
 _MOST_STEPS = 2**20  # from which a jittered tick is told
 
 
-@dataclass(frozen=True)
-class Grid:
+class Grid(Frozen):
     """What the stamps look like. `tick_ns` is None where they lie on no coarse grid.
 
     `resolution_ns` divides every gap. `is_jittered`: the steps are multiples of the tick but for a small

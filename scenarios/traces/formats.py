@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
+from squall.scenarios.records import Frozen
 from squall.scenarios.traces import logs
 from squall.scenarios.traces.faults import RowFault, no_column, shown
 from squall.scenarios.traces.instants import is_stamp, stamp_kind
@@ -146,8 +147,7 @@ def _counts(path: Path, options: TraceOptions) -> Table:
     return replace(table, sizes=(count,), ids=(), stamps=stamps)
 
 
-@dataclass(frozen=True)
-class Format:
+class Format(Frozen):
     """A format of trace files, and what it says of its columns.
 
     `recognise`: whether what a file begins with shows it. `table` raises RowFault if the file is

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from squall.scenarios.arrays import Bools, Int64s
+from squall.scenarios.records import Frozen
 
 PART_ROWS = 2**18
 """The most rows of a part that a reader yields."""
@@ -26,8 +26,7 @@ EMPTY_SIZE = -1
 _SESSION_TEXT = re.compile(r"session-([0-9a-f]{16})", re.ASCII)
 
 
-@dataclass(frozen=True, eq=False)
-class TracePart:
+class TracePart(Frozen, eq=False):
     """Rows of a trace in the order of time: columns of equal length.
 
     `stamp_ns` is absolute: UTC ns since 1970 where the trace has dates or epoch stamps, else the trace's own

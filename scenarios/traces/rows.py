@@ -7,13 +7,14 @@ asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from squall.scenarios.arrays import Int64s
+from squall.scenarios.records import Frozen
 from squall.scenarios.traces.faults import RowFault, faults_of
 from squall.scenarios.traces.instants import (
     INT64_MAX,
@@ -39,8 +40,7 @@ _SURE_AFTER_ROWS = 100
 _SURE_ABOVE_NS = 10**8  # a smallest number that is an epoch stamp in its unit, at 1 ns a unit
 
 
-@dataclass(frozen=True)
-class Fields:
+class Fields(Frozen):
     """Names of the columns of a file that are read."""
 
     stamp: str
@@ -56,8 +56,7 @@ class Fields:
         return [*dict.fromkeys(name for name in names if name is not None)]
 
 
-@dataclass(frozen=True, eq=False)
-class Rows:
+class Rows(Frozen, eq=False):
     """Consecutive rows of a file: an Arrow array of each column that is read, and the number of each row in the file.
 
     `faults`: what is wrong with whole rows.
@@ -72,8 +71,7 @@ ReadRows = Callable[[Fields, Clock], Iterator[Rows]]
 """The rows of a file from the first on, in the order of the file."""
 
 
-@dataclass(frozen=True, eq=False)
-class Source:
+class Source(Frozen, eq=False):
     """A trace file of a `format`, ready to be read. Each iteration reads it from the start.
 
     `kind` of its stamps, `number_unit` and `unit` of those that are numbers.

@@ -16,12 +16,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from squall.scenarios.exact import renewals
+from squall.scenarios.records import Frozen
 from squall.scenarios.traces.faults import RowFault, no_column, shown
 from squall.scenarios.traces.instants import Clock
 from squall.scenarios.traces.options import NS_PER_UNIT, TraceOptions
@@ -40,8 +40,7 @@ _LARGEST_SHAPE = 1e9  # gaps are then equal to 1 part in 30,000
 _LAST_START_S = 9e9  # of int64 ns
 
 
-@dataclass(frozen=True)
-class ClientWindow:
+class ClientWindow(Frozen):
     """What one client does from `start_s` on, for a window's length. `row` of the file that says so."""
 
     client: str

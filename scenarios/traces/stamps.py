@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from squall.scenarios.arrays import Bools, Int64s
+from squall.scenarios.records import Frozen
 from squall.scenarios.traces.faults import RowFault, no_column, shown
 from squall.scenarios.traces.instants import (
     Clock,
@@ -67,8 +68,7 @@ _NGINX = (
 )
 
 
-@dataclass(frozen=True)
-class Stamps:
+class Stamps(Frozen):
     """What a format, or the server that wrote a log, says of its stamps.
 
     `column` that has them, None where names and values show it; `is_only`: no other can be named. `side` and `unit`

@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from decimal import Decimal
 from itertools import islice
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from squall.scenarios.records import Frozen
 from squall.scenarios.traces.documents import entries_in
 from squall.scenarios.traces.faults import RowFault, shown
 from squall.scenarios.traces.instants import DIGITS, EMPTY_CELLS, INT64_MAX, Clock, is_safe_to_cast
@@ -46,8 +47,7 @@ _READ_AHEAD_BYTES = 2**20
 _WHOLE = re.compile(r"\s*-?\d{1,19}\s*", re.ASCII)
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(Frozen):
     """A file whose columns are known. `names` are all of them, `sample` the first rows of those that may be instants.
 
     `sizes`: columns of whole numbers; `ids`: those that may be sessions. `row` of the header, for faults. `unitless`:

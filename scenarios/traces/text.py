@@ -8,13 +8,13 @@ from __future__ import annotations
 import io
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from squall.scenarios.arrays import Int64s
+from squall.scenarios.records import Frozen
 from squall.scenarios.traces.faults import RowFault
 from squall.scenarios.traces.part import MOST_ROWS
 
@@ -28,8 +28,7 @@ _MAGIC = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
 _BOM = b"\xef\xbb\xbf"
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(Frozen):
     """Whole lines of a text, each with its line end. `first_row` is the row of the first one."""
 
     first_row: int

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from squall.actors.inject.batch_ring import BatchRing, Writer, rings
@@ -16,10 +15,10 @@ from squall.actors.inject.library import (
     PRELOAD_VARIABLE,
 )
 from squall.cluster.node.injected.ring_folder import RingKind, why_unread
+from squall.scenarios.records import Frozen
 
 
-@dataclass(frozen=True)
-class Library:
+class Library(Frozen):
     """A library as a server's processes show it. `file`: part of its name, in whatever installation of squall."""
 
     variable: str
@@ -45,8 +44,7 @@ _TOLD = re.compile(
 """The library's own words, and the loader's."""
 
 
-@dataclass(frozen=True)
-class Injected:
+class Injected(Frozen):
     """`folders`: where the rings of the server are; empty where nothing is recorded, and `reason` says why.
 
     `writer`: of batches, who records them.

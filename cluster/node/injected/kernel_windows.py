@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from squall.cluster.node.injected.kernel_process import TakenProcess
 from squall.cluster.node.injected.taken_file import TakenFile
 from squall.scenarios.errors import AnalysisError
 from squall.scenarios.foreign_text import is_component, json_of
-from squall.scenarios.records import Int, Record
+from squall.scenarios.records import Frozen, Int, Record
 
 _FILE = "windows.jsonl"
 
@@ -44,8 +44,7 @@ class Window(Record):
         return self.end_ns - self.start_ns
 
 
-@dataclass(frozen=True)
-class Recorded:
+class Recorded(Frozen):
     """What the file says. `open_since`: of a window that nobody ended, with an empty stretch."""
 
     processes: tuple[TakenProcess, ...] = ()

@@ -8,13 +8,13 @@ import hashlib
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from squall.actors.process.sweep import hold, is_own_folder, sweep
 from squall.scenarios.errors import ClusterError
+from squall.scenarios.records import Frozen
 
 RingKind = Literal["batches", "kernels"]
 """Whose rings: each library has a folder of its own, as each folder has one reader."""
@@ -24,8 +24,7 @@ _NAMES: dict[RingKind, tuple[str, str]] = {"batches": ("", "rings"), "kernels": 
 """By kind: how the name in memory ends, and the name in the server's own folder."""
 
 
-@dataclass(frozen=True)
-class HeldRings:
+class HeldRings(Frozen):
     """A folder of rings, and the descriptor by which its one reader holds it: no sweep takes it."""
 
     path: Path
