@@ -5,6 +5,7 @@ Symbols as in docs/metrics.md. `None` where what a figure needs is not there; `.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from itertools import pairwise
 from statistics import median
@@ -354,10 +355,16 @@ def by_launch(ops: Iterable[Row]) -> dict[int, list[Row]]:
     return found
 
 
+def launch_of(op: Row) -> float:
+    """The instant of its launch; of what is alike otherwise, the one launched first ends a gap, and one of which no
+    launch was recorded last."""
+    return math.inf if op["launch_start_ns"] is None else op["launch_start_ns"]
+
+
 def idle_gaps(ops: list[Row]) -> list[tuple[int, int, Row]]:
     """Idle between operations of a batch: from when, until when, and the operation that ended it."""
     found = []
-    ordered = sorted(ops, key=span)
+    ordered = sorted(ops, key=lambda op: (*span(op), launch_of(op)))
     for place, op in enumerate(ordered[1:], 1):
         reached = max(one["end_ns"] for one in ordered[:place])
         if op["start_ns"] > reached:
