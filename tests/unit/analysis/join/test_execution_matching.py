@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.many_examples import many
+from tests.many_examples import examples
 from tests.overlapping_batches import Batches, Found, Rules, Schedule, Window, found, schedule
 
 MS = 1_000_000
@@ -177,7 +177,7 @@ RULES = st.builds(
           without_execution=frozenset([50]), answer_us=5), 35, 20, False,
 )  # fmt: skip
 @given(RULES, st.integers(2, 40), st.integers(0, 20), st.booleans())
-@many(150)
+@examples(150)
 def test_whatever_is_tied_is_tied_to_the_true_batch(
     rules: Rules, on_ms: int, first_ms: int, is_whole: bool
 ) -> None:
