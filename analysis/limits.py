@@ -1,6 +1,7 @@
 """Limits that several checks of a verdict have in common, or figures and findings beside them.
 
-A check's own limit stands with its reason in its entry (`squall.analysis.verdict.checks`).
+A check's own limit stands with its reason in its entry (`squall.analysis.verdict.checks`). A run of which one figure is
+beyond its limit is INVALID.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ class Limits(Frozen):
     lag_of_latency_ratio: float = 0.10
     """Share of each quantile of response time that may be send lag, and of the same quantile of latency what a worker's
     lag and the event loop's may be: the client made at most a tenth of what is reported."""
+    drift_ratio: float = 1e-4
+    """Of the length of a phase, how much later its last sends may be than its first: a schedule that stretches by more
+    has another rate in its fourth digit."""
     window_least_count: int = 20
     """Seconds with fewer arrivals are left out: one arrival over the edge would be more than 5 %."""
     window_edge_count: int = 2
@@ -63,3 +67,12 @@ class Limits(Frozen):
 
 
 LIMITS = Limits()
+
+
+def allowed_lag_ns(quantile_ns: int, always_ns: int = LIMITS.lag_ns) -> int:
+    """Lag of the client beyond which a run is INVALID, where the same quantile of latency is `quantile_ns`.
+
+    Of the checks "send lag of the worst worker" and "event-loop lag p95" by p95, "send lag end drift" by p50, or
+    `drift_ratio` of the phase if that is more; "lag in p50", p95 and p99 by theirs, always `timer_ns`.
+    """
+    return max(always_ns, round(LIMITS.lag_of_latency_ratio * quantile_ns))

@@ -1,4 +1,7 @@
-"""Where the time of instances goes, from the costs of their batches: sums over batches, and the wall in parts."""
+"""Where the time of instances goes, from the costs of their batches: sums over batches, and the wall in parts.
+
+What head, sync wait, launch idle and the other parts of one batch are: `squall.analysis.join.batch_costs`.
+"""
 
 from __future__ import annotations
 

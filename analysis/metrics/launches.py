@@ -6,6 +6,7 @@ GPU        ├─op1─┤├─op2─┤   ├─op3─┤       launch to star
 
 What one call launches, the nodes of a CUDA graph, counts as one operation from launch to launch, from launch to start
 and in the launch queue: it takes the union of its nodes. Within a batch these are the operations of one launch instant.
+How long a batch was idle, by sync wait and launch idle: `squall.analysis.join.batch_costs`.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from squall.analysis.arrays import Bools, Int64s
-from squall.analysis.limits import LIMITS
+from squall.analysis.limits import LIMITS, allowed_lag_ns
 from squall.analysis.requests.requests import Requests
 from squall.analysis.statistics.order_statistics import nearest_rank, smallest_n
 from squall.analysis.statistics.stretches import INFINITE_NS
@@ -59,7 +59,7 @@ def lag_parts(requests: Requests, qs: Sequence[float]) -> list[LagPart | None]:
     response = _at_ranks(requests.response_ns, is_failed, ranks)
     service = _at_ranks(requests.service_ns, is_failed, ranks)
     found = {
-        q: LagPart(q, whole, whole - part, allowed_ns(whole))
+        q: LagPart(q, whole, whole - part, allowed_lag_ns(whole, LIMITS.timer_ns))
         for q, whole, part in zip(carried, response, service, strict=True)
         if whole != INFINITE_NS
     }
@@ -71,8 +71,3 @@ def _at_ranks(values_ns: Int64s, is_failed: Bools, ranks: Sequence[int]) -> list
     values_ns[is_failed] = INFINITE_NS
     values_ns.partition(sorted(set(ranks)))
     return [int(values_ns[rank]) for rank in ranks]
-
-
-def allowed_ns(quantile_ns: int) -> int:
-    """Lag that a quantile of that size may have in it: a share of it, and what a timer costs in any case."""
-    return max(LIMITS.timer_ns, round(LIMITS.lag_of_latency_ratio * quantile_ns))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from squall.analysis.limits import LIMITS
+from squall.analysis.limits import LIMITS, allowed_lag_ns
 from squall.analysis.requests.closed_loop import UserTime
 from squall.analysis.requests.failures import failures_of, is_cut, is_lost, is_unreached
 from squall.analysis.requests.named_rows import RowsByName, rows_by_name
@@ -200,10 +200,7 @@ def allowed_lag(measured: Requests, always_ns: int) -> AllowedLag:
     """What the p50 and the p95 of the latencies that ended ok allow to the same quantiles of lags, `always_ns` at
     least."""
     latency_ns = measured.latency_ns[measured.is_ok]
-    p50_ns, p95_ns = (
-        max(always_ns, round(LIMITS.lag_of_latency_ratio * (rank_value(latency_ns, q) or 0)))
-        for q in (0.50, 0.95)
-    )
+    p50_ns, p95_ns = (allowed_lag_ns(rank_value(latency_ns, q) or 0, always_ns) for q in (0.50, 0.95))
     return AllowedLag(p50_ns, p95_ns)
 
 

@@ -14,8 +14,6 @@ from squall.analysis.verdict.check import Figure
 from squall.analysis.verdict.run_view import RunView
 from squall.analysis.wording import share_text
 
-_DRIFT_RATIO = 1e-4
-
 
 def largest(ratio: Callable[[Stimulus], float | None]) -> Callable[[RunView], Figure | None]:
     """The largest of the phases that carry it."""
@@ -76,7 +74,7 @@ def end_drift(view: RunView) -> Figure | None:
         [
             Figure(
                 abs(one.end_drift_ns),
-                max(view.allowed_by_phase[one.phase].p50_ns, round(_DRIFT_RATIO * one.duration_ns)),
+                max(view.allowed_by_phase[one.phase].p50_ns, round(LIMITS.drift_ratio * one.duration_ns)),
             )
             for one in view.loaded
             if one.end_drift_ns is not None
