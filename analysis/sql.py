@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from squall.analysis.storage.object_folder import Part, reason_in
+from squall.analysis.storage.object_folder import Part, is_address, reason_in
 from squall.analysis.storage.parquet import pattern_of
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, add_view, configure, passing_folder
 from squall.analysis.storage.schema import TABLES
@@ -180,7 +180,7 @@ def _errors_in(sql: str, stores: Sequence[RunStore]) -> Iterator[None]:
     try:
         yield
     except (duckdb.Error, pa.ArrowException, OSError) as error:
-        if reason := reason_in(str(error)):
+        if reason := reason_in(str(error), of_objects=is_address(stores[0].where)):
             raise StoreError(f"cannot read {stores[0].where}: {reason}") from error
         found = re.search(r"\{.*\}", str(error), re.DOTALL)
         try:

@@ -144,12 +144,9 @@ def compiled(kind: str) -> BytecodeCache | None:
     from jinja2 import FileSystemBytecodeCache
     from jinja2.bccache import Bucket
 
-    kept = Path(__file__).with_name("__pycache__")
-    if sys.dont_write_bytecode or not os.access(kept, os.W_OK):
+    kept, newest_ns = Path(__file__).with_name("__pycache__"), _newest_ns()
+    if sys.dont_write_bytecode or newest_ns is None or not os.access(kept, os.W_OK):
         return None
-    # what a filter makes of a constant is part of a compiled template: it is of these sources alone
-    sources = [path for room in ("analysis", "scenarios") for path in (kept.parents[1] / room).rglob("*.py")]
-    newest_ns = max(path.stat().st_mtime_ns for path in sources)
 
     class Compiled(FileSystemBytecodeCache):
         def get_source_checksum(self, source: str) -> str:
@@ -160,3 +157,17 @@ def compiled(kind: str) -> BytecodeCache | None:
                 super().dump_bytecode(bucket)
 
     return Compiled(str(kept), f"{kind}-%s.template")
+
+
+@cache
+def _newest_ns() -> int | None:
+    """When the sources last changed that a compiled template is of: what a filter makes of a constant is part of it.
+    None where that cannot be read, as while they are replaced."""
+    root = Path(__file__).parents[1]
+    with suppress(OSError):
+        return max(
+            path.stat().st_mtime_ns
+            for room in ("analysis", "scenarios")
+            for path in (root / room).rglob("*.py")
+        )
+    return None

@@ -338,8 +338,20 @@ def _certainty(
 
 def _worst_window(rows: _Rows, own: Sequence[RunPhase]) -> PlaceInRun | None:
     """The second of the schedule in which most requests of the scope were late, the first of several."""
-    places = [place for place, _ in _stretches(rows, own, WINDOW_NS) if place.n_late]
-    return max(places, key=lambda place: place.n_late, default=None)
+    best = None
+    for span in own:
+        in_phase = rows.requests.planned_phase.is_any_of([span.name])
+        windows = (rows.begin_ns[in_phase] - span.start_ns) // WINDOW_NS
+        is_within = (windows >= 0) & (windows * WINDOW_NS < span.end_ns - span.start_ns)
+        late = np.bincount(windows[is_within & rows.is_late[in_phase]])
+        if not late.size or (best is not None and late.max() <= best.n_late):
+            continue
+        window = int(late.argmax())
+        offset_ns = window * WINDOW_NS
+        length_ns = min(WINDOW_NS, span.end_ns - span.start_ns - offset_ns)
+        n = int((windows == window).sum())
+        best = PlaceInRun(span.name, offset_ns, length_ns, n, int(late[window]))
+    return best
 
 
 def _late_by_model(rows: _Rows) -> dict[str, LateOfModel]:

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 _READ = ("batches", "recordings", "cuda_events")
 _TIE = ("instance", "instance_device", "batch_id")
 _NOTED_SHARE = 0.01
+_AMBIGUOUS = " lie in several batches of their instance, which overlap, and are tied to none"
 _HOW_TO_TELL = "; no CUDA event was recorded: add events to profile.kernel_kinds to tell them apart"
 
 _SPANS = """
@@ -216,6 +217,8 @@ def tie_kernels(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -
         for table, found in parts.items()
     }
     ties: dict[str, KernelTies] = {}
+    losses = tuple(one for one in facts.losses if _AMBIGUOUS not in one)  # of a tie of before
+    store.amend(replace(store.manifest, kernels=replace(facts, ties={}, losses=losses)))
     with connect(store, [], memory_limit_bytes) as connection:
         attach(connection, store, _READ)
         prepare_ties(connection, measure_spans(store.manifest), sources)
@@ -235,10 +238,9 @@ def tie_kernels(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -
     notes = []
     if n_ambiguous > _NOTED_SHARE * n:
         notes.append(
-            f"kernels: {n_ambiguous} of {n} records lie in several batches of their instance, which overlap, and"
-            f" are tied to none{'' if store.has('cuda_events') else _HOW_TO_TELL}"
+            f"kernels: {n_ambiguous} of {n} records{_AMBIGUOUS}{'' if store.has('cuda_events') else _HOW_TO_TELL}"
         )
-    facts = replace(facts, ties=ties, losses=(*facts.losses, *notes))
+    facts = replace(facts, ties=ties, losses=(*losses, *notes))
     store.amend(replace(store.manifest, kernels=facts))
     return notes
 

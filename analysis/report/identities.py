@@ -165,7 +165,8 @@ _PASSES = pa.schema(
 
 
 _UNRECORDED = {"rows": 0, "n_foreign": 0, "n_executions": 0}
-"""Of a step where others of its ensemble have a record."""
+"""Of a step where others of its ensemble have a record, and of the one model of a run that records batches."""
+_UNSAMPLED = {"n": 0, "n_executions": 0, "n_hits": 0}
 
 
 def _of_servers(tables: RunTables, requests: Requests, executed: pa.Table | None) -> list[Identity]:
@@ -189,6 +190,9 @@ def _of_servers(tables: RunTables, requests: Requests, executed: pa.Table | None
             for sql in (_PASSED, _RECORDED, _SAMPLED, _ENDED_OK)
         )
     stated = []
+    is_alone = (
+        servers == [None] and not is_several
+    )  # then a table without a row of the model says that it has none
     for server, of_server in passes.items():
         every = dict.fromkeys([*of_server, *(step for models in of_server.values() for step in models)])
         has_steps = any((server, step) in recorded for step in every if step not in of_server)
@@ -196,18 +200,28 @@ def _of_servers(tables: RunTables, requests: Requests, executed: pa.Table | None
             is_step = model not in of_server
             where = (f" of {model}" if is_several or is_step else "") + (f" at {server}" if server else "")
             models, key = of_server.get(model), (server, model)
-            batches = recorded.get(key, _UNRECORDED if is_step and has_steps and not is_several else None)
+            is_told = (
+                has_steps and not is_several
+                if is_step
+                else is_alone and not has_steps and tables.batches is not None
+            )
+            batches = recorded.get(key, _UNRECORDED if is_told else None)
             n_hits = {
                 step: sampled.get((server, step), {}).get("n_hits", 0) for step in (*(models or ()), model)
             }
-            one, samples = passed[key], sampled.get(key)
+            is_sampled = is_alone and not is_step and executed is not None
+            one, samples = passed[key], sampled.get(key, _UNSAMPLED if is_sampled else None)
             if models and samples:
                 stated.append(
                     _identity("triton success", samples["n"], one["n_ok"], one["n_ok"] + one["n_more"], where)
                 )
             if batches:
                 stated += _of_batches(batches, samples, one, n_hits[model], where)
-            if models and tables.joined is not None and any((server, step) in recorded for step in models):
+            if (
+                models
+                and tables.joined is not None
+                and (is_told or any((server, step) in recorded for step in models))
+            ):
                 asked = model if is_several else None
                 n_ok = ended.get((server, asked), {}).get("n", 0)
                 n_exact = sum(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import Any
 
@@ -65,6 +65,9 @@ CLOSED_FAILURES_RULE = (
 )
 
 
+_BESIDE_BYTES = 1024**3
+
+
 def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> Summary:
     """The summary of a run, open or sealed. Raises `MissingTable` if it has no requests.
 
@@ -76,14 +79,15 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
     spans = measure_spans(manifest)
     names = [span.name for span in spans]
     sampled = Samples.read(store)
-    with ThreadPoolExecutor(
-        1
-    ) as beside:  # the figures of requests are numpy's, on one core, those of batches DuckDB's
-        of_batches = (
-            beside.submit(run_metrics, store, memory_limit_bytes) if store.has("batch_costs") else None
-        )
-        of_requests = _of_requests(store, sampled, memory_limit_bytes)
-        metrics = None if of_batches is None else of_batches.result()
+    # figures of requests are numpy's, on one core, those of batches DuckDB's: at once where there is memory for both
+    is_beside = memory_limit_bytes >= _BESIDE_BYTES
+    each = memory_limit_bytes // 2 if is_beside else memory_limit_bytes
+    with ThreadPoolExecutor(1) as beside:
+        of_batches = beside.submit(run_metrics, store, each) if store.has("batch_costs") else None
+        if not is_beside:
+            wait([of_batches] if of_batches is not None else [])
+        of_requests = _of_requests(store, sampled, each)
+        metrics = of_batches.result() if of_batches is not None else None
     pa.default_memory_pool().release_unused()
     sealed, verdict, held = manifest.verdict, of_requests.pop("verdict"), of_requests.pop("held")
     if sealed is not None:  # that of an aborted run has status and reasons alone

@@ -270,9 +270,11 @@ def _file_system() -> pafs.FileSystem:
     )
 
 
-def reason_in(words: str) -> str | None:
-    """What to do about an error of AWS's that says these words; None of any other."""
-    return next((reason for marks, reason in _REASONS if re.search(marks, words)), None)
+def reason_in(words: str, of_objects: bool = True) -> str | None:
+    """What to do about an error of AWS's that says these words; None of any other. `of_objects`: what they are about
+    lies in object storage, where a file without bytes is one that is gone."""
+    found = next((reason for marks, reason in _REASONS if re.search(marks, words)), None)
+    return found if of_objects or found != _REASONS[-1][1] else None
 
 
 @contextmanager

@@ -18,11 +18,12 @@ from tempfile import mkdtemp
 from weakref import finalize
 
 from squall.analysis.storage.beneath import MOST_SMALL_BYTES
+from squall.analysis.storage.manifest import Manifest
 from squall.analysis.storage.manifest_file import read_document
 from squall.analysis.storage.object_folder import PASSING, ObjectFile, ObjectFolder
 from squall.analysis.storage.part import NewParts, disk_errors
 from squall.analysis.storage.store import DERIVED, RunStore
-from squall.scenarios.errors import StoreError
+from squall.scenarios.errors import SquallError, StoreError
 
 
 class ObjectRunStore(RunStore):
@@ -75,7 +76,11 @@ class ObjectRunStore(RunStore):
         """Removes whatever the manifest does not name: of two analyses at a time one is too many."""
         if not self.is_sealed:
             return
-        named = {file.path for table in (self.manifest.tables or {}).values() for file in table.files}
+        with disk_errors(f"cannot read {self.where}"):
+            is_own = read_document(self._place)[0] == self.manifest
+        if not is_own:  # what it does not name may be another's by now
+            raise StoreError(self._changed())
+        named = _files_of(self.manifest)
         self._place.remove_all(
             name
             for name in self._there
@@ -97,19 +102,26 @@ class ObjectRunStore(RunStore):
                 there = self._place.sizes()
             is_own = read_document(self._place)[0] == self.manifest
             if not is_own or any(there.get(file.path) != file.bytes for file in parts.files.values()):
-                raise StoreError(
-                    f"{self.where} was changed by another process meanwhile: squall analyze {quote(self.where)}"
-                )
+                raise StoreError(self._changed())
             self._state(parts)
         except BaseException:
-            with suppress(OSError):
-                new = f"tables/{table}/part-*{parts.mark}.parquet"
-                self._place.remove_all(fnmatch.filter(self._place.sizes(), new))
+            with suppress(OSError, SquallError):  # a manifest that cannot be read may name them
+                new = fnmatch.filter(self._place.sizes(), f"tables/{table}/part-*{parts.mark}.parquet")
+                named = _files_of(read_document(self._place)[0])
+                self._place.remove_all(name for name in new if name not in named)
             raise
         self._place.remove_all(before)
         self._there.update({file.path: file.bytes for file in parts.files.values()})
+
+    def _changed(self) -> str:
+        return f"{self.where} was changed by another process meanwhile: squall analyze {quote(self.where)}"
 
     def _put(self, name: str, pieces: Iterable[bytes]) -> None:
         content = b"".join(pieces)
         self._place.write(name, content)
         self._there[name] = len(content)
+
+
+def _files_of(manifest: Manifest) -> set[str]:
+    """The parts that it names."""
+    return {file.path for table in (manifest.tables or {}).values() for file in table.files}

@@ -25,6 +25,9 @@ from squall.analysis.storage.sealed import SealedFile
 from squall.scenarios.errors import SchemaMismatch, StoreError
 from squall.scenarios.records import Frozen
 
+_GROUP_ROWS = 2**18
+"""Rows of a group of a part that is made anew, at most: a slice reads whole groups."""
+
 
 class OpenPart:
     """A part of one table being written at `path` + `.open`. Methods raise OSError or pa.ArrowException."""
@@ -106,7 +109,7 @@ class NewParts(Frozen):
                 for rows in (
                     [data] if isinstance(data, pa.Table) else chain([data.schema.empty_table()], data)
                 ):
-                    writer.write_table(conform(self.table, rows))
+                    writer.write_table(conform(self.table, rows), _GROUP_ROWS)
                     n_rows += len(rows)
             content = sink.getvalue()
             if isinstance(self.folder, ObjectFolder):

@@ -18,7 +18,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from squall.analysis.storage.held_folder import held_folder
-from squall.analysis.storage.object_folder import ObjectFile, ObjectFolder, Part, dataset_of, reason_in
+from squall.analysis.storage.object_folder import (
+    ObjectFile,
+    ObjectFolder,
+    Part,
+    dataset_of,
+    is_address,
+    reason_in,
+)
 from squall.analysis.storage.parquet import literal, read_parquet
 from squall.analysis.storage.part import disk_errors, plain
 from squall.analysis.storage.schema import arrow_schema
@@ -280,11 +287,13 @@ def _errors_of(where: str) -> Iterator[None]:
     a query off."""
     try:
         yield
-    except duckdb.Error as error:
+    except (duckdb.Error, pa.ArrowException, OSError) as error:  # Arrow's: of rows that DuckDB hands to it
         if any(mark in str(error) for mark in ("No space left on device", "max_temp_directory_size")):
             raise StoreError(full_disk(where)) from error
-        if reason := reason_in(str(error)):
+        if reason := reason_in(str(error), of_objects=is_address(where)):
             raise StoreError(f"cannot read {where}: {reason}") from error
+        if not isinstance(error, duckdb.Error):
+            raise
         raise AnalysisError(f"{where}: {str(error).splitlines()[0]}") from error
     except RuntimeError as error:
         if str(error) == "Query interrupted":

@@ -425,6 +425,7 @@ class RunStore:
             aside.mkdir(exist_ok=True)
             for name in TABLES:
                 current = self.run_dir / "tables" / name
+                _restore(current, self.run_dir / _folders(name)[2])
                 if (aside / name).is_dir():  # of an attempt that was broken off
                     shutil.rmtree(current, ignore_errors=True)
                     (aside / name).rename(current)
@@ -438,7 +439,6 @@ class RunStore:
 
     def _put_aside(self, table: str, aside: Path, keeps: Callable[[str, pa.Table], pa.Table]) -> None:
         current = self.run_dir / "tables" / table
-        _restore(current, self.run_dir / _folders(table)[2])
         if current.is_dir():
             current.rename(aside)
         for part in sorted(aside.glob("part-*.parquet")):

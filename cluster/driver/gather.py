@@ -130,7 +130,7 @@ class Collection:
         self._ingest([entry for entry in files if entry[1].table not in ("", "requests")])
         self._try("other tables", self._store.flush)
         if self.store_error is None:
-            self.notes += notes_of_ties(self._store)
+            self._try_noting("kernels", lambda: self.notes.extend(notes_of_ties(self._store)))
         self._try_noting("batches", self._tell_no_batches)
         for label, file in files:
             if not file.table and label not in self.unfetched:

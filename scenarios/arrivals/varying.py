@@ -324,7 +324,7 @@ class OnOffArrivals(Modulated):
         return rng.random(self.sources) < on_share
 
     def _switches(self, rng: Generator, is_on: Bools, horizon_ns: int) -> list[Floats]:
-        """Int64s in [0, horizon_ns) at which each source changes; all are drawn together."""
+        """Instants in [0, horizon_ns) at which each source changes; all are drawn together."""
         firsts = np.empty(is_on.size)
         firsts[is_on] = self.on.rests(rng, int(is_on.sum()))
         firsts[~is_on] = self.off.rests(rng, int((~is_on).sum()))

@@ -29,7 +29,7 @@ _MOST_BINS = 2**24  # counts held at a time; beyond it, windows without an insta
 
 
 def window_counts(times_ns: Int64s, window_ns: int, start_ns: int, end_ns: int) -> Int64s:
-    """Int64s per whole window of `window_ns` from `start_ns` on, (n_windows,) int64. Any order."""
+    """Instants per whole window of `window_ns` from `start_ns` on, (n_windows,) int64. Any order."""
     n_windows = max(0, (end_ns - start_ns) // window_ns)
     is_inside = (times_ns >= start_ns) & (times_ns < start_ns + n_windows * window_ns)
     return np.bincount((times_ns[is_inside] - start_ns) // window_ns, minlength=n_windows)

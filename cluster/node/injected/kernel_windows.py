@@ -19,6 +19,7 @@ import pyarrow as pa
 from squall.analysis.record import from_json
 from squall.analysis.storage.beneath import read_plain
 from squall.analysis.storage.schema import arrow_schema
+from squall.cluster.node.batches import is_int64
 from squall.cluster.node.injected.kernel_process import TakenProcess
 from squall.cluster.node.injected.taken_file import TakenFile
 from squall.scenarios.errors import AnalysisError
@@ -94,14 +95,23 @@ def read_windows(folder: Path) -> Recorded:
             match what:
                 case "process":
                     process = from_json(TakenProcess, value)
-                    if is_component(str(process.path)):
+                    if is_component(str(process.path)) and is_int64(process.pid):
                         processes[process.path.name] = replace(process, path=folder / process.path)
                 case "open":
-                    open_since = from_json(Window, value)
+                    open_since = next(iter(_sound([from_json(Window, value)])), open_since)
                 case "windows":
-                    windows += from_json(tuple[Window, ...], value)
+                    windows += _sound(from_json(tuple[Window, ...], value))
                     open_since = None
     return Recorded(tuple(processes.values()), tuple(windows), open_since)
+
+
+def _sound(windows: Sequence[Window]) -> list[Window]:
+    """Those whose numbers a table takes."""
+    return [
+        one
+        for one in windows
+        if all(is_int64(value) for value in vars(one).values() if value is not one.kinds)
+    ]
 
 
 def _lines(path: Path) -> Iterator[tuple[str, Any]]:

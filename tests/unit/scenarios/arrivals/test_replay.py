@@ -107,7 +107,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 Columns = tuple[Any, Any, Any]
-"""Int64s, sizes and sessions."""
+"""Instants, sizes and sessions."""
 
 
 def arrivals(path: Path, **config: Any) -> TraceArrivals:
