@@ -9,9 +9,9 @@ READY := $(VENV)/.ready
 # Unit tests fill the time in which real runs wait, and take little of theirs.
 BEHIND := nice -n 10
 # They are many and short: two processes by folder, about as long, cost less than workers that report each test.
-FINDINGS := tests/unit/analysis/findings
-ANALYSIS := tests/unit/analysis --ignore=$(FINDINGS)
-UNIT := tests/contract $(FINDINGS) $(filter-out %/analysis %/conftest.py,$(wildcard tests/unit/[a-z]*))
+JUDGED := tests/unit/analysis/findings tests/unit/analysis/verdict
+ANALYSIS := tests/unit/analysis $(JUDGED:%=--ignore=%)
+UNIT := tests/contract $(JUDGED) $(filter-out %/analysis %/conftest.py,$(wildcard tests/unit/[a-z]*))
 REAL := tests/golden tests/integration
 BESIDE := --dist worksteal $(REAL)
 SINGLE := tests/integration
