@@ -125,7 +125,6 @@ def templates(package: str, shown: Callable[[object], object] | None = None) -> 
         "count": count_text,
         "counted": counted_text,
         "names": names_text,
-        "unbroken": unbroken_text,
         "rate": rate_text,
         "digits": digits_text,
     }

@@ -8,9 +8,8 @@ from html import escape
 
 from squall.analysis.compare.figures import BROKEN, INVALID, PromiseFigures, worst_verdict
 from squall.analysis.compare.over_seeds import PromiseDecision, SeedPromise, decide
-from squall.analysis.compare.words import words
 from squall.analysis.shown import escaped_lines, markdown_text
-from squall.analysis.wording import templates
+from squall.analysis.wording import macros, templates
 from squall.scenarios.records import Frozen
 
 SCHEMA_VERSION = 1
@@ -101,7 +100,7 @@ def failed_lines(checked: Checked) -> list[str]:
 
 def decision_text(one: PromiseDecision) -> str:
     """The evidence in one line."""
-    text: str = words().evidence(one)
+    text: str = macros(__package__, "words.j2").evidence(one)
     return text
 
 

@@ -30,9 +30,9 @@ import math
 from collections.abc import Sequence
 
 from squall.analysis.compare.figures import BROKEN, INVALID, KEPT, UNDECIDED, PromiseFigures
-from squall.analysis.compare.words import words
 from squall.analysis.statistics.order_statistics import binomial_quantile
 from squall.analysis.statistics.student import mean_of
+from squall.analysis.wording import macros
 from squall.scenarios.records import Frozen
 
 LEVEL = 0.05
@@ -100,7 +100,7 @@ def cold_text(runs: Sequence[SeedPromise]) -> str:
     if not cold:
         return ""
     first = max(cold, key=lambda one: one.figures.n_late)
-    return words().cold(cold, len(runs), first)  # type: ignore[no-any-return]
+    return macros(__package__, "words.j2").cold(cold, len(runs), first)  # type: ignore[no-any-return]
 
 
 def least_share(n_kept: int, n: int) -> float:

@@ -66,6 +66,7 @@ CLOSED_FAILURES_RULE = (
 
 
 _BESIDE_BYTES = 1024**3
+"""Memory from which on the figures of requests and of batches are made at once, each with half of it."""
 
 
 def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> Summary:
@@ -84,8 +85,8 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
     each = memory_limit_bytes // 2 if is_beside else memory_limit_bytes
     with ThreadPoolExecutor(1) as beside:
         of_batches = beside.submit(run_metrics, store, each) if store.has("batch_costs") else None
-        if not is_beside:
-            wait([of_batches] if of_batches is not None else [])
+        if of_batches is not None and not is_beside:
+            wait([of_batches])
         of_requests = _of_requests(store, sampled, each)
         metrics = of_batches.result() if of_batches is not None else None
     pa.default_memory_pool().release_unused()

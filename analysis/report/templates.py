@@ -121,7 +121,7 @@ def _cell_text(value: object, name: str) -> object:
 
 @cache
 def environment() -> Environment:
-    """Kept for the next template: one takes longer to compile than to fill in, and all of them 0.4 s of a small run."""
+    """Kept for the next template: one takes longer to compile than to fill in."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 

@@ -30,7 +30,7 @@ from squall.scenarios.records import Frozen
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
-_SCHEME = "s3://"
+SCHEME = "s3://"
 _CONNECT_TIMEOUT_S, _REQUEST_TIMEOUT_S = 5.0, 30.0
 _PIECE_BYTES = 8 * 1024**2
 _ADDRESS = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^\s?#@:]+)*")
@@ -147,7 +147,7 @@ class ObjectFolder(Frozen):
                 folder.remove_all(folder.sizes())
 
     def _path(self, name: str) -> str:
-        return f"{self.address.removeprefix(_SCHEME)}/{name}"
+        return f"{self.address.removeprefix(SCHEME)}/{name}"
 
 
 class ObjectFile(Frozen):
@@ -191,7 +191,7 @@ def place_at(address: str) -> ObjectFolder | None:
 
     Raises StoreError for an address that cannot be one.
     """
-    if address.startswith(_SCHEME):
+    if address.startswith(SCHEME):
         return ObjectFolder(address)
     if is_address(address):
         raise StoreError(f"{address}: object storage is known as s3://BUCKET/PREFIX alone")

@@ -76,9 +76,7 @@ class ObjectRunStore(RunStore):
         """Removes whatever the manifest does not name: of two analyses at a time one is too many."""
         if not self.is_sealed:
             return
-        with disk_errors(f"cannot read {self.where}"):
-            is_own = read_document(self._place)[0] == self.manifest
-        if not is_own:  # what it does not name may be another's by now
+        if not self._is_own():  # what it does not name may be another's by now
             raise StoreError(self._changed())
         named = _files_of(self.manifest)
         self._place.remove_all(
@@ -100,8 +98,7 @@ class ObjectRunStore(RunStore):
             yield parts
             with disk_errors(f"cannot write {table} of {self.where}"):
                 there = self._place.sizes()
-            is_own = read_document(self._place)[0] == self.manifest
-            if not is_own or any(there.get(file.path) != file.bytes for file in parts.files.values()):
+            if not self._is_own() or any(there.get(file.path) != file.bytes for file in parts.files.values()):
                 raise StoreError(self._changed())
             self._state(parts)
         except BaseException:
@@ -112,6 +109,10 @@ class ObjectRunStore(RunStore):
             raise
         self._place.remove_all(before)
         self._there.update({file.path: file.bytes for file in parts.files.values()})
+
+    def _is_own(self) -> bool:
+        """Whether the manifest there still is the one that this object knows."""
+        return read_document(self._place)[0] == self.manifest
 
     def _changed(self) -> str:
         return f"{self.where} was changed by another process meanwhile: squall analyze {quote(self.where)}"

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from squall.analysis.storage.beneath import FileOpener, new_file, passing_name, write_atomically
-from squall.analysis.storage.object_folder import ObjectFolder, reason_in
+from squall.analysis.storage.object_folder import SCHEME, ObjectFolder, reason_in
 from squall.analysis.storage.schema import TABLES, arrow_schema
 from squall.analysis.storage.sealed import SealedFile
 from squall.scenarios.errors import SchemaMismatch, StoreError
@@ -168,12 +168,12 @@ def disk_errors(told: str) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException) as error:
-        raise StoreError(f"{told}: {error_reason(error)}") from error
+        raise StoreError(f"{told}: {error_reason(error, of_objects=SCHEME in told)}") from error
 
 
-def error_reason(error: Exception) -> str:
-    """Why an operation failed, without path and number: `read-only file system`."""
-    if reason := reason_in(str(error)):
+def error_reason(error: Exception, of_objects: bool = False) -> str:
+    """Why an operation failed, without path and number: `read-only file system`. `of_objects`: see `reason_in`."""
+    if reason := reason_in(str(error), of_objects):
         return reason
     if isinstance(error, OSError) and error.strerror:
         return error.strerror[:1].lower() + error.strerror[1:]

@@ -156,8 +156,9 @@ _LATER = "queue_delay_ns"
 
 def _checked(row: Row) -> Row:
     """Raises ValueError for a row that no search makes."""
-    for name, kind in get_type_hints(Row).items():
-        value = getattr(row, name)
+    kinds = get_type_hints(Row)
+    for name, value in vars(row).items():
+        kind = kinds[name]
         if value is None and kind in (str, int, float, bool):
             raise ValueError(f"{name} is not there")
         if isinstance(value, float) and not math.isfinite(value):

@@ -98,20 +98,17 @@ def read_windows(folder: Path) -> Recorded:
                     if is_component(str(process.path)) and is_int64(process.pid):
                         processes[process.path.name] = replace(process, path=folder / process.path)
                 case "open":
-                    open_since = next(iter(_sound([from_json(Window, value)])), open_since)
+                    opened = from_json(Window, value)
+                    open_since = opened if _is_sound(opened) else open_since
                 case "windows":
-                    windows += _sound(from_json(tuple[Window, ...], value))
+                    windows += filter(_is_sound, from_json(tuple[Window, ...], value))
                     open_since = None
     return Recorded(tuple(processes.values()), tuple(windows), open_since)
 
 
-def _sound(windows: Sequence[Window]) -> list[Window]:
-    """Those whose numbers a table takes."""
-    return [
-        one
-        for one in windows
-        if all(is_int64(value) for value in vars(one).values() if value is not one.kinds)
-    ]
+def _is_sound(one: Window) -> bool:
+    """Whether a table takes its numbers."""
+    return all(map(is_int64, (one.begun_ns, one.start_ns, one.end_ns, one.done_ns, one.n_processes)))
 
 
 def _lines(path: Path) -> Iterator[tuple[str, Any]]:
