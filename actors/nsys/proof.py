@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import squall.actors.process.supervisor
-from squall.actors.nsys.session import NsysSession, Timeouts
+from squall.actors.nsys.session import PASSING, NsysSession, Timeouts
 from squall.actors.nsys.tools import NsysTools
 from squall.scenarios.config.profile import ProfileConfig
 from squall.scenarios.errors import ClusterError
@@ -37,6 +38,18 @@ def prove_nsys(tools: NsysTools, folder: Path, count: Callable[[Path], _Counts])
 
     Raises ClusterError that names the step which failed or did not end in time. Leaves no process.
     """
+    try:
+        return _proof(tools, folder, count)
+    except _LaunchFailed:  # as a run does
+        (folder / "again").mkdir()
+        return _proof(tools, folder / "again", count)
+
+
+class _LaunchFailed(ClusterError):
+    """Of a launch that is worth making again at once."""
+
+
+def _proof(tools: NsysTools, folder: Path, count: Callable[[Path], _Counts]) -> _Counts:
     profile = ProfileConfig.model_validate({"trace": ("osrt", "nvtx"), "osrt_threshold": "1us"})
     session = NsysSession(tools, f"squall-doctor-{secrets.token_hex(4)}", folder, profile, timeouts=_TIMEOUTS)
     # the supervisor ends whatever is left when its pipe closes; no descendant bears the name
@@ -71,9 +84,11 @@ def _wait_for(session: NsysSession, process: subprocess.Popen[bytes], log: Path)
             return
         except ClusterError as error:
             session.lost = ""
-            if process.poll() is not None or time.monotonic() > deadline:
-                words = log.read_text(errors="replace").strip().splitlines()
-                raise ClusterError(f"nsys launch: {words[-1] if words else error}") from error
+            words = log.read_text(errors="replace").strip()
+            passing = re.search(PASSING, words)
+            if passing or process.poll() is not None or time.monotonic() > deadline:
+                kind = _LaunchFailed if passing else ClusterError
+                raise kind(f"nsys launch: {words.splitlines()[-1] if words else error}") from error
         time.sleep(_POLL_S)
 
 

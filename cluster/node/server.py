@@ -21,7 +21,7 @@ import squall.actors.process.supervisor
 from squall.actors.inject.library import FOLDER_VARIABLE, INJECTION_VARIABLE, PRELOAD_VARIABLE
 from squall.actors.net.access import PLAIN
 from squall.actors.net.triton_control import Control, ControlError
-from squall.actors.nsys.session import NsysSession
+from squall.actors.nsys.session import AGENT_LOST, PASSING, NsysSession
 from squall.actors.process.state import listening_pids, wait_until_gone
 from squall.actors.process.supervisor import region_prefix, remove_leftovers
 from squall.actors.sampling.triton_trace import trace_holds, trace_options
@@ -53,11 +53,7 @@ _POLL_FAILURE = re.compile(
     r"Poll failed for model directory '(?P<model>[^']+)': (?P<why>.+?)(?:\\n|\"?$)", re.MULTILINE
 )
 _PORT_TAKEN = r"Address already in use|failed to bind|Socket '[^']+' already in use"
-_AGENT_LOST = "Connection to the Agent lost"
-"""What nsys's launcher (2022.4.2) says, seldom, while it launches: it then waits for ever, without a server."""
-_NO_SEMAPHORE = r"api_function_\*\] = sem_open"
-"""Seldom as well: nsys opened a semaphore that it had not made yet, and the launch ended."""
-_PASSING = re.compile(f"{_PORT_TAKEN}|{_AGENT_LOST}|{_NO_SEMAPHORE}", re.IGNORECASE)
+_PASSING = re.compile(f"{_PORT_TAKEN}|{PASSING}", re.IGNORECASE)
 
 
 class Ports(Frozen):
@@ -345,8 +341,8 @@ class TritonServer:
             while time.monotonic() < deadline:
                 if self._process.poll() is not None:
                     raise TargetError(f"Triton ended while starting: {self._why_it_failed()}")
-                if self._nsys is not None and _AGENT_LOST in self.log_text():
-                    raise TargetError(f"nsys did not launch the server: {_AGENT_LOST}")
+                if self._nsys is not None and AGENT_LOST in self.log_text():
+                    raise TargetError(f"nsys did not launch the server: {AGENT_LOST}")
                 end = stubs.look(stubs_below(self._process.pid), time.monotonic())
                 if end is not None:
                     names = " or ".join(model.name for model in self._models)

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ def test_this_machine_is_looked_at_through_ray(joined: Bench) -> None:
     if find_nsys() is None:
         assert found["nsys"]["status"] == "limited"
     else:
-        assert found["nsys"]["status"] == "ok", found["nsys"]
+        assert found["nsys"]["status"] == "ok", found["nsys"]["what"]
         assert "OS-runtime calls exported" in found["nsys"]["what"]
         assert "NVTX" in found
     joined.wait_until_gone()
@@ -108,6 +109,22 @@ def test_without_ray_and_without_nsys_this_machine_is_looked_at_all_the_same(alo
     assert "cannot join Ray at 127.0.0.1:1: Connection refused" in lost["what"]
     assert found["nsys"]["status"] == "limited"
     assert "SQUALL_NSYS: /nonexistent is no nsys" in found["nsys"]["what"]
+
+
+@pytest.mark.single
+def test_a_launch_that_failed_within_nsys_is_made_once_more_for_the_proof_too(tmp_path: Path) -> None:
+    needs_nsys()
+    tools = find_nsys()
+    assert tools is not None
+    wrapper = tmp_path / "nsys"
+    wrapper.write_text(
+        f'#!/bin/sh\n[ "$1" = launch ] && [ ! -e "$0.failed" ] || exec {tools.nsys} "$@"\n'
+        ': > "$0.failed"; echo "Connection to the Agent lost."; exec sleep 600\n'
+    )
+    wrapper.chmod(0o755)
+    n_osrt, _ = prove_nsys(replace(tools, nsys=wrapper), tmp_path, count_events)
+    assert n_osrt
+    assert Path(f"{wrapper}.failed").exists()
 
 
 @pytest.mark.slow

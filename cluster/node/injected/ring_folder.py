@@ -8,11 +8,11 @@ import hashlib
 import os
 import shutil
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from squall.actors.process.sweep import hold, is_own_folder, sweep
+from squall.analysis.storage.beneath import read_plain
 from squall.scenarios.errors import ClusterError
 from squall.scenarios.records import Frozen
 
@@ -20,6 +20,8 @@ RingKind = Literal["batches", "kernels"]
 """Whose rings: each library has a folder of its own, as each folder has one reader."""
 _MEMORY = Path("/dev/shm")
 _PREFIX = "squall-rings-"
+_OF, _MOST_PATH_BYTES = "of", 4096
+"""File of a folder in memory: where the server's own folder is."""
 _NAMES: dict[RingKind, tuple[str, str]] = {"batches": ("", "rings"), "kernels": ("-kernels", "kernel-rings")}
 """By kind: how the name in memory ends, and the name in the server's own folder."""
 
@@ -39,22 +41,41 @@ def make_ring_folder(folder: Path, kind: RingKind) -> HeldRings:
     again.
 
     In memory where there is room for it: a server that writes to a mapped file of a disk may wait for the disk. What
-    dead agents left is swept, also by an agent of this machine that starts at the same time: what it takes before it
-    is held is made again. Raises OSError.
+    dead agents left is swept once the server's own folder is gone, until then who comes after may want it; also by an
+    agent of this machine that starts at the same time: what it takes before it is held is made again. Raises OSError.
     """
-    sweep(_MEMORY, f"{_PREFIX}*", partial(shutil.rmtree, ignore_errors=True))
-    for path in _places(folder, kind):
+    places = _places(folder, kind)
+
+    def remove(rings: Path) -> None:
+        if rings in places or not _is_wanted(rings):
+            shutil.rmtree(rings, ignore_errors=True)
+
+    sweep(_MEMORY, f"{_PREFIX}*", remove)
+    for path in places:
         with contextlib.suppress(OSError):
-            return _make_held(path)
+            return _make_held(path, folder)
     raise OSError(f"no folder for the rings of {folder.name} can be made")
 
 
-def _make_held(path: Path) -> HeldRings:
+def _is_wanted(rings: Path) -> bool:
+    try:
+        return Path(os.fsdecode(read_plain(rings / _OF, _MOST_PATH_BYTES))).is_dir()
+    except OSError:  # it was never held
+        return False
+
+
+def _make_held(path: Path, folder: Path) -> HeldRings:
     while True:
         path.mkdir(mode=0o700)
         with contextlib.suppress(FileNotFoundError):  # swept before it was opened
             lock = hold(path, os.O_RDONLY | os.O_DIRECTORY)
             if lock is not None:
+                try:
+                    (path / _OF).write_bytes(os.fsencode(folder))
+                except OSError:
+                    shutil.rmtree(path, ignore_errors=True)
+                    os.close(lock)
+                    raise
                 return HeldRings(path, lock)
 
 

@@ -57,6 +57,19 @@ def test_a_folder_that_was_made_is_its_readers_alone(tmp_path: Path, memory: Pat
     hold_alone(rings.path, "batches").let_go()
 
 
+@pytest.mark.usefixtures("memory")
+def test_what_a_dead_agent_left_is_swept_once_the_folder_of_its_server_is_gone(tmp_path: Path) -> None:
+    own, other = tmp_path / "server", tmp_path / "other"
+    own.mkdir()
+    make_ring_folder(own, "batches").let_go()
+    make_ring_folder(own, "batches").let_go()  # anew
+    make_ring_folder(other, "batches").let_go()
+    assert rings_of(own, "batches") is not None
+    own.rmdir()
+    make_ring_folder(other, "kernels").let_go()
+    assert rings_of(own, "batches") is None
+
+
 def test_without_room_in_memory_the_folder_is_the_servers_own(tmp_path: Path, memory: Path) -> None:
     memory.rmdir()
     rings = make_ring_folder(tmp_path, "batches")
@@ -70,7 +83,7 @@ def test_what_another_user_put_into_the_place_of_a_folder_is_not_read(tmp_path: 
     assert rings_of(tmp_path, "batches") == rings.path
     rings.path.chmod(0o777)
     assert rings_of(tmp_path, "batches") is None
-    rings.path.rmdir()
+    shutil.rmtree(rings.path)
     (memory / "aside").mkdir(mode=0o700)
     rings.path.symlink_to(memory / "aside")
     assert rings_of(tmp_path, "batches") is None
