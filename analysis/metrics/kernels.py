@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
 from squall.analysis.metrics.measures import Measures
-from squall.analysis.metrics.operations import IS_WHOLE, KEY, Row, add_table
+from squall.analysis.metrics.operations import IS_WHOLE, KEY, Row, add_table, median, runs_of_rows
 from squall.analysis.occupancy import DeviceLimits, Launch, filling
+from squall.analysis.statistics.order_statistics import rank_value
 from squall.analysis.storage.query import rows
 
 if TYPE_CHECKING:
@@ -35,6 +39,20 @@ SELECT grp, {_CONFIG}, count(*) AS n, sum({_NS}) AS ns, min({_NS}) AS min_ns, ma
     count(*) FILTER ({_NS} < 10_000) AS n_short
 FROM {_WHOLE} GROUP BY ALL
 """
+# Of each group the first by full name and grid.
+_RANKED = f"""
+CREATE TEMP TABLE ranked AS
+SELECT grp, full_name, grid_x, grid_y, grid_z, sum(n) AS n, sum(ns) AS total_ns, min(min_ns) AS min_ns,
+    max(max_ns) AS max_ns,
+    row_number() OVER (PARTITION BY grp ORDER BY sum(ns) DESC, full_name, grid_x, grid_y, grid_z) AS place
+FROM kernel_configs GROUP BY grp, full_name, grid_x, grid_y, grid_z QUALIFY place <= {TOP}
+"""
+_OTHERS = 0
+_DURATIONS = f"""
+SELECT grp, coalesce(place, {_OTHERS}) AS place, {_NS} AS ns
+FROM (SELECT * FROM {_WHOLE}) k LEFT JOIN ranked USING (grp, full_name, grid_x, grid_y, grid_z) ORDER BY grp
+"""
+_TIMES = {"grp": pa.int32(), "place": pa.int64(), "median_ns": pa.float64(), "p95_ns": pa.int64()}
 _MOST = 1 << 62
 _SIZE = f"""least(grid_x::HUGEINT * grid_y * grid_z, {_MOST})::BIGINT AS n_blocks,
     least(block_x::HUGEINT * block_y * block_z, {_MOST})::BIGINT AS n_threads"""
@@ -71,16 +89,6 @@ largest AS (
     SELECT * FROM configs
     QUALIFY row_number() OVER (PARTITION BY grp, full_name, grid_x, grid_y, grid_z
         ORDER BY ns DESC, block_x, block_y, block_z, registers_per_thread, shared_bytes, gpu_uuid) = 1),
-ranked AS (
-    SELECT grp, full_name, grid_x, grid_y, grid_z, sum(n) AS n, sum(ns) AS total_ns, min(min_ns) AS min_ns,
-        max(max_ns) AS max_ns,
-        row_number() OVER (PARTITION BY grp ORDER BY sum(ns) DESC, full_name, grid_x, grid_y, grid_z) AS place
-    FROM configs GROUP BY grp, full_name, grid_x, grid_y, grid_z QUALIFY place <= {TOP}),
--- of each of these, and of all (without a place)
-times AS (
-    SELECT grp, place, quantile_cont({_NS}, 0.5) AS median_ns, quantile_disc({_NS}, 0.95) AS p95_ns
-    FROM (SELECT * FROM {_WHOLE}) k LEFT JOIN ranked USING (grp, full_name, grid_x, grid_y, grid_z)
-    GROUP BY GROUPING SETS ((grp, place), (grp)) HAVING grouping(place) = 1 OR place IS NOT NULL),
 tops AS (
     SELECT grp, list({{
         'name': c.name, 'full_name': full_name, 'grid': [grid_x, grid_y, grid_z],
@@ -116,8 +124,25 @@ def kernel_figures(
             shares = found.waves_count, found.sm_cover_ratio, found.grid_occupancy_ratio
             filled.append((uuid, *sizes, found.limiter, *shares))
     add_table(connection, "fillings", _FILLINGS, filled)
+    connection.execute(_RANKED)
+    add_table(connection, "times", _TIMES, _times(connection))
     figures = rows(connection, _FIGURES, {"tensor_cores": TENSOR_CORES})
     return {row["grp"]: {**row, "top": row["top"] or ()} for row in figures}
+
+
+def _times(
+    connection: duckdb.DuckDBPyConnection,
+) -> Iterator[tuple[int, int | None, float | None, int | None]]:
+    """Rows of `times`, of each group by place, and of all its kernels without one. DuckDB's quantiles would hold all
+    durations of all groups in memory, four times."""
+    for grp, rows_of in groupby(runs_of_rows(connection, _DURATIONS), key=itemgetter(0)):
+        place, ns = (
+            np.concatenate(parts) for parts in zip(*(columns for _, columns in rows_of), strict=True)
+        )
+        yield grp, None, median(ns), rank_value(ns, 0.95)
+        for one in np.unique(place[place != _OTHERS]):
+            own = ns[place == one]
+            yield grp, int(one), median(own), rank_value(own, 0.95)
 
 
 def kernel_measures(kernels: Row) -> Measures:
