@@ -48,9 +48,11 @@ _RECORDED = """
     SELECT * FROM batch_costs SEMI JOIN measured USING (phase)
     WHERE tie <> 'none' AND n_kernels IS NOT NULL AND n_kernels + coalesce(n_copies, 0) > 0"""
 _KERNELS = f"""
-    SELECT b.model::VARCHAR, b.rows, k.kernel, count(*)::DOUBLE, sum(k.end_ns - k.start_ns)::DOUBLE
-    FROM (SELECT *, {KERNEL_NAME} AS kernel FROM kernels) k
-        JOIN recorded b USING (server, instance, instance_device, batch_id) GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"""
+    SELECT model::VARCHAR, rows, {KERNEL_NAME} AS kernel, sum(n)::DOUBLE, sum(ns)::DOUBLE
+    FROM (
+        SELECT b.model, b.rows, name, count(*) AS n, sum(k.end_ns - k.start_ns) AS ns
+        FROM kernels k JOIN recorded b USING (server, instance, instance_device, batch_id) GROUP BY ALL)
+    GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"""
 
 
 class PartMeans(Frozen):

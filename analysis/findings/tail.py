@@ -128,7 +128,7 @@ def whole_parts(latency_ns: float, values: Sequence[float]) -> dict[str, float]:
     return {**parts, "unjoined": rest_ns if abs(rest_ns) >= 1.0 else 0.0}  # below 1 ns it is rounding
 
 
-_MEANS = ", ".join(f"avg({part}) FILTER ({{rows}})" for part in ("latency_ns", *part_columns().values()))
+_MEANS = ", ".join(f"avg({part})" for part in ("latency_ns", *part_columns().values()))
 _TAILS = f"""
 -- Of each phase, server and model the means of latency and parts over its tail and over its base.
 WITH ok AS (
@@ -140,10 +140,12 @@ edges AS (
     SELECT phase, target, model, count(*) AS n_ok, min(sent_ns) AS first_ns,
         quantile_disc(latency_ns, {Q}) AS p99_ns, quantile_disc(latency_ns, 0.5) AS median_ns
     FROM ok GROUP BY ALL)
-SELECT phase, target, model, any_value(n_ok), count(*) FILTER (latency_ns >= p99_ns),
-    count(*) FILTER (latency_ns < p99_ns), any_value(p99_ns), any_value(median_ns),
-    [{_MEANS.format(rows="latency_ns >= p99_ns")}], [{_MEANS.format(rows="latency_ns < p99_ns")}]
-FROM ok JOIN edges USING (phase, target, model) WHERE latency_ns >= p99_ns OR latency_ns <= median_ns
+SELECT phase, target, model, any_value(n_ok), max(n) FILTER (is_tail), coalesce(max(n) FILTER (NOT is_tail), 0),
+    any_value(p99_ns), any_value(median_ns), max(means) FILTER (is_tail), max(means) FILTER (NOT is_tail)
+FROM (
+    SELECT phase, target, model, latency_ns >= p99_ns AS is_tail, count(*) AS n, [{_MEANS}] AS means
+    FROM ok JOIN edges USING (phase, target, model) WHERE latency_ns >= p99_ns OR latency_ns <= median_ns GROUP BY ALL)
+JOIN edges USING (phase, target, model)
 GROUP BY phase, target, model ORDER BY min(first_ns), target, model
 """
 

@@ -53,11 +53,8 @@ WITH own AS (SELECT {{columns}} FROM joined WHERE {{kept}}),
 edges AS (SELECT quantile_disc({{latency}}, {list(BAND_QUANTILES)}) AS edges FROM own)
 SELECT *, len(list_filter(edges, lambda edge: {{latency}} > edge)) AS band FROM own, edges
 """
-_PART = f"""
--- one column after the other: an exact quantile holds all its values in memory
-SELECT avg({{0}}), quantile_disc({{0}}, 0.95),
-    [{", ".join(f"avg({{0}}) FILTER (band = {band})" for band in range(len(BANDS)))}] FROM kept
-"""
+_P95 = "SELECT quantile_disc({}, 0.95) FROM kept"
+"""Of one column after the other: an exact quantile holds all its values in memory."""
 _RESIDUAL = "SELECT median(abs(residual_ns) / greatest({}_ns, 1)) FROM kept"
 _JOINED = "outcome = 'ok' AND join_level IN ('exact', 'batch') AND service_ns IS NOT NULL"
 
@@ -89,10 +86,15 @@ def accounting(
             "latency": names[latency],
         }
         connection.execute(_KEPT.format(**given), {"phases": list(phases)})
+        sums = ", ".join(f"[coalesce(sum({column}), 0), count({column})]" for column in names.values())
+        of_bands = dict(connection.execute(f"SELECT band, [{sums}] FROM kept GROUP BY band").fetchall())
         parts, bands = {}, {}
-        for name, column in names.items():
-            ((mean_ns, p95_ns, of_bands),) = connection.execute(_PART.format(column)).fetchall()
-            parts[name], bands[name] = Part(round(mean_ns), int(p95_ns)), tuple(of_bands)
+        for at, (name, column) in enumerate(names.items()):
+            ((p95_ns,),) = connection.execute(_P95.format(column)).fetchall()
+            own = [of_bands[band][at] if band in of_bands else (0, 0) for band in range(len(BANDS))]
+            total_ns, n = (sum(values) for values in zip(*own, strict=True))
+            parts[name] = Part(round(total_ns / n), int(p95_ns))
+            bands[name] = tuple(own_ns / own_n if own_n else None for own_ns, own_n in own)
         del bands[latency]
         ((residual,),) = (
             connection.execute(_RESIDUAL.format(latency)).fetchall() if level != "batch" else [(None,)]

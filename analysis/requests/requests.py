@@ -7,8 +7,8 @@ is the service time. The two are never mixed: `Requests` says which it is, and e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields, replace
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -212,14 +212,23 @@ class Requests(Frozen, eq=False):
         return self.sent_ns - self.scheduled_ns
 
     def take(self, rows: Int64s | Bools | slice) -> Requests:
-        """The rows at those places, or where true; of a slice views, without a copy."""
-        own = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "is_open"}
-        taken: dict[str, Any] = {
-            name: values.take(rows) if isinstance(values, Labels) else values[rows]
-            for name, values in own.items()
-            if values is not None
-        }
-        return replace(self, **taken)
+        """The rows at those places, or where true; of a slice views, without a copy. A column of them is made when it
+        is first asked for: most are not."""
+        taken = object.__new__(Requests)
+        taken.__dict__.update(is_open=self.is_open, _taken_from=(self, rows))
+        phase = self.scheduled_phase
+        taken.__dict__["scheduled_phase"] = None if phase is None else phase.take(rows)
+        return taken
+
+    if not TYPE_CHECKING:  # which would take every name for a column
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in self.__dataclass_fields__ or "_taken_from" not in self.__dict__:
+                raise AttributeError(name)
+            of_all, rows = self._taken_from
+            values = getattr(of_all, name)
+            found = self.__dict__[name] = values.take(rows) if isinstance(values, Labels) else values[rows]
+            return found
 
     def table(self, *names: str, **further: npt.NDArray[Any]) -> pa.Table:
         """Columns of these names, and further ones, for a query; numbers without a copy."""

@@ -257,6 +257,17 @@ class _Run(Frozen, eq=False):
                     found[server.node, uuid].add(name)
         return {place: tuple(sorted(own)) for place, own in found.items()}
 
+    @cached_property
+    def in_flight(self) -> dict[str, tuple[Int64s, Int64s]]:
+        """Of each node with a GPU in use begins and ends of the requests that were sent to its servers, in order."""
+        found = {}
+        for node in {node for node, _ in self.used}:
+            here = [name for name, server in self.manifest.servers.items() if server.node == node]
+            sent = self.requests.take(self.requests.target.is_any_of(here) & self.requests.is_sent)
+            ends = np.where(sent.is_done, sent.done_ns, sent.sent_ns)
+            found[node] = in_order(sent.sent_ns), in_order(ends)
+        return found
+
     def rows(self, query: str, **settings: Any) -> list[tuple[Any, ...]]:
         """The answer to a query."""
         found: list[tuple[Any, ...]] = self.connection.execute(query, settings).fetchall()
@@ -404,17 +415,13 @@ class _Gpu(Frozen, eq=False):
         """Mean use, of at least `least` samples, with no request in flight at any server of the node since a second
         before, as nvidia-smi's utilisation is over up to that: in gaps of the phase, and the lesser of before and
         behind it; None of too few."""
-        run = self.run
-        here = [name for name, server in run.manifest.servers.items() if server.node == self.node]
-        sent = run.requests.take(run.requests.target.is_any_of(here) & run.requests.is_sent)
-        found = run.connection.execute(query, {"node": self.node, "uuid": self.uuid}).fetchnumpy()
+        found = self.run.connection.execute(query, {"node": self.node, "uuid": self.uuid}).fetchnumpy()
         since, at = found["since_ns"] - NS_PER_S, found["t_ns"]
-        begins = in_order(sent.sent_ns)
-        ends = in_order(np.where(sent.is_done, sent.done_ns, sent.sent_ns))
+        begins, ends = self.run.in_flight[self.node]
         # what was sent before its end was done before its begin
         is_idle = np.searchsorted(begins, at, "right") == np.searchsorted(ends, since, "left")
         within, before, behind = (
-            float(found["use"][own].mean()) if len(sent) and int(own.sum()) >= least else None
+            float(found["use"][own].mean()) if len(begins) and int(own.sum()) >= least else None
             for own in (
                 is_idle & (since >= self.span.start_ns) & (at <= self.span.end_ns),
                 is_idle & (at <= self.span.start_ns),
