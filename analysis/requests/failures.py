@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from squall.analysis.arrays import Bools
 from squall.analysis.requests.requests import Labels, Requests
-from squall.analysis.storage.query import over
 from squall.analysis.storage.sealed import FailureGroup, Failures
 from squall.analysis.wording import macros
 from squall.scenarios.sequences import CUT
@@ -56,7 +57,6 @@ _MOST_CHARACTERS = 60
 _DEFAULT_ALLOWED = 0.01
 """Of a manifest from before `expect.failures`."""
 _STATUS = re.compile(r"^\d+ ")
-_GROUPS = "SELECT outcome, detail, count(*) AS n FROM failed GROUP BY ALL ORDER BY n DESC, outcome, detail"
 
 
 def failures_of(measured: Requests, scenario: Mapping[str, Any] | None = None) -> Failures:
@@ -141,12 +141,18 @@ def is_lost(requests: Requests) -> Bools:
 
 def _groups(measured: Requests) -> list[FailureGroup]:
     """The commonest first."""
-    failed = measured.take(measured.outcome.is_any_of(_KINDS)).table("outcome", "detail")
-    with over({"failed": failed}) as connection:
-        counted = connection.execute(_GROUPS).fetchall()
+    failed = measured.take(measured.outcome.is_any_of(_KINDS))
+    outcomes, details = failed.outcome, failed.detail
+    pairs, counts = np.unique(
+        outcomes.codes.astype(np.int64) * max(1, len(details.words)) + details.codes, return_counts=True
+    )
+    found = [
+        (n, outcomes.words[pair // len(details.words)], details.words[pair % len(details.words)])
+        for pair, n in zip(pairs.tolist(), counts.tolist(), strict=True)
+    ]
     return [
         FailureGroup(kind=_kind(outcome, detail), outcome=outcome, detail=detail[:MOST_DETAIL], n=n)
-        for outcome, detail, n in counted
+        for n, outcome, detail in sorted(found, key=lambda one: (-one[0], *one[1:]))
     ]
 
 

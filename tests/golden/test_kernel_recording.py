@@ -279,7 +279,7 @@ def test_a_fault_of_the_reader_is_told_and_leaves_no_process_recording(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.start()
-    (path,) = server.rings.iterdir()
+    (path,) = server.rings.glob("*.ring")
     ring = KernelRing(path)
     server.record((0, 60))
     server.wait_on()
