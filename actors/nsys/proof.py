@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import secrets
 import subprocess
 import sys
@@ -85,7 +84,7 @@ def _wait_for(session: NsysSession, process: subprocess.Popen[bytes], log: Path)
         except ClusterError as error:
             session.lost = ""
             words = log.read_text(errors="replace").strip()
-            passing = re.search(PASSING, words)
+            passing = PASSING.search(words)
             if passing or process.poll() is not None or time.monotonic() > deadline:
                 kind = _LaunchFailed if passing else ClusterError
                 raise kind(f"nsys launch: {words.splitlines()[-1] if words else error}") from error

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes.util
 import importlib.util
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -31,12 +32,12 @@ _SHORTEST_MARK_NS = 200_000
 _RECORDING_STATES = ("Started", "Collection")
 _REPORTS = (".nsys-rep", ".qdstrm")
 _POLL_S = 0.1
-AGENT_LOST = "Connection to the Agent lost"
+AGENT_LOST = re.compile("Connection to the Agent lost|^End of file$", re.MULTILINE)
 """What nsys's launcher (2022.4.2) says, seldom, while it launches: it then waits for ever, and nothing runs."""
 _NO_SEMAPHORE = r"api_function_\*\] = sem_open"
 """Seldom as well: nsys opened a semaphore that it had not made yet, and the launch ended."""
-PASSING = f"{AGENT_LOST}|{_NO_SEMAPHORE}"
-"""Pattern of what a launch says that is worth making again at once."""
+PASSING = re.compile(f"{AGENT_LOST.pattern}|{_NO_SEMAPHORE}", re.MULTILINE)
+"""What a launch says that is worth making again at once."""
 _AGENT_ENDED = "the nsys session is gone: its agent has ended"
 _AGAIN_S = 0.3
 

@@ -53,7 +53,7 @@ _POLL_FAILURE = re.compile(
     r"Poll failed for model directory '(?P<model>[^']+)': (?P<why>.+?)(?:\\n|\"?$)", re.MULTILINE
 )
 _PORT_TAKEN = r"Address already in use|failed to bind|Socket '[^']+' already in use"
-_PASSING = re.compile(f"{_PORT_TAKEN}|{PASSING}", re.IGNORECASE)
+_PASSING = re.compile(f"{_PORT_TAKEN}|{PASSING.pattern}", re.IGNORECASE | re.MULTILINE)
 
 
 class Ports(Frozen):
@@ -341,8 +341,8 @@ class TritonServer:
             while time.monotonic() < deadline:
                 if self._process.poll() is not None:
                     raise TargetError(f"Triton ended while starting: {self._why_it_failed()}")
-                if self._nsys is not None and AGENT_LOST in self.log_text():
-                    raise TargetError(f"nsys did not launch the server: {AGENT_LOST}")
+                if self._nsys is not None and (lost := AGENT_LOST.search(self.log_text())):
+                    raise TargetError(f"nsys did not launch the server: {lost[0]}")
                 end = stubs.look(stubs_below(self._process.pid), time.monotonic())
                 if end is not None:
                     names = " or ".join(model.name for model in self._models)

@@ -35,6 +35,9 @@ while [ "${1#--}" != "$1" ]; do shift; done
 _LOSES_ITS_AGENT = """echo "Connection to the Agent lost."
 exec sleep 600
 """
+_HEARS_NO_MORE = """echo "End of file"
+exec sleep 600
+"""
 _FINDS_NO_SEMAPHORE = """echo '[QuadDCommon::tag_errno_text*] = No such file or directory
 [boost::errinfo_api_function_*] = sem_open'
 exit 1
@@ -66,7 +69,11 @@ def test_a_server_that_nsys_does_not_launch_is_started_without_it(agent: NodeAge
     assert agent.heartbeat() == []
 
 
-@pytest.mark.parametrize("failure", [_LOSES_ITS_AGENT, _FINDS_NO_SEMAPHORE], ids=["agent", "semaphore"])
+@pytest.mark.parametrize(
+    "failure",
+    [_LOSES_ITS_AGENT, _HEARS_NO_MORE, _FINDS_NO_SEMAPHORE],
+    ids=["agent", "connection", "semaphore"],
+)
 def test_a_launch_that_failed_within_nsys_is_made_once_more_at_once(agent: NodeAgent, failure: str) -> None:
     Path(os.environ["SQUALL_NSYS"]).write_text(_FAILS_ONCE + failure)
     assert agent.start_server(_scenario(nsys="required"), with_nsys=True).server_version
