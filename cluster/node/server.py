@@ -52,8 +52,9 @@ _LOAD_FAILURE = re.compile(
 _POLL_FAILURE = re.compile(
     r"Poll failed for model directory '(?P<model>[^']+)': (?P<why>.+?)(?:\\n|\"?$)", re.MULTILINE
 )
-_PORT_TAKEN = r"Address already in use|failed to bind|Socket '[^']+' already in use"
-_PASSING = re.compile(f"{_PORT_TAKEN}|{PASSING.pattern}", re.IGNORECASE | re.MULTILINE)
+_PORT_TAKEN = re.compile(
+    r"Address already in use|failed to bind|Socket '[^']+' already in use", re.IGNORECASE
+)
 
 
 class Ports(Frozen):
@@ -124,7 +125,7 @@ class TritonServer:
             try:
                 return self._serve_with_libraries(self._ports)
             except TargetError:
-                if _PASSING.search(self.log_text()) is None or attempt == _TRIES - 1:
+                if _PORT_TAKEN.search(self.log_text()) is None or attempt == _TRIES - 1:
                     raise
         raise AssertionError("unreachable: the last attempt returns or raises")
 
@@ -194,13 +195,17 @@ class TritonServer:
         return self._serve(ports)
 
     def _serve(self, ports: Ports) -> Endpoint:
-        """Launches it on `ports` and waits; raises TargetError with nothing left running."""
-        source = self._launch(ports)
-        try:
-            return self._wait_until_ready(ports, source)
-        except TargetError:
-            self.stop()
-            raise
+        """Launches it on `ports` and waits; raises TargetError with nothing left running. A launch that failed within
+        nsys is made again at once."""
+        for attempt in range(_TRIES):
+            source = self._launch(ports)
+            try:
+                return self._wait_until_ready(ports, source)
+            except TargetError:
+                self.stop()
+                if self._nsys is None or not PASSING.search(self.log_text()) or attempt == _TRIES - 1:
+                    raise
+        raise AssertionError("unreachable: the last attempt returns or raises")
 
     @property
     def _heads(self) -> list[ModelConfig]:

@@ -77,6 +77,8 @@ def test_a_server_that_nsys_does_not_launch_is_started_without_it(agent: NodeAge
 def test_a_launch_that_failed_within_nsys_is_made_once_more_at_once(agent: NodeAgent, failure: str) -> None:
     Path(os.environ["SQUALL_NSYS"]).write_text(_FAILS_ONCE + failure)
     assert agent.start_server(_scenario(nsys="required"), with_nsys=True).server_version
+    Path(f"{os.environ['SQUALL_NSYS']}.failed").unlink()
+    agent.restart_server()
     assert agent.why_without_nsys() is None
 
 
