@@ -140,8 +140,9 @@ edges AS (
     SELECT phase, target, model, count(*) AS n_ok, min(sent_ns) AS first_ns,
         quantile_disc(latency_ns, {Q}) AS p99_ns, quantile_disc(latency_ns, 0.5) AS median_ns
     FROM ok GROUP BY ALL)
-SELECT phase, target, model, any_value(n_ok), max(n) FILTER (is_tail), coalesce(max(n) FILTER (NOT is_tail), 0),
-    any_value(p99_ns), any_value(median_ns), max(means) FILTER (is_tail), max(means) FILTER (NOT is_tail)
+SELECT phase, target, model, any_value(n_ok), any_value(n) FILTER (is_tail),
+    coalesce(any_value(n) FILTER (NOT is_tail), 0), any_value(p99_ns), any_value(median_ns),
+    any_value(means) FILTER (is_tail), any_value(means) FILTER (NOT is_tail)
 FROM (
     SELECT phase, target, model, latency_ns >= p99_ns AS is_tail, count(*) AS n, [{_MEANS}] AS means
     FROM ok JOIN edges USING (phase, target, model) WHERE latency_ns >= p99_ns OR latency_ns <= median_ns GROUP BY ALL)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import groupby
-from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from squall.analysis.metrics.measures import Measures
-from squall.analysis.metrics.operations import IS_WHOLE, KEY, Row, add_table, median, runs_of_rows
+from squall.analysis.metrics.operations import IS_WHOLE, KEY, Row, add_table, groups_of_rows, median
 from squall.analysis.occupancy import DeviceLimits, Launch, filling
 from squall.analysis.statistics.order_statistics import rank_value
 from squall.analysis.storage.query import rows
@@ -135,10 +133,7 @@ def _times(
 ) -> Iterator[tuple[int, int | None, float | None, int | None]]:
     """Rows of `times`, of each group by place, and of all its kernels without one. DuckDB's quantiles would hold all
     durations of all groups in memory, four times."""
-    for grp, rows_of in groupby(runs_of_rows(connection, _DURATIONS), key=itemgetter(0)):
-        place, ns = (
-            np.concatenate(parts) for parts in zip(*(columns for _, columns in rows_of), strict=True)
-        )
+    for grp, (place, ns) in groups_of_rows(connection, _DURATIONS):
         yield grp, None, median(ns), rank_value(ns, 0.95)
         for one in np.unique(place[place != _OTHERS]):
             own = ns[place == one]

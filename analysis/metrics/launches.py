@@ -11,8 +11,6 @@ How long a batch was idle, by sync wait and launch idle: `squall.analysis.join.b
 
 from __future__ import annotations
 
-from itertools import groupby
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -20,7 +18,7 @@ import numpy as np
 from squall.analysis.arrays import Bools, Int64s
 from squall.analysis.intervals import Covered, earlier_ends
 from squall.analysis.metrics.measures import Measures, ratio
-from squall.analysis.metrics.operations import NONE_NS, Row, median, runs_of_rows
+from squall.analysis.metrics.operations import NONE_NS, Row, groups_of_rows, median
 from squall.analysis.statistics.order_statistics import rank_value
 
 if TYPE_CHECKING:
@@ -48,9 +46,8 @@ def launch_figures(connection: duckdb.DuckDBPyConnection) -> dict[int, Row]:
     groups = connection.execute("SELECT grp FROM instances ORDER BY grp").fetchall()
     nothing: list[Any] = [np.empty(0, np.int64)] * 6
     found = {grp: _figures(_Operations(*nothing)) for (grp,) in groups}
-    for grp, rows in groupby(runs_of_rows(connection, _ORDERED), key=itemgetter(0)):
-        columns = zip(*(columns for _, columns in rows), strict=True)
-        found[grp] = _figures(_Operations(*(np.concatenate(parts) for parts in columns)))
+    for grp, columns in groups_of_rows(connection, _ORDERED):
+        found[grp] = _figures(_Operations(*columns))
     return found
 
 

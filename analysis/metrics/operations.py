@@ -11,7 +11,8 @@ The lengths of the pieces add up to the union.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -177,6 +178,16 @@ def runs_of_rows(connection: duckdb.DuckDBPyConnection, query: str) -> Iterator[
     for first, *columns in arrays_of(connection, query):
         for start, end in pairwise([0, *(np.flatnonzero(np.diff(first)) + 1), len(first)]):
             yield int(first[start]), [column[start:end] for column in columns]
+
+
+def groups_of_rows(connection: duckdb.DuckDBPyConnection, query: str) -> Iterator[tuple[int, list[Any]]]:
+    """The rows of a query in order of its first column, those of one value in memory at a time: that value, and arrays
+    of the other columns."""
+    for value, pieces_of in groupby(runs_of_rows(connection, query), key=itemgetter(0)):
+        yield (
+            value,
+            [np.concatenate(parts) for parts in zip(*(rows_of for _, rows_of in pieces_of), strict=True)],
+        )
 
 
 def median(values: Int64s) -> float | None:

@@ -100,7 +100,7 @@ def counted(
     return found
 
 
-@examples(24)
+@examples(50)
 @given(seed=st.integers(0, 2**32 - 1), n=st.integers(1, 40))
 def test_what_is_certain_is_the_verdict_of_every_end(seed: int, n: int) -> None:
     plan, records = load_of(seed, n)
