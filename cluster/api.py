@@ -29,8 +29,8 @@ def run(
 
     `scenario` is a file, a mapping as it would stand in a file, or a Scenario. `overrides` change it by key path, as
     `--set` does: `seed=7`, `**{"phases.burst.arrivals.rate": "300/s"}`. `ray` is the address of a Ray cluster to join;
-    without it a local one is started and ended. With `progress` the lines of the command go to `sys.stderr`. Headers of
-    a file may have the variables of the environment that `allow_env` names, as `--allow-env` does.
+    without it this machine alone is used, without Ray. With `progress` the lines of the command go to `sys.stderr`.
+    Headers of a file may have the variables of the environment that `allow_env` names, as `--allow-env` does.
 
     An INVALID run is a result, which `Run.verdict` tells. Raises SquallError, ScenarioError for a bad scenario, where
     the command would end with code 1 or 2; and KeyboardInterrupt after a Ctrl-C, with the run sealed as aborted. Both

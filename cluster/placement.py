@@ -23,7 +23,8 @@ _PUBLIC = (
 
 
 class Node(Frozen):
-    """A node of the Ray cluster: `label` node-0, node-1, …; `ray_id` is Ray's own; `address` its IP."""
+    """A node of the Ray cluster, or this machine: `label` node-0, node-1, …; `ray_id` is Ray's own, empty without Ray;
+    `address` its IP."""
 
     label: str
     ray_id: str
@@ -119,12 +120,12 @@ def _seats(scenario: Scenario, hosts: Sequence[Node]) -> tuple[Seat, ...]:
         seats = tuple(Seat(name, one, hosts[i % len(hosts)]) for i, (name, one) in enumerate(named))
         for seat in seats:
             if seat.entry.gpus is not None and not seat.node.n_gpus:
-                raise ClusterError(f"{seat.name}: gpus, but Ray knows of no GPU on {seat.node.label}")
+                raise ClusterError(f"{seat.name}: gpus, but no GPU is known on {seat.node.label}")
         return seats
     is_by_gpu = isinstance(scenario.stated_servers, ServersCount) and scenario.stated_servers.per == "gpu"
     places = [(host, gpu) for host in hosts for gpu in (range(host.n_gpus) if is_by_gpu else (None,))]
     if not places:
-        raise ClusterError("servers.per: gpu, but Ray knows of no GPU on any node")
+        raise ClusterError("servers.per: gpu, but no GPU is known on any node")
     if len(places) > LARGEST_SERVER_COUNT:
         raise ClusterError(
             f"servers.per: {len(places)} servers are above the {LARGEST_SERVER_COUNT} of a run"

@@ -6,6 +6,7 @@ What they spilled is made a run directory as the driver makes it, sealed with it
 from __future__ import annotations
 
 import io
+import os
 import pickle
 import time
 from collections.abc import Callable
@@ -20,7 +21,8 @@ from rich.console import Console
 from squall.actors.load.engine import Rules
 from squall.actors.load.targets import TargetSettings
 from squall.actors.load.worker import WorkerSettings
-from squall.actors.sampling.observer import Observer, ObserverSettings, ServerTarget
+from squall.actors.sampling.observer import Observer
+from squall.actors.sampling.observer_settings import ObserverSettings, ServerTarget
 from squall.actors.spill import read_spill
 from squall.analysis.report.screen import render
 from squall.analysis.report.summary import summarise
@@ -31,8 +33,10 @@ from squall.analysis.storage.store import RunStore
 from squall.analysis.storage.timeline import RunPhase, assign_phase
 from squall.analysis.verdict.validity import judge_run
 from squall.cluster.commands.local_workers import Child
+from squall.cluster.remote.spawn import spawn
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.plan.drafting import plan_scenario
+from tests.golden.told import HERE
 from tests.null_process import NullProcess, null_spec
 
 S = 1_000_000_000
@@ -98,11 +102,12 @@ def run_planted(
             host_interval_ns=S // 4,
             thread_interval_ns=S // 4,
             triton_interval_ns=S // 4,
+            own=(os.getpid(),),
         )
-        observer = Observer(observed)
-        observer.start()
-        stack.callback(observer.stop)
-        observer.add_server(ServerTarget("server-0", pids=(null.pid,)))
+        observer = spawn("observer", HERE, 2, Observer, observed)
+        stack.callback(observer.end)
+        stack.callback(observer.call, Observer.stop)
+        observer.call(Observer.add_server, ServerTarget("server-0", pids=(null.pid,)))
         settings = WorkerSettings(
             run="r", node="node-0", worker=0, seed=1,
             targets=(TargetSettings("server-0", "127.0.0.1", null.ports[protocol], (null_spec(),)),),
@@ -112,7 +117,7 @@ def run_planted(
         probe = stack.enter_context(Child("squall.actors.load.worker_process"))
         probe.tell(pickle.dumps((settings, plan)))
         probe.hear(_TIMEOUT_S)
-        observer.set_client_pids([probe.pid])
+        observer.call(Observer.set_client_pids, (probe.pid,))
         if before_start is not None:
             before_start(null)
         start_ns = time.monotonic_ns() + S // 5

@@ -32,7 +32,9 @@ _SHORTEST_MARK_NS = 200_000
 _RECORDING_STATES = ("Started", "Collection")
 _REPORTS = (".nsys-rep", ".qdstrm")
 _POLL_S = 0.1
-AGENT_LOST = re.compile("Connection to the Agent lost|^End of file$", re.MULTILINE)
+AGENT_LOST = re.compile(
+    "Connection to the Agent lost|^End of file$|Local Endpoint is not available", re.MULTILINE
+)
 """What nsys's launcher (2022.4.2) says, seldom, while it launches: it then waits for ever, and nothing runs."""
 _NO_SEMAPHORE = r"api_function_\*\] = sem_open"
 """Seldom as well: nsys opened a semaphore that it had not made yet, and the launch ended."""

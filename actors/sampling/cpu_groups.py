@@ -1,11 +1,11 @@
 """Whose process is it: the server's, a load worker's, another part of this run, or somebody else's.
 
-    driver ─ a local Ray                                all below driver and agent is ours,
-    agent ─┬ observer (this)                            but the server
-           └ supervisor ─ tritonserver ─ stubs
+    driver                                              all below driver, agents and observer is ours,
+    agent ─ supervisor ─ tritonserver ─ stubs           but the server
+    observer (this)
     load workers                                        and these
 
-Agent and load workers are children of nobody. A Ray that the run joined is somebody's, whatever it does.
+Agents, observer and load workers are children of nobody. A Ray that the run joined is somebody's, whatever it does.
 """
 
 from __future__ import annotations

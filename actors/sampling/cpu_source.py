@@ -191,7 +191,7 @@ class CpuSource:
 
     server_pids: Callable[[], Sequence[int]]
     clients: ClientPids
-    agent: int
+    own: tuple[int, ...]
     proc: str = "/proc"
     cpu_clock: Callable[[int], int | None] = process_cpu_ns
     affinity: Callable[[int], Collection[int]] = os.sched_getaffinity
@@ -246,11 +246,10 @@ class CpuSource:
             return
         self._looked = (now_ns, server, clients)
         tree = self._tree.look()
-        own = {self.agent} if self.clients.driver is None else {self.agent, self.clients.driver}
-        roots = Roots(frozenset(server), frozenset(clients), frozenset(own))
+        roots = Roots(frozenset(server), frozenset(clients), frozenset(self.own))
         self._groups = grouped(tree, roots)
         self._others.look(tree, self._groups)
-        beside = clients or (self.agent,)
+        beside = clients or self.own
         self._limits = {"server": self._bounds(server), "clients": self._bounds(beside)}
         quota = self._limits["server"].quota
         self._is_shared = None
@@ -372,7 +371,7 @@ SAMPLED = (
     Sampled[OwnNode](
         "cpu_samples",
         lambda to: to.host_interval_ns,
-        lambda node: CpuSource(node.server_pids, node.clients, os.getppid()),
+        lambda node: CpuSource(node.server_pids, node.clients, node.own),
     ),
 )
 

@@ -1,200 +1,191 @@
-"""A process of its own beside the agent of a node that takes all samples and answers for the node's clock.
+"""The observer of a node, in a process of its own: its samplers, each in a thread, and the answers of its clock.
 
-It has its own GIL, so that what the agent does (importing a report, say) does not delay a sample. `python -m
-squall.actors.sampling.observer` is that process (`squall.actors.sampling.observer_process`), `Observer` its owner's
-side.
+It has its own GIL, so that what the agent does (importing a report, say) does not delay a sample.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
+import gc
 import os
-import pickle
-import select
 import signal
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from squall.actors.process.own_python import own_command, own_environment
-from squall.actors.sampling.observer_settings import ObserverSettings, Order, ServerTarget
+import pyarrow as pa
+
+from squall.actors.clock import SystemClock
+from squall.actors.process.priority import OBSERVER_NICENESS, own_niceness, own_session_niceness
+from squall.actors.process.state import listening_pids
+from squall.actors.process.sweep import share
+from squall.actors.sampling.clock_responder import ClockResponder
+from squall.actors.sampling.gpu.source import missing_reason
+from squall.actors.sampling.observer_settings import ObserverSettings, ServerTarget
+from squall.actors.sampling.sampled import (
+    OF_GPUS,
+    OF_NODE,
+    OF_SERVER,
+    sources_of,
+)
+from squall.actors.sampling.sampler import Sampler, stop_all, wait_for_baselines
+from squall.actors.sampling.source import ClientPids, OwnGpus, OwnNode, OwnServer, Source
+from squall.actors.sampling.threads import Family
 from squall.scenarios.errors import ClusterError
-from squall.scenarios.records import Frozen
 
-__all__ = ["Observer", "ObserverReport", "ObserverSettings", "ServerTarget"]
-
-_START_TIMEOUT_S = 60.0
-_ORDER_TIMEOUT_S = 30.0
-_STOP_TIMEOUT_S = 30.0
-_LOG = "observer.log"
-
-
-class ObserverReport(Frozen):
-    """How it ended: what is missing, as sentences, and what it took and saw: `Observing.facts`, empty if killed."""
-
-    losses: tuple[str, ...] = ()
-    facts: dict[str, Any] = field(default_factory=dict)
+_SWITCH_INTERVAL_S = 0.0005  # a tenth of Python's: an answer of the clock waits no longer for a sampler
 
 
 class Observer:
-    """Starts the process, tells it what to observe, and ends it. Its calls may come from several threads.
-
-    The process ends by itself when its owner does. A spill file is readable to its last second however it ends.
-    """
+    """Samplers and clock of one node. Made in the main thread of a process that is its alone; its calls may come from
+    several threads. A spill file is readable to its last second however the process ends."""
 
     def __init__(self, settings: ObserverSettings) -> None:
+        """Starts what the settings name; returns when every baseline is taken. Raises SquallError and OSError."""
         self._settings = settings
-        self._talk = threading.Lock()
-        self._heard = b""
-        self._process: subprocess.Popen[bytes] | None = None
-        self._report: ObserverReport | None = None
-        self._why_killed = ""
-        self.clock: tuple[str, int] | None = None
-        """Host and port at which the node's clock answers, once started."""
-        self.token = b""
-        """What a probe of the clock must carry."""
+        self._clock = SystemClock()
+        self._samplers: dict[str, Sampler] = {}
+        self._families: dict[str, Family] = {}
+        self._clients = ClientPids()
+        self._closing = threading.Lock()
+        self._is_closed = False
+        self._set_up_process()
+        # who removes the node's scratch folder after a dead agent waits for what is still written there
+        self._folder_lock = share(Path(settings.spill_dir).parent)
+        self._responder: ClockResponder | None = None
+        if settings.clock_host is not None:
+            self._responder = ClockResponder(self._clock, settings.clock_host)
+        node = OwnNode(self._server_pids, self._clients, (os.getpid(), *settings.own))
+        self._add(sources_of(OF_NODE, node, settings))
+        for target in settings.servers:
+            self.add_server(target)
+        if settings.with_gpu:
+            self.add_gpus(settings.with_gpm)
+        gc.collect()
+        gc.freeze()
+        self._begun_ns = self._clock.monotonic_ns()
+        self._start_cpu_ns = time.process_time_ns()
 
-    @property
-    def is_alive(self) -> bool:
-        """False before `start`, and once the process has ended, whatever ended it."""
-        return self._process is not None and self._process.poll() is None
+    def _set_up_process(self) -> None:
+        """Its priority; SIGTERM closes the files, in a thread that waits for it: it is blocked in all others, since the
+        main one may be within a read for long."""
+        own_niceness(OBSERVER_NICENESS)
+        own_session_niceness(OBSERVER_NICENESS)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        threading.Thread(target=self._close_on_sigterm, name="squall-sigterm", daemon=True).start()
+        pa.set_cpu_count(1)
+        pa.array([0])  # what Arrow loads at its first array is no sample's cost
+        sys.setswitchinterval(_SWITCH_INTERVAL_S)
 
-    @property
-    def pid(self) -> int | None:
-        """Of the process; None before `start`."""
-        return self._process.pid if self._process is not None else None
+    def _close_on_sigterm(self) -> None:
+        signal.sigwait({signal.SIGTERM})
+        self.close()
+        os._exit(0)
 
-    def start(self) -> None:
-        """Returns when every baseline is taken. Raises ClusterError where it cannot start."""
-        try:
-            with (Path(self._settings.spill_dir) / _LOG).open("ab") as log:
-                self._process = subprocess.Popen(
-                    own_command("squall.actors.sampling.observer"), env=own_environment(),
-                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True,
-                )  # fmt: skip
-        except OSError as error:
-            raise ClusterError(f"the observer of {self._settings.node} cannot start: {error}") from error
-        try:
-            ready = self._ask(self._settings, _START_TIMEOUT_S)
-        except ClusterError:
-            self._end()
-            raise
-        if "clock" in ready:
-            host, port = ready["clock"]
-            self.clock, self.token = (host, port), bytes.fromhex(ready["token"])
-
-    def add_server(self, target: ServerTarget) -> None:
-        """Observes a server from now on; returns when the baseline is taken. Raises ClusterError."""
-        self._ask(("add_server", target), _ORDER_TIMEOUT_S)
-
-    def add_gpus(self, with_gpm: bool = True) -> None:
-        """Observes the node's GPUs from now on. Raises ClusterError where NVML cannot be used."""
-        self._ask(("add_gpus", with_gpm), _ORDER_TIMEOUT_S)
+    def clock(self) -> tuple[tuple[str, int], bytes] | None:
+        """Host and port at which the node's clock answers, and what a probe must carry; None: nowhere."""
+        return None if self._responder is None else (self._responder.address, self._responder.token)
 
     def set_server_pids(self, server: str, pids: Sequence[int]) -> None:
-        """The processes of a server that was started (again) after it was added. Raises ClusterError."""
-        self._ask(("set_server_pids", server, tuple(pids)), _ORDER_TIMEOUT_S)
+        """The processes of a server that was started (again). Raises ClusterError where it was not added."""
+        if server not in self._families:
+            raise ClusterError(f"the observer of {self._settings.node} has no server {server}: add it first")
+        self._families[server].set_roots(pids)
 
-    def set_client_pids(self, pids: Sequence[int]) -> None:
-        """The load workers of this node. Raises ClusterError."""
-        self._ask(("set_client_pids", tuple(pids)), _ORDER_TIMEOUT_S)
+    def set_client_pids(self, pids: tuple[int, ...]) -> None:
+        """The load workers of this node."""
+        self._clients.pids = pids
 
-    def stop(self) -> ObserverReport:
-        """Takes the last samples and ends the process. The second call answers what the first one did."""
-        if self._report is None:
-            self._report = self._stop()
-        return self._report
-
-    def _stop(self) -> ObserverReport:
-        if self._process is None:
-            return ObserverReport()
+    def add_server(self, target: ServerTarget) -> None:
+        """Statistics where there is a URL, and the threads of its processes, none where there are none yet. Raises
+        ClusterError where it has it already, and for files of TLS that cannot be used."""
+        settings = self._settings
+        if target.port is not None:
+            target = replace(target, pids=tuple(listening_pids(target.port)))
+        if target.server in self._families:
+            raise ClusterError(f"the observer of {settings.node} has the server {target.server} already")
+        family = Family(target.pids, self._clock)
         try:
-            said = self._ask(None, _STOP_TIMEOUT_S)
-            report = ObserverReport(tuple(said["losses"]), said["facts"])
-        except ClusterError as error:
-            tables = "host, core, CPU, thread, Triton and GPU samples"
-            report = ObserverReport(
-                (
-                    f"{error}: its {tables} end there, without up to a second before, and its clock answers no more",
-                )
-            )
-        self._end()
-        return report
+            sources = sources_of(OF_SERVER, OwnServer(target, family.pids), settings)
+        except OSError as error:  # files of TLS
+            raise ClusterError(str(error)) from error
+        self._families[target.server] = family
+        self._add(sources, target.server)
 
-    def _ask(self, message: ObserverSettings | Order | None, timeout_s: float) -> dict[str, Any]:
-        """What it answers. Raises ClusterError with its own error, or where it has ended or says nothing."""
-        process = self._process
-        assert process is not None, "start comes first"
-        assert process.stdin is not None
-        with self._talk:
-            try:
-                process.stdin.write(pickle.dumps(message))
-                process.stdin.flush()
-            except (OSError, ValueError) as error:
-                raise ClusterError(self._how_it_ended()) from error
-            answer = self._hear(process, timeout_s)
-        if "error" in answer:
-            raise ClusterError(answer["error"])
-        return answer
+    def add_gpus(self, with_gpm: bool) -> None:
+        """Samples of the GPUs and of their processes. Raises ClusterError where NVML cannot be used."""
+        reason = missing_reason()
+        if reason is not None:
+            raise ClusterError(f"the GPUs of {self._settings.node} cannot be sampled: {reason}")
+        gpus = OwnGpus(with_gpm, self._server_pids, self._clock)
+        self._add(sources_of(OF_GPUS, gpus, self._settings))
 
-    def _hear(self, process: subprocess.Popen[bytes], timeout_s: float) -> dict[str, Any]:
-        assert process.stdout is not None
-        fd, deadline = process.stdout.fileno(), time.monotonic() + timeout_s
-        while b"\n" not in self._heard:
-            ready, _, _ = select.select([fd], [], [], max(0.0, deadline - time.monotonic()))
-            data = os.read(fd, 65_536) if ready else b""
-            if not ready:
-                self._why_killed = f"was killed: it said nothing for {timeout_s:g} s"
-                process.kill()
-            if not data:
-                raise ClusterError(self._how_it_ended())
-            self._heard += data
-        line, _, self._heard = self._heard.partition(b"\n")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
+    def stop(self) -> tuple[list[str], dict[str, Any]]:
+        """`close`; what is missing from the tables, as sentences, and `facts`."""
+        self.close()
+        return self._losses(), self._facts()
 
-    def _how_it_ended(self) -> str:
-        """By which signal or error, in one line."""
-        assert self._process is not None
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_ORDER_TIMEOUT_S)
-        code = self._process.poll()
-        why = self._why_killed
-        if not why and code is not None and code < 0:
-            why = f"was ended by {signal.Signals(-code).name}"
-        return f"the observer of {self._settings.node} {why or f'ended early: {self._last_words(code)}'}"
+    def abandoned(self) -> None:
+        """Who gave the orders is gone: as `close`."""
+        self.close()
 
-    def _last_words(self, code: int | None) -> str:
-        log = Path(self._settings.spill_dir) / _LOG
-        said = log.read_bytes().decode(errors="replace") if log.exists() else ""
-        lines = [line.strip() for line in said.split("\n") if line.strip()]
-        return lines[-1] if lines else f"exit code {code}"
+    def close(self) -> None:
+        """Takes the last samples and closes all files; ends the answers of the clock.
 
-    def _end(self) -> None:
-        process = self._process
-        assert process is not None
-        assert process.stdin is not None
-        assert process.stdout is not None
-        with contextlib.suppress(OSError):  # what it did not read any more
-            process.stdin.close()
-        try:
-            process.wait(_STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        process.stdout.close()
+        What sources hold goes with the process: to close one that hangs in a driver would hang as well.
+        """
+        with self._closing:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            stop_all(tuple(self._samplers.values()), self._clock)
+            if self._responder is not None:
+                self._responder.close()
+
+    def _losses(self) -> list[str]:
+        return [
+            f"{name.partition('-')[2]}: {loss}" if "-" in name else loss
+            for name, sampler in self._samplers.items()
+            for loss in sampler.losses()
+        ]
+
+    def _facts(self) -> dict[str, Any]:
+        """What observing cost: `cpu_ns` of the whole process since it was ready, `wall_ns`, `start_cpu_ns` before.
+
+        `samplers`: see `Sampler.facts`, by table, and `table-server` for those of one server.
+        """
+        return {
+            "cpu_ns": time.process_time_ns() - self._start_cpu_ns,
+            "wall_ns": self._clock.monotonic_ns() - self._begun_ns,
+            "start_cpu_ns": self._start_cpu_ns,
+            "samplers": {name: sampler.facts() for name, sampler in self._samplers.items()},
+        }
+
+    def _server_pids(self) -> list[int]:
+        return [pid for family in tuple(self._families.values()) for pid in family.pids()]
+
+    def _add(self, sources: Sequence[tuple[Source, int]], server: str = "") -> None:
+        """Starts a sampler for each (source, interval), rows labelled `server`; returns when each has a baseline."""
+        labels = {"run": self._settings.run, "node": self._settings.node, "server": server}
+        added = []
+        for source, interval_ns in sources:
+            name = f"{source.table}-{server}" if server else source.table
+            path = _free_path(Path(self._settings.spill_dir), name)
+            sampler = Sampler(source, labels, interval_ns, path, self._clock)
+            self._samplers[name] = sampler
+            added.append(sampler)
+        for sampler in added:
+            sampler.begin()
+        wait_for_baselines(added, self._clock)
 
 
-if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all of a terminal: who started us decides
-    # before pyarrow starts threads: they would take it, and die of it, with the rows that wait to be written
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    from squall.actors.sampling.observer_process import main
-
-    sys.exit(main())
+def _free_path(folder: Path, name: str) -> Path:
+    """Of a spill file; an observer before this one may have left some."""
+    path, n_before = folder / f"{name}.arrows", 0
+    while path.exists():
+        n_before += 1
+        path = folder / f"{name}-again{n_before}.arrows"
+    return path

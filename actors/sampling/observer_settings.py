@@ -1,8 +1,6 @@
-"""What an observer is told: its settings at the start, and what it is asked to do later. All of it pickles."""
+"""What an observer is told: its settings at the start, and the servers that it is to observe. All of it pickles."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from squall.actors.net.access import PLAIN, Access
 from squall.scenarios.records import Frozen
@@ -14,7 +12,8 @@ class ServerTarget(Frozen):
 
     `url` and `metrics_url` are asked for statistics of `models`, and of every other that takes part in anything; None
     is every model; `url` None: not asked.
-    `pids`: its processes, if they are on this node; their descendants are found.
+    `pids`: its processes, if they are on this node; their descendants are found. `port`: where one listens on this node
+    whose processes are to be found by that.
     """
 
     server: str
@@ -23,13 +22,14 @@ class ServerTarget(Frozen):
     models: tuple[str, ...] | None = None
     access: Access = PLAIN
     pids: tuple[int, ...] = ()
+    port: int | None = None
 
 
 class ObserverSettings(Frozen):
     """What is sampled from the start, how often, and where the spill files go.
 
     `clock_host`: address on which the clock is answered; None: it is not. `servers` and the GPUs may also be added
-    later. `driver`: the driver's process, if it is on this node.
+    later. `own`: processes of the run on this node beside servers, load workers and the observer: agents, the driver.
     """
 
     run: str
@@ -43,8 +43,4 @@ class ObserverSettings(Frozen):
     with_gpu: bool = False
     with_gpm: bool = True
     servers: tuple[ServerTarget, ...] = ()
-    driver: int | None = None
-
-
-Order = tuple[str, *tuple[Any, ...]]
-"""Name of a method of `squall.actors.sampling.observer_process.Observing`, and its arguments."""
+    own: tuple[int, ...] = ()

@@ -24,17 +24,18 @@ class Source(Protocol):
 
 @dataclass
 class ClientPids:
-    """The processes of this node's load workers, once they are known; `driver` where it runs on this node."""
+    """The processes of this node's load workers, once they are known."""
 
     pids: tuple[int, ...] = ()
-    driver: int | None = None
 
 
 class OwnNode(Frozen):
-    """What is known of the observer's node: its servers' processes, its load workers."""
+    """What is known of the observer's node: its servers' processes, its load workers, and the run's other processes,
+    the observer first."""
 
     server_pids: Callable[[], Sequence[int]]
     clients: ClientPids
+    own: tuple[int, ...]
 
 
 class OwnServer(Frozen):

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from squall.analysis.storage.store import RunStore
     from squall.cluster.remote.spread import TaskSpread
 
-LOCAL_RAY = "local"
 LEAST_MEMORY_BYTES = 64 * 1024**2
 """DuckDB cannot sort or group with less."""
 
@@ -66,14 +65,14 @@ def analyze(
 
 @contextmanager
 def _spread_over(ray: str | None, store: RunStore, interrupts: Interrupts) -> Iterator[TaskSpread | None]:
-    """Over the Ray at that address, or one of this machine's; None without Ray."""
+    """Over the Ray at that address, which may be `LOCAL`; None without Ray."""
     if ray is None:
         yield None
         return
     from squall.cluster.remote.session import Session
     from squall.cluster.remote.spread import TaskSpread
 
-    with Session(None if ray == LOCAL_RAY else ray, has_tasks=True):
+    with Session(ray):
         interrupts.install_again()
         yield TaskSpread(store.where)
 

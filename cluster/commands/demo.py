@@ -20,7 +20,7 @@ def demo(
     as_json: JsonOption = False,
     is_verbose: VerboseOption = False,
 ) -> None:
-    """The bundled scenario on this machine alone: local Ray, embedded Triton, bursty trace. No GPU needed."""
+    """The bundled scenario on this machine alone: embedded Triton, bursty trace. No GPU needed."""
     from squall.scenarios.config.loader import load_scenario
 
     with resources.as_file(resources.files("squall.scenarios.config").joinpath("demo.yaml")) as path:

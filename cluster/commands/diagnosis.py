@@ -34,7 +34,6 @@ _CHECK_TIMEOUT_S = 300.0
 """More than all deadlines of the checks together."""
 _LARGE_BOUND_NS = 1_000_000
 _NODE_MEND = "install this squall on the node (same Python, same wheel) and look at its Ray worker's log"
-_LOCAL_RAY_MEND = "free memory and disk, unset RAY_ variables, or name a Ray that runs: --ray ADDRESS"
 _JOIN_MEND = "ray start --head on the address named, with the same Ray and token; ray status"
 WIDTH = 80
 _STYLES = {"ok": "green", "limited": "yellow", "missing": "bold red"}
@@ -45,14 +44,16 @@ def diagnose(ray_address: str | None, interrupts: Interrupts, server: str | None
 
     `server`: URL of a server that runs; its node has a finding about it. Raises TargetError where it is no address.
 
-    Where Ray cannot be started or joined this machine is looked at without it, and that is a finding too.
+    Without `ray_address` this machine alone, which needs no Ray; where Ray cannot be joined as well, and that is a
+    finding.
     """
     at = _place_of(server) if server is not None else None
     screen = Screen()
     own = NodeCheckup()
     driver = own.versions()
     try:
-        screen.step("starting Ray" if ray_address is None else f"joining Ray at {ray_address}")
+        if ray_address is not None:
+            screen.step(f"joining Ray at {ray_address}")
         with Session(ray_address) as session:
             interrupts.install_again()
             with interrupts.allowed():
@@ -62,9 +63,8 @@ def diagnose(ray_address: str | None, interrupts: Interrupts, server: str | None
                 )
                 found = examine(nodes, driver, at)
     except ClusterError as error:
-        what, mend = str(error), _LOCAL_RAY_MEND if ray_address is None else _JOIN_MEND
         with interrupts.allowed():
-            alone = [Finding("Ray", "missing", what, mend), *own.findings()]
+            alone = [Finding("Ray", "missing", str(error), _JOIN_MEND), *own.findings()]
             alone += own.server_findings(at[1]) if at is not None else []
         found = {"this machine": alone}
     return summarise(found, driver)
@@ -134,7 +134,8 @@ def examine(
                 found[label].append(
                     Finding("squall", "limited", what, "install the driver's wheel on the node")
                 )
-            found[label] += handles[label].call(NodeCheckup.ray_findings, handles[label].settled())
+            if any(node.ray_id for node in nodes):
+                found[label] += handles[label].call(NodeCheckup.ray_findings, handles[label].settled())
             begun[label] = handles[label].begin(NodeCheckup.findings)
         except SquallError as error:
             found[label] = [Finding("node", "missing", _one_line(error), _NODE_MEND)]

@@ -55,7 +55,8 @@ VerboseOption = Annotated[
     bool, typer.Option("--verbose", help="Print all of the summary, not what decides alone.")
 ]
 RayOption = Annotated[
-    str | None, typer.Option("--ray", help="Address of a Ray cluster to join; none: a local one.")
+    str | None,
+    typer.Option("--ray", help="Address of a Ray cluster to join; none: this machine alone, without Ray."),
 ]
 SetOption = Annotated[
     list[str] | None,

@@ -4,7 +4,7 @@
     profilers  off  on        on       off  off  on      ABBA: a steady drift of the machine cancels over two pairs
     pair       └─ 1 ──┘       └─ 2 ───┘     └─ 3 ─┘
 
-Every run is a normal run with a server and a Ray of its own, sealed in a directory of its own.
+Every run is a normal run with a server of its own, sealed in a directory of its own.
 """
 
 from __future__ import annotations

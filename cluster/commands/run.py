@@ -88,6 +88,10 @@ def run_once(
 ) -> None:
     """One run of the scenario; exit code 3 if it is not VALID, and with `ends_by_promises` 99 if a promise is
     broken or more requests failed than `expect.failures` allows, 4 if a promise is undecided."""
+    from squall.cluster.remote.forker import FORKER
+
+    if ray is None:
+        FORKER.begin()  # it imports while this process does
     from squall.analysis.compare.figures import BROKEN
     from squall.analysis.compare.of_run import unexpected_failures
     from squall.cluster.driver.run import run_scenario

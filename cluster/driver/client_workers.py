@@ -356,7 +356,7 @@ def refuse_two_nodes(placement: Placement) -> None:
     (seat,) = placement.servers  # a scenario with several has no shared memory
     elsewhere = [node.label for node in placement.clients if node != seat.node]
     if elsewhere or not seat.is_here:
-        where = f"on {seat.node.label}" if seat.is_here else "on no node of the Ray cluster"
+        where = f"on {seat.node.label}" if seat.is_here else "on none of the nodes"
         raise ClusterError(
             f"clients.shared_memory: the server is {where}, the clients on "
             f"{', '.join(elsewhere or [seat.node.label])}: they share no memory; use it with a server that "

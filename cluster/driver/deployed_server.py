@@ -8,6 +8,8 @@ from concurrent.futures import Future
 from pathlib import Path
 
 from squall.actors.doctor.tools import GPU_MEND, NSYS_MEND
+from squall.actors.sampling.observer import Observer
+from squall.actors.sampling.observer_settings import ServerTarget
 from squall.analysis.storage.clock_track import ClockTrack
 from squall.analysis.storage.deployed import ControlFacts, ModelFacts, ServerFacts, ServerScheduling
 from squall.analysis.storage.store import RunStore
@@ -33,14 +35,14 @@ _START_TIMEOUT_S = 900.0  # fetching and unpacking the server on first use is pa
 
 class DeployedServer:
     """In this order: `find_collectors`, `begin` and `finish`, `describe`, `observe`, `choose_tracing`; while it is
-    loaded `record_kernels`; `begin_stop` after it. `agent` is its own, `host` that of its node."""
+    loaded `record_kernels`; `begin_stop` after it. `agent` is its own, `observer` that of its node."""
 
     def __init__(
         self,
         seat: Seat,
         site: str,
         agent: Handle[NodeAgent],
-        host: Handle[NodeAgent],
+        observer: Handle[Observer],
         scenario: Scenario,
         screen: Screen,
         run_dir: Path,
@@ -55,7 +57,7 @@ class DeployedServer:
         self.libraries = ServerLibraries(self._models, scenario.profile, self.collectors)
         self.stopping: Future[list[str]] | None = None
         self._seat = seat
-        self._host = host
+        self._observer = observer
         self._scenario = scenario
         self._screen = screen
         self._run_dir = run_dir
@@ -234,15 +236,29 @@ class DeployedServer:
 
     def observe(self) -> None:
         """Has its node sample it, and the GPUs there."""
-        pids = self.agent.call(NodeAgent.server_pids)
-        self._host.call(NodeAgent.observe_server, self.name, self.endpoint, pids, self.is_here)
+        pids, endpoint = self.agent.call(NodeAgent.server_pids), self.endpoint
+        target = ServerTarget(
+            self.name, endpoint.url if endpoint.has_statistics else None, endpoint.metrics_url,
+            tuple(one.spec.name for one in endpoint.models), endpoint.access, pids,
+            endpoint.port if self.is_here and not pids else None,
+        )  # fmt: skip
+        self._observer.call(Observer.add_server, target)
+
+    def observe_again(self) -> list[str]:
+        """After it was started again: its processes are others. What does not go on, as sentences."""
+        try:
+            pids = self.agent.call(NodeAgent.server_pids)
+            self._observer.call(Observer.set_server_pids, self.name, pids)
+        except ClusterError as error:
+            return [f"after the server was started again: {error}"]
+        return []
 
     def observe_gpus(self) -> None:
         """Has the GPUs of its node sampled; once for each node. Raises ClusterError where that is required."""
         profile = self._scenario.profile
         if self.collectors.is_on("nvml"):
             try:
-                self._host.call(NodeAgent.observe_gpus, profile.gpm == "auto")
+                self._observer.call(Observer.add_gpus, profile.gpm == "auto")
             except ClusterError as error:
                 self.collectors.choose("nvml", profile.nvml, str(error), GPU_MEND)
 

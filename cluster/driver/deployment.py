@@ -11,6 +11,7 @@ from dataclasses import replace
 from squall.actors.load.shared_memory import unregister_all
 from squall.actors.load.trial import Trial, TrialRequest
 from squall.actors.process.cores import Split
+from squall.actors.sampling.observer import Observer
 from squall.analysis.storage.clock_track import ClockTrack
 from squall.analysis.storage.deployed import NodeFacts
 from squall.analysis.storage.store import RunStore
@@ -72,17 +73,17 @@ class Deployment:
         sites = self.nodes.add(nodes, [(seat.name, seat.node) for seat in placement.servers])
         for label, had in self.nodes.shipped_to.items():
             self._screen.step(f"this squall was brought to {label} for the run, which has {had}")
-        for seat in placement.servers:
-            site = sites[seat.name]
-            agent, host = self.nodes.agents[site], self.nodes.hosts[seat.node.label]
-            self.servers.append(
-                DeployedServer(seat, site, agent, host, scenario, self._screen, self._store.run_dir)
-            )
         if placement.note:
             self._screen.step(placement.note)
         if scenario.clients.shared_memory is not None:
             refuse_two_nodes(placement)
         self.nodes.start_clocks()
+        for seat in placement.servers:
+            site = sites[seat.name]
+            agent, observer = self.nodes.agents[site], self.nodes.observers[seat.node.label]
+            self.servers.append(
+                DeployedServer(seat, site, agent, observer, scenario, self._screen, self._store.run_dir)
+            )
         self._store.amend(replace(self._store.manifest, nodes=self._describe_nodes()))
         self._tell_of_ray()
         self._split_cores(placement)
@@ -182,12 +183,14 @@ class Deployment:
 
     def _describe_nodes(self) -> dict[str, NodeFacts]:
         agents, clocks = self.nodes.hosts, self.nodes.clocks()
-        asked = {label: agent.begin_settled() for label, agent in agents.items()}
+        with_ray = {label: agent for label, agent in agents.items() if self.nodes.is_of_ray(label)}
+        asked = {label: agent.begin_settled() for label, agent in with_ray.items()}
         described = ask_all(agents, NodeAgent.describe)
-        folders, found = self.nodes.folders, {}
+        given, folders, found = wait_all(with_ray, asked), self.nodes.folders, {}
         for label in sorted(agents):
-            ray = agents[label].wait(asked[label])
-            facts = replace(described[label], folder=folders[label], ray=ray)
+            facts = replace(described[label], folder=folders[label], ray=given.get(label))
+            if label not in given:
+                facts = replace(facts, ray_watchdogs=())
             found[label] = with_clock(facts, clocks[label])
         return found
 
@@ -200,12 +203,12 @@ class Deployment:
             asked = [(one.node.label, one.handle, one.handle.begin_pid()) for one in self.workers]
         for label, handle, reference in asked:
             by_node.setdefault(label, []).append(handle.wait(reference))
-        hosts = self.nodes.hosts
+        observers = self.nodes.observers
         told = {
-            label: hosts[label].begin(NodeAgent.observe_clients, tuple(pids))
+            label: observers[label].begin(Observer.set_client_pids, tuple(pids))
             for label, pids in by_node.items()
         }
-        wait_all(hosts, told)
+        wait_all(observers, told)
 
     def _start_servers(self) -> None:
         """All at once. Raises SquallError where one does not come up."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -14,7 +13,7 @@ import pyarrow as pa
 
 from squall.actors.client_worker import ClientWorker
 from squall.actors.locust.locust_master import MasterAccount
-from squall.analysis.storage.collected import KernelRecordingFacts, NsysFacts, ObserverCost
+from squall.analysis.storage.collected import KernelRecordingFacts, NsysFacts
 from squall.analysis.storage.store import RunStore
 from squall.analysis.storage.timeline import RunPhase, assign_phase
 from squall.cluster.driver.client_workers import Worker
@@ -42,7 +41,6 @@ from squall.cluster.driver.side_by_side import as_they_end, side_by_side
 from squall.cluster.driver.worker_answers import answers_of, with_accounts
 from squall.cluster.node.agent import NodeAgent
 from squall.cluster.node.spills import NodeFile
-from squall.cluster.remote.spawn import Handle
 from squall.scenarios.errors import LostActor, SquallError, StoreError
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan
@@ -213,31 +211,10 @@ class Collection:
         self.losses += self._deployment.nodes.wake()
 
     def _stop_observers(self) -> None:
-        """All at once."""
-        asked = {}
-        for label, agent in self._deployment.nodes.agents.items():
-            with suppress(LostActor):  # told by `_wake_agents`
-                asked[label] = (agent, agent.begin(NodeAgent.stop_observer))
-        until = time.monotonic() + _STOP_TIMEOUT_S
-        found: dict[str, ObserverCost] = {}
-        for label, (agent, reference) in asked.items():
-            step = partial(self._hear_observer, label, agent, reference, until, found)
-            self._try_noting(f"samples of {label}", step)
+        notes, found = self._deployment.nodes.stop_observers(_STOP_TIMEOUT_S)
+        self.notes += notes
         known = self._store.manifest  # written once: it holds facts of every node
         self._store.amend(replace(known, observers={**known.observers, **found}))
-
-    def _hear_observer(
-        self,
-        label: str,
-        agent: Handle[NodeAgent],
-        reference: Future[tuple[list[str], ObserverCost | None]],
-        until: float,
-        found: dict[str, ObserverCost],
-    ) -> None:
-        losses, facts = agent.wait(reference, max(0.0, until - time.monotonic()))
-        self.notes += losses
-        if facts is not None:
-            found[label] = facts
 
     def _take_clocks(self) -> None:
         """The last look at the clocks: the maps by which all that follows is stored, and the probes themselves."""

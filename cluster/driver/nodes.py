@@ -1,4 +1,4 @@
-"""The nodes of a run: an agent on each, their clocks, and what becomes of a node whose agent dies."""
+"""The nodes of a run: agent and observer on each, their clocks, and what becomes of a node whose agent dies."""
 
 from __future__ import annotations
 
@@ -14,20 +14,28 @@ import pyarrow as pa
 
 from squall.actors.clock import clock_domain
 from squall.actors.net.stream import allow_many_files
+from squall.actors.sampling.observer import Observer
+from squall.actors.sampling.observer_settings import ObserverSettings
+from squall.analysis.record import from_json
 from squall.analysis.storage.clock_track import ClockTrack
-from squall.analysis.storage.collected import ClockCost
+from squall.analysis.storage.collected import ClockCost, ObserverCost
 from squall.cluster.driver.clocksync import ClockWatch
 from squall.cluster.driver.copies import folder_of
 from squall.cluster.driver.node_files import FilesHere, NodeFiles, files_seen
 from squall.cluster.node.agent import FIRST_SERVER, NodeAgent
 from squall.cluster.node.scratch import remove_free, sweep_scratch, this_place
 from squall.cluster.placement import Node
-from squall.cluster.remote.spawn import Handle, end_all, same_code, spawn
+from squall.cluster.remote.spawn import Handle, ask_all, end_all, same_code, spawn, wait_all
 from squall.cluster.remote.turns import Turns
 from squall.scenarios.config.profile import ProfileConfig
 from squall.scenarios.errors import ClusterError, LostActor, SquallError
 
 _AGENT_THREADS = 4
+_OBSERVER_THREADS = 2
+_SAMPLES_END = (
+    "its host, core, CPU, thread, Triton and GPU samples end there, without up to a second before, and its clock"
+    " answers no more"
+)
 _AWAKE_S = 10.0
 _CLOSE_S = 60.0
 _SERVER_ENDS_WITHIN_S = 20.0
@@ -58,8 +66,8 @@ class Nodes:
 
     Every agent has a site: that of a node is called as the node, that of a further server on it `node-1/server-3`.
 
-    An agent that dies takes server, profiler and observer of its node along. What they had written stays: an agent is
-    put in its place that adopts its scratch folder, and the handle that everybody has speaks to that one then.
+    An agent that dies takes server and profiler of its node along. What they had written stays: an agent is put in its
+    place that adopts its scratch folder, and the handle that everybody has speaks to that one then.
     """
 
     def __init__(self, run: str, run_dir: Path, profile: ProfileConfig, anchor_ns: int) -> None:
@@ -74,6 +82,8 @@ class Nodes:
         self.with_server: set[str] = set()
         """Sites whose agent has started a server: it ends with that agent; one at a URL serves on."""
         self._begun: list[Handle[NodeAgent]] = []
+        self.observers: dict[str, Handle[Observer]] = {}
+        """By node, from `start_clocks` on."""
         self.shipped_to: dict[str, str] = {}
         """Nodes to which this process's squall was brought for the run, by label: what they had."""
 
@@ -137,6 +147,10 @@ class Nodes:
         """The files of each agent, by site."""
         return {label: site.files for label, site in self._sites.items()}
 
+    def is_of_ray(self, site: str) -> bool:
+        """Whether Ray has its node; else its processes were started from here."""
+        return bool(self._sites[site].node.ray_id)
+
     def start_clocks(self) -> None:
         """Starts every node's observer, and reads the clocks of those that do not share the driver's from now on.
 
@@ -145,19 +159,20 @@ class Nodes:
         own = clock_domain()
         sites = sorted((label, self._sites[label]) for label in self.hosts)
         domains = [site.agent.begin(NodeAgent.clock_domain) for _, site in sites]
-        shares = [site.agent.wait(one) == own for (_, site), one in zip(sites, domains, strict=True)]
-        begun = [
-            site.agent.begin(
-                NodeAgent.start_observer,
-                self._profile,
-                None if is_own else site.node.address,
-                os.getpid() if site.node.is_driver else None,
-            )
-            for (_, site), is_own in zip(sites, shares, strict=True)
-        ]
-        for (label, site), reference in zip(sites, begun, strict=True):
-            answering = site.agent.wait(reference)
-            if answering is None:  # asked without an address: its clock is the driver's
+        folders = [site.agent.begin(NodeAgent.spill_dir) for _, site in sites]
+        pids = wait_all(self.agents, {label: agent.begin_pid() for label, agent in self.agents.items()})
+        for (label, site), domain, folder in zip(sites, domains, folders, strict=True):
+            is_own = site.agent.wait(domain) == own
+            agents = tuple(pid for other, pid in pids.items() if label_of(other) == label)
+            profile = self._profile
+            settings = ObserverSettings(
+                self._run, label, site.agent.wait(folder), None if is_own else site.node.address,
+                profile.host_interval_ns, profile.thread_interval_ns, profile.triton_interval_ns,
+                profile.gpu_interval_ns, own=(*agents, *([os.getpid()] if site.node.is_driver else [])),
+            )  # fmt: skip
+            self.observers[label] = spawn("observer", site.node, _OBSERVER_THREADS, Observer, settings)
+        for label, answering in ask_all(self.observers, Observer.clock).items():
+            if answering is None:  # its clock is the driver's
                 self._watch.add_own(label)
             else:
                 self._watch.add(label, *answering)
@@ -187,6 +202,7 @@ class Nodes:
         sentences."""
         asked = self._turns.next(list(self._sites.items()))
         found = [trouble for label, site in asked for trouble in self._beat(label, site)]
+        found += [f"{one.name} has ended" for one in self.observers.values() if one.ended_ns is not None]
         new = [trouble for trouble in found if trouble not in self._told]
         self._told.update(new)
         return new
@@ -254,8 +270,28 @@ class Nodes:
         with suppress(SquallError):
             site.agent.take_over(self._spawn(label, site.node, site.server, site.folder))
         if label in self.with_server:
-            return [f"{error}: its samples end there, and so do the server and profiler that it had started"]
-        return [f"{error}: its samples end there"]
+            return [f"{error}: the server and profiler that it had started end there"]
+        return [f"{error}: what it took of a server there ends with it"]
+
+    def stop_observers(self, timeout_s: float) -> tuple[list[str], dict[str, ObserverCost]]:
+        """Has the last samples taken, on all nodes at once; what is missing of them, as sentences, and what observing
+        cost, by node. The second call answers what the first one did."""
+        asked, notes, found = {}, list[str](), {}
+        for label, observer in self.observers.items():
+            try:
+                asked[label] = observer.begin(Observer.stop)
+            except LostActor as error:
+                notes.append(f"{error}: {_SAMPLES_END}")
+        until = time.monotonic() + timeout_s
+        for label, reference in asked.items():
+            try:
+                losses, facts = self.observers[label].wait(reference, max(0.0, until - time.monotonic()))
+            except ClusterError as error:
+                notes.append(f"{error}: {_SAMPLES_END}")
+                continue
+            notes += losses
+            found[label] = from_json(ObserverCost, facts, "observer")
+        return notes, found
 
     def release(self, keeps: Collection[str] = ()) -> list[str]:
         """Closes every agent, all at once; returns what did not go well. `keeps`: sites whose folder stays.
@@ -264,6 +300,7 @@ class Nodes:
         """
         with suppress(ClusterError):
             self._watch.stop()
+        self.stop_observers(_CLOSE_S)  # before the folder goes into which they write
         notes = []
         closing = []
         for label, agent in self.agents.items():
@@ -275,10 +312,12 @@ class Nodes:
                 agent.wait(reference, max(0.0, until - time.monotonic()))
             except ClusterError as error:
                 notes.append(f"clean-up: {error}")
-        end_all({id(agent): agent for agent in (*self._begun, *self.agents.values())}.values())
+        own: list[Handle[object]] = [*self._begun, *self.agents.values(), *self.observers.values()]
+        end_all({id(one): one for one in own}.values())
         for label, site in self._sites.items():
             if isinstance(site.files, FilesHere) and label not in keeps:  # an agent that died could not
                 remove_free(Path(site.folder), _SERVER_ENDS_WITHIN_S)
         sweep_scratch()  # of an agent that was killed before it had said where its folder is
         self._sites.clear()
+        self.observers.clear()
         return notes

@@ -10,7 +10,7 @@ from squall.cluster.progress import Screen
 from squall.scenarios.errors import ClusterError
 
 CollectorName = Literal["triton", "host", "batches", "kernels", "nvml", "nsys", "triton trace"]
-ELSEWHERE = "the server is on no node of the Ray cluster"
+ELSEWHERE = "the server is on none of the nodes"
 KERNELS_MEND = "docs/kernels.md tells what a server needs, and squall inject prints it"
 BATCHES_MEND = "squall inject prints what a server needs (docs/batches.md)"
 

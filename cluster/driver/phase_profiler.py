@@ -47,12 +47,15 @@ class PhaseProfiler:
         self,
         agent: Handle[NodeAgent],
         spans: Sequence[PhaseSpan],
-        on_failure: Literal["keep", "restart"] = "keep",
+        on_failure: Literal["keep", "restart"],
+        after_restart: Callable[[], list[str]],
     ) -> None:
-        """`on_failure`: what becomes of the server when its session is lost; see `profile.on_nsys_failure`."""
+        """`on_failure`: what becomes of the server when its session is lost; see `profile.on_nsys_failure`.
+        `after_restart`: has the processes of one that was started again observed; what does not go on, as sentences."""
         self._agent = agent
         self._phases = [_Phase(span) for span in spans if span.kind == "measure"]
         self._on_failure = on_failure
+        self._after_restart = after_restart
         self._restarting: Future[list[str]] | None = None
         self._spilling: tuple[_Phase, Future[list[str]]] | None = None
         self._lost = ""
@@ -67,7 +70,7 @@ class PhaseProfiler:
             self._note_start(phase)
 
     def drive(self, at_ns: int) -> None:
-        """Call about once a second with the time since the start instant. Never waits."""
+        """Call about once a second with the time since the start instant. Waits for what follows a restart alone."""
         self._at_ns = at_ns
         if self._restarting is not None:
             if not self._is_done(self._restarting):
@@ -241,7 +244,7 @@ class PhaseProfiler:
         self.losses.append(
             f"the server was started again in a new nsys session ({self._lost}): requests meanwhile failed"
         )
-        self.losses += notes
+        self.losses += [*notes, *self._after_restart()]
         self._lost = ""
 
     def _tell_lost(self) -> None:

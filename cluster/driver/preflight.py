@@ -1,4 +1,4 @@
-"""What can be checked of a run before Ray starts: a wrong address, model or payload costs no session."""
+"""What can be checked of a run before its nodes are known: a wrong address, model or payload costs no session."""
 
 from __future__ import annotations
 

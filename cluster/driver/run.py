@@ -1,6 +1,6 @@
 """One run from plan to sealed directory.
 
-    plan │ Ray, clocks, server, workers │ start instant │ phases on one timeline │ collect │ judge, seal, join
+    plan │ nodes, clocks, server, workers │ start instant │ phases on one timeline │ collect │ judge, seal, join
 
 An error before the start instant seals the run as aborted and is raised. From there on everything that was
 received is kept: a lost worker, a failed profiler, a full disk or Ctrl-C ends in a sealed run that says what
@@ -63,7 +63,7 @@ from squall.cluster.interrupts import Interrupts
 from squall.cluster.node.endpoint import Endpoint
 from squall.cluster.placement import Node, Placement, place
 from squall.cluster.progress import Screen
-from squall.cluster.remote.session import Session, say_stuck
+from squall.cluster.remote.session import LOCAL, Session, say_stuck
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ClusterError, ScenarioError, SquallError, StoreError
 from squall.scenarios.records import Frozen
@@ -126,7 +126,7 @@ def run_scenario(
     try:
         with run.aborting():
             with interrupts.allowed():
-                run.try_before_ray(check_before_ray(scenario, plan, ray_address is None))
+                run.try_before_ray(check_before_ray(scenario, plan, ray_address in (None, LOCAL)))
             with _session(ray_address, interrupts, screen, run.end_stuck) as session:
                 result = run.execute(session)
     except BaseException:
@@ -181,9 +181,13 @@ def _new_store(out: Path | str, scenario: Scenario, described: PlanFacts) -> Run
 def _session(
     address: str | None, interrupts: Interrupts, screen: Screen, tell_stuck: Callable[[str], None]
 ) -> Iterator[Session]:
-    """A Ray session. Signals wait while Ray starts and ends: cut off half-way, it leaves processes."""
+    """The nodes. Signals wait while Ray starts and ends: cut off half-way, it leaves processes."""
     interrupts.check()
-    screen.step("starting Ray" if address is None else f"joining Ray at {address}")
+    if address is None:
+        with Session(None) as session:
+            yield session
+        return
+    screen.step("starting Ray" if address == LOCAL else f"joining Ray at {address}")
     try:
         with Session(address, tell_stuck) as session:
             interrupts.install_again()
@@ -213,7 +217,7 @@ def _phase_facts(phases: Sequence[RunPhase]) -> tuple[PhaseFacts, ...]:
 
 
 class _Run:
-    """The state of one run: `execute` inside a Ray session; `abort` where that raised."""
+    """The state of one run: `execute` inside a session; `abort` where that raised."""
 
     def __init__(
         self,
@@ -413,7 +417,7 @@ class _Run:
         first = deployment.servers[0]
         if first.collectors.is_on("nsys"):  # a scenario with several servers has no nsys
             on_failure = self._scenario.profile.on_nsys_failure
-            profiler = PhaseProfiler(first.agent, self._plan.spans, on_failure)
+            profiler = PhaseProfiler(first.agent, self._plan.spans, on_failure, first.observe_again)
         try:
             with self._screen, self._interrupts.allowed():
                 if profiler is not None:

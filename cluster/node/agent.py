@@ -1,4 +1,4 @@
-"""What runs on every node beside the load workers: the server, its profiler, the observer, and the files."""
+"""What runs on every node beside load workers and observer: the server, its profiler, and the files."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from squall.actors.process.cores import Cores, Split, node_split
 from squall.actors.sampling.gpu.source import missing_reason
 from squall.actors.sampling.triton_trace import traces_in
 from squall.analysis.nsys.tables import EventLabels
-from squall.analysis.storage.collected import KernelRecordingFacts, NsysFacts, ObserverCost
+from squall.analysis.storage.collected import KernelRecordingFacts, NsysFacts
 from squall.analysis.storage.deployed import ControlFacts, NodeFacts, ServerScheduling
 from squall.cluster.node.endpoint import Endpoint
-from squall.cluster.node.held_observer import NodeObserver
 from squall.cluster.node.injected.batch_recording import missing_library
 from squall.cluster.node.injected.kernel_recording import missing_kernels
 from squall.cluster.node.node_facts import node_facts
@@ -38,7 +37,7 @@ FIRST_SERVER = "server-0"
 class NodeAgent:
     """Everything of one node but the load, with one server at most. Its calls may come from several threads.
 
-    Each further server of a node has an agent of its own, which observes nothing. `folder()` is the agent's scratch
+    Each further server of a node has an agent of its own. `folder()` is the agent's scratch
     folder; `close` stops what runs and removes it. `adopted`: that of an agent that died; what lies there is kept,
     nothing of it runs any more, and reports are taken by `profile`.
     """
@@ -64,7 +63,6 @@ class NodeAgent:
         self._name = server
         self._files = ScratchFiles(run, node, site or node, adopted, run_dir)
         self._server = OwnServer(node, server, self._files.path / server, profile)
-        self._observer = NodeObserver(run, node)
 
     # the node
 
@@ -105,39 +103,7 @@ class NodeAgent:
         found = self._files.put_back()
         if self._server.has_ended:
             found.append(f"the server on {self._node} has ended")
-        if self._observer.has_ended:
-            found.append(f"the observer of {self._node} has ended")
         return found
-
-    # the observer
-
-    def start_observer(
-        self, profile: ProfileConfig, clock_host: str | None, driver: int | None = None
-    ) -> tuple[tuple[str, int], bytes] | None:
-        """Samples host and cores from now on; answers for the clock at `clock_host`: where, and the host' token.
-
-        `driver`: the driver's process, if it is on this node.
-        """
-        return self._observer.start(profile, self.spill_dir(), clock_host, driver)
-
-    def observe_server(self, name: str, endpoint: Endpoint, pids: tuple[int, ...], is_here: bool) -> None:
-        """Samples the server at `endpoint` from now on, and its processes if it runs on this node (`is_here`).
-
-        `pids`: those of one that squall has started, as its agent knows them.
-        """
-        self._observer.add_server(name, endpoint, pids, is_here)
-
-    def observe_clients(self, pids: tuple[int, ...]) -> None:
-        """Tells the load workers of this node from what else runs on it, from now on."""
-        self._observer.set_clients(pids)
-
-    def observe_gpus(self, with_gpm: bool) -> None:
-        """Samples the node's GPUs from now on. Raises ClusterError where NVML cannot be used."""
-        self._observer.add_gpus(with_gpm)
-
-    def stop_observer(self) -> tuple[list[str], ObserverCost | None]:
-        """Takes the last samples; returns what is missing, and what observing cost."""
-        return self._observer.stop()
 
     # the server
 
@@ -178,13 +144,11 @@ class NodeAgent:
         Raises TargetError where it does not start.
         """
         self._server.restart()
-        losses = []
         try:
-            self._observer.set_server_pids(self._name, self._server.pids())
             self._server.trace_again()
         except ClusterError as error:
-            losses.append(f"after the server was started again: {error}")
-        return losses
+            return [f"after the server was started again: {error}"]
+        return []
 
     def server_control(self) -> ControlFacts | None:
         """See `OwnServer.control`."""
@@ -337,7 +301,6 @@ class NodeAgent:
 
     def abandoned(self) -> None:
         """Who gave the orders is gone: as `close`; rows that a run wants stay, also those of workers that end now."""
-        self.stop_observer()
         self.close(keeps_files=self._files.must_stay())
 
     def close(self, keeps_files: bool = False) -> None:
@@ -345,7 +308,6 @@ class NodeAgent:
 
         `keeps_files`: the folder stays for `squall resume`.
         """
-        self.stop_observer()
         self.stop_server()
         remove_regions(self._run)
         self._server.close(keeps_files)

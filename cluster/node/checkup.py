@@ -82,7 +82,6 @@ class NodeCheckup:
             ("C lane", lane),
             ("batch library", library),
             ("sending", lambda _: sending(Sender("auto", is_spinning=False, core=None).tried())),
-            ("Ray", ray_authentication),
             ("Triton", partial(triton, home=find_triton, is_here=_is_fetched)),
             ("containers", containers),
             ("GPU", partial(gpu, gpus=GpuAnswers(missing_reason, _gpu_facts))),
@@ -106,6 +105,7 @@ class NodeCheckup:
     def ray_findings(self, settled: RayPriority) -> list[Finding]:
         """What the Ray that started this process does to processes; `settled`: to this one."""
         checks: list[tuple[str, Checkup]] = [
+            ("Ray", ray_authentication),
             ("Ray niceness", lambda _: ray_niceness(settled)),
             ("Ray memory monitor", ray_memory_monitor),
             ("Ray health checks", ray_health_checks),

@@ -1,87 +1,31 @@
-"""How a process of ours comes to its node: Ray starts it there and is done with it; it belongs to nobody then."""
+"""How a process of ours comes to its node: Ray starts it there and is done with it, or this process on its own machine
+where there is no Ray; it belongs to nobody then."""
 
 from __future__ import annotations
 
-import json
-import os
-import pickle
-import select
-import subprocess
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from squall.actors.process.own_python import own_command, own_environment
 from squall.actors.process.own_source import OwnCode, missing_libraries, own_code
 from squall.cluster.remote import shipped
-from squall.cluster.remote.channel import Address, network
+from squall.cluster.remote.channel import network
+from squall.cluster.remote.forker import FORKER, Contact
 from squall.scenarios.errors import ClusterError
-from squall.scenarios.records import Frozen
 
 if TYPE_CHECKING:  # a launcher needs no scenario: 0.3 s at the start of each
     from squall.cluster.placement import Node
 
-_START_TIMEOUT_S = 60.0
 _N_THREADS = 8
-_ANSWER_TIMEOUT_S = 10.0
 _RAY_TIMEOUT_S = 45.0
 """A first worker process of Ray on a node takes seconds; where Ray itself hangs, the driver's own node needs it not."""
-
-
-class Contact(Frozen):
-    """Where a process of ours answers, and its pid on its node."""
-
-    address: Address
-    pid: int
-
-
-def start_process(title: str, their_network: str, host: str, token: bytes) -> Contact:
-    """Starts `squall.cluster.remote.served` on this machine. `their_network`: the owner's `network()`; `title` is
-    what ps shows.
-
-    Raises ClusterError where it does not come up.
-    """
-    try:
-        process = subprocess.Popen(
-            own_command("squall.cluster.remote.served", title),
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, env=own_environment(),
-        )  # fmt: skip
-    except OSError as error:
-        raise ClusterError(f"{title} cannot start: {error}") from error
-    assert process.stdin is not None
-    assert process.stdout is not None
-    with process.stdin, process.stdout:
-        try:
-            process.stdin.write(pickle.dumps((their_network, host, token)))
-            process.stdin.close()
-            said, deadline = b"", time.monotonic() + _START_TIMEOUT_S
-            while b"\n" not in said:
-                ready, _, _ = select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))
-                data = os.read(process.stdout.fileno(), 4_096) if ready else b""
-                if not data:
-                    process.kill()
-                    raise ClusterError(
-                        f"{title} did not come up within {_START_TIMEOUT_S:g} s"
-                        if not ready
-                        else f"{title} ended at its start with code {process.wait()}"
-                    )
-                said += data
-            process.wait(_ANSWER_TIMEOUT_S)  # the process itself lives on: it has no parent
-        except (OSError, subprocess.TimeoutExpired) as error:
-            process.kill()
-            is_late = isinstance(error, subprocess.TimeoutExpired)
-            why = f"did not come up within {_ANSWER_TIMEOUT_S:g} s" if is_late else f"cannot start: {error}"
-            raise ClusterError(f"{title} {why}") from error
-    fact = json.loads(said)
-    address = fact["address"]
-    return Contact(address if isinstance(address, str) else (address[0], address[1]), fact["pid"])
 
 
 class _Launcher:
     """What Ray runs on a node, one for all of our processes there."""
 
     def start(self, title: str, their_network: str, host: str, token: bytes) -> Contact:
-        return start_process(title, their_network, host, token)
+        return FORKER.start(title, their_network, host, token)
 
     def code(self) -> OwnCode:
         """Raises ClusterError where a library is missing here."""
@@ -108,16 +52,18 @@ class Launchers:
         Raises ClusterError.
         """
         if not node.ray_id:
-            return start_process(title, network(), node.address, token)
+            return FORKER.start(title, network(), node.address, token)
         try:
             return self._by_ray(title, node, token)
         except ClusterError:
             if not node.is_driver:
                 raise
-        return start_process(title, network(), node.address, token)
+        return FORKER.start(title, network(), node.address, token)
 
     def codes(self, nodes: Sequence[Node]) -> dict[str, OwnCode | str]:
         """The code of squall on each node, by label, or why there is none; all are asked at once."""
+        if not nodes:
+            return {}
         import ray
 
         asked = {node: self._actor_on(node).code.remote() for node in nodes if node.ray_id}

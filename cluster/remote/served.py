@@ -1,8 +1,5 @@
-"""One object in a process of its own, whose methods its owner calls over a `Channel`: `python -m
-squall.cluster.remote.served NAME`.
-
-stdin:  pickle of (network of the owner, host, token)
-stdout: {"address": …, "pid": …}, when the owner may connect; then the process belongs to nobody (it daemonises)
+"""One object in a process of its own, whose methods its owner calls over a `Channel`; `squall.cluster.remote.forker`
+starts it.
 
 The owner's first message is (0, `Making`, number of threads), then come (number, method, arguments, named arguments);
 the answers are (number, kind, value). When the connection ends, for whatever reason, `abandoned()` of the object is
@@ -15,17 +12,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pickle
 import queue
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from squall.actors.process.own_python import leave_out_pandas
 from squall.actors.process.priority import settle_process
 from squall.cluster.remote.channel import Channel, listen, network
 from squall.scenarios.errors import SquallError
@@ -44,19 +38,15 @@ _OWNER_COMES_WITHIN_S = 60.0
 _ABANDON_WITHIN_S = 60.0
 
 
-def main() -> int:
-    """Exit code 0 once the owner has gone, 1 where none came."""
-    leave_out_pandas()
-    their_network, host, token = pickle.load(sys.stdin.buffer)
-    listener, address = listen(None if their_network == network() else host)
-    if os.fork():  # who started us ends its children with itself; this one is nobody's
-        return 0
-    sys.stdout.write(json.dumps({"address": address, "pid": os.getpid()}) + "\n")
-    sys.stdout.flush()
-    with open(os.devnull, "r+b") as nothing:
-        os.dup2(nothing.fileno(), 0)
-        os.dup2(nothing.fileno(), 1)
+def serve(their_network: str, host: str, token: bytes, answer: Callable[[str], None]) -> int:
+    """For a process that has just begun. `their_network`: the owner's `network()`; `host`: where another one's owner
+    reaches this machine; `answer`: is given where this process listens, and its pid, as a line of JSON.
+
+    Exit code 0 once the owner has gone, 1 where none came.
+    """
     settled = settle_process()  # before any thread is there: a niceness is a thread's
+    listener, address = listen(None if their_network == network() else host)
+    answer(json.dumps({"address": address, "pid": os.getpid()}))
     channel = _owner(listener, token)
     if channel is None:
         return 1
@@ -157,7 +147,3 @@ class _Service:
                 self._object.abandoned()
         finally:
             os._exit(0)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

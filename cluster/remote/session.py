@@ -1,4 +1,4 @@
-"""A Ray session: one that is joined, or one that is started here and ends with us."""
+"""The nodes of a command: those of a Ray that is joined, or that is started here; without Ray this machine."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from typing import Self
 
 import psutil
 
+from squall.actors.sampling.gpu.source import gpu_identities
 from squall.cluster.node.scratch import Scratch
 from squall.cluster.placement import Node
+from squall.cluster.remote.forker import FORKER
 from squall.cluster.remote.ray_end import children, end_ray, never_stuck, within
 from squall.cluster.remote.ray_watch import RayWatch
 from squall.cluster.remote.spawn import forget_launchers
@@ -44,45 +46,43 @@ _NODES_TIMEOUT_S = 30.0
 _START_TIMEOUT_S = 90.0
 """Far more than Ray needs to start: what takes so long waits for a process that will not answer."""
 _STDERR = 2
+LOCAL = "local"
+"""The address of a Ray that is started here."""
 
 
 class Session:
-    """Context manager. `address` None starts a local Ray, whose files lie in a folder that is removed at the end.
+    """Context manager. `address` None: this machine alone, whose processes are started from here; no Ray is started.
 
-    `has_tasks`: a local Ray is told of every core, for tasks that take one each; else of one, as our processes take
-    none: it begins with a worker of its own for each core that it knows of.
+    `LOCAL`: a Ray of this machine, whose files lie in a folder that is removed at the end; else one that is joined.
 
     Raises ClusterError where Ray cannot be joined or started.
     """
 
-    def __init__(
-        self,
-        address: str | None,
-        tell_stuck: Callable[[str], None] | None = None,
-        has_tasks: bool = False,
-    ) -> None:
+    def __init__(self, address: str | None, tell_stuck: Callable[[str], None] | None = None) -> None:
         """`tell_stuck`: see `never_stuck`; without it one line on stderr says why."""
         self._address = address
         self._tell_stuck = tell_stuck or say_stuck
-        self._n_cpus = None if has_tasks else 1
         self._scratch: Scratch | None = None
         self._watch: RayWatch | None = None
         self._settings: dict[str, str] = {}
         self._before: list[psutil.Process] = []
 
     def __enter__(self) -> Self:
-        os.environ.update({**_QUIET, **_PATIENT})
         if self._address is None:
+            FORKER.begin()
+            return self
+        os.environ.update({**_QUIET, **_PATIENT})
+        if self._address == LOCAL:
             self._make_room()
         self._before = children()
-        if self._address is not None:
+        if self._address != LOCAL:
             _check_address(self._address)
         else:
             self._settings = {name: value for name, value in LOCAL_SETTINGS.items() if name not in os.environ}
             os.environ.update(self._settings)
-        if self._address is None and not any(name.startswith("RAY_AUTH_") for name in os.environ):
-            # a token of this session alone: Ray would keep one in the user's home
-            os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
+            if not any(name.startswith("RAY_AUTH_") for name in os.environ):
+                # a token of this session alone: Ray would keep one in the user's home
+                os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
         with without_rays_lines(), without_working_folder(), without_rays_handler():
             try:
                 with never_stuck(_START_TIMEOUT_S, f"{self._failed()}: it did not answer", self._tell_stuck):
@@ -98,8 +98,8 @@ class Session:
         options = {"logging_level": "ERROR", "log_to_driver": False, "configure_logging": True}
         if self._scratch is not None:
             ray.init(
-                address="local", include_dashboard=False, object_store_memory=_OBJECT_STORE_BYTES,
-                num_cpus=self._n_cpus, _temp_dir=str(self._scratch.path), **options,
+                address=LOCAL, include_dashboard=False, object_store_memory=_OBJECT_STORE_BYTES,
+                _temp_dir=str(self._scratch.path), **options,
             )  # fmt: skip
         else:
             ray.init(address=self._address, **options)
@@ -109,6 +109,8 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         forget_launchers()
+        if self._address is None:
+            return
         end_ray(self._before, self._scratch.path if self._scratch is not None else None)
         for name in self._settings:
             os.environ.pop(name, None)
@@ -128,10 +130,12 @@ class Session:
             raise ClusterError(f"{self._failed()}: {_reason(error)}") from error
 
     def _failed(self) -> str:
-        return "cannot start a local Ray" if self._address is None else f"cannot join Ray at {self._address}"
+        return "cannot start a local Ray" if self._address == LOCAL else f"cannot join Ray at {self._address}"
 
     def nodes(self) -> list[Node]:
         """The nodes alive, the driver's first, labelled node-0, node-1, … in that order. Raises ClusterError."""
+        if self._address is None:
+            return [this_machine()]
         import ray
 
         own, found = within(
@@ -150,6 +154,25 @@ class Session:
             )
             for index, item in enumerate(alive)
         ]  # fmt: skip
+
+
+def this_machine() -> Node:
+    """The node of a command without Ray, as a Ray here would have it, with the GPUs that this process may use."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    n_gpus = len(gpu_identities())
+    if visible is not None:
+        n_gpus = min(n_gpus, len([one for one in visible.split(",") if one.strip()]))
+    return Node("node-0", "", _own_address(), n_gpus, is_driver=True)
+
+
+def _own_address() -> str:
+    """From which this machine reaches others; on loopback where it reaches none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # an address for documentation: of datagrams, nothing is sent
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])
 
 
 def _hear_no_errors() -> None:

@@ -27,7 +27,8 @@ from squall.actors.process.own_source import OwnCode, own_code
 from squall.actors.process.state import wait_until_gone
 from squall.cluster.placement import Node
 from squall.cluster.remote.channel import Channel, connect, packed
-from squall.cluster.remote.launch import Contact, Launchers
+from squall.cluster.remote.forker import Contact
+from squall.cluster.remote.launch import Launchers
 from squall.cluster.remote.patience import LOOK_EVERY_S, PATIENCE
 from squall.cluster.remote.served import DONE, LIVES, OUR_ERROR, PID, SETTLED, Making
 from squall.scenarios.errors import ClusterError, LostActor

@@ -12,6 +12,7 @@ PARTS = (
     "worker",
     "agent",
     "observer",
+    "forker",
     "supervisor",
     "tritonserver",
     "stub",
@@ -46,6 +47,11 @@ class Cell:
     def name(self) -> str:
         """As `--cells` takes it."""
         return f"{self.subject}/{self.how}/{self.stage}".replace(" ", "-")
+
+    @property
+    def is_of_ray(self) -> bool:
+        """Whether it needs a Ray of its own, which a run on one machine has only where it is asked to."""
+        return self.stage == "Ray starts" or self.subject in ("raylet", "gcs_server", *RAY_PARTS)
 
     @property
     def is_driver_killed(self) -> bool:

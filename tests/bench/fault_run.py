@@ -25,6 +25,7 @@ import yaml
 
 from squall.actors.spill import read_spill
 from squall.analysis.storage.store import RunStore
+from squall.cluster.remote.session import LOCAL
 from squall.scenarios.errors import SquallError
 from tests.bench.fault_cells import DIES_OF, STOP_S, Cell
 from tests.bench.fault_checks import Seen, Server
@@ -252,7 +253,10 @@ class _Trial:
         cell, place = self._cell, self._place
         path = place.root / "s.yaml"
         path.write_text(yaml.safe_dump(scenario(_LOAD_S, _WARMUP_S)))
-        command = Command.start(place, "run", str(place.seen(path)), "--out", str(place.seen(place.out)))
+        ray = ["--ray", LOCAL] if cell.is_of_ray else []
+        command = Command.start(
+            place, "run", str(place.seen(path)), "--out", str(place.seen(place.out)), *ray
+        )
         try:
             why_not = self._reach(command)
             if why_not:

@@ -13,8 +13,9 @@ ROLES = {
     "runtime env agent": "/runtime_env/agent/main.py",
     "worker": "LoadWorker",
     "agent": "NodeAgent",
-    "observer": "-m squall.actors.sampling.observer",
-    "supervisor": "/actors/supervisor.py",
+    "observer": "served Observer",
+    "forker": "squall.cluster.remote.forker",
+    "supervisor": "/supervisor.py ",
     "tritonserver": "/tritonserver --",
     "stub": "triton_python_backend_stub ",
 }

@@ -33,7 +33,7 @@ from squall.cluster.interrupts import Interrupts
 from squall.cluster.placement import Node, Placement, Seat
 from squall.cluster.remote import spawn
 from squall.cluster.remote.channel import network
-from squall.cluster.remote.launch import Contact, start_process
+from squall.cluster.remote.forker import FORKER, Contact
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.servers import ServerEntry
 from squall.scenarios.units import NS_PER_S
@@ -50,7 +50,7 @@ class _StubLaunchers:
 
     def start(self, title: str, node: Node, token: bytes) -> Contact:
         if node.is_driver:
-            return start_process(title, network(), node.address, token)
+            return FORKER.start(title, network(), node.address, token)
         host, lock = self._hosts[int(node.label.partition("-")[2]) % len(self._hosts)]
         with lock:
             host.tell((json.dumps({"title": title, "token": token.hex()}) + "\n").encode())

@@ -31,10 +31,13 @@ from squall.actors.sampling.gpu.gpm import GpmPair
 from squall.actors.sampling.gpu.readings import READINGS, TRAFFIC
 from squall.actors.sampling.gpu.source import GpuProcessSource, GpuSource, missing_reason
 from squall.actors.sampling.host import HostSource
-from squall.actors.sampling.observer import Observer, ObserverSettings, ServerTarget
+from squall.actors.sampling.observer import Observer
+from squall.actors.sampling.observer_settings import ObserverSettings, ServerTarget
 from squall.actors.sampling.sampler import Sampler
 from squall.actors.sampling.source import ClientPids, Source
 from squall.actors.sampling.threads import ThreadSource
+from squall.cluster.remote.spawn import spawn
+from tests.golden.told import HERE
 
 _S = 1_000_000_000
 _N_CALLS = 200
@@ -81,18 +84,19 @@ def share(source: Source, interval_ns: int, seconds: float) -> dict[str, Any]:
 def observer_share(seconds: float, **settings: Any) -> dict[str, Any]:
     """A whole observer process."""
     with tempfile.TemporaryDirectory() as folder:
-        observer = Observer(ObserverSettings("bench", "node-0", folder, clock_host="127.0.0.1", **settings))
-        observer.start()
+        asked = ObserverSettings("bench", "node-0", folder, clock_host="127.0.0.1", **settings)
+        observer = spawn("observer", HERE, 2, Observer, asked)
+        observer.pid()
         time.sleep(seconds)
-        report = observer.stop()
-    facts = report.facts
+        losses, facts = observer.call(Observer.stop)
+        observer.end()
     return {
         "core_share": round(facts["cpu_ns"] / facts["wall_ns"], 5),
         "start_cpu_ms": facts["start_cpu_ns"] // 1_000_000,
         "by_sampler": {
             name: round(sampler["cpu_ns"] / sampler["wall_ns"], 5) for name, sampler in facts["samplers"].items()
         },
-        "losses": report.losses,
+        "losses": losses,
     }  # fmt: skip
 
 
@@ -109,7 +113,7 @@ def host_part(seconds: float) -> dict[str, Any]:
     own = (os.getpid(),)
     sources: dict[str, Source] = {
         "host": HostSource(lambda: own), "cores": CoreSource(), f"threads_{_N_THREADS}": ThreadSource(lambda: own),
-        f"cpu_{_N_THREADS}_threads": CpuSource(lambda: own, ClientPids(), os.getppid()),
+        f"cpu_{_N_THREADS}_threads": CpuSource(lambda: own, ClientPids(), own),
     }  # fmt: skip
     costs = {name: cost_us(partial(sample_now, source)) for name, source in sources.items()}
     costs[f"psutil_threads_{_N_THREADS}"] = cost_us(psutil.Process().threads)

@@ -26,7 +26,8 @@ from squall.actors.load.worker import Answers, LoadWorker
 from squall.actors.net.stream import allow_many_files
 from squall.actors.process.priority import settle_process
 from squall.actors.sampling.clock_responder import ClockResponder
-from squall.analysis.storage.collected import ObserverCost
+from squall.actors.sampling.observer import Observer
+from squall.actors.sampling.observer_settings import ObserverSettings
 from squall.analysis.storage.deployed import NodeFacts
 from squall.analysis.storage.schema import OUTCOME_CODE, arrow_schema
 from squall.cluster.node import scratch
@@ -35,7 +36,6 @@ from squall.cluster.node.node_facts import node_facts
 from squall.cluster.node.scratch import Owner
 from squall.cluster.remote import served
 from squall.cluster.remote.channel import Channel, listen
-from squall.scenarios.config.profile import ProfileConfig
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan
 from squall.scenarios.units import NS_PER_S
@@ -121,19 +121,23 @@ class StubAgent(NodeAgent):
         """Those of this machine, looked up once."""
         return _facts()
 
-    def start_observer(
-        self, profile: ProfileConfig, clock_host: str | None, driver: int | None = None
-    ) -> tuple[tuple[str, int], bytes] | None:
-        """No observer."""
-        del profile, clock_host, driver
+
+class StubObserver:
+    """Observes nothing, and answers for the clock."""
+
+    def __init__(self, _settings: ObserverSettings) -> None:
+        pass
+
+    def clock(self) -> tuple[tuple[str, int], bytes] | None:
+        """The one responder of this process."""
         return _responder().address, _responder().token
 
-    def stop_observer(self) -> tuple[list[str], ObserverCost | None]:
-        """What one on a real node gives: nothing is missing, and what it cost."""
-        return [], ObserverCost()
-
-    def observe_clients(self, pids: tuple[int, ...]) -> None:
+    def set_client_pids(self, pids: tuple[int, ...]) -> None:
         """Nothing is observed."""
+
+    def stop(self) -> tuple[list[str], dict[str, Any]]:
+        """What one on a real node gives: nothing is missing, and what it cost."""
+        return [], {}
 
 
 @cache
@@ -148,7 +152,7 @@ def _responder() -> ClockResponder:
 
 class _Service(served._Service):
     def _create(self, cls: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        stub = StubAgent if cls is NodeAgent else StubWorker
+        stub = {NodeAgent: StubAgent, Observer: StubObserver}.get(cls, StubWorker)
         super()._create(stub, arguments, named)
 
     def _end(self) -> None:

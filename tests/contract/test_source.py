@@ -49,7 +49,7 @@ def own_pids() -> list[int]:
 def makers(url: str) -> dict[str, Callable[[], Source | None]]:
     """Every source as an observer makes it: of this node, of a server at `url`, of the GPUs that NVML has."""
     clock = SystemClock()
-    node = OwnNode(own_pids, ClientPids((os.getppid(),)))
+    node = OwnNode(own_pids, ClientPids((os.getppid(),)), (os.getpid(),))
     server = OwnServer(
         ServerTarget("server-0", url=url, metrics_url=None, models=None), Family(own_pids(), clock).pids
     )

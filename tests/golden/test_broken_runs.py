@@ -1,5 +1,5 @@
 """Processes of a run that are killed or stopped, a driver that dies, a disk that fills up: no row that was written is
-lost, and no row says what the server's own counts deny. Without Ray (`tests.golden.alone`), against a null server."""
+lost, and no row says what the server's own counts deny. Without Ray, against a null server."""
 
 from __future__ import annotations
 
@@ -32,15 +32,6 @@ class Alone(Bench):
     """Runs of the command without Ray, against a null server of their own."""
 
     port: int = 0
-
-    def start(
-        self,
-        *arguments: str | Path,
-        env: dict[str, str] | None = None,
-        cwd: Path | None = None,
-        module: str = "tests.golden.alone",
-    ) -> Live:
-        return super().start(*arguments, env=env, cwd=cwd, module=module)
 
     def load(self, seconds: float, **clients: Any) -> Live:
         """A run of so long."""

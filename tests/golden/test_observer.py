@@ -20,10 +20,13 @@ import pytest
 from squall.actors.net.access import Access
 from squall.actors.net.stream import TlsSettings
 from squall.actors.sampling.clock_responder import probe_message, read_answer
-from squall.actors.sampling.observer import Observer, ObserverSettings, ServerTarget
+from squall.actors.sampling.observer import Observer
+from squall.actors.sampling.observer_settings import ObserverSettings, ServerTarget
 from squall.actors.sampling.sampled import OF_NODE, OF_SERVER
 from squall.actors.spill import read_spill
-from squall.scenarios.errors import ClusterError
+from squall.cluster.remote.spawn import Handle, spawn
+from squall.scenarios.errors import ClusterError, LostActor
+from tests.golden.told import HERE
 from tests.null_process import NullProcess
 
 MS = 1_000_000
@@ -40,12 +43,16 @@ def settings(folder: Path, **changed: Any) -> ObserverSettings:
     )
 
 
+def started(asked: ObserverSettings) -> Handle[Observer]:
+    return spawn("observer", HERE, 2, Observer, asked)
+
+
 @pytest.fixture
-def observer(tmp_path: Path) -> Iterator[Observer]:
-    observer = Observer(settings(tmp_path))
-    observer.start()
+def observer(tmp_path: Path) -> Iterator[Handle[Observer]]:
+    observer = started(settings(tmp_path))
+    observer.pid()
     yield observer
-    observer.stop()
+    observer.end()
 
 
 def rows(folder: Path, name: str) -> list[dict[str, Any]]:
@@ -74,12 +81,14 @@ def is_readable(fd: int) -> bool:
     return bool(select.select([fd], [], [], _DEADLINE_S)[0])
 
 
-def ask_clock(observer: Observer, number: int) -> int:
+def ask_clock(observer: Handle[Observer], number: int) -> int:
     """What the node's clock says."""
-    assert observer.clock is not None
+    clock = observer.call(Observer.clock)
+    assert clock is not None
+    address, token = clock
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probing:
         probing.settimeout(_DEADLINE_S)
-        probing.sendto(probe_message(observer.token, number), observer.clock)
+        probing.sendto(probe_message(token, number), address)
         answer = read_answer(probing.recv(512))
     assert answer is not None
     assert answer[0] == number
@@ -87,7 +96,7 @@ def ask_clock(observer: Observer, number: int) -> int:
 
 
 def test_everything_of_a_node_is_sampled_until_the_stop_and_its_cost_is_told(
-    observer: Observer, tmp_path: Path
+    observer: Handle[Observer], tmp_path: Path
 ) -> None:
     before_ns = time.monotonic_ns()
     assert before_ns < ask_clock(observer, 7) < time.monotonic_ns()
@@ -95,13 +104,14 @@ def test_everything_of_a_node_is_sampled_until_the_stop_and_its_cost_is_told(
     with NullProcess() as null:
         (pid,) = children() - others
         url = f"http://127.0.0.1:{null.ports['http']}"
-        observer.add_server(ServerTarget("server-0", url, models=("linear_head",), pids=(pid,)))
+        target = ServerTarget("server-0", url, models=("linear_head",), pids=(pid,))
+        observer.call(Observer.add_server, target)
         added_ns = time.monotonic_ns()
         wait_until(lambda: rows(tmp_path, "triton_samples-server-0"))
         null.kill()
         null.start()
         (again,) = children() - others
-        observer.set_server_pids("server-0", [again])
+        observer.call(Observer.set_server_pids, "server-0", [again])
         with socket.create_connection(("127.0.0.1", null.ports["http"])) as link:
             for _ in range(20):
                 link.sendall(b"GET /v2 HTTP/1.1\r\nHost: h\r\n\r\n")
@@ -109,11 +119,10 @@ def test_everything_of_a_node_is_sampled_until_the_stop_and_its_cost_is_told(
                 time.sleep(0.01)
         wait_until(lambda: {row["process"] for row in rows(tmp_path, "thread_samples-server-0")} >= {again})
         stopped_ns = time.monotonic_ns()
-        report = observer.stop()
+        losses, facts = observer.call(Observer.stop)
     # the null server was away for some samples
-    assert all(loss.startswith("server-0: triton_samples: ") for loss in report.losses)
-    assert report == observer.stop()
-    assert not observer.is_alive
+    assert all(loss.startswith("server-0: triton_samples: ") for loss in losses)
+    assert losses == observer.call(Observer.stop)[0]
     host = rows(tmp_path, "host_samples")
     assert [row["t_ns"] - row["interval_ns"] for row in host[1:]] == [row["t_ns"] for row in host[:-1]]
     assert host[0]["t_ns"] - host[0]["interval_ns"] < before_ns
@@ -125,53 +134,50 @@ def test_everything_of_a_node_is_sampled_until_the_stop_and_its_cost_is_told(
     assert triton[0]["t_ns"] - triton[0]["interval_ns"] < added_ns
     assert triton[-1]["t_ns"] > stopped_ns
     assert {row["core"] for row in rows(tmp_path, "core_samples")} == set(range(os.cpu_count() or 1))
-    samplers = report.facts["samplers"]
+    samplers = facts["samplers"]
     of_server = {f"{one.table}-server-0" for one in OF_SERVER}
     assert set(samplers) == {one.table for one in OF_NODE} | of_server
     assert samplers["host_samples"]["n_rows"] == len(host)
     assert all(sampler["cpu_ns"] > 0 for sampler in samplers.values())
-    assert 0 < report.facts["cpu_ns"] < report.facts["wall_ns"] * (os.cpu_count() or 1)
-    assert report.facts["wall_ns"] > stopped_ns - before_ns
+    assert 0 < facts["cpu_ns"] < facts["wall_ns"] * (os.cpu_count() or 1)
+    assert facts["wall_ns"] > stopped_ns - before_ns
 
 
-def test_killed_its_files_are_readable_and_the_loss_is_named(observer: Observer, tmp_path: Path) -> None:
+def test_killed_its_files_are_readable_and_the_next_one_writes_others(
+    observer: Handle[Observer], tmp_path: Path
+) -> None:
     wait_until(lambda: rows(tmp_path, "host_samples"))
-    assert observer.is_alive
-    assert observer.pid is not None
-    os.kill(observer.pid, signal.SIGKILL)
+    os.kill(observer.pid(), signal.SIGKILL)
     killed_ns = time.monotonic_ns()
-    wait_until(lambda: not observer.is_alive)
-    with pytest.raises(ClusterError, match=r"^the observer of node-1 was ended by SIGKILL$"):
-        observer.add_server(ServerTarget("server-0"))
-    report = observer.stop()
-    assert report.losses == (
-        "the observer of node-1 was ended by SIGKILL: its host, core, CPU, thread, Triton and GPU samples end there, "
-        "without up to a second before, and its clock answers no more",
-    )
-    assert report.facts == {}
+    with pytest.raises(LostActor, match=r"^observer on node-0 is lost: its process has ended$"):
+        observer.call(Observer.add_server, ServerTarget("server-0"))
+    assert observer.ended_ns is not None
     host = rows(tmp_path, "host_samples")
     assert killed_ns - 2_500 * MS < host[-1]["t_ns"] < killed_ns  # a second at most waited to be written
-    following = Observer(settings(tmp_path))
-    following.start()
-    assert following.stop().losses == ()
+    following = started(settings(tmp_path))
+    wait_until(lambda: following.call(Observer.clock) and rows(tmp_path, "host_samples-again1"))
+    assert following.call(Observer.stop)[0] == []
+    following.end()
     assert rows(tmp_path, "host_samples") == host
     assert rows(tmp_path, "host_samples-again1")[0]["t_ns"] > killed_ns
 
 
 OWNER = """
 import sys, time
-from squall.actors.net.stream import TlsSettings
-from squall.actors.net.access import Access
-from squall.actors.sampling.observer import Observer, ObserverSettings
-observer = Observer(ObserverSettings("run", "node-1", sys.argv[1], host_interval_ns=50_000_000))
-observer.start()
-print(observer.pid, flush=True)
+from squall.actors.sampling.observer import Observer
+from squall.actors.sampling.observer_settings import ObserverSettings
+from squall.cluster.remote.spawn import spawn
+from tests.golden.told import HERE
+settings = ObserverSettings("run", "node-1", sys.argv[1], host_interval_ns=50_000_000)
+print(spawn("observer", HERE, 2, Observer, settings).pid(), flush=True)
 time.sleep(60)
 """
 
 
 def test_it_takes_its_last_samples_and_ends_when_its_owner_is_killed(tmp_path: Path) -> None:
-    owner = subprocess.Popen([sys.executable, "-c", OWNER, str(tmp_path)], stdout=subprocess.PIPE)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    words = [sys.executable, "-c", OWNER, str(tmp_path)]
+    owner = subprocess.Popen(words, stdout=subprocess.PIPE, env=environment)
     assert owner.stdout is not None
     with owner.stdout:
         end = end_of(int(owner.stdout.readline()))
@@ -185,63 +191,44 @@ def test_it_takes_its_last_samples_and_ends_when_its_owner_is_killed(tmp_path: P
     assert rows(tmp_path, "host_samples")[-1]["t_ns"] > killed_ns - KERNEL_TICKS_NS
 
 
-def test_the_interrupt_of_a_terminal_does_not_end_it_and_a_termination_writes_what_it_has(
-    observer: Observer, tmp_path: Path
+def test_the_interrupt_of_a_terminal_does_not_reach_it_and_a_termination_writes_what_it_has(
+    observer: Handle[Observer], tmp_path: Path
 ) -> None:
-    assert observer.pid is not None
-    assert os.getpgid(observer.pid) != os.getpgid(0)
-    os.kill(observer.pid, signal.SIGINT)
-    assert ask_clock(observer, 1) > 0
-    observer.add_server(ServerTarget("server-0", pids=(os.getpid(),)))
+    pid = observer.pid()
+    assert os.getpgid(pid) != os.getpgid(0)
+    observer.call(Observer.add_server, ServerTarget("server-0", pids=(os.getpid(),)))
     terminated_ns = time.monotonic_ns()
-    os.kill(observer.pid, signal.SIGTERM)
-    wait_until(lambda: not observer.is_alive)
+    os.kill(pid, signal.SIGTERM)
+    wait_until(lambda: observer.ended_ns)
     assert rows(tmp_path, "host_samples")[-1]["t_ns"] > terminated_ns - KERNEL_TICKS_NS
-    (loss,) = observer.stop().losses
-    assert loss.startswith("the observer of node-1 ended early: exit code 0: ")
 
 
-def test_what_it_cannot_do_is_an_error_in_one_line_and_it_goes_on(observer: Observer, tmp_path: Path) -> None:
+def test_what_it_cannot_do_is_an_error_in_one_line_and_it_goes_on(
+    observer: Handle[Observer], tmp_path: Path
+) -> None:
     with pytest.raises(ClusterError, match=r"^the observer of node-1 has no server server-9: add it first$"):
-        observer.set_server_pids("server-9", [1])
+        observer.call(Observer.set_server_pids, "server-9", [1])
     target = ServerTarget("server-0", "https://127.0.0.1:9", access=Access(TlsSettings("absent.pem")))
     with pytest.raises(ClusterError, match=r"^the TLS authorities in absent\.pem cannot be used: "):
-        observer.add_server(target)
-    observer.add_server(ServerTarget("server-0"))
+        observer.call(Observer.add_server, target)
+    observer.call(Observer.add_server, ServerTarget("server-0"))
     with pytest.raises(ClusterError, match=r"^the observer of node-1 has the server server-0 already$"):
-        observer.add_server(target)
-    assert observer.stop().losses == ()
-    with pytest.raises(
-        ClusterError, match=r"^the observer of node-1 cannot start: .*No such file or directory"
-    ):
-        Observer(settings(tmp_path / "absent")).start()
-    elsewhere = Observer(settings(tmp_path, clock_host="192.0.2.1"))  # TEST-NET-1: no address of this machine
-    with pytest.raises(ClusterError, match="assign requested address"):
-        elsewhere.start()
-    assert not elsewhere.is_alive
+        observer.call(Observer.add_server, target)
+    assert observer.call(Observer.stop)[0] == []
+    nowhere = started(settings(tmp_path / "absent"))
+    with pytest.raises(LostActor, match=r"^observer on node-0 is lost: .*No such file or directory"):
+        nowhere.call(Observer.clock)
+    elsewhere = started(settings(tmp_path, clock_host="192.0.2.1"))  # TEST-NET-1: no address of this machine
+    with pytest.raises(LostActor, match="assign requested address"):
+        elsewhere.call(Observer.clock)
 
 
-def test_one_that_hangs_is_killed_after_its_time_and_named(
-    observer: Observer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("squall.actors.sampling.observer._ORDER_TIMEOUT_S", 0.3)
-    assert observer.pid is not None
-    os.kill(observer.pid, signal.SIGSTOP)
-    with pytest.raises(
-        ClusterError, match=r"^the observer of node-1 was killed: it said nothing for 0\.3 s$"
-    ):
-        observer.add_server(ServerTarget("server-0"))
-    assert not observer.is_alive
-    (loss,) = observer.stop().losses
-    assert loss.startswith("the observer of node-1 was killed: it said nothing for 0.3 s: ")
-
-
-def test_without_nvml_the_gpus_are_refused_in_nvmls_words(observer: Observer) -> None:
+def test_without_nvml_the_gpus_are_refused_in_nvmls_words(observer: Handle[Observer]) -> None:
     from squall.actors.sampling.gpu.source import missing_reason
 
     reason = missing_reason()
     if reason is None:
         pytest.skip("NVML works here")
     with pytest.raises(ClusterError, match=rf"^the GPUs of node-1 cannot be sampled: {reason}$"):
-        observer.add_gpus()
-    assert observer.stop().losses == ()
+        observer.call(Observer.add_gpus, True)
+    assert observer.call(Observer.stop)[0] == []

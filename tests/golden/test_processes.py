@@ -25,7 +25,7 @@ from squall.cluster.node.agent import NodeAgent
 from squall.cluster.node.scratch import claim, this_place
 from squall.cluster.node.spills import NodeFile
 from squall.cluster.remote.channel import connect, listen
-from squall.cluster.remote.launch import start_process
+from squall.cluster.remote.forker import FORKER
 from squall.cluster.remote.patience import IN_A_HURRY_S, PATIENCE
 from squall.cluster.remote.spawn import Handle, spawn
 from squall.scenarios.errors import ClusterError, LostActor, TargetError
@@ -249,7 +249,7 @@ def test_a_stranger_without_the_token_is_sent_away() -> None:
 
 def test_its_owner_comes_to_a_process_past_strangers_that_say_nothing_or_half_a_thing() -> None:
     token = secrets.token_bytes(32)
-    contact = start_process("LoadWorker", "a network of its own", "127.0.0.1", token)
+    contact = FORKER.start("LoadWorker", "a network of its own", "127.0.0.1", token)
     assert isinstance(contact.address, tuple)
     with contextlib.ExitStack() as stack:
         for said in (

@@ -15,11 +15,14 @@ import pyarrow as pa
 import pytest
 
 from squall.actors.sampling.cgroups import groups_of
-from squall.actors.sampling.observer import Observer, ObserverSettings, ServerTarget
+from squall.actors.sampling.observer import Observer
+from squall.actors.sampling.observer_settings import ObserverSettings, ServerTarget
 from squall.actors.spill import read_spill
 from squall.analysis.verdict.cpu_shares import CpuShares, InFlight, cpu_shares
 from squall.analysis.verdict.server_checks import judge_starvation, makes_invalid
+from squall.cluster.remote.spawn import spawn
 from squall.scenarios.units import NS_PER_S
+from tests.golden.told import HERE
 
 pytestmark = pytest.mark.serial  # whose the CPU of this host is
 
@@ -30,6 +33,7 @@ N_CORES = len(os.sched_getaffinity(0))
 N_SPINNERS = 4 * N_CORES
 SPIN = """
 import os, sys, time
+from tests.golden.told import HERE
 end = time.monotonic() + 300
 if sys.argv[2] == "foreign" and os.fork():
     os._exit(0)
@@ -63,13 +67,15 @@ def spinning(n: int, whose: str = "ours") -> Iterator[int]:
 
 def observed(folder: Path, server: int) -> CpuShares:
     """The shares of a server's node while it runs on for a while, with a request in flight all the time."""
-    observer = Observer(ObserverSettings("run", "node-0", str(folder), host_interval_ns=250 * MS))
+    own = (os.getpid(),)
+    settings = ObserverSettings("run", "node-0", str(folder), host_interval_ns=250 * MS, own=own)
+    observer = spawn("observer", HERE, 2, Observer, settings)
     try:
-        observer.start()
-        observer.add_server(ServerTarget("server-0", pids=(server,)))
+        observer.call(Observer.add_server, ServerTarget("server-0", pids=(server,)))
         time.sleep(SECONDS)
     finally:
-        observer.stop()
+        observer.call(Observer.stop)
+        observer.end()
     with pa.OSFile(str(folder / "cpu_samples.arrows")) as data:
         samples = pa.concat_tables(read_spill(data))
     begin_ns, end_ns = samples.column("t_ns").to_numpy()[[0, -1]]

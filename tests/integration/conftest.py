@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from squall.cluster.node.server import TritonServer
+from squall.cluster.remote.session import LOCAL
 from squall.scenarios.config.loader import scenario_from_mapping
 from tests.integration.live_runs import Bench, FullRun, hosted_ray, scenario_mapping
 
@@ -33,8 +34,14 @@ def short_tmp() -> Iterator[Path]:
 
 @pytest.fixture
 def alone(tmp_path: Path, short_tmp: Path) -> Bench:
-    """A bench whose runs start a Ray of their own."""
+    """A bench whose runs have this machine alone, without Ray."""
     return Bench(tmp_path, short_tmp)
+
+
+@pytest.fixture
+def with_own_ray(tmp_path: Path, short_tmp: Path) -> Bench:
+    """A bench whose runs start a Ray of their own."""
+    return Bench(tmp_path, short_tmp, LOCAL)
 
 
 @pytest.fixture(scope="package")  # an idle Ray still takes CPU from the tests after these

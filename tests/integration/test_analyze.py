@@ -41,7 +41,7 @@ def fail(number):
 
 join._LEAST_ROWS, join._ROW_BYTES = 50, 2**40
 store = RunStore.open(sys.argv[1])
-with Session(None, has_tasks=True):
+with Session("local"):
     summary = derive(store, 256 * 1024**2, TaskSpread(store.where)).to_json()
     print(json.dumps({
         "join": summary["join"],

@@ -56,19 +56,19 @@ def _interrupted(live: Live, name: str = "SIGINT") -> None:
     ],
 )
 def test_a_signal_before_the_load_leaves_an_aborted_run_without_rows(
-    alone: Bench, moment: str, number: signal.Signals
+    with_own_ray: Bench, moment: str, number: signal.Signals
 ) -> None:
-    live = alone.start_run(_long_run())
+    live = with_own_ray.start_run(_long_run())
     if moment == "Ray's own":  # its first process is there: its library is amid its start
-        wait_until(lambda: titled(alone.processes(), "gcs_server"), 60, "a process of Ray's")
+        wait_until(lambda: titled(with_own_ray.processes(), "gcs_server"), 60, "a process of Ray's")
         os.kill(live.process.pid, number)
     else:
         live.wait_for(moment)
         live.interrupt(number)
     _interrupted(live, number.name)
-    assert alone.aborted().manifest.reasons == (f"interrupted by {number.name}",)
-    assert alone.aborted().tables() == []
-    alone.wait_until_gone()
+    assert with_own_ray.aborted().manifest.reasons == (f"interrupted by {number.name}",)
+    assert with_own_ray.aborted().tables() == []
+    with_own_ray.wait_until_gone()
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,9 @@ exec sleep 600
 _HEARS_NO_MORE = """echo "End of file"
 exec sleep 600
 """
+_HAS_NO_ENDPOINT = """echo '[QuadDCommon::tag_message*] = Local Endpoint is not available.'
+exec sleep 600
+"""
 _FINDS_NO_SEMAPHORE = """echo '[QuadDCommon::tag_errno_text*] = No such file or directory
 [boost::errinfo_api_function_*] = sem_open'
 exit 1
@@ -71,7 +74,7 @@ def test_a_server_that_nsys_does_not_launch_is_started_without_it(agent: NodeAge
 
 @pytest.mark.parametrize(
     "failure",
-    [_LOSES_ITS_AGENT, _HEARS_NO_MORE, _FINDS_NO_SEMAPHORE],
+    [_LOSES_ITS_AGENT, _HEARS_NO_MORE, _HAS_NO_ENDPOINT, _FINDS_NO_SEMAPHORE],
     ids=["agent", "connection", "semaphore"],
 )
 def test_a_launch_that_failed_within_nsys_is_made_once_more_at_once(agent: NodeAgent, failure: str) -> None:

@@ -82,7 +82,7 @@ environment, address = json.loads(sys.argv[1]), sys.argv[2]
 tables, done = set(), threading.Event()
 watcher = threading.Thread(target=watch)
 watcher.start()
-with Session(None, has_tasks=True):  # whose workers know of no object store
+with Session("local"):  # whose workers know of no object store
     os.environ.update(environment)
     object_folder._file_system.cache_clear()
     n_parts, summaries = [], []

@@ -61,7 +61,7 @@ def _who(words: str) -> str:
         "tritonserver": "Triton", "gcs_server": "GCS", "raylet/raylet": "raylet",
         "ray::RuntimeEnvAgent": "runtime env agent", "ray::": "Ray worker",
         "ray.util.client.server": "Ray client server", "squall.cluster.entry": "driver in Ray",
-        "squall.actors.sampling.observer": "clock responder",
+        "squall.cluster.remote.served Observer": "clock responder",
     }  # fmt: skip
     return next((name for part, name in names.items() if part in words), words)
 
@@ -131,7 +131,7 @@ def test_in_a_run_no_port_but_tritons_answers_a_host_without_the_token(site: Clu
     bench = Bench(tmp_path, site.tmp, site.ray, within=site.head.within)
     mapping = scenario_mapping(server={"listen": "cluster"})
     mapping["phases"][1] |= {"duration": "20s"}
-    live = bench.start_run(mapping)
+    live = bench.start_run(mapping, "--ray", "local")
     bench.wait_for_phase("burst", 0.5)
     doors = {door: name for host in site.hosts.values() for door, name in _doors(host).items()}
     expected = {
@@ -174,7 +174,7 @@ def test_a_ray_that_squall_starts_asks_for_a_token_that_nobody_was_told(
     mapping["phases"][1] |= {"duration": "20s"}
     site.head.run("ip", "route", "replace", "default", "dev", "eth0")  # without a route Ray stays on loopback
     before = set(_doors(site.head))
-    live = bench.start_run(mapping)
+    live = bench.start_run(mapping, "--ray", "local")
     bench.wait_for_phase("burst", 0.5)
     doors = {door: name for door, name in _doors(site.head).items() if door not in before}
     assert set(doors.values()) == {"GCS", "raylet", "Ray worker", "runtime env agent", "driver in Ray"}

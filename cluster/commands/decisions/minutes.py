@@ -12,7 +12,7 @@ from squall.scenarios.units import NS_PER_S
 
 
 class Beside(Frozen):
-    """What a run takes beside its phases (Ray, the server, the join): the mean over `n_runs`, 0 s before any."""
+    """What a run takes beside its phases (start, server, join): the mean over `n_runs`, 0 s before any."""
 
     seconds: float = 0.0
     n_runs: int = 0

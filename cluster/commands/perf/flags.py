@@ -124,7 +124,7 @@ FLAGS = (
     Flag("http-url", None, "URL", "ours", "beside -i grpc: where model and statistics are asked"),
     Flag("seed", None, "N", "ours", "of arrivals and inputs"),
     Flag("random-seed", None, "N", "ours", "the same, by GenAI-Perf's name"),
-    Flag("ray", None, "ADDRESS", "ours", "a Ray cluster to join; none: a local one"),
+    Flag("ray", None, "ADDRESS", "ours", "a Ray cluster to join; none: this machine alone, without Ray"),
     Flag("out", None, "DIR", "ours", "keeps the run directories"),
     Flag("save-scenario", None, "FILE", "ours", "writes the scenario of the first level, for squall run"),
     Flag("dry-run", None, None, "ours", "says what would be run, and sends nothing"),

@@ -123,9 +123,10 @@ def test_every_part_meets_every_stage_killed_and_stopped() -> None:
         ("ray::LoadWorker.do", "worker"),
         ("ray::NodeAgent", "agent"),
         ("/v/bin/python -m squall.cluster.remote.served NodeAgent", "agent"),
-        ("/v/bin/python -m squall.actors.sampling.observer ", "observer"),
+        ("python -P -m squall.cluster.remote.served Observer", "observer"),
+        ("/v/bin/python -P -m squall.cluster.remote.forker ___", "forker"),
         (
-            "/v/bin/python -I -S /w/actors/supervisor.py 10.0 tritonserver /c/bin/tritonserver --x",
+            "/v/bin/python -I -S /w/actors/process/supervisor.py 10.0 tritonserver /c/bin/tritonserver --x",
             "supervisor",
         ),
         ("/c/bin/tritonserver --backend-directory /c", "tritonserver"),

@@ -72,9 +72,9 @@ def test_one_server_for_each_gpu_sees_that_gpu_alone() -> None:
     on_loopback = place(nodes, scenario(servers={"per": "gpu"}))
     assert servers_of(on_loopback) == [("server-0", "node-1", (0,)), ("server-1", "node-1", (1,))]
     assert clients_of(on_loopback) == ["node-1"]
-    with pytest.raises(ClusterError, match=r"servers\.per: gpu, but Ray knows of no GPU"):
+    with pytest.raises(ClusterError, match=r"servers\.per: gpu, but no GPU is known on any node"):
         place([node(0)], scenario(servers={"per": "gpu"}))
-    with pytest.raises(ClusterError, match="server-1: gpus, but Ray knows of no GPU on node-0"):
+    with pytest.raises(ClusterError, match="server-1: gpus, but no GPU is known on node-0"):
         place([node(0)], scenario(servers=[{}, {"gpus": [0]}]))
 
 

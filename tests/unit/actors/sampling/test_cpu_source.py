@@ -60,7 +60,7 @@ class Node:
 
     def source(self, server: tuple[int, ...] = (SERVER, STUB)) -> CpuSource:
         return CpuSource(
-            lambda: server, ClientPids((CLIENT,), DRIVER), AGENT, str(self.proc), self.clocks.get, lambda _: {0, 1}
+            lambda: server, ClientPids((CLIENT,)), (AGENT, DRIVER), str(self.proc), self.clocks.get, lambda _: {0, 1}
         )  # fmt: skip
 
 

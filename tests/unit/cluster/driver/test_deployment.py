@@ -35,8 +35,8 @@ def test_a_server_that_has_its_clients_on_its_node_shares_memory_with_them(addre
     ("placement", "where"),
     [
         (placed(NODES, NODES[1].address), "on node-1, the clients on node-0, node-2"),
-        (placed(NODES, "10.9.9.9"), "on no node of the Ray cluster, the clients on node-1, node-2"),
-        (placed(NODES[:1], "10.9.9.9"), "on no node of the Ray cluster, the clients on node-0"),
+        (placed(NODES, "10.9.9.9"), "on none of the nodes, the clients on node-1, node-2"),
+        (placed(NODES[:1], "10.9.9.9"), "on none of the nodes, the clients on node-0"),
     ],
 )
 def test_clients_elsewhere_share_no_memory_with_the_server(placement: Placement, where: str) -> None:

@@ -47,20 +47,20 @@ def nodes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Nodes:
 
 
 def test_a_server_that_serves_on_is_not_said_to_have_ended(nodes: Nodes) -> None:
-    assert nodes.adopt("node-0", LOST) == [f"{LOST}: its samples end there"]
+    assert nodes.adopt("node-0", LOST) == [f"{LOST}: what it took of a server there ends with it"]
 
 
 def test_a_server_that_the_agent_had_started_ends_with_it(nodes: Nodes) -> None:
     nodes.with_server.add("node-0")
     (told,) = nodes.adopt("node-0", LOST)
-    assert told == f"{LOST}: its samples end there, and so do the server and profiler that it had started"
+    assert told == f"{LOST}: the server and profiler that it had started end there"
     assert nodes.adopt("node-0", LOST) == [], "told once"
 
 
 def test_an_agent_that_took_a_place_and_is_lost_too_is_followed_by_another_and_told_once(
     nodes: Nodes,
 ) -> None:
-    assert nodes.put_again("node-0", LOST) == [f"{LOST}: its samples end there"]
+    assert nodes.put_again("node-0", LOST) == [f"{LOST}: what it took of a server there ends with it"]
     assert nodes.put_again("node-0", LOST) == []
     assert _Agent.n_spawned == 3
     assert nodes.adopt("node-0", LOST) == []

@@ -42,6 +42,7 @@ class ScriptedAgent:
         self.calls: list[tuple[str, str]] = []
         self.slow: set[str] = set()
         self.refused: dict[str, Exception] = {}
+        self.told_after_restart: list[str] = []
         self.answers: dict[Any, Any] = {
             "start_profiler": 4 * S, "stop_profiler": None, "spill_profile": [], "restart_server": [],
         }  # fmt: skip
@@ -72,7 +73,7 @@ def agent() -> ScriptedAgent:
 
 
 def profiler_of(agent: ScriptedAgent, on_failure: Literal["keep", "restart"] = "keep") -> PhaseProfiler:
-    return PhaseProfiler(cast(Handle[NodeAgent], agent), SPANS, on_failure)
+    return PhaseProfiler(cast(Handle[NodeAgent], agent), SPANS, on_failure, lambda: agent.told_after_restart)
 
 
 def end(profiler: PhaseProfiler) -> None:
@@ -167,7 +168,7 @@ def test_coverage_says_how_late_a_recording_was_on(agent: ScriptedAgent) -> None
 
 def test_a_run_that_opens_with_a_measured_phase_is_recorded_before_it_starts(agent: ScriptedAgent) -> None:
     spans = (PhaseSpan("one", "measure", 0, 5 * S), PhaseSpan("drain", "drain", 5 * S, 6 * S))
-    profiler = PhaseProfiler(cast(Handle[NodeAgent], agent), spans)
+    profiler = PhaseProfiler(cast(Handle[NodeAgent], agent), spans, "keep", list)
     profiler.start_first(spans[0])
     assert agent.calls == [("start_profiler", "one")]
 
@@ -244,12 +245,13 @@ def test_what_a_restart_leaves_behind_is_told_and_the_server_counts_as_restarted
     agent: ScriptedAgent,
 ) -> None:
     agent.answers["stop_profiler", "one"] = LOST
-    agent.answers["restart_server"] = ["after the server was started again: the observer is gone"]
+    agent.answers["restart_server"] = ["its trace is gone"]
+    agent.told_after_restart = ["after the server was started again: the observer is gone"]
     profiler = profiler_of(agent, "restart")
     drive(profiler, 25)
     end(profiler)
     assert agent.started() == ["one", "two"]
-    assert profiler.losses[-1] == "after the server was started again: the observer is gone"
+    assert profiler.losses[-2:] == ["its trace is gone", *agent.told_after_restart]
     assert profiler.coverage(1000, to_run_ns)["two"].is_profiled
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from squall.cluster.placement import Node
 from squall.cluster.remote import launch
-from squall.cluster.remote.launch import Contact, Launchers
+from squall.cluster.remote.forker import Contact
+from squall.cluster.remote.launch import Launchers
 from squall.scenarios.errors import ClusterError
 
 FAR = Node("node-1", "ray-id", "10.0.0.2", 0, is_driver=False)

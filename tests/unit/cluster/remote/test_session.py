@@ -1,4 +1,5 @@
-"""What a local Ray is told by the environment; Ray itself is a fake that notes what it was started with."""
+"""What a local Ray is told by the environment, and the nodes without one; Ray itself is a fake that notes what it was
+started with."""
 
 from __future__ import annotations
 
@@ -10,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from squall.cluster.placement import Node
 from squall.cluster.remote import session
-from squall.cluster.remote.session import LOCAL_SETTINGS, Session
+from squall.cluster.remote.forker import FORKER
+from squall.cluster.remote.session import LOCAL, LOCAL_SETTINGS, Session
 
 
 class FakeWatch:
@@ -47,6 +50,7 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
     for name in [name for name in os.environ if name.startswith("RAY_")]:
         monkeypatch.delenv(name)
     monkeypatch.setattr(session, "RayWatch", FakeWatch)
+    monkeypatch.setattr(FORKER, "begin", lambda: None)
     for name in (
         "RAY_IGNORE_UNHANDLED_ERRORS",
         "RAY_USAGE_STATS_ENABLED",
@@ -59,7 +63,7 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
 
 
 def test_a_local_ray_gives_niceness_0_and_ends_nothing_by_itself(ray: FakeRay) -> None:
-    with Session(None):
+    with Session(LOCAL):
         pass
     assert LOCAL_SETTINGS.items() <= ray.started_with.items()
     assert ray.started_with["RAY_worker_niceness"] == "0"
@@ -67,18 +71,9 @@ def test_a_local_ray_gives_niceness_0_and_ends_nothing_by_itself(ray: FakeRay) -
     assert not set(LOCAL_SETTINGS) & set(os.environ), "they are this session's alone"
 
 
-@pytest.mark.parametrize(("has_tasks", "n_cpus"), [(False, 1), (True, None)])
-def test_a_local_ray_knows_of_one_core_unless_tasks_take_them(
-    ray: FakeRay, has_tasks: bool, n_cpus: int | None
-) -> None:
-    with Session(None, has_tasks=has_tasks):
-        pass
-    assert ray.options["num_cpus"] == n_cpus
-
-
 def test_what_the_environment_says_of_them_stays(ray: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_worker_niceness", "3")
-    with Session(None):
+    with Session(LOCAL):
         pass
     assert ray.started_with["RAY_worker_niceness"] == "3"
     assert ray.started_with["RAY_memory_monitor_refresh_ms"] == "0"
@@ -89,3 +84,20 @@ def test_a_ray_that_is_joined_is_as_it_was_started(ray: FakeRay) -> None:
     with Session("auto"):
         pass
     assert not set(LOCAL_SETTINGS) & set(ray.started_with)
+
+
+@pytest.mark.parametrize(
+    ("visible", "n_gpus"), [(None, 3), ("", 0), ("1", 1), ("GPU-a, GPU-b", 2), ("0,1,2,3", 3)]
+)
+def test_without_ray_the_node_is_this_machine_with_the_gpus_that_one_may_use(
+    ray: FakeRay, monkeypatch: pytest.MonkeyPatch, visible: str | None, n_gpus: int
+) -> None:
+    monkeypatch.setattr(session, "gpu_identities", lambda: [(f"GPU-{name}", "H200") for name in "abc"])
+    monkeypatch.setattr(session, "_own_address", lambda: "10.0.0.1")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    with Session(None) as found:
+        (node,) = found.nodes()
+    assert node == Node("node-0", "", "10.0.0.1", n_gpus, is_driver=True)
+    assert ray.options == {}, "no Ray was started or joined"
