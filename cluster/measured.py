@@ -20,6 +20,7 @@ from squall.cluster.draining import Draining
 from squall.cluster.driver.run import RunResult
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.progress import Screen
+from squall.cluster.remote.session import shared_sessions
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ClusterError, ScenarioError, SquallError, StoreError
 from squall.scenarios.records import Frozen
@@ -99,11 +100,12 @@ def folder_of_runs(out: Path, name: str, kind: str) -> Path:
 
 @contextlib.contextmanager
 def held(folder: Path, is_shared: bool = False) -> Iterator[Path]:
-    """Inside, this command alone runs into `folder`; with `is_shared` beside others that share it. Raises ScenarioError
-    where another does, and where there is no such folder."""
+    """Inside, this command alone runs into `folder`, with `is_shared` beside others that share it; its runs have one
+    session of Ray. Raises ScenarioError where another does, and where there is no such folder."""
     if not folder.is_dir():
         raise ScenarioError(f"{folder}: no such folder")
-    with sole_holder(folder, ScenarioError(f"{folder}: another squall goes on in it"), is_shared=is_shared):
+    busy = ScenarioError(f"{folder}: another squall goes on in it")
+    with sole_holder(folder, busy, is_shared=is_shared), shared_sessions():
         yield folder
 
 

@@ -63,7 +63,7 @@ from squall.cluster.interrupts import Interrupts
 from squall.cluster.node.endpoint import Endpoint
 from squall.cluster.placement import Node, Placement, place
 from squall.cluster.progress import Screen
-from squall.cluster.remote.session import LOCAL, Session, say_stuck
+from squall.cluster.remote.session import LOCAL, Session, say_stuck, session_at
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ClusterError, ScenarioError, SquallError, StoreError
 from squall.scenarios.records import Frozen
@@ -187,9 +187,8 @@ def _session(
         with Session(None) as session:
             yield session
         return
-    screen.step("starting Ray" if address == LOCAL else f"joining Ray at {address}")
     try:
-        with Session(address, tell_stuck) as session:
+        with session_at(address, screen.step, tell_stuck) as session:
             interrupts.install_again()
             yield session
     except ClusterError:

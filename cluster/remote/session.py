@@ -156,6 +156,68 @@ class Session:
         ]  # fmt: skip
 
 
+class _Shared:
+    """The session that runs of one command have together; none outside `shared_sessions`."""
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self._address: str | None = None
+        self._session: Session | None = None
+
+    def has(self, address: str) -> bool:
+        """Whether it is one at that address."""
+        return self._session is not None and self._address == address
+
+    def at(self, address: str, tell_stuck: Callable[[str], None]) -> Session:
+        """The one at that address, begun where it is not there. Raises ClusterError."""
+        if self._session is None or self._address != address:
+            self.leave()
+            self._session, self._address = Session(address, tell_stuck).__enter__(), address
+        return self._session
+
+    def leave(self) -> None:
+        """Ends it, if there is one."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.__exit__(None, None, None)
+
+
+_SHARED = _Shared()
+
+
+@contextmanager
+def shared_sessions() -> Iterator[None]:
+    """Inside, runs at one address of Ray have one session, which is left at the end, and after a run that failed."""
+    if _SHARED.is_on:
+        yield
+        return
+    _SHARED.is_on = True
+    try:
+        yield
+    finally:
+        _SHARED.is_on = False
+        _SHARED.leave()
+
+
+@contextmanager
+def session_at(
+    address: str, tell: Callable[[str], None], tell_stuck: Callable[[str], None]
+) -> Iterator[Session]:
+    """A session of Ray, left at the end unless it is shared. `tell`: what the user is to know as it begins. Raises
+    ClusterError."""
+    if not (_SHARED.is_on and _SHARED.has(address)):
+        tell("starting Ray" if address == LOCAL else f"joining Ray at {address}")
+    if not _SHARED.is_on:
+        with Session(address, tell_stuck) as session:
+            yield session
+        return
+    try:
+        yield _SHARED.at(address, tell_stuck)
+    except BaseException:  # Ray may be what failed: the next run joins it anew
+        _SHARED.leave()
+        raise
+
+
 def this_machine() -> Node:
     """The node of a command without Ray, as a Ray here would have it, with the GPUs that this process may use."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")

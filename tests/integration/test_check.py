@@ -69,6 +69,7 @@ def test_a_check_that_is_cut_off_leaves_no_verdict(joined: Bench, number: signal
         wait_until(lambda: len(list(joined.out.glob("*/*/manifest.json"))) > n_runs, 60, "the next run")
         os.kill(live.process.pid, number)
         assert live.end() == (1 if number == signal.SIGTERM else -number), live.lines
+    assert sum("joining Ray" in line for line in live.lines) == 1, "its runs have one session"
     said = json.loads(files[0].read_text())
     done = sum(not one["is_replaced"] for one in said["runs"])
     assert 1 <= done < 4

@@ -75,7 +75,7 @@ def test_a_server_that_nsys_does_not_launch_is_started_without_it(agent: NodeAge
 @pytest.mark.parametrize(
     "failure",
     [_LOSES_ITS_AGENT, _HEARS_NO_MORE, _HAS_NO_ENDPOINT, _FINDS_NO_SEMAPHORE],
-    ids=["agent", "connection", "semaphore"],
+    ids=["agent", "connection", "endpoint", "semaphore"],
 )
 def test_a_launch_that_failed_within_nsys_is_made_once_more_at_once(agent: NodeAgent, failure: str) -> None:
     Path(os.environ["SQUALL_NSYS"]).write_text(_FAILS_ONCE + failure)

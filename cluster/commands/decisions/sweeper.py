@@ -29,6 +29,7 @@ from squall.cluster.driver.run import run_scenario
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.measured import Measurer, RunOne, folder_of_runs, gather_broken_off
 from squall.cluster.progress import Screen
+from squall.cluster.remote.session import shared_sessions
 from squall.scenarios.errors import ScenarioError, SquallError, StoreError, TargetError
 from squall.scenarios.experiment import Experiment
 from squall.scenarios.records import Frozen
@@ -93,7 +94,7 @@ def run_sweep(
         with interrupts.allowed():
             refuse_unrunnable(experiment.cells, asked.path)
     journal = _journal(experiment, asked)
-    with journal, interrupts.finishing():
+    with journal, interrupts.finishing(), shared_sessions():
         sweeper = _Sweeper(experiment, asked, interrupts, around, journal)
         if begun is not None:
             with interrupts.allowed():

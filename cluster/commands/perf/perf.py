@@ -63,9 +63,10 @@ def _search(asked: Asked, place: Place, served: Served) -> None:
     from squall.cluster.driver.run import run_scenario
     from squall.cluster.measured import Measurer, write_text
     from squall.cluster.progress import Screen
+    from squall.cluster.remote.session import shared_sessions
 
     screen = Screen()
-    with interruptible() as interrupts, _folder(asked) as folder:
+    with interruptible() as interrupts, _folder(asked) as folder, shared_sessions():
         measurer = Measurer(folder, asked.ray, interrupts, run_scenario, screen)
         search = Search(asked, place, served, measurer, say, screen.step)
         refuse_payload(asked, search.scenario(first_load(search)), served)

@@ -14,7 +14,7 @@ import pytest
 from squall.cluster.placement import Node
 from squall.cluster.remote import session
 from squall.cluster.remote.forker import FORKER
-from squall.cluster.remote.session import LOCAL, LOCAL_SETTINGS, Session
+from squall.cluster.remote.session import LOCAL, LOCAL_SETTINGS, Session, session_at, shared_sessions
 
 
 class FakeWatch:
@@ -34,8 +34,10 @@ class FakeRay(ModuleType):
         super().__init__("ray")
         self.started_with: dict[str, str] = {}
         self.options: dict[str, Any] = {}
+        self.n_joined = 0
 
     def init(self, **options: Any) -> None:
+        self.n_joined += 1
         self.started_with = dict(os.environ)
         self.options = options
 
@@ -101,3 +103,27 @@ def test_without_ray_the_node_is_this_machine_with_the_gpus_that_one_may_use(
         (node,) = found.nodes()
     assert node == Node("node-0", "", "10.0.0.1", n_gpus, is_driver=True)
     assert ray.options == {}, "no Ray was started or joined"
+
+
+def test_runs_of_a_command_share_a_session_and_one_that_failed_leaves_it(ray: FakeRay) -> None:
+    told: list[str] = []
+
+    def run() -> None:
+        with session_at("auto", told.append, told.append):
+            pass
+
+    run()
+    run()
+    assert (ray.n_joined, told) == (2, ["joining Ray at auto"] * 2), "outside each has its own"
+    with shared_sessions():
+        run()
+        with shared_sessions():  # a command within a command
+            run()
+        run()
+        assert ray.n_joined == 3
+        with pytest.raises(RuntimeError), session_at("auto", told.append, told.append):
+            raise RuntimeError
+        run()
+        assert ray.n_joined == 4
+    run()
+    assert (ray.n_joined, len(told)) == (5, 5)
