@@ -183,10 +183,6 @@ def _session(
 ) -> Iterator[Session]:
     """The nodes. Signals wait while Ray starts and ends: cut off half-way, it leaves processes."""
     interrupts.check()
-    if address is None:
-        with Session(None) as session:
-            yield session
-        return
     try:
         with session_at(address, screen.step, tell_stuck) as session:
             interrupts.install_again()

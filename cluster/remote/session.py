@@ -110,6 +110,7 @@ class Session:
     ) -> None:
         forget_launchers()
         if self._address is None:
+            FORKER.end()
             return
         end_ray(self._before, self._scratch.path if self._scratch is not None else None)
         for name in self._settings:
@@ -164,15 +165,16 @@ class _Shared:
         self._address: str | None = None
         self._session: Session | None = None
 
-    def has(self, address: str) -> bool:
+    def has(self, address: str | None) -> bool:
         """Whether it is one at that address."""
         return self._session is not None and self._address == address
 
-    def at(self, address: str, tell_stuck: Callable[[str], None]) -> Session:
+    def at(self, address: str | None, tell_stuck: Callable[[str], None]) -> Session:
         """The one at that address, begun where it is not there. Raises ClusterError."""
-        if self._session is None or self._address != address:
+        if not self.has(address):
             self.leave()
             self._session, self._address = Session(address, tell_stuck).__enter__(), address
+        assert self._session is not None
         return self._session
 
     def leave(self) -> None:
@@ -187,7 +189,7 @@ _SHARED = _Shared()
 
 @contextmanager
 def shared_sessions() -> Iterator[None]:
-    """Inside, runs at one address of Ray have one session, which is left at the end, and after a run that failed."""
+    """Inside, runs at one address have one session, which is left at the end, and after a run that failed."""
     if _SHARED.is_on:
         yield
         return
@@ -201,11 +203,11 @@ def shared_sessions() -> Iterator[None]:
 
 @contextmanager
 def session_at(
-    address: str, tell: Callable[[str], None], tell_stuck: Callable[[str], None]
+    address: str | None, tell: Callable[[str], None], tell_stuck: Callable[[str], None]
 ) -> Iterator[Session]:
-    """A session of Ray, left at the end unless it is shared. `tell`: what the user is to know as it begins. Raises
+    """A session, left at the end unless it is shared. `tell`: what the user is to know as it begins. Raises
     ClusterError."""
-    if not (_SHARED.is_on and _SHARED.has(address)):
+    if address is not None and not (_SHARED.is_on and _SHARED.has(address)):
         tell("starting Ray" if address == LOCAL else f"joining Ray at {address}")
     if not _SHARED.is_on:
         with Session(address, tell_stuck) as session:

@@ -52,7 +52,8 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
     for name in [name for name in os.environ if name.startswith("RAY_")]:
         monkeypatch.delenv(name)
     monkeypatch.setattr(session, "RayWatch", FakeWatch)
-    monkeypatch.setattr(FORKER, "begin", lambda: None)
+    for name in ("begin", "end"):
+        monkeypatch.setattr(FORKER, name, lambda: None)
     for name in (
         "RAY_IGNORE_UNHANDLED_ERRORS",
         "RAY_USAGE_STATS_ENABLED",
