@@ -10,25 +10,52 @@ from typing import Any
 
 import pyarrow as pa
 
-from squall.analysis.compare.overhead import evaluate
+from squall.analysis.compare.compared import evaluate
+from squall.analysis.compare.pairing import pair_runs
+from squall.analysis.compare.run_row import read_row
+from squall.analysis.record import to_json
 from squall.analysis.storage.manifest import read_manifest
 from squall.analysis.storage.schema import arrow_schema
 from squall.analysis.storage.sealed import Verdict
 from squall.analysis.storage.store import RunStore
-from squall.analysis.verdict.overhead_file import OVERHEAD_FILE, Overhead, PairRun
 
 START_NS = 1_795_250_252_000_000_000
 MS, S = 1_000_000, 1_000_000_000
 N = 1_000
 LENGTH_NS = 2 * S
 ON = {"status": "on", "reason": "", "mend": ""}
+RATIOS = ((1.03, 1.0), (1.06, 1.02), (1.0, 0.99))
+"""Latency with profilers and without, by pair."""
 
 
-def evaluated_again(folder: Path) -> Overhead:
-    """The evaluation from `overhead.json` and the run directories beside it."""
-    before = Overhead.from_json(json.loads((folder / OVERHEAD_FILE).read_text(encoding="utf-8")))
-    plans = [PairRun(one.pair, one.position, one.is_profiled, one.run, one.error) for one in before.runs]
-    return evaluate(folder, plans, before.n_pairs_planned)
+def profiled_pairs(
+    folder: Path,
+    ratios: Sequence[tuple[float, float]] = RATIOS,
+    runs: Mapping[int, Mapping[str, Any]] | None = None,
+) -> tuple[list[str], list[str]]:
+    """What `squall run --measure-overhead` leaves in `folder`: names of the runs without profilers and with them, whose
+    latencies are those of `write_run` times the ratios (with, without) of a pair. `runs`: options of `write_run` by
+    position, without first in a pair."""
+    found: dict[str, list[str]] = {"a": [], "b": []}
+    for pair, (with_, without) in enumerate(ratios):
+        for place, (side, ratio, nsys) in enumerate((("a", without, "off"), ("b", with_, "auto"))):
+            at = 2 * pair + place
+            manifest = {
+                "scenario": {"name": "made", "seed": 1, "profile": {"nsys": nsys}}, "seed": 1, "started_ns": 1 + at,
+                "scenario_digest": side, "plan": {"load": "open", "sha256": "plan 1"},
+                "collectors": {"triton": ON, "host": ON, **({"nsys": ON} if side == "b" else {})},
+            }  # fmt: skip
+            options = {
+                "latency_ratio": ratio,
+                "cpu_ratio": ratio,
+                "manifest": manifest,
+                **(runs or {}).get(at, {}),
+            }
+            found[side].append(write_run(folder / side, **options).run)
+    rows = {side: [read_row(folder / side / name) for name in names] for side, names in found.items()}
+    compared = evaluate("without profilers", "with profilers", pair_runs(rows["a"], rows["b"]))
+    (folder / "compare.json").write_text(json.dumps(to_json(compared)))
+    return found["a"], found["b"]
 
 
 def table(name: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:

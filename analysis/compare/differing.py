@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from squall.scenarios.records import Frozen
@@ -33,6 +33,11 @@ def differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Differing]:
     return [
         Differing(key, flat_a.get(key), flat_b.get(key)) for key in keys if flat_a.get(key) != flat_b.get(key)
     ]
+
+
+def is_of_profilers(found: Sequence[Differing]) -> bool:
+    """Whether two scenarios differ in what is profiled, and in nothing else."""
+    return bool(found) and all(one.key.startswith("profile.") for one in found)
 
 
 def _flat(value: Any, path: str = "") -> list[tuple[str, str]]:

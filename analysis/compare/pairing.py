@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from squall.analysis.compare.differing import LOAD_KEYS, differing
+from squall.analysis.compare.differing import LOAD_KEYS, differing, is_of_profilers
 from squall.analysis.compare.run_row import RunRow
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.records import Frozen
@@ -104,8 +104,8 @@ def _kept(runs: Sequence[RunRow]) -> tuple[list[RunRow], list[RunRow]]:
 
 
 def refuse_incomparable(paired: Paired, a: Sequence[RunRow], b: Sequence[RunRow]) -> None:
-    """Raises ScenarioError where the sides cannot be compared at all: no pairs, one pair, one side under nsys, other
-    tensors."""
+    """Raises ScenarioError where the sides cannot be compared at all: no pairs, one pair, other tensors, one side under
+    nsys where profiling is not all that differs."""
     if not paired.pairs:
         raise ScenarioError(f"compare: no run of A has the schedule and seed of one of B: {_why_none(a, b)}")
     if len(paired.pairs) < LEAST_PAIRS:
@@ -114,8 +114,9 @@ def refuse_incomparable(paired: Paired, a: Sequence[RunRow], b: Sequence[RunRow]
             " with runs of several seeds, or scenario files"
         )
     whole = paired.whole
+    is_of_profiling = all(is_of_profilers(differing(pair.a.scenario, pair.b.scenario)) for pair in whole)
     for pair in whole:
-        if ("nsys" in pair.a.collectors_on) != ("nsys" in pair.b.collectors_on):
+        if not is_of_profiling and ("nsys" in pair.a.collectors_on) != ("nsys" in pair.b.collectors_on):
             profiled = pair.a if "nsys" in pair.a.collectors_on else pair.b
             raise ScenarioError(
                 f"compare: {profiled.name} was profiled by nsys and its partner was not: what that costs would be in"

@@ -12,7 +12,7 @@ from squall.analysis.statistics.latency import LEAST_RUNS, Quantile, pooled_quan
 from squall.analysis.storage.intact import require_intact
 from squall.analysis.storage.store import RunStore
 from squall.analysis.storage.timeline import measure_spans
-from squall.analysis.verdict.overhead_file import find_overhead
+from squall.analysis.verdict.profiling import profiling_cost
 from squall.scenarios.errors import StoreError
 from squall.scenarios.records import Frozen
 
@@ -37,22 +37,14 @@ class RepeatFigures(Frozen):
 def repeats_of(run_dir: Path) -> list[Path]:
     """The run and those beside it that repeat it, in the order they ran; empty for one that has none.
 
-    Runs of one `squall run --measure-overhead` repeat one another where they are of the same condition (bare or
-    profiled), of the same scenario and seed, sealed VALID, and their figures could be read.
+    Runs of one `squall run --measure-overhead` repeat one another where they are of the same side (with or without
+    profilers), of the same scenario and seed, and of pairs that count.
     """
     run_dir = run_dir.resolve()
-    found = find_overhead(run_dir)
-    if found is None:
+    found = profiling_cost(run_dir)
+    if found is None or run_dir.name not in found.runs or len(found.runs) < 2:
         return []
-    own = next(one for one in found.runs if one.run == run_dir.name)
-    alike = [
-        one
-        for one in found.runs
-        if one.is_profiled == own.is_profiled and one.status == "VALID" and not one.reason
-    ]
-    if own not in alike or len(alike) < 2:
-        return []
-    runs = [run_dir.parent / one.run for one in alike]
+    runs = [run_dir.parent / name for name in found.runs]
     for path in runs:
         if path.is_symlink():
             raise StoreError(f"{path} is a link, which squall makes none of: remove it")

@@ -242,7 +242,7 @@ def make_row(
             request_bytes_per_row=rows(connection, _BYTES_PER_ROW)[0]["bytes_per_row"],
             gpus=tuple(sorted(gpus or {gpu for server in manifest.servers.values() for gpu in server.gpus})),
             states=_states(connection, tables, manifest),
-            figures={**run_figures(store, requests).pooled, FAILURES: failures},
+            figures={**run_figures(store, requests), FAILURES: failures},
             quantiles_ns=tuple(None if one.value_ns is None else float(one.value_ns) for one in quantiles),
             level=level_of(requests, long, late_from_ns) if requests.is_open and long else None,
             account=run_account(connection, tables),

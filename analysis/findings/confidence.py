@@ -35,7 +35,7 @@ Reason = tuple[str, str]
 
 class RunState(Frozen):
     """What of the whole run weakens its findings: losses of its manifest, its self-checks that are not met, and the p50
-    of profiled over that of bare runs where it is one of pairs (`squall.analysis.compare.overhead`)."""
+    of profiled over that of bare runs where it is one of pairs (`squall.analysis.verdict.profiling`)."""
 
     losses: Sequence[str] = ()
     unmet_checks: Sequence[str] = ()

@@ -58,7 +58,7 @@ from squall.analysis.storage.store import RunStore
 from squall.analysis.storage.timeline import RunPhase, measure_spans
 from squall.analysis.verdict.cpu_shares import CpuShares
 from squall.analysis.verdict.gpu_shares import GpuShares
-from squall.analysis.verdict.overhead_file import profiling_ratio
+from squall.analysis.verdict.profiling import profiling_cost
 from squall.analysis.wording import macros
 
 if TYPE_CHECKING:
@@ -91,14 +91,18 @@ def find(
     `RunView`. `cold`: by phase how it began; what is worth a line comes first, and lowers the confidence of what
     follows about its phase. What is not in the run is not assessed; nothing that is missing raises.
     """
-    tables = [name for name in _TABLES if store.has(name)]
+    tables, profiling = [name for name in _TABLES if store.has(name)], profiling_cost(store.run_dir)
     with connect(store, tables, memory_limit_bytes) as connection:
         attach(connection, store, set(_TABLES) - set(tables))  # without rows
         view = _View(
             store,
             connection,
             tables,
-            RunState(store.manifest.losses, tuple(unmet_checks), profiling_ratio(store.run_dir)),
+            RunState(
+                store.manifest.losses,
+                tuple(unmet_checks),
+                profiling.p50_ratio if profiling is not None else None,
+            ),
             verdict,
             metrics,
             {(one.phase, one.node): one for one in cpus},

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from squall.analysis.storage.collected import NsysFacts, NsysStep, ReportFacts
 from squall.analysis.storage.collected import ObserverCost as Observed
 from squall.analysis.storage.manifest import Manifest
-from squall.analysis.verdict.overhead_file import Overhead
+from squall.analysis.verdict.profiling import ProfilingCost
 from squall.scenarios.records import Frozen
 
 NOT_MEASURED = "latency cost not measured: run with --measure-overhead"
@@ -46,13 +46,13 @@ class CollectorCosts(Frozen):
     latency_cost: str
 
 
-def collector_costs(manifest: Manifest, overhead: Overhead | None = None) -> CollectorCosts:
-    """What the manifest states; `overhead`: from `squall.analysis.verdict.overhead_file.find_overhead`."""
+def collector_costs(manifest: Manifest, profiling: ProfilingCost | None = None) -> CollectorCosts:
+    """What the manifest states; `profiling`: what it changed, where runs with and without it were compared."""
     observers = {node: _observer(one) for node, one in manifest.observers.items()}
     return CollectorCosts(
         observers=observers or None,
         nsys=_recordings(manifest.nsys) or None,
-        latency_cost=overhead.verdict if overhead is not None else NOT_MEASURED,
+        latency_cost=profiling.told if profiling is not None else NOT_MEASURED,
     )
 
 

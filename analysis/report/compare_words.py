@@ -5,14 +5,16 @@ from __future__ import annotations
 from squall.analysis.compare.change import DIFFERENT, SAME, UNDECIDED
 from squall.analysis.compare.compared import Comparison
 from squall.analysis.compare.metric_changes import MetricChange
-from squall.analysis.compare.overhead import LABELS as OF_PROFILE
 from squall.analysis.compare.run_row import FAILURES
 from squall.analysis.report.templates import decision
 from squall.analysis.shown import markdown_text
-from squall.analysis.verdict.run_figures import THROUGHPUT
+from squall.analysis.verdict.run_figures import CLIENT_CPU, SERVER_CPU, THROUGHPUT
 from squall.analysis.wording import figure_text, templates
 
-LABELS = {**OF_PROFILE, FAILURES: "failures"}
+LABELS = {
+    "p50_ns": "p50", "p95_ns": "p95", "p99_ns": "p99", THROUGHPUT: "throughput", CLIENT_CPU: "client CPU per request",
+    SERVER_CPU: "server CPU per request", FAILURES: "failures",
+}  # fmt: skip
 
 
 def answer(found: Comparison) -> str:

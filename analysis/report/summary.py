@@ -50,8 +50,8 @@ from squall.analysis.verdict.cpu_shares import cpu_lines
 from squall.analysis.verdict.figures import phase_figures
 from squall.analysis.verdict.gpu_shares import gpu_lines
 from squall.analysis.verdict.measured import BATCH_COLUMNS, QUANTILES, RunTables
-from squall.analysis.verdict.overhead_file import find_overhead
 from squall.analysis.verdict.phase_figures import MeasureFigures, PhaseFigures
+from squall.analysis.verdict.profiling import profiling_cost
 from squall.analysis.verdict.run_view import RunView, Samples
 from squall.analysis.verdict.validity import judge
 
@@ -137,7 +137,7 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
         value_checks=manifest.value_checks,
         collectors=manifest.collectors,
         profile=profile_figures(manifest),
-        collector_costs=collector_costs(manifest, find_overhead(store.run_dir)),
+        collector_costs=collector_costs(manifest, profiling_cost(store.run_dir)),
         losses=tuple(manifest.losses),
         notes=tuple(manifest.notes),
         tables={name: store.n_rows(name) for name in store.tables()},

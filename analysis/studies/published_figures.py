@@ -135,7 +135,7 @@ def figures_of_run(run_dir: Path) -> Figures:
 
 def _latencies(store: RunStore) -> dict[str, float | str | None]:
     try:
-        pooled = run_figures(store).pooled
+        pooled = run_figures(store)
     except MissingTable:
         return {}
     found = {name: pooled[name] for name in (*LATENCIES, THROUGHPUT)}

@@ -42,16 +42,9 @@ class Reading(Frozen):
 Readings = dict[str, Reading]
 
 
-class RunFigures(Frozen):
-    """Readings by metric, of all measured phases together and of each. `latency_name`: response or service."""
-
-    pooled: Readings
-    by_phase: dict[str, Readings]
-    latency_name: str
-
-
-def run_figures(store: RunStore, requests: Requests | None = None) -> RunFigures:
-    """All `METRICS` of a sealed run; `requests`: its own, if they were read already. Raises MissingTable without."""
+def run_figures(store: RunStore, requests: Requests | None = None) -> Readings:
+    """All `METRICS` of a sealed run, over its measured phases together; `requests`: its own, if they were read already.
+    Raises MissingTable without."""
     requests = Requests.read(store) if requests is None else requests
     spans = measure_spans(store.manifest)
     with connect(store, [table for table, *_ in _CPU.values() if store.has(table)]) as connection:
@@ -61,11 +54,7 @@ def run_figures(store: RunStore, requests: Requests | None = None) -> RunFigures
             else f"the run has no {source[0]}"
             for metric, source in _CPU.items()
         }
-    return RunFigures(
-        _readings(requests, spans, cpu),
-        {span.name: _readings(requests, [span], cpu) for span in spans},
-        requests.latency_name,
-    )
+    return _readings(requests, spans, cpu)
 
 
 _Cpu = Mapping[str, str | Mapping[str, float | str]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,7 +21,7 @@ from squall.cluster.commands.options import (
     StopWhenDecidedOption,
     VerboseOption,
 )
-from squall.cluster.commands.printed import print_result, print_summary
+from squall.cluster.commands.printed import print_result, print_summary, typed
 from squall.scenarios.errors import ScenarioError
 
 if TYPE_CHECKING:
@@ -40,11 +41,12 @@ def run(
     measure_overhead: Annotated[
         bool,
         typer.Option(
-            "--measure-overhead", help="Runs with and without profilers in turn: what profiling costs."
+            "--measure-overhead",
+            help="Compares runs without profilers (A) and with them (B): what profiling costs.",
         ),
     ] = False,
     repeat: Annotated[
-        int | None, typer.Option("--repeat", min=1, help="Pairs of runs of --measure-overhead.  [default: 3]")
+        int | None, typer.Option("--repeat", min=2, help="Pairs of runs of --measure-overhead.  [default: 3]")
     ] = None,
     keep_raw_report: Annotated[
         bool,
@@ -129,15 +131,21 @@ def _rehearse(scenario: Scenario, ray: str | None, as_json: bool) -> None:
 
 
 def _measure_overhead(scenario: Scenario, out: str, ray: str | None, n_pairs: int, as_json: bool) -> None:
-    from squall.analysis.report.overhead_screen import render
-    from squall.cluster.commands.overhead import measure_overhead
+    """Compares the scenario without profilers (A) and with them (B); exit code 3 where that is invalid."""
+    from squall.analysis.compare.compared import DEFAULT_MARGIN, INVALID
+    from squall.analysis.record import to_json
+    from squall.analysis.report.compare_words import lines
+    from squall.cluster.commands.decisions.compared_runs import PairPlan, run_pairs, without_profilers
 
+    if scenario.profile.nsys == "off":
+        sys.stderr.write("squall profile.nsys is off: for what nsys costs add --set profile.nsys=auto\n")
+    bare = without_profilers(scenario)
+    names = ("without profilers", "with profilers")
+    plan = PairPlan(bare, scenario, *names, n_pairs, scenario.seed, DEFAULT_MARGIN, has_one_seed=True)
     with interruptible() as interrupts:
-        result = measure_overhead(scenario, Path(out), ray, interrupts, n_pairs)
-    print_result(
-        result.evaluation.to_json(), lambda _: render(result.evaluation, str(result.folder)), as_json
-    )
-    if not result.is_valid:
+        folder, found = run_pairs(plan, Path(out), ray, interrupts, typed())
+    print_result(to_json(found), lambda _: "\n".join([*lines(found), str(folder)]), as_json)
+    if found.verdict == INVALID:
         raise typer.Exit(EXIT_INVALID)
 
 

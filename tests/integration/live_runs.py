@@ -346,7 +346,7 @@ class hosted_ray:  # used like a function
 
 @dataclass(frozen=True)
 class FullRun:
-    """The run that most checks look at: local Ray, embedded Triton, nsys where it is there."""
+    """The run that most checks look at: this machine alone, embedded Triton, nsys where it is there."""
 
     store: RunStore
     summary: dict[str, Any]

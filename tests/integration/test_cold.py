@@ -57,10 +57,10 @@ def cold_of(summary: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.serial  # which requests are late is told by their times
 def test_a_model_that_sleeps_at_sizes_it_has_not_seen_is_cold_on_the_screen_the_promise_and_first_of_the_findings(
-    joined: Bench, tmp_path: Path
+    alone: Bench, tmp_path: Path
 ) -> None:
     write_timed(tmp_path / "models", "timed", "sizes", 0.3)
-    summary, screen = finish(joined, mapping_of(tmp_path / "models", warm_up_s=1.0))
+    summary, screen = finish(alone, mapping_of(tmp_path / "models", warm_up_s=1.0))
     cold = cold_of(summary)
     assert (cold["kind"], cold["source"], cold["is_stated"]) == ("cold", "batches", True)
     assert cold["is_of_first"]
@@ -77,10 +77,10 @@ def test_a_model_that_sleeps_at_sizes_it_has_not_seen_is_cold_on_the_screen_the_
 
 @pytest.mark.slow
 def test_a_first_execution_that_outlasts_the_warm_up_is_what_the_phase_inherits(
-    joined: Bench, tmp_path: Path
+    alone: Bench, tmp_path: Path
 ) -> None:
     write_timed(tmp_path / "models", "timed", "first", 4.0)
-    summary, screen = finish(joined, mapping_of(tmp_path / "models", warm_up_s=2.0))
+    summary, screen = finish(alone, mapping_of(tmp_path / "models", warm_up_s=2.0))
     cold = cold_of(summary)
     assert cold["kind"] == "cold"
     assert cold["inherited"]["n"] >= 5
@@ -100,8 +100,8 @@ def test_a_first_execution_that_outlasts_the_warm_up_is_what_the_phase_inherits(
     ],
 )
 def test_slow_at_first_is_cold_now_and_then_is_not_and_ever_slower_is_drift(
-    joined: Bench, tmp_path: Path, kind: str, value: float, told: str
+    alone: Bench, tmp_path: Path, kind: str, value: float, told: str
 ) -> None:
     write_timed(tmp_path / "models", "timed", kind, value)
-    summary, _ = finish(joined, mapping_of(tmp_path / "models", warm_up_s=1.0, rate="60/s"))
+    summary, _ = finish(alone, mapping_of(tmp_path / "models", warm_up_s=1.0, rate="60/s"))
     assert cold_of(summary)["kind"] == told

@@ -151,11 +151,11 @@ def ended_well(bench: Bench, mapping: dict[str, Any]) -> tuple[RunStore, dict[st
     ],
 )
 def test_the_server_sees_the_entries_of_the_data_however_many_workers_send(
-    joined: Bench, tmp_path: Path, protocol: str, n_workers: int
+    alone: Bench, tmp_path: Path, protocol: str, n_workers: int
 ) -> None:
     data = {"path": str(tokens(tmp_path / "tokens.parquet")), "columns": {"ids": "tokens"}, "order": "random"}
     mapping, seen = reader(tmp_path, data, protocol=protocol, workers_per_node=n_workers)
-    store, rows, plan = ended_well(joined, mapping)
+    store, rows, plan = ended_well(alone, mapping)
     told = {int(one["id"]): one for one in map(json.loads, seen.read_text().splitlines())}
     assert sorted(told) == rows["request_id"]
     # each request is the entry that the plan says, which is the same for any number of workers
@@ -182,7 +182,7 @@ def test_the_server_sees_the_entries_of_the_data_however_many_workers_send(
     ("protocol", "share"), [pytest.param("http", 0.1, marks=pytest.mark.long), ("grpc", 0.1), ("http", 1.0)]
 )
 def test_replies_to_entries_are_compared_value_by_value(
-    joined: Bench, tmp_path: Path, protocol: str, share: float
+    alone: Bench, tmp_path: Path, protocol: str, share: float
 ) -> None:
     """Through the lane where a tenth are compared, in Python where all are; several rows are entries that follow."""
     values = np.random.default_rng(5).standard_normal((50, 7)).astype(np.float32)
@@ -198,7 +198,7 @@ def test_replies_to_entries_are_compared_value_by_value(
         protocol=protocol, rows={"kind": "uniform", "low": 1, "high": 3},
         check={"share": share, "reference": str(tmp_path / "answers.npz"), "rtol": 0.0, "atol": 0.0},
     )  # fmt: skip
-    store, rows, plan = ended_well(joined, mapping)
+    store, rows, plan = ended_well(alone, mapping)
     checks = store.manifest.value_checks
     assert checks is not None
     assert checks.n_wrong == 0
@@ -209,7 +209,7 @@ def test_replies_to_entries_are_compared_value_by_value(
 
 
 @pytest.mark.long
-def test_a_head_of_the_zoo_is_held_to_its_answers_to_the_entries(joined: Bench, tmp_path: Path) -> None:
+def test_a_head_of_the_zoo_is_held_to_its_answers_to_the_entries(alone: Bench, tmp_path: Path) -> None:
     values = np.random.default_rng(6).standard_normal((30, 16)).astype(np.float64)
     pq.write_table(pa.table({"x": pa.array(values.tolist())}), tmp_path / "x.parquet")
     mapping = scenario_mapping(phases=phases(seconds=2))
@@ -217,7 +217,7 @@ def test_a_head_of_the_zoo_is_held_to_its_answers_to_the_entries(joined: Bench, 
         "data": {"path": str(tmp_path / "x.parquet"), "columns": {"INPUT": "x"}, "order": "random"},
         "check": {"share": 0.5},
     }
-    store, rows, _ = ended_well(joined, mapping)
+    store, rows, _ = ended_well(alone, mapping)
     checks = store.manifest.value_checks
     assert checks is not None
     assert checks.n_checked is not None
@@ -226,11 +226,11 @@ def test_a_head_of_the_zoo_is_held_to_its_answers_to_the_entries(joined: Bench, 
 
 @pytest.mark.long
 @pytest.mark.parametrize("protocol", [pytest.param("http", marks=pytest.mark.long), "grpc"])
-def test_lines_of_text_come_back_as_long_as_they_are(joined: Bench, tmp_path: Path, protocol: str) -> None:
+def test_lines_of_text_come_back_as_long_as_they_are(alone: Bench, tmp_path: Path, protocol: str) -> None:
     lines = ["é" * (1 + 37 * number % 900) for number in range(40)]
     (tmp_path / "prompts.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     mapping = echo(tmp_path, "TEXT", "STRING", {"path": str(tmp_path / "prompts.txt")}, protocol=protocol)
-    _, rows, plan = ended_well(joined, mapping)
+    _, rows, plan = ended_well(alone, mapping)
     assert plan.variant[:80].tolist() == [*range(40), *range(40)]
     beside = {
         n_bytes - len(write_tensor(objects([lines[plan.variant[number]].encode()])))
@@ -240,11 +240,11 @@ def test_lines_of_text_come_back_as_long_as_they_are(joined: Bench, tmp_path: Pa
 
 
 @pytest.mark.long
-def test_users_of_a_closed_loop_go_through_the_data_in_turn(joined: Bench, tmp_path: Path) -> None:
+def test_users_of_a_closed_loop_go_through_the_data_in_turn(alone: Bench, tmp_path: Path) -> None:
     data = {"path": str(tokens(tmp_path / "tokens.parquet")), "columns": {"ids": "tokens"}}
     mapping, seen = reader(tmp_path, data)
     mapping["phases"][0] |= {"duration": "1s", "arrivals": {"kind": "closed", "users": 3}}
-    live = joined.start_run(mapping)
+    live = alone.start_run(mapping)
     assert live.end() in (0, 3, 99), live.lines
     told = {int(one["id"]): one["ids"][0][0] for one in map(json.loads, seen.read_text().splitlines())}
     assert len(told) > 30
@@ -260,7 +260,7 @@ def test_users_of_a_closed_loop_go_through_the_data_in_turn(joined: Bench, tmp_p
         "cut",
     ],
 )
-def test_bad_data_ends_in_one_line_and_nothing_is_sent(joined: Bench, tmp_path: Path, fault: str) -> None:
+def test_bad_data_ends_in_one_line_and_nothing_is_sent(alone: Bench, tmp_path: Path, fault: str) -> None:
     path = tmp_path / "bad.parquet"
     rows: list[Any] = [[1, 2]] * 30
     if fault == "ragged":
@@ -271,7 +271,7 @@ def test_bad_data_ends_in_one_line_and_nothing_is_sent(joined: Bench, tmp_path: 
     if fault == "cut":
         path.write_bytes(path.read_bytes()[:-10])
     mapping, seen = reader(tmp_path, {"path": str(path)}, rows={"kind": "constant", "value": 2})
-    live = joined.start_run(mapping)
+    live = alone.start_run(mapping)
     assert live.end() == 2
     line = live.error_line()
     assert f"{path}: " in line

@@ -121,7 +121,7 @@ def test_a_compiled_encoder_gives_the_reference_answer(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["http", pytest.param("grpc", marks=pytest.mark.long)])
 def test_a_run_of_an_encoder_checks_every_reply_and_says_what_its_weights_are(
-    joined: Bench, protocol: str
+    alone: Bench, protocol: str
 ) -> None:
     mapping = scenario_mapping(
         model={"name": "bert_tiny", "queue_delay": "1ms", **CPU},
@@ -134,9 +134,9 @@ def test_a_run_of_an_encoder_checks_every_reply_and_says_what_its_weights_are(
             {"name": "drain", "kind": "drain", "duration": "20s"},
         ],
     )  # fmt: skip
-    live = joined.start_run(mapping)
+    live = alone.start_run(mapping)
     assert live.end() in (0, 3), live.lines
-    store = joined.store()
+    store = alone.store()
     assert unmet(store) == []
     rows = planned_rows(store)
     assert rows["request_id"]

@@ -25,8 +25,8 @@ def _run(bench: Bench, *faults: str, **changes: Any) -> tuple[dict[str, Any], in
     return json.loads(bench.stdout()), code
 
 
-def test_a_server_that_refuses_everything_is_named_and_said_to_have_answered(joined: Bench) -> None:
-    summary, code = _run(joined, "--fault=501:1")
+def test_a_server_that_refuses_everything_is_named_and_said_to_have_answered(alone: Bench) -> None:
+    summary, code = _run(alone, "--fault=501:1")
     assert code == 3
     reasons = summary["verdict"]["reasons"]
     assert re.match(r"100 % of \d+ requests failed, the server refused: \d+ x HTTP 501 ", reasons[0]), reasons
@@ -35,8 +35,8 @@ def test_a_server_that_refuses_everything_is_named_and_said_to_have_answered(joi
     assert "501 this endpoint does not infer" in windows[0]["claim"]
 
 
-def test_a_server_that_fails_more_than_is_expected_is_said_first_and_is_data(joined: Bench) -> None:
-    summary, code = _run(joined, "--fault=503:0.73", expect={"failures": 0.5})
+def test_a_server_that_fails_more_than_is_expected_is_said_first_and_is_data(alone: Bench) -> None:
+    summary, code = _run(alone, "--fault=503:0.73", expect={"failures": 0.5})
     verdict = summary["verdict"]
     assert code == {"VALID": 99, "INVALID": 3}[verdict["status"]], "more failed than expect.failures allows"
     assert re.match(

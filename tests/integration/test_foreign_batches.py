@@ -1,4 +1,4 @@
-"""Batches of models that know nothing of squall, in a real Triton: all requests joined exactly, all counts Triton's."""
+"""Batches of models that know nothing of squall, in a real Triton: all requests alone exactly, all counts Triton's."""
 
 from __future__ import annotations
 
@@ -92,17 +92,17 @@ def assert_all_joined(store: RunStore, model: str, recorded_by: str = "library")
     is_ok = pc.equal(requests["outcome"].cast(pa.string()), "ok")
     ok = sorted(requests.filter(is_ok)["request_id"].to_pylist())
     assert sorted(one for row in batches for one in row["request_ids"]) == ok, "each once"
-    joined = [row for row in rows_of(store, "joined") if row["outcome"] == "ok"]
-    assert len(ok) == len(requests) == len(joined)
-    assert {row["join_level"] for row in joined} == {"exact"}
+    alone = [row for row in rows_of(store, "alone") if row["outcome"] == "ok"]
+    assert len(ok) == len(requests) == len(alone)
+    assert {row["join_level"] for row in alone} == {"exact"}
 
 
 def test_a_model_of_two_instances_is_recorded_batch_by_batch_and_diagnosed(
-    joined: Bench, tmp_path: Path
+    alone: Bench, tmp_path: Path
 ) -> None:
     models = tmp_path / "models"
     write_model(models, "plain", n_instances=2, sleep_s=0.01)
-    store, summary, screen = finish(joined, scenario(models, "plain", batches="required"))
+    store, summary, screen = finish(alone, scenario(models, "plain", batches="required"))
     assert_all_joined(store, "plain")
     state = store.manifest.collectors["batches"]
     assert (state.status, state.how) == ("on", "by the batch library in the server")
@@ -117,33 +117,33 @@ def test_a_model_of_two_instances_is_recorded_batch_by_batch_and_diagnosed(
     assert found.keys() == {"plain_0_0", "plain_0_1"}
     assert "not assessed" not in found.values()
     assert "not recorded" not in screen.partition("Batches")[2].partition("\n")[0]
-    joined.wait_until_gone()
+    alone.wait_until_gone()
 
 
 @pytest.mark.slow
 def test_a_server_without_the_library_has_its_batches_from_a_trace_that_is_asked_for(
-    joined: Bench, tmp_path: Path
+    alone: Bench, tmp_path: Path
 ) -> None:
     """This Triton may die of it, after some thousand requests."""
     models = tmp_path / "models"
     write_model(models, "plain", n_instances=2, sleep_s=0.01)
     asked = scenario(models, "plain", rate_hz=60, batches="off", triton_trace="required")
-    store, _, _ = finish(joined, asked)
+    store, _, _ = finish(alone, asked)
     assert store.manifest.collectors["triton trace"].status == "on"
     costs = rows_of(store, "batch_costs")
     assert {row["source"] for row in costs} == {"trace"}
     assert len(costs) == counted(store, "execution_count")["plain"] > 0
     assert sum(row["rows"] for row in costs) == counted(store, "inference_count")["plain"]
-    levels = {row["join_level"] for row in rows_of(store, "joined") if row["outcome"] == "ok"}
+    levels = {row["join_level"] for row in rows_of(store, "alone") if row["outcome"] == "ok"}
     assert levels == {"batch"}
-    joined.wait_until_gone()
+    alone.wait_until_gone()
 
 
 @pytest.mark.slow
-def test_a_model_that_is_not_batched_is_recorded_without_its_warm_up(joined: Bench, tmp_path: Path) -> None:
+def test_a_model_that_is_not_batched_is_recorded_without_its_warm_up(alone: Bench, tmp_path: Path) -> None:
     models = tmp_path / "models"
     write_model(models, "alone", BY_ONE + WARMED)
-    store, summary, _ = finish(joined, scenario(models, "alone", rate_hz=60))
+    store, summary, _ = finish(alone, scenario(models, "alone", rate_hz=60))
     assert_all_joined(store, "alone")
     assert {row["n_requests"] for row in rows_of(store, "batches")} == {1}
     (note,) = [note for note in store.manifest.notes if note.startswith("batches")]
@@ -153,13 +153,13 @@ def test_a_model_that_is_not_batched_is_recorded_without_its_warm_up(joined: Ben
 
 @pytest.mark.slow
 def test_of_an_ensemble_each_step_is_recorded_and_a_request_belongs_to_the_longer(
-    joined: Bench, tmp_path: Path
+    alone: Bench, tmp_path: Path
 ) -> None:
     models = tmp_path / "models"
     write_model(models, "tokenize", sleep_s=0.03)
     write_model(models, "classify")
     write_ensemble(models, "pipe")
-    store, summary, _ = finish(joined, scenario(models, "pipe", rate_hz=60))
+    store, summary, _ = finish(alone, scenario(models, "pipe", rate_hz=60))
     for model in ("tokenize", "classify"):
         assert_all_joined(store, model)
     longest: dict[int, tuple[int, str]] = {}
@@ -167,11 +167,11 @@ def test_of_an_ensemble_each_step_is_recorded_and_a_request_belongs_to_the_longe
         step = batch["end_ns"] - batch["start_ns"], batch["instance"]
         for one in batch["request_ids"]:
             longest[one] = max(longest.get(one, (0, "")), step, key=lambda known: known[0])
-    owners = {row["request_id"]: row["instance"] for row in rows_of(store, "joined")}
+    owners = {row["request_id"]: row["instance"] for row in rows_of(store, "alone")}
     assert owners == {one: instance for one, (_, instance) in longest.items()}
     assert Counter(owners.values())["tokenize_0_0"] > len(owners) / 2
     assert {one["name"] for one in summary["identities"]} >= {
-        "executions of tokenize", "executions of classify", "batch rows of tokenize", "joined",
+        "executions of tokenize", "executions of classify", "batch rows of tokenize", "alone",
     }  # fmt: skip
     assert all(one["is_met"] for one in summary["identities"])
     scopes = {one["scope"]["instance"] for one in summary["findings"] if one["level"] == "window"}
@@ -235,19 +235,19 @@ def ask(url: str, model: str, n: int) -> None:
 
 @pytest.mark.slow
 def test_a_server_that_somebody_else_started_with_what_inject_prints_is_recorded(
-    joined: Bench, tmp_path: Path
+    alone: Bench, tmp_path: Path
 ) -> None:
     models = tmp_path / "models"
     write_model(models, "theirs", sleep_s=0.005)
-    live = joined.start("inject", "--folder", tmp_path / "rings")
+    live = alone.start("inject", "--folder", tmp_path / "rings")
     assert live.end() == 0, live.lines
-    with their_server(tmp_path / "server", models, "theirs", joined.stdout().splitlines()) as url:
+    with their_server(tmp_path / "server", models, "theirs", alone.stdout().splitlines()) as url:
         port = int(url.rpartition(":")[2])
         assert [one.status for one in NodeCheckup().server_findings(port)] == ["ok", "ok"]
         ask(url, "theirs", 5)
         mapping = scenario(models, "theirs", batches="required")
         del mapping["model"]["repository"]
-        store, _, _ = finish(joined, mapping, "--server", url)
+        store, _, _ = finish(alone, mapping, "--server", url)
         assert_all_joined(store, "theirs")
         assert store.manifest.collectors["batches"].how == "by the batch library in the server"
         assert store.manifest.notes == ()
@@ -255,35 +255,35 @@ def test_a_server_that_somebody_else_started_with_what_inject_prints_is_recorded
 
 @pytest.mark.slow
 def test_a_server_without_the_library_is_no_error_unless_batches_are_required(
-    joined: Bench, tmp_path: Path
+    alone: Bench, tmp_path: Path
 ) -> None:
     models = tmp_path / "models"
     write_model(models, "theirs")
     with their_server(tmp_path / "server", models, "theirs", []) as url:
         mapping = scenario(models, "theirs", batches="required")
         del mapping["model"]["repository"]
-        live = joined.start_run(mapping, "--server", url)
+        live = alone.start_run(mapping, "--server", url)
         assert live.end() == 1
         assert (
             "profile.batches is required, but the server was started without SQUALL_BATCHES"
             in live.error_line()
         )
-    joined.aborted()
+    alone.aborted()
 
 
 @pytest.mark.slow
-def test_answers_from_the_response_cache_have_no_batch_and_are_said_to(joined: Bench, tmp_path: Path) -> None:
+def test_answers_from_the_response_cache_have_no_batch_and_are_said_to(alone: Bench, tmp_path: Path) -> None:
     models = tmp_path / "models"
     write_model(models, "cached", f"{GATHERED}response_cache {{ enable: true }}\n")
-    live = joined.start("inject", "--folder", tmp_path / "rings")
+    live = alone.start("inject", "--folder", tmp_path / "rings")
     assert live.end() == 0, live.lines
-    injected = joined.stdout().splitlines()
+    injected = alone.stdout().splitlines()
     with their_server(tmp_path / "server", models, "cached", injected, cache_bytes=1 << 20) as url:
         mapping = scenario(models, "cached")
         del mapping["model"]["repository"]
-        store, summary, screen = finish(joined, mapping, "--server", url)
+        store, summary, screen = finish(alone, mapping, "--server", url)
     n_hits = counted(store, "cache_hit_count")["cached"]
-    rows = [row for row in rows_of(store, "joined") if row["outcome"] == "ok"]
+    rows = [row for row in rows_of(store, "alone") if row["outcome"] == "ok"]
     assert 0 < n_hits < len(rows)
     assert Counter(row["join_level"] for row in rows) == {"exact": len(rows) - n_hits, "none": n_hits}
     assert all(one["is_met"] for one in summary["identities"])
@@ -297,23 +297,23 @@ def test_answers_from_the_response_cache_have_no_batch_and_are_said_to(joined: B
     [pytest.param(("tokenize", "classify"), 4, marks=pytest.mark.long), (("classify",), 60)],
 )
 def test_steps_that_the_response_cache_answers_are_counted_and_have_no_batch(
-    joined: Bench, tmp_path: Path, cached: tuple[str, ...], n_variants: int
+    alone: Bench, tmp_path: Path, cached: tuple[str, ...], n_variants: int
 ) -> None:
     """Of an ensemble: both steps nearly always, and one of them for a part of the requests."""
     models = tmp_path / "models"
     for name in ("tokenize", "classify"):
         write_model(models, name, f"{GATHERED}response_cache {{ enable: {str(name in cached).lower()} }}\n")
     write_ensemble(models, "pipe")
-    live = joined.start("inject", "--folder", tmp_path / "rings")
+    live = alone.start("inject", "--folder", tmp_path / "rings")
     assert live.end() == 0, live.lines
-    injected = joined.stdout().splitlines()
+    injected = alone.stdout().splitlines()
     with their_server(tmp_path / "server", models, "pipe", injected, cache_bytes=1 << 20) as url:
         mapping = scenario(models, "pipe")
         del mapping["model"]["repository"]
         mapping["clients"] |= {"payload_variants": n_variants, "rows": {"kind": "constant", "value": 1}}
         warm = {"kind": "poisson", "rate": "30/s"}
         mapping["phases"].insert(0, {"name": "warm", "kind": "warmup", "duration": "2s", "arrivals": warm})
-        store, summary, screen = finish(joined, mapping, "--server", url)
+        store, summary, screen = finish(alone, mapping, "--server", url)
     hits = counted(store, "cache_hit_count")
     assert sum(hits.values()) > 0
     assert {name for name, n in hits.items() if n} <= set(cached)
@@ -328,15 +328,15 @@ def test_steps_that_the_response_cache_answers_are_counted_and_have_no_batch(
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_a_server_that_is_killed_leaves_the_batches_that_it_told_of(joined: Bench, tmp_path: Path) -> None:
+def test_a_server_that_is_killed_leaves_the_batches_that_it_told_of(alone: Bench, tmp_path: Path) -> None:
     models = tmp_path / "models"
     write_model(models, "plain", sleep_s=0.005)
-    live = joined.start_run(scenario(models, "plain", rate_hz=100))
-    joined.wait_for_phase("burst", 1.0)
-    (server,) = [one for one in joined.processes() if one.name() == "tritonserver"]
+    live = alone.start_run(scenario(models, "plain", rate_hz=100))
+    alone.wait_for_phase("burst", 1.0)
+    (server,) = [one for one in alone.processes() if one.name() == "tritonserver"]
     server.kill()
     assert live.end() == 3, live.lines
-    store = joined.store()
+    store = alone.store()
     assert not [loss for loss in store.manifest.losses if loss.startswith("batches")]
     named = Counter(one for row in rows_of(store, "batches") for one in row["request_ids"])
     assert set(named.values()) == {1}
@@ -345,24 +345,24 @@ def test_a_server_that_is_killed_leaves_the_batches_that_it_told_of(joined: Benc
     assert len(ok - named.keys()) <= 8, (
         "a backend tells of its batch after it has answered: one at most is missing"
     )
-    joined.wait_until_gone()
+    alone.wait_until_gone()
 
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_a_run_whose_driver_was_killed_is_resumed_with_its_batches(joined: Bench, tmp_path: Path) -> None:
+def test_a_run_whose_driver_was_killed_is_resumed_with_its_batches(alone: Bench, tmp_path: Path) -> None:
     models = tmp_path / "models"
     write_model(models, "plain", sleep_s=0.005)
-    live = joined.start_run(scenario(models, "plain", rate_hz=100))
-    joined.wait_for_phase("burst", 1.0)
+    live = alone.start_run(scenario(models, "plain", rate_hz=100))
+    alone.wait_for_phase("burst", 1.0)
     live.process.kill()
     live.end()
-    again = joined.start("resume", joined.store().run_dir)
+    again = alone.start("resume", alone.store().run_dir)
     assert again.end() == 3, again.lines
-    store = joined.store()
+    store = alone.store()
     named = [one for row in rows_of(store, "batches") for one in row["request_ids"]]
     assert len(named) == len(set(named)) > 10
-    joined.wait_until_gone()
+    alone.wait_until_gone()
     folder = store.manifest.nodes["node-0"].folder
     assert folder is not None
     assert rings_of(Path(folder) / FIRST_SERVER, "batches") is None

@@ -238,13 +238,11 @@ def test_a_server_that_somebody_else_started_with_what_inject_prints_has_its_ker
 
 @pytest.mark.slow
 @pytest.mark.beside
-def test_kernels_that_are_required_on_a_node_without_a_gpu_are_an_error(
-    joined: Bench, tmp_path: Path
-) -> None:
+def test_kernels_that_are_required_on_a_node_without_a_gpu_are_an_error(alone: Bench, tmp_path: Path) -> None:
     if missing_reason() is None:
         pytest.skip("there is a GPU here")
     write_model(tmp_path / "models", "plain")
-    live = joined.start_run(scenario(tmp_path / "models", "plain", kernels="required"))
+    live = alone.start_run(scenario(tmp_path / "models", "plain", kernels="required"))
     assert live.end() == 1
     assert "profile.kernels is required, but the node has no GPU" in live.error_line()
-    joined.aborted()
+    alone.aborted()

@@ -120,11 +120,8 @@ def assert_counted_alike(store: RunStore) -> Counter[tuple[str, str]]:
 
 
 def user_processes(bench: Bench, is_master: bool = False) -> list[psutil.Process]:
-    """Locust's own processes of the bench's run, which is the only one on its Ray."""
-    folders = [folder for folder in (bench.tmp, bench.ray_tmp) if folder is not None]
-    found = [
-        one for folder in folders for one in titled(processes_of(folder), "squall.actors.locust.process")
-    ]
+    """Locust's own processes of the bench's run."""
+    found = titled(processes_of(bench.tmp), "squall.actors.locust.process")
     return [one for one in found if (one.cmdline()[-1] == "-1") == is_master]  # it has no ring for rows
 
 
@@ -160,9 +157,9 @@ def test_a_documented_locustfile_runs_and_its_rows_are_counted_as_locust_counts(
 
 
 @pytest.mark.long
-def test_locusts_files_and_logs_lie_in_the_run_directory(joined: Bench) -> None:
-    assert joined.start_run(mapping_of(joined.folder, PLAIN)).end() in (0, 3)
-    store = joined.store()
+def test_locusts_files_and_logs_lie_in_the_run_directory(alone: Bench) -> None:
+    assert alone.start_run(mapping_of(alone.folder, PLAIN)).end() in (0, 3)
+    store = alone.store()
     assert_counted_alike(store)
     facts = store.manifest.locust
     assert facts is not None
@@ -179,15 +176,15 @@ def test_locusts_files_and_logs_lie_in_the_run_directory(joined: Bench) -> None:
     assert (asked.n_users, asked.spawn_rate_hz) == (6, 20.0)
     assert store.manifest.start_ns is not None
     assert 0 <= asked.t_ns - store.manifest.start_ns < 5 * 10**9
-    joined.wait_until_gone()
+    alone.wait_until_gone()
 
 
 @pytest.mark.long
-def test_a_killed_worker_names_users_and_rows_and_the_run_is_invalid(joined: Bench) -> None:
-    live = under_load(joined, mapping_of(joined.folder, PLAIN, seconds=5))
-    user_processes(joined)[0].kill()
+def test_a_killed_worker_names_users_and_rows_and_the_run_is_invalid(alone: Bench) -> None:
+    live = under_load(alone, mapping_of(alone.folder, PLAIN, seconds=5))
+    user_processes(alone)[0].kill()
     assert live.end() == 3, live.lines
-    store = joined.store()
+    store = alone.store()
     facts = store.manifest.locust
     assert facts is not None
     (lost,) = [one for one in facts.workers if one.n_requests is None]
@@ -202,16 +199,16 @@ def test_a_killed_worker_names_users_and_rows_and_the_run_is_invalid(joined: Ben
     assert store.manifest.plan.n_arrivals == by_worker.total()
     assert store.manifest.status == "INVALID"
     assert store.verify() == []
-    joined.wait_until_gone()
+    alone.wait_until_gone()
 
 
 @pytest.mark.long
-def test_a_killed_supervisor_takes_its_users_along_and_they_are_named(joined: Bench) -> None:
-    live = under_load(joined, mapping_of(joined.folder, PLAIN, seconds=6), 3.0)
-    (served,) = titled(user_processes(joined)[0].parents(), "squall.cluster.remote.served LocustWorker")
+def test_a_killed_supervisor_takes_its_users_along_and_they_are_named(alone: Bench) -> None:
+    live = under_load(alone, mapping_of(alone.folder, PLAIN, seconds=6), 3.0)
+    (served,) = titled(user_processes(alone)[0].parents(), "squall.cluster.remote.served LocustWorker")
     served.kill()
     assert live.end() == 3, live.lines
-    store = joined.store()
+    store = alone.store()
     facts = store.manifest.locust
     assert facts is not None
     (lost,) = [one for one in facts.workers if one.n_requests is None]
@@ -222,40 +219,40 @@ def test_a_killed_supervisor_takes_its_users_along_and_they_are_named(joined: Be
         f"worker {lost.worker}: its 3 users are gone" in one and f"{n_rows} of its requests are kept" in one
         for one in store.manifest.losses
     )
-    joined.wait_until_gone()
+    alone.wait_until_gone()
 
 
 @pytest.mark.long
-def test_where_the_scenario_says_so_a_lost_worker_ends_the_load(joined: Bench) -> None:
-    live = under_load(joined, mapping_of(joined.folder, PLAIN, seconds=60, on_client_loss="stop"))
-    user_processes(joined)[0].kill()
+def test_where_the_scenario_says_so_a_lost_worker_ends_the_load(alone: Bench) -> None:
+    live = under_load(alone, mapping_of(alone.folder, PLAIN, seconds=60, on_client_loss="stop"))
+    user_processes(alone)[0].kill()
     assert live.end() == 3, live.lines
     assert any("the load stops, as clients.on_client_loss says" in line for line in live.lines)
-    manifest = joined.store().manifest
+    manifest = alone.store().manifest
     assert len(manifest.losses) == 1
     assert manifest.locust is not None
     assert manifest.locust.is_whole, "the master has ended by itself, and said what it counted"
-    joined.wait_until_gone()
+    alone.wait_until_gone()
 
 
 @pytest.mark.long
-def test_a_killed_master_ends_the_load_and_every_row_is_kept(joined: Bench) -> None:
-    live = under_load(joined, mapping_of(joined.folder, PLAIN, seconds=60))
-    (master,) = user_processes(joined, is_master=True)
+def test_a_killed_master_ends_the_load_and_every_row_is_kept(alone: Bench) -> None:
+    live = under_load(alone, mapping_of(alone.folder, PLAIN, seconds=60))
+    (master,) = user_processes(alone, is_master=True)
     master.kill()
     assert live.end() == 3, live.lines
-    store = joined.store()
+    store = alone.store()
     assert store.manifest.losses == ("the Locust master is lost: it was killed by signal 9",)
     facts = store.manifest.locust
     assert facts is not None
     assert not facts.is_whole
     by_worker = Counter(store.read("requests").column("worker").to_pylist())
     assert {one.worker: one.n_requests for one in facts.workers} == by_worker
-    joined.wait_until_gone()
+    alone.wait_until_gone()
 
 
 @pytest.mark.long
-def test_a_shape_that_ends_the_load_ends_the_run_and_its_phases(joined: Bench) -> None:
+def test_a_shape_that_ends_the_load_ends_the_run_and_its_phases(alone: Bench) -> None:
     shape = """
 from locust import LoadTestShape
 
@@ -263,9 +260,9 @@ class Short(LoadTestShape):
     def tick(self):
         return (4, 8) if self.get_run_time() < 2 else None
 """
-    live = joined.start_run(mapping_of(joined.folder, PLAIN + shape, seconds=60))
+    live = alone.start_run(mapping_of(alone.folder, PLAIN + shape, seconds=60))
     assert live.end() in (0, 3), live.lines
-    store = joined.store()
+    store = alone.store()
     assert_counted_alike(store)
     facts = store.manifest.locust
     assert facts is not None
@@ -274,18 +271,18 @@ class Short(LoadTestShape):
     assert [one.name for one in store.manifest.phases] == ["warmup", "main"]
     assert store.manifest.phases[-1].end_ns == facts.ended_ns
     assert sum("Locust ended the load before its time" in note for note in store.manifest.notes) == 1
-    joined.wait_until_gone()
+    alone.wait_until_gone()
 
 
 @pytest.mark.long
-def test_locusts_page_is_on_loopback_and_ends_the_load(joined: Bench) -> None:
+def test_locusts_page_is_on_loopback_and_ends_the_load(alone: Bench) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    mapping = mapping_of(joined.folder, PLAIN, seconds=60)
+    mapping = mapping_of(alone.folder, PLAIN, seconds=60)
     mapping["load"]["locust"]["web"] = {"port": port}
-    live = under_load(joined, mapping)
-    (master,) = user_processes(joined, is_master=True)
+    live = under_load(alone, mapping)
+    (master,) = user_processes(alone, is_master=True)
     listening = {one.laddr for one in master.net_connections("tcp") if one.status == psutil.CONN_LISTEN}
     assert {address.ip for address in listening} == {"127.0.0.1"}, (
         "the master's port too: all are on one node"
@@ -295,23 +292,23 @@ def test_locusts_page_is_on_loopback_and_ends_the_load(joined: Bench) -> None:
     with urllib.request.urlopen(request, timeout=30) as reply:
         assert reply.status == 200
     assert live.end() in (0, 3), live.lines
-    store = joined.store()
+    store = alone.store()
     assert_counted_alike(store)
     facts = store.manifest.locust
     assert facts is not None
     assert facts.ended_ns is not None
-    joined.wait_until_gone()
+    alone.wait_until_gone()
 
 
 @pytest.mark.long
-def test_where_on_start_ends_every_user_the_run_ends_with_its_words(joined: Bench) -> None:
+def test_where_on_start_ends_every_user_the_run_ends_with_its_words(alone: Bench) -> None:
     text = PLAIN + '\n    def on_start(self):\n        raise RuntimeError("no log-in today")\n'
-    live = joined.start_run(mapping_of(joined.folder, text, seconds=60))
+    live = alone.start_run(mapping_of(alone.folder, text, seconds=60))
     assert live.end() == 2, live.lines
     assert "RuntimeError: no log-in today" in live.error_line()
-    (reason,) = joined.aborted().manifest.reasons
+    (reason,) = alone.aborted().manifest.reasons
     assert reason == live.error_line().removeprefix("squall: ")
-    joined.wait_until_gone()
+    alone.wait_until_gone()
 
 
 @pytest.mark.parametrize(
@@ -322,29 +319,29 @@ def test_where_on_start_ends_every_user_the_run_ends_with_its_words(joined: Benc
     ],
 )
 def test_a_file_that_no_node_can_run_is_one_line_in_its_own_words(
-    joined: Bench, text: str, words: str
+    alone: Bench, text: str, words: str
 ) -> None:
-    live = joined.start_run(mapping_of(joined.folder, text))
+    live = alone.start_run(mapping_of(alone.folder, text))
     assert live.end() == 2, live.lines
     assert words in live.error_line()
-    assert joined.aborted().tables() == []
-    joined.wait_until_gone()
+    assert alone.aborted().tables() == []
+    alone.wait_until_gone()
 
 
 @pytest.mark.long
-def test_ctrl_c_keeps_every_row(joined: Bench) -> None:
-    live = under_load(joined, mapping_of(joined.folder, PLAIN, seconds=60))
+def test_ctrl_c_keeps_every_row(alone: Bench) -> None:
+    live = under_load(alone, mapping_of(alone.folder, PLAIN, seconds=60))
     live.interrupt(signal.SIGINT)
     assert live.end() == 1, live.lines
     assert live.error_line() == "squall: interrupted by SIGINT"
-    store = joined.aborted()
+    store = alone.aborted()
     facts = store.manifest.locust
     assert facts is not None
     by_worker = Counter(store.read("requests").column("worker").to_pylist())
     assert {one.worker: one.n_requests for one in facts.workers} == by_worker
     assert by_worker.total() == store.manifest.plan.n_arrivals > 40
     assert store.manifest.losses == ()
-    joined.wait_until_gone()
+    alone.wait_until_gone()
 
 
 @pytest.mark.long
@@ -393,10 +390,10 @@ class Stranger(FastHttpUser):
 """
 
 
-def test_requests_of_our_users_are_joined_to_their_batches_and_others_to_none(joined: Bench) -> None:
-    live = joined.start_run(mapping_of(joined.folder, CALLING, 6))
+def test_requests_of_our_users_are_joined_to_their_batches_and_others_to_none(alone: Bench) -> None:
+    live = alone.start_run(mapping_of(alone.folder, CALLING, 6))
     assert live.end() in (0, 3), live.lines
-    store = joined.store()
+    store = alone.store()
     by_name = assert_counted_alike(store)
     assert by_name.keys() == {("POST", "seqlen_head"), ("grpc", "three rows"), ("POST", "by hand")}
     rows = store.read("requests").sort_by("request_id")
@@ -406,7 +403,7 @@ def test_requests_of_our_users_are_joined_to_their_batches_and_others_to_none(jo
         for one in store.read("batches").to_pylist()
         for request_id in one["request_ids"] or ()
     }
-    found = store.read("joined").sort_by("request_id").to_pylist()
+    found = store.read("alone").sort_by("request_id").to_pylist()
     ours = [
         one for one in found if one["name"] != "by hand" and one["request_id"] != 1
     ]  # strangers say that too
@@ -424,27 +421,27 @@ def test_requests_of_our_users_are_joined_to_their_batches_and_others_to_none(jo
     assert {one["target"] for one in found} == {"server-0"}
 
 
-def test_what_the_locustfile_says_of_its_test_is_taken_over(joined: Bench) -> None:
+def test_what_the_locustfile_says_of_its_test_is_taken_over(alone: Bench) -> None:
     text = PLAIN + (
         "\n\nfrom locust import events\n\n@events.quitting.add_listener\ndef judge(environment, **_):\n"
         "    environment.process_exit_code = 7\n"
     )
-    live = joined.start_run(mapping_of(joined.folder, text))
+    live = alone.start_run(mapping_of(alone.folder, text))
     code = live.end()
-    store = joined.store()
+    store = alone.store()
     assert store.manifest.locust is not None
     assert store.manifest.locust.exit_code == 7
     assert code == (99 if store.manifest.status == "VALID" else 3), live.lines
-    last = joined.stdout().rstrip().rpartition("\n")[2]
-    assert last.startswith("FAILED: shop.py ended its test with exit code 7."), joined.stdout()
+    last = alone.stdout().rstrip().rpartition("\n")[2]
+    assert last.startswith("FAILED: shop.py ended its test with exit code 7."), alone.stdout()
 
 
-def test_users_that_send_nothing_end_the_run_in_the_locustfiles_words(joined: Bench) -> None:
+def test_users_that_send_nothing_end_the_run_in_the_locustfiles_words(alone: Bench) -> None:
     text = "from locust import User, constant, task\n\nclass Idle(User):\n    wait_time = constant(0.1)\n\n    @task\n"
     text += "    def nothing(self):\n        raise RuntimeError('no stock today')\n"
-    live = joined.start_run(mapping_of(joined.folder, text))
+    live = alone.start_run(mapping_of(alone.folder, text))
     assert live.end() == 2, live.lines
     assert live.error_line().startswith("squall: load.locust.file: shop.py: no user sent a request: ")
     assert "no stock today" in live.error_line()
-    (reason,) = joined.aborted().manifest.reasons
+    (reason,) = alone.aborted().manifest.reasons
     assert reason == live.error_line().removeprefix("squall: ")

@@ -108,12 +108,12 @@ def mapping_of(folder: Path, seen: Path, protocol: str, **inputs: Any) -> dict[s
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
-def test_a_model_sees_what_was_asked_for(joined: Bench, tmp_path: Path, protocol: str) -> None:
+def test_a_model_sees_what_was_asked_for(alone: Bench, tmp_path: Path, protocol: str) -> None:
     seen = tmp_path / "seen"
     mapping = mapping_of(tmp_path / "models", seen, protocol)
-    live = joined.start_run(mapping)
+    live = alone.start_run(mapping)
     assert live.end() in (0, 3), live.lines
-    rows = planned_rows(joined.store())
+    rows = planned_rows(alone.store())
     assert set(rows["outcome"]) == {"ok"}
     told = {int(one["id"]): one for one in map(json.loads, seen.read_text().splitlines())}
     assert sorted(told) == rows["request_id"]
@@ -146,7 +146,7 @@ def test_a_model_sees_what_was_asked_for(joined: Bench, tmp_path: Path, protocol
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
-def test_text_comes_back_as_long_as_it_was_made(joined: Bench, tmp_path: Path, protocol: str) -> None:
+def test_text_comes_back_as_long_as_it_was_made(alone: Bench, tmp_path: Path, protocol: str) -> None:
     """From a backend in C: Triton 2.51's Python backend does not read text under numpy 2."""
     folder = tmp_path / "models" / "minimal"
     (folder / "1").mkdir(parents=True)
@@ -155,9 +155,9 @@ def test_text_comes_back_as_long_as_it_was_made(joined: Bench, tmp_path: Path, p
     mapping = mapping_of(tmp_path, tmp_path / "seen", protocol)
     mapping["model"] = {"name": "minimal", "repository": str(folder.parent), "max_batch_size": 4}
     mapping["clients"]["inputs"] = {"TEXT": {"length": {"kind": "uniform", "low": 1, "high": 3_000}}}
-    live = joined.start_run(mapping)
+    live = alone.start_run(mapping)
     assert live.end() in (0, 3), live.lines
-    rows = planned_rows(joined.store())
+    rows = planned_rows(alone.store())
     assert set(rows["outcome"]) == {"ok"}
     scenario = scenario_from_mapping(mapping, "test")
     variants = plan_scenario(scenario).variant.tolist()
@@ -173,9 +173,9 @@ def test_text_comes_back_as_long_as_it_was_made(joined: Bench, tmp_path: Path, p
     assert max(rows["response_bytes"]) > 3_000
 
 
-def test_what_the_model_does_not_take_ends_before_anything_is_sent(joined: Bench, tmp_path: Path) -> None:
+def test_what_the_model_does_not_take_ends_before_anything_is_sent(alone: Bench, tmp_path: Path) -> None:
     seen = tmp_path / "seen"
-    live = joined.start_run(mapping_of(tmp_path / "models", seen, "http", idz={"length": 4}))
+    live = alone.start_run(mapping_of(tmp_path / "models", seen, "http", idz={"length": 4}))
     assert live.end() == 2
     assert "clients.inputs.idz: model reader has no such input, did you mean 'ids'?" in live.error_line()
     assert not seen.exists() or not seen.read_text()

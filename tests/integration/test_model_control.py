@@ -127,18 +127,18 @@ def test_a_server_is_loaded_also_after_another_model_of_it_did_not_load(watched:
         attach([ModelConfig(name="broken")], server)
 
 
-def test_a_run_that_is_broken_off_leaves_the_models_as_they_were(joined: Bench, watched: Watched) -> None:
+def test_a_run_that_is_broken_off_leaves_the_models_as_they_were(alone: Bench, watched: Watched) -> None:
     before = watched.state()
     assert list(before) == ["resident"]
     control = {"load": {"sleeper": {"instances": 2}}, "unload": ["resident"]}
-    live = joined.start_run(watched.scenario("sleeper", control, seconds=60))
-    joined.wait_for_phase("main", 0.5)
+    live = alone.start_run(watched.scenario("sleeper", control, seconds=60))
+    alone.wait_for_phase("main", 0.5)
     assert list(watched.state()) == ["sleeper"]
     assert watched.n_instances("sleeper") == 2
     live.interrupt()
     assert live.end() != 0
     assert watched.state() == before
-    facts = joined.aborted().manifest.servers["server-0"].control
+    facts = alone.aborted().manifest.servers["server-0"].control
     assert facts is not None
     assert (list(facts.loading_ns), facts.configured, facts.unloaded) == (
         ["sleeper"],
@@ -151,12 +151,12 @@ def test_a_run_that_is_broken_off_leaves_the_models_as_they_were(joined: Bench, 
 
 
 @pytest.mark.long
-def test_a_model_that_was_ready_has_its_own_configuration_again(joined: Bench, watched: Watched) -> None:
+def test_a_model_that_was_ready_has_its_own_configuration_again(alone: Bench, watched: Watched) -> None:
     before = watched.state()
     changed = {"max_batch_size": 2, "dynamic_batching": {"max_queue_delay_microseconds": 100}}
-    live = joined.start_run(watched.scenario("resident", {"load": {"resident": {"config": changed}}}))
+    live = alone.start_run(watched.scenario("resident", {"load": {"resident": {"config": changed}}}))
     assert live.end() in (0, 3), live.lines
-    store = joined.store()
+    store = alone.store()
     assert set(planned_rows(store)["outcome"]) == {"ok"}
     facts = store.manifest.servers["server-0"].control
     assert facts is not None
@@ -169,12 +169,12 @@ def test_a_model_that_was_ready_has_its_own_configuration_again(joined: Bench, w
 
 @pytest.mark.long
 def test_what_is_kept_is_there_for_the_next_run_which_has_nothing_to_load(
-    joined: Bench, watched: Watched
+    alone: Bench, watched: Watched
 ) -> None:
     before = watched.state()
-    live = joined.start_run(watched.scenario("sleeper", {"after": "keep"}))
+    live = alone.start_run(watched.scenario("sleeper", {"after": "keep"}))
     assert live.end() in (0, 3), live.lines
-    facts = joined.store().manifest.servers["server-0"].control
+    facts = alone.store().manifest.servers["server-0"].control
     assert facts is not None
     assert (list(facts.loading_ns), facts.is_restored) == (["sleeper"], None)
     assert sorted(watched.state()) == ["resident", "sleeper"]
@@ -183,35 +183,35 @@ def test_what_is_kept_is_there_for_the_next_run_which_has_nothing_to_load(
 
 
 @pytest.mark.long
-def test_a_driver_that_is_killed_leaves_the_models_as_they_were(joined: Bench, watched: Watched) -> None:
+def test_a_driver_that_is_killed_leaves_the_models_as_they_were(alone: Bench, watched: Watched) -> None:
     before = watched.state()
-    live = joined.start_run(watched.scenario("sleeper", {"unload": ["resident"]}, seconds=60))
-    joined.wait_for_phase("main", 0.5)
+    live = alone.start_run(watched.scenario("sleeper", {"unload": ["resident"]}, seconds=60))
+    alone.wait_for_phase("main", 0.5)
     os.kill(live.process.pid, signal.SIGKILL)
     live.end()
     wait_until(lambda: watched.is_in(before), 30.0, "the models are put back")
-    (run_dir,) = joined.out.iterdir()
+    (run_dir,) = alone.out.iterdir()
     log = run_dir / "logs" / "control-server-0.log"
     told = "the driver was killed; the server's models were put back as they were before the run"
     wait_until(log.exists, 10.0, "what came of it is told")
     wait_until(lambda: log.read_text().strip() == told, 5.0, "it is told whole")
-    joined.start("resume", run_dir).end()
-    joined.wait_until_gone()
-    assert f"server-0: {told}" in joined.store().manifest.notes
+    alone.start("resume", run_dir).end()
+    alone.wait_until_gone()
+    assert f"server-0: {told}" in alone.store().manifest.notes
 
 
 @pytest.mark.long
-def test_what_cannot_be_put_back_is_said_in_the_sealed_run(joined: Bench, watched: Watched) -> None:
+def test_what_cannot_be_put_back_is_said_in_the_sealed_run(alone: Bench, watched: Watched) -> None:
     before = watched.state()
-    live = joined.start_run(watched.scenario("sleeper", {"unload": ["resident"]}, seconds=5))
-    joined.wait_for_phase("main", 0.5)
+    live = alone.start_run(watched.scenario("sleeper", {"unload": ["resident"]}, seconds=5))
+    alone.wait_for_phase("main", 0.5)
     model = watched.models / "resident" / "1" / "model.py"
     model.write_text(BROKEN)
     try:
         assert live.end() in (0, 3), live.lines
     finally:
         model.write_text(MODEL)
-    manifest = joined.store().manifest
+    manifest = alone.store().manifest
     facts = manifest.servers["server-0"].control
     assert facts is not None
     assert facts.is_restored is False
@@ -225,11 +225,11 @@ def test_what_cannot_be_put_back_is_said_in_the_sealed_run(joined: Bench, watche
 
 
 @pytest.mark.long
-def test_a_dry_run_loads_nothing(joined: Bench, watched: Watched) -> None:
+def test_a_dry_run_loads_nothing(alone: Bench, watched: Watched) -> None:
     before = watched.state()
-    live = joined.start_run(watched.scenario("sleeper", {"unload": ["resident"]}), "--dry-run")
+    live = alone.start_run(watched.scenario("sleeper", {"unload": ["resident"]}), "--dry-run")
     assert live.end() == 0, live.lines
-    assert "clients " in joined.stdout()
+    assert "clients " in alone.stdout()
     assert watched.state() == before
 
 
@@ -273,7 +273,7 @@ def test_a_server_that_is_not_in_explicit_mode_refuses_before_ray_is_started(
 
 @pytest.mark.long
 def test_a_server_of_squalls_own_loads_others_beside_the_model_under_load(
-    joined: Bench, tmp_path: Path
+    alone: Bench, tmp_path: Path
 ) -> None:
     begin = time.monotonic_ns()
     mapping = scenario_mapping(
@@ -281,9 +281,9 @@ def test_a_server_of_squalls_own_loads_others_beside_the_model_under_load(
         server={"control": {"load": {"sleeper": {}, "resident": {"instances": 2}}}},
         clients={"workers_per_node": 1},
     )
-    live = joined.start_run(mapping)
+    live = alone.start_run(mapping)
     assert live.end() in (0, 3), live.lines
-    facts = joined.store().manifest.servers["server-0"].control
+    facts = alone.store().manifest.servers["server-0"].control
     assert facts is not None
     assert (sorted(facts.loading_ns), facts.configured) == (["resident", "sleeper"], ("resident",))
     assert facts.is_restored is None
@@ -293,19 +293,18 @@ def test_a_server_of_squalls_own_loads_others_beside_the_model_under_load(
 
 @pytest.mark.long
 def test_a_delay_that_b_gives_the_batcher_of_a_running_server_takes_effect(
-    joined: Bench, watched: Watched
+    alone: Bench, watched: Watched
 ) -> None:
     """At 40/s a batch of 4 takes 100 ms to fill: each of B's first requests waits for the delay."""
     before = watched.state()
     delay_ns = 30_000_000
     key = "server.control.load.resident.config.dynamic_batching.max_queue_delay_microseconds"
-    path = joined.write(watched.scenario("resident", {"load": {"resident": {}}}))
-    ray = ["--ray", joined.ray] if joined.ray else []
-    live = joined.start(
-        "compare", path, "--pairs", "2", "--set-b", f"{key}={delay_ns // 1_000}", "--out", joined.out, *ray
+    path = alone.write(watched.scenario("resident", {"load": {"resident": {}}}))
+    live = alone.start(
+        "compare", path, "--pairs", "2", "--set-b", f"{key}={delay_ns // 1_000}", "--out", alone.out
     )
     live.end()  # of two short pairs it may decide nothing
-    stores = [RunStore.open(each.parent) for each in sorted(joined.out.rglob("manifest.json"))]
+    stores = [RunStore.open(each.parent) for each in sorted(alone.out.rglob("manifest.json"))]
     delays = [one.manifest.servers["server-0"].serving["resident"].queue_delay_ns or 0 for one in stores]
     assert {*delays} == {0, delay_ns}, live.lines
     rows = [planned_rows(store) for store in stores]

@@ -373,15 +373,15 @@ def phases_of(store: RunStore, table: str) -> set[str]:
 
 
 @pytest.mark.slow
-def test_a_run_of_three_phases_has_calls_of_each_and_none_outside(real: NsysTools, joined: Bench) -> None:
+def test_a_run_of_three_phases_has_calls_of_each_and_none_outside(real: NsysTools, alone: Bench) -> None:
     del real
-    live = joined.start_run(three_phases())
+    live = alone.start_run(three_phases())
     assert live.end() in (0, 3), live.lines
-    store = joined.store()
+    store = alone.store()
     assert [one.reason for one in store.manifest.profiled_phases.values() if not one.is_profiled] == []
     assert phases_of(store, "osrt") == set(PHASES)
     assert {path.name for path in (store.run_dir / "nsys" / "server-0").iterdir()} == set(PHASES)
-    joined.wait_until_gone()
+    alone.wait_until_gone()
 
 
 @pytest.mark.long
@@ -408,18 +408,18 @@ def test_a_run_under_an_nsys_that_hangs_ends_with_its_phases_unprofiled(
 @pytest.mark.slow
 @pytest.mark.parametrize("on_failure", [pytest.param("keep", marks=pytest.mark.long), "restart"])
 def test_a_run_whose_nsys_is_killed_goes_on_as_the_scenario_says(
-    real: NsysTools, joined: Bench, on_failure: str
+    real: NsysTools, alone: Bench, on_failure: str
 ) -> None:
     del real
     mapping = three_phases(on_nsys_failure=on_failure)
     mapping["server"] = {"stop_timeout": "1s"}  # under load Triton uses all of it, and the phases go on
-    live = joined.start_run(mapping)
-    wait_until(lambda: _agent_that_records(joined) or live.process.poll() is not None, 60, "a recording")
-    agent = _agent_that_records(joined)
+    live = alone.start_run(mapping)
+    wait_until(lambda: _agent_that_records(alone) or live.process.poll() is not None, 60, "a recording")
+    agent = _agent_that_records(alone)
     assert agent is not None, live.lines
     agent.kill()
     assert live.end() in (0, 3), live.lines
-    store = joined.store()
+    store = alone.store()
     coverage, notes = store.manifest.profiled_phases, " ".join(store.manifest.notes)
     assert "the nsys session is gone" in coverage["one"].reason
     outcomes = set(store.read("requests")["outcome"].cast(pa.string()).to_pylist())
@@ -432,7 +432,7 @@ def test_a_run_whose_nsys_is_killed_goes_on_as_the_scenario_says(
         assert "the server was started again in a new nsys session" in notes
         assert coverage["three"].is_profiled
         assert phases_of(store, "osrt") >= {"three"}
-    joined.wait_until_gone()
+    alone.wait_until_gone()
 
 
 def _agent_that_records(bench: Bench) -> psutil.Process | None:

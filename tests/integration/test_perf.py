@@ -105,16 +105,16 @@ def hold_to_tables(bench: Bench, csv_file: Path, document: dict[str, Any], level
 
 
 @pytest.mark.slow
-def test_a_range_of_concurrency_is_written_as_its_runs_have_it(joined: Bench, triton: Endpoint) -> None:
-    files = joined.folder / "a.csv", joined.folder / "a.json"
-    saved = joined.folder / "saved.yaml"
+def test_a_range_of_concurrency_is_written_as_its_runs_have_it(alone: Bench, triton: Endpoint) -> None:
+    files = alone.folder / "a.csv", alone.folder / "a.json"
+    saved = alone.folder / "saved.yaml"
     said, _ = perf(
-        joined, "-u", f"127.0.0.1:{triton.port}", "--concurrency-range", "1:2", "-p", "400",
+        alone, "-u", f"127.0.0.1:{triton.port}", "--concurrency-range", "1:2", "-p", "400",
         "-f", str(files[0]), "--profile-export-file", str(files[1]), "--save-scenario", str(saved),
     )  # fmt: skip
     document = json.loads(files[1].read_text())
-    hold_to_tables(joined, files[0], document, [1, 2])
-    stores = runs_of(joined, document)
+    hold_to_tables(alone, files[0], document, [1, 2])
+    stores = runs_of(alone, document)
     assert files[0].read_text().splitlines()[0] == f"Concurrency,{HEADER}"
     assert [one for one in said if "Request concurrency" in one] == [
         f"Request concurrency: {n}" for n in (1, 2)
@@ -126,15 +126,15 @@ def test_a_range_of_concurrency_is_written_as_its_runs_have_it(joined: Bench, tr
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_poisson_rates_over_grpc_are_written_as_their_runs_have_them(joined: Bench, triton: Endpoint) -> None:
-    files = joined.folder / "a.csv", joined.folder / "a.json"
+def test_poisson_rates_over_grpc_are_written_as_their_runs_have_them(alone: Bench, triton: Endpoint) -> None:
+    files = alone.folder / "a.csv", alone.folder / "a.json"
     said, warned = perf(
-        joined, "-i", "grpc", "-u", f"127.0.0.1:{triton.grpc_port}", "--http-url", f"127.0.0.1:{triton.port}",
+        alone, "-i", "grpc", "-u", f"127.0.0.1:{triton.grpc_port}", "--http-url", f"127.0.0.1:{triton.port}",
         "--request-rate-range", "60:90:30", "--request-distribution", "poisson", "-p", "1000", "--percentile", "95",
         "-b", "2", "-f", str(files[0]), "--profile-export-file", str(files[1]), "-v",
     )  # fmt: skip
     document = json.loads(files[1].read_text())
-    stores = runs_of(joined, document)
+    stores = runs_of(alone, document)
     report = list(csv.DictReader(files[0].read_text().splitlines()))
     assert files[0].read_text().splitlines()[0] == f"Request Rate,{HEADER}"
     for store, experiment, row in zip(stores, document["experiments"], report, strict=True):
@@ -150,11 +150,11 @@ def test_poisson_rates_over_grpc_are_written_as_their_runs_have_them(joined: Ben
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_gaps_of_a_file_come_again_and_again_as_they_stand_there(joined: Bench, triton: Endpoint) -> None:
-    gaps = joined.folder / "gaps.txt"
+def test_gaps_of_a_file_come_again_and_again_as_they_stand_there(alone: Bench, triton: Endpoint) -> None:
+    gaps = alone.folder / "gaps.txt"
     gaps.write_text("10000\n20000\n50000\n")
-    perf(joined, "-u", f"127.0.0.1:{triton.port}", "--request-intervals", str(gaps), "-p", "1000")
-    store, *_ = runs(joined)
+    perf(alone, "-u", f"127.0.0.1:{triton.port}", "--request-intervals", str(gaps), "-p", "1000")
+    store, *_ = runs(alone)
     measured = store.read("requests", ["scheduled_ns"], pc.field("phase") == "measure")
     scheduled = np.sort(measured["scheduled_ns"].to_numpy())
     seen = np.diff(scheduled)[:36].tolist()
@@ -163,10 +163,10 @@ def test_gaps_of_a_file_come_again_and_again_as_they_stand_there(joined: Bench, 
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_number_of_requests_after_a_warm_up_in_shared_memory(joined: Bench, triton: Endpoint) -> None:
-    export = joined.folder / "a.json"
+def test_a_number_of_requests_after_a_warm_up_in_shared_memory(alone: Bench, triton: Endpoint) -> None:
+    export = alone.folder / "a.json"
     said, _ = perf(
-        joined, "-u", f"127.0.0.1:{triton.port}", "--request-count", "100", "--warmup-request-count", "20",
+        alone, "-u", f"127.0.0.1:{triton.port}", "--request-count", "100", "--warmup-request-count", "20",
         "--shared-memory", "system", "-z", "--profile-export-file", str(export),
     )  # fmt: skip
     assert "    Request count: 100" in said
@@ -195,7 +195,7 @@ def test_what_cannot_be_done_is_one_line_before_anything_is_sent(
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_flags_of_tls_are_those_of_a_run_over_mutual_tls(joined: Bench, tmp_path: Path) -> None:
+def test_flags_of_tls_are_those_of_a_run_over_mutual_tls(alone: Bench, tmp_path: Path) -> None:
     folder = tmp_path / "tls"
     folder.mkdir()
     authority = Authority(folder)
@@ -203,7 +203,7 @@ def test_flags_of_tls_are_those_of_a_run_over_mutual_tls(joined: Bench, tmp_path
     options = [f"--tls-certificate={server.certificate}", f"--tls-key={server.key}"]
     with NullProcess(*options, f"--tls-client-ca={authority.ca}") as null:
         said, _ = perf(
-            joined, "-m", "linear_head", "-u", f"https://localhost:{null.ports['http']}", "--request-count", "50",
+            alone, "-m", "linear_head", "-u", f"https://localhost:{null.ports['http']}", "--request-count", "50",
             "--ssl-https-ca-certificates-file", str(authority.ca),
             "--ssl-https-client-certificate-file", str(client.certificate),
             "--ssl-https-private-key-file", str(client.key),
@@ -213,11 +213,11 @@ def test_flags_of_tls_are_those_of_a_run_over_mutual_tls(joined: Bench, tmp_path
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_requests_that_fail_are_counted_and_end_the_search(joined: Bench) -> None:
-    report = joined.folder / "a.csv"
+def test_requests_that_fail_are_counted_and_end_the_search(alone: Bench) -> None:
+    report = alone.folder / "a.csv"
     with NullProcess("--service=constant:2ms", "--fault=503:0.05") as null:
         said, lines, code = ended(
-            joined, "-m", "linear_head", "-u", f"127.0.0.1:{null.ports['http']}", "--concurrency-range", "2:4",
+            alone, "-m", "linear_head", "-u", f"127.0.0.1:{null.ports['http']}", "--concurrency-range", "2:4",
             "-p", "500", "-f", str(report),
         )  # fmt: skip
     assert code == 99, lines

@@ -100,16 +100,16 @@ def figure(said: list[str], name: str) -> str:
     return found.partition(": ")[2]
 
 
-def test_a_stream_is_exported_response_by_response(joined: Bench, models: Models) -> None:
-    files = joined.folder / "a.csv", joined.folder / "a.json"
-    data = joined.folder / "data.json"
+def test_a_stream_is_exported_response_by_response(alone: Bench, models: Models) -> None:
+    files = alone.folder / "a.csv", alone.folder / "a.json"
+    data = alone.folder / "data.json"
     data.write_text(json.dumps({"data": [{"n": [3], "gap_us": [5000]}]}))
     said, lines, code = ended(
-        joined, *models.flags("writer", is_grpc=True), "--streaming", "--input-data", str(data), "--request-count",
+        alone, *models.flags("writer", is_grpc=True), "--streaming", "--input-data", str(data), "--request-count",
         "60", "-f", str(files[0]), "--profile-export-file", str(files[1]),
     )  # fmt: skip
     assert code in (0, 3), lines
-    store = runs(joined)[-1]
+    store = runs(alone)[-1]
     rows = store.read("responses", ["request_id", "index", "t_ns"]).sort_by("index").to_pydict()
     came: dict[int, list[int]] = {}
     for request_id, t_ns in zip(rows["request_id"], rows["t_ns"], strict=True):
@@ -128,10 +128,10 @@ def test_a_stream_is_exported_response_by_response(joined: Bench, models: Models
 
 @pytest.mark.long
 def test_users_of_a_stateful_model_send_sequences_of_the_lengths_asked_for(
-    joined: Bench, models: Models
+    alone: Bench, models: Models
 ) -> None:
     said, lines, code = ended(
-        joined, *models.flags("adder"), "--concurrency-range", "2", "--sequence-length", "5",
+        alone, *models.flags("adder"), "--concurrency-range", "2", "--sequence-length", "5",
         "--sequence-length-variation", "40", "--request-count", "200",
     )  # fmt: skip
     assert code in (0, 3), lines
@@ -161,13 +161,13 @@ def _n_wrong(store: RunStore, n: int) -> int:
 @pytest.mark.long
 @pytest.mark.parametrize("is_right", [True, False])
 def test_replies_are_held_to_the_right_values_beside_the_data(
-    joined: Bench, models: Models, is_right: bool
+    alone: Bench, models: Models, is_right: bool
 ) -> None:
-    data = joined.folder / "data.json"
+    data = alone.folder / "data.json"
     right = [{"OUT": [6]}, {"OUT": [8 if is_right else 9]}]
     data.write_text(json.dumps({"data": [{"N": [3]}, {"N": [4]}], "validation_data": right}))
     said, lines, code = ended(
-        joined, *models.flags("doubler"), "--input-data", str(data), "--request-count", "40",
+        alone, *models.flags("doubler"), "--input-data", str(data), "--request-count", "40",
         "--request-parameter", "lang:de:string", "--request-parameter", "k:5:int", "--request-parameter", "f:true:bool",
     )  # fmt: skip
     assert code in ((0, 3) if is_right else (99,)), lines
@@ -175,7 +175,7 @@ def test_replies_are_held_to_the_right_values_beside_the_data(
         '{"f": true, "k": 5, "lang": "de"}'
     }
     failed = [line for line in said if "of them failed" in line]
-    assert [int(line.split()[1]) for line in failed] == ([] if is_right else [_n_wrong(runs(joined)[-1], 40)])
-    checks = runs(joined)[-1].manifest.value_checks
+    assert [int(line.split()[1]) for line in failed] == ([] if is_right else [_n_wrong(runs(alone)[-1], 40)])
+    checks = runs(alone)[-1].manifest.value_checks
     assert checks is not None
-    assert checks.n_checked == len(runs(joined)[-1].read("requests", ["request_id"]))
+    assert checks.n_checked == len(runs(alone)[-1].read("requests", ["request_id"]))

@@ -69,7 +69,7 @@ def rings(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_a_model_of_two_instances_in_a_server_that_knows_nothing_of_squall_is_recorded_exactly(
-    joined: Bench, tmp_path: Path, rings: Path
+    alone: Bench, tmp_path: Path, rings: Path
 ) -> None:
     models = tmp_path / "models"
     write_model(models, "plain", n_instances=2, sleep_s=0.01)
@@ -80,7 +80,7 @@ def test_a_model_of_two_instances_in_a_server_that_knows_nothing_of_squall_is_re
         assert (found.status, found.what) == ("ok", "Python models of it record their batches")
         ask(url, "plain", 5)
         with another_server(tmp_path / "other", models, "plain"):
-            store, summary, screen = finish(joined, theirs(models, "plain"), "--server", url)
+            store, summary, screen = finish(alone, theirs(models, "plain"), "--server", url)
     assert_all_joined(store, "plain", "hook")
     assert {row["n_foreign"] for row in rows_of(store, "batches")} == {0}
     batches = rows_of(store, "batches")
@@ -96,7 +96,7 @@ def test_a_model_of_two_instances_in_a_server_that_knows_nothing_of_squall_is_re
 
 @pytest.mark.slow
 def test_the_steps_of_an_ensemble_are_recorded_each_by_its_own_hook(
-    joined: Bench, tmp_path: Path, rings: Path
+    alone: Bench, tmp_path: Path, rings: Path
 ) -> None:
     models = tmp_path / "models"
     for name, sleep_s, execute in (
@@ -108,7 +108,7 @@ def test_the_steps_of_an_ensemble_are_recorded_each_by_its_own_hook(
         hook_into(models, name, rings / name, execute)
     write_ensemble(models, "pipe")
     with their_server(tmp_path / "server", models, "pipe", []) as url:
-        store, summary, _ = finish(joined, theirs(models, "pipe", rate_hz=60), "--server", url)
+        store, summary, _ = finish(alone, theirs(models, "pipe", rate_hz=60), "--server", url)
     for model in ("tokenize", "classify"):
         assert_all_joined(store, model, "hook")
     assert all(one["is_met"] for one in summary["identities"])
@@ -117,12 +117,12 @@ def test_the_steps_of_an_ensemble_are_recorded_each_by_its_own_hook(
 @pytest.mark.slow
 @pytest.mark.skipif(built_library("batches") is None, reason="the batch library was not built: no C compiler")
 def test_a_server_that_squall_starts_has_each_batch_once_also_where_its_model_has_the_hook(
-    joined: Bench, tmp_path: Path, rings: Path
+    alone: Bench, tmp_path: Path, rings: Path
 ) -> None:
     models = tmp_path / "models"
     write_model(models, "plain", n_instances=2, sleep_s=0.005)
     hook_into(models, "plain", rings)
-    store, _, _ = finish(joined, scenario(models, "plain", batches="required"))
+    store, _, _ = finish(alone, scenario(models, "plain", batches="required"))
     assert_all_joined(store, "plain")
     assert store.manifest.collectors["batches"].how == "by the batch library in the server"
     (note,) = [one for one in store.manifest.notes if one.startswith("batches: the hook")]

@@ -116,7 +116,7 @@ def told(folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("protocol", ["http", pytest.param("grpc", marks=pytest.mark.slow)])
-def test_outputs_parameters_and_timeout_reach_the_model(joined: Bench, tmp_path: Path, protocol: str) -> None:
+def test_outputs_parameters_and_timeout_reach_the_model(alone: Bench, tmp_path: Path, protocol: str) -> None:
     parameters = {
         "lang": "de",
         "top_k": 50,
@@ -126,7 +126,7 @@ def test_outputs_parameters_and_timeout_reach_the_model(joined: Bench, tmp_path:
         "temperature": 0.5,
     }
     request = {"outputs": ["c", "a"], "parameters": parameters, "timeout": "1500us"}
-    rows = run_of(joined, mapping_of(tmp_path, protocol, {"request": request}))
+    rows = run_of(alone, mapping_of(tmp_path, protocol, {"request": request}))
     assert set(rows["outcome"]) == {"ok"}, rows["detail"]
     seen = told(tmp_path)
     assert sorted(int(one["id"]) for one in seen) == rows["request_id"]
@@ -162,14 +162,14 @@ def told_and_sent(
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 @pytest.mark.parametrize("is_shared", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_an_optional_input_is_in_its_share_of_the_payloads(
-    joined: Bench, tmp_path: Path, protocol: str, is_shared: bool
+    alone: Bench, tmp_path: Path, protocol: str, is_shared: bool
 ) -> None:
     hinted = {
         "inputs": {"hint": {"present": 0.4}}, "payload_variants": 64,
         "shared_memory": {"outputs": False} if is_shared else False,
     }  # fmt: skip
     mapping = mapping_of(tmp_path, protocol, hinted)
-    rows = run_of(joined, mapping)
+    rows = run_of(alone, mapping)
     told_of = {}
     for one, sent in told_and_sent(tmp_path, mapping, rows):
         assert one["inputs"] == sorted(sent)
@@ -180,21 +180,21 @@ def test_an_optional_input_is_in_its_share_of_the_payloads(
 @pytest.mark.slow
 @pytest.mark.parametrize("protocol", [pytest.param("http", marks=pytest.mark.long), "grpc"])
 def test_a_compressed_request_is_to_the_model_what_the_plain_one_is(
-    joined: Bench, tmp_path: Path, protocol: str
+    alone: Bench, tmp_path: Path, protocol: str
 ) -> None:
     parameters = {"lang": "de"}
     request = {"compression": "gzip", "parameters": parameters, "outputs": ["a", "b"]}
     mapping = mapping_of(tmp_path, protocol, {"request": request})
-    rows = run_of(joined, mapping)
+    rows = run_of(alone, mapping)
     for one, _ in told_and_sent(tmp_path, mapping, rows):
         assert (one["outputs"], one["parameters"]) == (["a", "b"], parameters)
-    assert all(worker.has_lane for worker in joined.store().manifest.workers)
+    assert all(worker.has_lane for worker in alone.store().manifest.workers)
 
 
 @pytest.mark.slow
-def test_tensors_may_travel_as_json(joined: Bench, tmp_path: Path) -> None:
+def test_tensors_may_travel_as_json(alone: Bench, tmp_path: Path) -> None:
     mapping = mapping_of(tmp_path, "http", {"request": {"binary": False, "outputs": ["a", "b"]}})
-    rows = run_of(joined, mapping)
+    rows = run_of(alone, mapping)
     for one, _ in told_and_sent(tmp_path, mapping, rows):
         assert one["outputs"] == ["a", "b"]
 
@@ -225,13 +225,13 @@ dynamic_batching {
     ],
 )
 def test_the_server_queues_by_priority_and_timeout(
-    joined: Bench, tmp_path: Path, protocol: str, request_: dict[str, Any], outcomes: set[str], why: str
+    alone: Bench, tmp_path: Path, protocol: str, request_: dict[str, Any], outcomes: set[str], why: str
 ) -> None:
     """120/s of 1.5 rows on average are more than executions of 40 ms serve, of 4 rows at most: requests wait."""
     mapping = mapping_of(
         tmp_path, protocol, {"request": request_}, sleep_s=0.04, batching=QUEUES, rate="120/s"
     )
-    rows = run_of(joined, mapping, (0, 3, 99) if "rejected" in outcomes else (0, 3))
+    rows = run_of(alone, mapping, (0, 3, 99) if "rejected" in outcomes else (0, 3))
     assert set(rows["outcome"]) == outcomes
     details = {
         one for one, outcome in zip(rows["detail"], rows["outcome"], strict=True) if outcome == "rejected"
@@ -240,8 +240,8 @@ def test_the_server_queues_by_priority_and_timeout(
 
 
 @pytest.mark.slow
-def test_an_output_that_the_model_has_not_ends_before_anything_is_sent(joined: Bench, tmp_path: Path) -> None:
-    live = joined.start_run(mapping_of(tmp_path, "http", {"request": {"outputs": ["a", "d"]}}))
+def test_an_output_that_the_model_has_not_ends_before_anything_is_sent(alone: Bench, tmp_path: Path) -> None:
+    live = alone.start_run(mapping_of(tmp_path, "http", {"request": {"outputs": ["a", "d"]}}))
     assert live.end() == 2
     assert "clients.request.outputs[1]: model teller has no output 'd', it has a, b, c" in live.error_line()
     assert not told(tmp_path)

@@ -213,11 +213,8 @@ def test_a_closed_loop_reports_service_time_and_counts_what_triton_counts(joined
     joined.wait_until_gone()
 
 
-def test_ray_gives_its_workers_no_niceness_and_nobody_is_its_first_victim(full_run: FullRun) -> None:
-    for node in full_run.store.manifest.nodes.values():
-        assert node.ray is not None
-        assert (node.ray.niceness_given, node.ray.oom_score_adj_given) == (0, 0)
-        assert node.ray_watchdogs == ()
+def test_of_a_run_without_ray_nothing_is_told_that_ray_did(full_run: FullRun) -> None:
+    assert [(node.ray, node.ray_watchdogs) for node in full_run.store.manifest.nodes.values()] == [(None, ())]
 
 
 def test_what_senders_and_server_got_is_in_the_manifest(full_run: FullRun) -> None:

@@ -137,14 +137,12 @@ def assert_as_laid_out(seen: dict[int, dict[str, Any]], places: dict[int, Place]
     "strategy", [OLDEST, pytest.param(DIRECT, marks=pytest.mark.long)], ids=["oldest", "direct"]
 )
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
-def test_a_schedule_is_dealt_to_sequences(
-    joined: Bench, tmp_path: Path, protocol: str, strategy: str
-) -> None:
+def test_a_schedule_is_dealt_to_sequences(alone: Bench, tmp_path: Path, protocol: str, strategy: str) -> None:
     mapping = mapping_of(tmp_path, protocol, strategy, concurrent=8)
     mapping["phases"][0] |= {"duration": "5s", "arrivals": {"kind": "poisson", "rate": "30/s"}}
-    live = joined.start_run(mapping)
+    live = alone.start_run(mapping)
     assert live.end() in (0, 3, 99), live.lines
-    store = joined.store()
+    store = alone.store()
     rows = planned_rows(store)
     assert set(rows["outcome"]) == {"ok"}, set(rows["detail"])
     assert unmet(store) == []
@@ -154,16 +152,16 @@ def test_a_schedule_is_dealt_to_sequences(
     lengths = np.array([place.step + 1 for place in places.values() if place.is_end])
     assert len(lengths) > 12
     assert abs(lengths.mean() - 5) < 4 * np.sqrt(60 / 9) / np.sqrt(len(lengths)), "1 to 9: variance 60/9"
-    assert set(store.read("joined").column("join_level").to_pylist()) == {"exact"}
+    assert set(store.read("alone").column("join_level").to_pylist()) == {"exact"}
 
 
 @pytest.mark.parametrize("protocol", ["http", pytest.param("grpc", marks=pytest.mark.long)])
-def test_a_user_has_one_sequence_after_another(joined: Bench, tmp_path: Path, protocol: str) -> None:
+def test_a_user_has_one_sequence_after_another(alone: Bench, tmp_path: Path, protocol: str) -> None:
     mapping = mapping_of(tmp_path, protocol)
     mapping["phases"][0]["arrivals"] = {"kind": "closed", "users": 6}
-    live = joined.start_run(mapping)
+    live = alone.start_run(mapping)
     assert live.end() in (0, 3, 99), live.lines
-    store = joined.store()
+    store = alone.store()
     rows = store.read("requests").to_pydict()
     assert set(rows["outcome"]) == {"ok"}, set(rows["detail"])
     assert_as_laid_out(seen_by(tmp_path), places_of(mapping, store.run, 6, rows["request_id"]))
@@ -173,7 +171,7 @@ def test_a_user_has_one_sequence_after_another(joined: Bench, tmp_path: Path, pr
 
 @pytest.mark.parametrize("protocol", ["http", pytest.param("grpc", marks=pytest.mark.long)])
 def test_a_sequence_keeps_its_order_its_server_and_its_connection(
-    joined: Bench, tmp_path: Path, protocol: str
+    alone: Bench, tmp_path: Path, protocol: str
 ) -> None:
     """300 requests a second of 8 sequences to a model that takes 50 ms for each: nearly all wait for their turn."""
     mapping = mapping_of(tmp_path, protocol, concurrent=8, pinned=True)
@@ -183,9 +181,9 @@ def test_a_sequence_keeps_its_order_its_server_and_its_connection(
     )
     mapping["servers"] = {"count": 2}
     mapping["phases"][0] |= {"duration": "1s", "arrivals": {"kind": "poisson", "rate": "300/s"}}
-    live = joined.start_run(mapping)
+    live = alone.start_run(mapping)
     assert live.end() in (0, 3, 99), live.lines
-    store = joined.store()
+    store = alone.store()
     rows = planned_rows(store)
     assert set(rows["outcome"]) == {"ok"}, set(rows["detail"])
     assert {worker.no_lane for worker in store.manifest.workers} <= {
@@ -205,11 +203,11 @@ def test_a_sequence_keeps_its_order_its_server_and_its_connection(
     n_ended = sum(place.is_end for place in places.values())
     assert (told["n_begun"], told["n_ended"], told["n_cut"]) == (len(servers), n_ended, 0)
     assert told["at_once_most_count"] >= 8
-    assert set(store.read("joined").column("join_level").to_pylist()) == {"exact"}
+    assert set(store.read("alone").column("join_level").to_pylist()) == {"exact"}
 
 
 @pytest.mark.parametrize("load", ["open", pytest.param("closed", marks=pytest.mark.long)])
-def test_a_request_that_fails_cuts_its_sequence(joined: Bench, tmp_path: Path, load: str) -> None:
+def test_a_request_that_fails_cuts_its_sequence(alone: Bench, tmp_path: Path, load: str) -> None:
     """The model refuses inputs above 2, 2 % of standard normal ones. It keeps the slot of a sequence that was cut until
     that has been idle for a second."""
     mapping = mapping_of(tmp_path, "http")
@@ -223,9 +221,9 @@ def test_a_request_that_fails_cuts_its_sequence(joined: Bench, tmp_path: Path, l
     else:
         think = {"kind": "constant", "value": "20ms"}
         mapping["phases"][0]["arrivals"] = {"kind": "closed", "users": 8, "think": think}
-    live = joined.start_run(mapping)
+    live = alone.start_run(mapping)
     assert live.end() in (0, 3, 99), live.lines
-    store = joined.store()
+    store = alone.store()
     rows = store.read("requests").to_pydict()
     assert store.manifest.verdict is not None
     is_met = {check.name: check.is_met for check in store.manifest.verdict.checks}
@@ -249,11 +247,11 @@ def test_a_request_that_fails_cuts_its_sequence(joined: Bench, tmp_path: Path, l
 
 
 def test_a_stateful_model_without_sequences_is_told_before_anything_is_sent(
-    joined: Bench, tmp_path: Path
+    alone: Bench, tmp_path: Path
 ) -> None:
     mapping = mapping_of(tmp_path, "http")
     del mapping["clients"]["sequences"]
-    live = joined.start_run(mapping)
+    live = alone.start_run(mapping)
     assert live.end() == 2
     assert "clients.sequences: model adder is stateful" in live.error_line()
     assert not (tmp_path / "seen").read_text()

@@ -96,7 +96,7 @@ def assert_joined_to_its_own_model(store: RunStore, names: Sequence[str]) -> Non
     """By id, each measured request to a batch of the model that it asks."""
     batches = store.read("batches", ["server", "model", "instance", "batch_id"]).to_pylist()
     model_of = {(one["server"], one["instance"], one["batch_id"]): one["model"] for one in batches}
-    rows = store.read("joined").to_pylist()
+    rows = store.read("alone").to_pylist()
     assert {one["join_level"] for one in rows} == {"exact"}
     assert {one["request_kind"] for one in rows} == set(names)
     for one in rows:
@@ -113,11 +113,11 @@ def assert_joined_to_its_own_model(store: RunStore, names: Sequence[str]) -> Non
     ids=["http", "grpc", "shared memory"],
 )
 def test_three_models_of_one_server_are_asked_as_planned_and_answer_rightly(
-    joined: Bench, tmp_path: Path, clients: dict[str, Any]
+    alone: Bench, tmp_path: Path, clients: dict[str, Any]
 ) -> None:
     mapping = mapping_of(tmp_path)
     mapping["clients"] |= clients
-    store = run_of(joined, mapping)
+    store = run_of(alone, mapping)
     rows, (kinds, plan) = columns(store), planned_kinds(mapping)
     assert set(rows["outcome"]) == {"ok"}
     assert rows["request_kind"] == kinds
@@ -148,11 +148,11 @@ def test_three_models_of_one_server_are_asked_as_planned_and_answer_rightly(
 
 
 @pytest.mark.slow
-def test_no_request_comes_to_a_server_that_does_not_serve_its_model(joined: Bench, tmp_path: Path) -> None:
+def test_no_request_comes_to_a_server_that_does_not_serve_its_model(alone: Bench, tmp_path: Path) -> None:
     mapping = mapping_of(tmp_path, servers=[{}, {}])
     for one, served in zip(mapping["models"], ([0], ["server-1", 0], [1]), strict=True):
         one["servers"] = served
-    store = run_of(joined, mapping)
+    store = run_of(alone, mapping)
     rows, (kinds, plan) = columns(store), planned_kinds(mapping)
     assert set(rows["outcome"]) == {"ok"}
     assert rows["request_kind"] == kinds
@@ -177,8 +177,8 @@ def test_no_request_comes_to_a_server_that_does_not_serve_its_model(joined: Benc
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_a_wrong_answer_is_of_the_model_that_gave_it(joined: Bench, tmp_path: Path) -> None:
-    store = run_of(joined, mapping_of(tmp_path, WRONG))
+def test_a_wrong_answer_is_of_the_model_that_gave_it(alone: Bench, tmp_path: Path) -> None:
+    store = run_of(alone, mapping_of(tmp_path, WRONG))
     rows, checks = columns(store), store.manifest.value_checks
     assert checks is not None
     is_checked = rows["request_id"] % checks.every == 0
@@ -191,7 +191,7 @@ def test_a_wrong_answer_is_of_the_model_that_gave_it(joined: Bench, tmp_path: Pa
 @pytest.mark.long
 @pytest.mark.slow
 def test_users_of_a_closed_loop_ask_several_models_of_a_server_that_runs_already(
-    joined: Bench, tmp_path: Path
+    alone: Bench, tmp_path: Path
 ) -> None:
     mapping = mapping_of(tmp_path)
     scenario = scenario_from_mapping(mapping, "test")
@@ -208,7 +208,7 @@ def test_users_of_a_closed_loop_ask_several_models_of_a_server_that_runs_already
     try:
         url = server.start().url
         del mapping["models"][2]["repository"]
-        store = run_of(joined, mapping | {"server": {"url": url}})
+        store = run_of(alone, mapping | {"server": {"url": url}})
     finally:
         server.stop()
     rows = columns(store)
@@ -228,10 +228,10 @@ def test_users_of_a_closed_loop_ask_several_models_of_a_server_that_runs_already
 @pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["grpc", pytest.param("http", marks=pytest.mark.long)])
 def test_decoupled_models_are_asked_beside_models_that_answer_once(
-    joined: Bench, tmp_path: Path, protocol: str
+    alone: Bench, tmp_path: Path, protocol: str
 ) -> None:
     """All of them response by response, one with data of its own, checked, each with figures and a promise of its own,
-    and joined to batches of the model that it asks."""
+    and alone to batches of the model that it asks."""
     names = ("echo", "stream", "teller")
     write_model(tmp_path / "models", "echo")
     write_stream(tmp_path / "models", "stream")
@@ -259,9 +259,9 @@ def test_decoupled_models_are_asked_beside_models_that_answer_once(
     mapping["models"][1]["data"] = {"path": str(tmp_path / "given.npz")}
     mapping["promises"] = {"first_response{model:echo}": "max<19s", "first_response{model:stream}": "max<3ms"}
     del mapping["model"]
-    live = joined.start_run(mapping)
+    live = alone.start_run(mapping)
     assert live.end() in (3, 99), live.lines  # the model `stream` sleeps for 3 ms
-    store = joined.store()
+    store = alone.store()
     rows, (kinds, _) = columns(store), planned_kinds(mapping)
     assert set(rows["outcome"]) == {"ok"}
     assert rows["request_kind"] == kinds

@@ -72,11 +72,11 @@ def mapping_of(folder: Path, checked_share: float, **clients: Any) -> dict[str, 
     [("http", 2, 0.1), pytest.param("grpc", 1, 1.0, marks=pytest.mark.long)],
 )
 def test_each_model_is_asked_with_the_entries_of_its_own_data(
-    joined: Bench, tmp_path: Path, protocol: str, n_workers: int, share: float
+    alone: Bench, tmp_path: Path, protocol: str, n_workers: int, share: float
 ) -> None:
     """Through the lane where a tenth of the replies are compared, in Python where all are."""
     mapping = mapping_of(tmp_path, share, protocol=protocol, workers_per_node=n_workers)
-    store = run_of(joined, mapping)
+    store = run_of(alone, mapping)
     rows, (kinds, plan) = columns(store), planned_kinds(mapping)
     assert set(rows["outcome"]) == {"ok"}
     assert (rows["request_kind"], set(kinds)) == (kinds, set(NAMES))
@@ -121,13 +121,13 @@ def test_each_model_is_asked_with_the_entries_of_its_own_data(
 
 @pytest.mark.long
 def test_bad_data_of_one_model_is_told_with_its_name_and_nothing_is_sent(
-    joined: Bench, tmp_path: Path
+    alone: Bench, tmp_path: Path
 ) -> None:
     mapping = mapping_of(tmp_path, 0.1)
     path = tmp_path / "tokens.parquet"
     pq.write_table(pa.table({"tokens": [[1, 2]] * 20 + [None] + [[3]] * 20}), path)
     mapping["models"][0]["data"]["order"] = "sequence"
-    live = joined.start_run(mapping)
+    live = alone.start_run(mapping)
     assert live.end() == 2
     assert f"models.reader.data: {path}: row 21: " in live.error_line()
     assert not (tmp_path / "seen").exists() or not (tmp_path / "seen").read_text()

@@ -32,15 +32,15 @@ def planned_alone(store: RunStore, rows: dict[str, Any]) -> None:
     assert np.array_equal(np.sort(rows["request_id"]), np.arange(n_planned))
 
 
-def test_two_servers_share_one_schedule_and_each_request_is_joined_on_its_own(joined: Bench) -> None:
+def test_two_servers_share_one_schedule_and_each_request_is_joined_on_its_own(alone: Bench) -> None:
     mapping = scenario_mapping(
         servers=[{"weight": 3}, {}],
         clients={"workers_per_node": 2, "timeout": "10s", "routing": {"kind": "weighted"}, "deal": "hash"},
     )
-    live = joined.start_run(mapping, "--json")
+    live = alone.start_run(mapping, "--json")
     assert live.end() in (0, 3), live.lines
-    joined.wait_until_gone()
-    store = joined.store()
+    alone.wait_until_gone()
+    store = alone.store()
     rows = rows_of(store)
     planned_alone(store, rows)
     assert set(rows["outcome"]) == {"ok"}
@@ -49,7 +49,7 @@ def test_two_servers_share_one_schedule_and_each_request_is_joined_on_its_own(jo
     assert abs(shares["server-0"] - 0.75) < 5 * np.sqrt(0.75 * 0.25 / len(rows["target"])), "as asked"
     for worker in (0, 1):
         assert set(rows["target"][rows["worker"] == worker]) == set(shares), "each worker sends to both"
-    found = store.read("joined", ["target", "server", "join_level"]).to_pylist()
+    found = store.read("alone", ["target", "server", "join_level"]).to_pylist()
     assert {row["join_level"] for row in found} == {"exact"}
     assert all(row["server"] == row["target"] for row in found)
     facts = store.manifest.servers
@@ -63,22 +63,22 @@ def test_two_servers_share_one_schedule_and_each_request_is_joined_on_its_own(jo
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_one_seed_sends_the_same_arrivals_to_one_server_and_to_two(joined: Bench, tmp_path: Path) -> None:
+def test_one_seed_sends_the_same_arrivals_to_one_server_and_to_two(alone: Bench, tmp_path: Path) -> None:
     found = {}
     with NullProcess("--service=constant:1ms") as first, NullProcess("--service=constant:1ms") as second:
         urls = [{"url": f"http://127.0.0.1:{one.ports['http']}"} for one in (first, second)]
         for name, servers in (("one", urls[:1]), ("two", urls)):
-            bench = Bench(tmp_path / name, joined.tmp, joined.ray, joined.ray_tmp)
+            bench = Bench(tmp_path / name, alone.tmp)
             bench.folder.mkdir()
             live = bench.start_run(scenario_mapping(model={"name": "linear_head"}, servers=servers))
             assert live.end() in (0, 3), live.lines
             found[name] = bench.store()
     one, two = (rows_of(found[name]) for name in ("one", "two"))
-    alone, shared = (
+    single, shared = (
         np.sort(rows["scheduled_ns"]) - (found[name].manifest.start_ns or 0)
         for name, rows in (("one", one), ("two", two))
     )
-    assert np.array_equal(alone, shared), "routing moves no arrival"
+    assert np.array_equal(single, shared), "routing moves no arrival"
     assert np.array_equal(two["target"] == "server-1", two["request_id"] % 2 == 1), "in turn"
     summary = json.loads((found["two"].run_dir / "summary.json").read_text())
     assert summary["verdict"]["status"] in ("VALID", "INVALID")
@@ -86,19 +86,19 @@ def test_one_seed_sends_the_same_arrivals_to_one_server_and_to_two(joined: Bench
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["round-robin", "least-in-flight"])
-def test_a_server_that_dies_takes_its_own_requests_and_no_others(joined: Bench, kind: str) -> None:
+def test_a_server_that_dies_takes_its_own_requests_and_no_others(alone: Bench, kind: str) -> None:
     with NullProcess("--service=constant:1ms") as first, NullProcess("--service=constant:1ms") as second:
         mapping = scenario_mapping(
             model={"name": "linear_head"},
             servers=[{"url": f"http://127.0.0.1:{one.ports['http']}"} for one in (first, second)],
             clients={"workers_per_node": 2, "timeout": "10s", "routing": {"kind": kind}},
         )
-        live = joined.start_run(mapping)
-        joined.wait_for_phase("burst", 0.7)
+        live = alone.start_run(mapping)
+        alone.wait_for_phase("burst", 0.7)
         second.kill()
         assert live.end() in (0, 3), live.lines
-    joined.wait_until_gone()
-    store = joined.store()
+    alone.wait_until_gone()
+    store = alone.store()
     rows = rows_of(store)
     planned_alone(store, rows)
     failed = rows["outcome"] != "ok"

@@ -21,13 +21,13 @@ def summary_of(bench: Bench) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_a_run_beside_work_that_takes_the_cpu_is_invalid_and_says_that_first(joined: Bench) -> None:
-    live = joined.start_run(scenario_mapping(), "--verbose")
+def test_a_run_beside_work_that_takes_the_cpu_is_invalid_and_says_that_first(alone: Bench) -> None:
+    live = alone.start_run(scenario_mapping(), "--verbose")
     live.wait_for("are connected")
     with busy_host():
         live.wait_for("collecting")
     assert live.end() == 3, live.lines
-    summary = summary_of(joined)
+    summary = summary_of(alone)
     verdict = summary["verdict"]
     assert verdict["status"] == "INVALID"
     (cpu,) = summary["cpu"]
@@ -44,25 +44,25 @@ def test_a_run_beside_work_that_takes_the_cpu_is_invalid_and_says_that_first(joi
         (window,) = [one for one in summary["findings"] if one["level"] == "window"]
         assert window["rule"] == "starved by others"
     assert verdict["reasons"][0].startswith(claim)
-    screen = " ".join(joined.stdout().split())
+    screen = " ".join(alone.stdout().split())
     assert f"INVALID {claim.strip()}" in screen
     assert "CPU of node-0: server " in screen
 
 
 @pytest.mark.slow
 def test_a_server_in_a_quota_is_named_as_throttled_by_it_and_not_as_starved(
-    joined: Bench, quota_group: Path
+    alone: Bench, quota_group: Path
 ) -> None:
     scenario = scenario_mapping()
     scenario["phases"][1]["arrivals"]["rate"] = "800/s"  # the quota is surely used up
-    live = joined.start_run(scenario)
+    live = alone.start_run(scenario)
     live.wait_for("are connected")
-    servers = [one for one in joined.processes() if one.name().startswith("triton")]
+    servers = [one for one in alone.processes() if one.name().startswith("triton")]
     assert servers
     for one in servers:
         (quota_group / "cgroup.procs").write_text(str(one.pid))
     assert live.end() in (0, 3), live.lines
-    summary = summary_of(joined)
+    summary = summary_of(alone)
     starvation = summary["verdict"]["starvation"]
     assert starvation["starved_by"] == "quota", summary["cpu"]
     assert not any(starvation["sentence"] == reason for reason in summary["verdict"]["reasons"])

@@ -32,7 +32,7 @@ KEY = ("server", "instance", "instance_device", "batch_id")
 
 def steps_of(store: RunStore) -> dict[int, list[dict[str, Any]]]:
     """By request. Holds what is so of any run: each row's batch names the request, or lies within one that does, and
-    `joined` has the rows that are said to be joined for each request that has any."""
+    `alone` has the rows that are said to be alone for each request that has any."""
     batches = {tuple(row[name] for name in KEY): row for row in rows_of(store, "batches")}
     found: dict[int, list[dict[str, Any]]] = {}
     for row in rows_of(store, "steps"):
@@ -45,7 +45,7 @@ def steps_of(store: RunStore) -> dict[int, list[dict[str, Any]]]:
                 outer["start_ns"] <= row["start_ns"] and row["end_ns"] <= outer["end_ns"]
                 for outer in own if outer["tie"] == "id" and outer["model"] != row["model"]
             )  # fmt: skip
-    rows = [row for row in rows_of(store, "joined") if row["request_id"] in found]
+    rows = [row for row in rows_of(store, "alone") if row["request_id"] in found]
     assert {(row["request_id"], *(row[name] for name in KEY)) for row in rows} == {
         (one, *(row[name] for name in KEY)) for one, own in found.items() for row in own if row["is_joined"]
     }
@@ -53,12 +53,12 @@ def steps_of(store: RunStore) -> dict[int, list[dict[str, Any]]]:
 
 
 @pytest.mark.slow
-def test_both_steps_of_an_ensemble_are_on_the_path(joined: Bench, tmp_path: Path) -> None:
+def test_both_steps_of_an_ensemble_are_on_the_path(alone: Bench, tmp_path: Path) -> None:
     models = tmp_path / "models"
     write_model(models, "tokenize", sleep_s=0.01)
     write_model(models, "classify", sleep_s=0.002)
     write_ensemble(models, "pipe")
-    store, summary, screen = finish(joined, scenario(models, "pipe", rate_hz=60))
+    store, summary, screen = finish(alone, scenario(models, "pipe", rate_hz=60))
     found = steps_of(store)
     assert len(found) == len(rows_of(store, "requests"))
     for own in found.values():
@@ -73,15 +73,15 @@ def test_both_steps_of_an_ensemble_are_on_the_path(joined: Bench, tmp_path: Path
     assert all(one["is_met"] for one in summary["identities"])
 
 
-def run_of_caller(joined: Bench, folder: Path) -> tuple[RunStore, dict[str, Any], str]:
+def run_of_caller(alone: Bench, folder: Path) -> tuple[RunStore, dict[str, Any], str]:
     """A run against a server that somebody else started with `caller` and `child` of `folder/models`."""
     mapping = scenario(folder / "models", "caller", rate_hz=40)
     del mapping["model"]["repository"]
-    live = joined.start("inject", "--folder", folder / "rings")
+    live = alone.start("inject", "--folder", folder / "rings")
     assert live.end() == 0, live.lines
-    injected = joined.stdout().splitlines()
+    injected = alone.stdout().splitlines()
     with their_server(folder / "server", folder / "models", "caller", injected, others=["child"]) as url:
-        found = finish(joined, mapping, "--server", url)
+        found = finish(alone, mapping, "--server", url)
     assert {row["outcome"] for row in rows_of(found[0], "requests")} == {"ok"}
     return found
 
@@ -89,12 +89,12 @@ def run_of_caller(joined: Bench, folder: Path) -> tuple[RunStore, dict[str, Any]
 @pytest.mark.slow
 @pytest.mark.parametrize("passes_id", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_model_that_another_asks_is_a_step_beside_the_path(
-    joined: Bench, tmp_path: Path, passes_id: bool
+    alone: Bench, tmp_path: Path, passes_id: bool
 ) -> None:
     models = tmp_path / "models"
     write_model(models, "child", BY_ONE + WARMED, sleep_s=0.003)
     write_caller(models, "caller", "child", passes_id=passes_id)
-    store, summary, screen = run_of_caller(joined, tmp_path)
+    store, summary, screen = run_of_caller(alone, tmp_path)
     found = steps_of(store)
     requests = {row["request_id"] for row in rows_of(store, "requests")}
     assert found.keys() == requests
@@ -112,18 +112,18 @@ def test_a_model_that_another_asks_is_a_step_beside_the_path(
     assert [tuple(one[name] for name in names) for one in told["children"]] == expected
     assert ("are tied to caller by time" in " ".join(screen.split())) is not passes_id
     assert all(one["is_met"] for one in summary["identities"])
-    assert Counter(row["join_level"] for row in rows_of(store, "joined")) == {"exact": n}
+    assert Counter(row["join_level"] for row in rows_of(store, "alone")) == {"exact": n}
 
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_a_decoupled_model_that_another_asks_is_told_and_is_a_step(joined: Bench, tmp_path: Path) -> None:
+def test_a_decoupled_model_that_another_asks_is_told_and_is_a_step(alone: Bench, tmp_path: Path) -> None:
     """Its execution returns at once; its work, and so its answer, come later, still within the one that asks. On a busy
     host an execution may return after its answer, and after the one that asks: none holds it then."""
     models = tmp_path / "models"
     write_stream(models, "child")
     write_caller(models, "caller", "child", passes_id=False, is_stream=True)
-    store, summary, _ = run_of_caller(joined, tmp_path)
+    store, summary, _ = run_of_caller(alone, tmp_path)
     assert store.manifest.servers["server-0"].decoupled == ("child",)
     found = steps_of(store)
     batches = rows_of(store, "batches")

@@ -146,15 +146,15 @@ def told(folder: Path, what: str = "given_ns") -> dict[int, Any]:
     return {number: one for number, one in found.items() if number < LEAST_TRIAL_ID}
 
 
-def responses_of(joined: Bench) -> tuple[Rows, Rows]:
+def responses_of(alone: Bench) -> tuple[Rows, Rows]:
     """The requests, and the responses in their order."""
-    store = joined.store()
+    store = alone.store()
     keys = [("request_id", "ascending"), ("index", "ascending")]
     return planned_rows(store), store.read("responses").sort_by(keys).to_pydict()
 
 
 @pytest.mark.parametrize("protocol", ["http", pytest.param("grpc", marks=pytest.mark.long)])
-def test_each_response_is_a_row_at_its_instant(joined: Bench, tmp_path: Path, protocol: str) -> None:
+def test_each_response_is_a_row_at_its_instant(alone: Bench, tmp_path: Path, protocol: str) -> None:
     parameters = {"lang": "de", "top_k": 50, "is_long": True}
     mapping = mapping_of(
         tmp_path,
@@ -171,11 +171,11 @@ def test_each_response_is_a_row_at_its_instant(joined: Bench, tmp_path: Path, pr
         "gap": "med<21ms",
         "mean_gap": "max<1s",
     }
-    live = joined.start_run(mapping)
+    live = alone.start_run(mapping)
     assert live.end() in (0, 3, 4, 99), live.lines
-    requests, responses = responses_of(joined)
+    requests, responses = responses_of(alone)
     assert set(requests["outcome"]) == {"ok"}, set(requests["detail"])
-    assert unmet(joined.store()) == []
+    assert unmet(alone.store()) == []
     n, given = len(requests["request_id"]), told(tmp_path)
     assert sorted(given) == requests["request_id"]
     of_requests = told(tmp_path, "parameters").values()  # over HTTP Triton adds the id
@@ -187,7 +187,7 @@ def test_each_response_is_a_row_at_its_instant(joined: Bench, tmp_path: Path, pr
     t_ns = np.array(responses["t_ns"]).reshape(n, 5)
     server_ns = np.array([given[one] for one in requests["request_id"]])
     behind_ns = t_ns - server_ns
-    promises = json.loads((joined.store().run_dir / "summary.json").read_text())["promises"]
+    promises = json.loads((alone.store().run_dir / "summary.json").read_text())["promises"]
     waits_ns = t_ns[:, 0] - np.array(requests["scheduled_ns"])
     gaps_ns = np.diff(t_ns, axis=1)
     n_late = [n, np.sum(waits_ns >= 80_000_000), np.sum(gaps_ns.max(axis=1) >= 21_000_000), 0]
@@ -199,11 +199,11 @@ def test_each_response_is_a_row_at_its_instant(joined: Bench, tmp_path: Path, pr
 
 @pytest.mark.parametrize("protocol", [pytest.param("http", marks=pytest.mark.long), "grpc"])
 def test_a_stream_that_breaks_off_is_an_outcome_and_keeps_its_responses(
-    joined: Bench, tmp_path: Path, protocol: str
+    alone: Bench, tmp_path: Path, protocol: str
 ) -> None:
-    live = joined.start_run(mapping_of(tmp_path, n=-3, gap_us=5_000, rate="40/s", protocol=protocol))
+    live = alone.start_run(mapping_of(tmp_path, n=-3, gap_us=5_000, rate="40/s", protocol=protocol))
     assert live.end() in (0, 3, 99), live.lines
-    requests, responses = responses_of(joined)
+    requests, responses = responses_of(alone)
     assert set(requests["outcome"]) == {"server_error"}
     assert set(requests["detail"]) == {"out of words"}
     assert responses["request_id"] == np.repeat(requests["request_id"], 3).tolist()
@@ -214,12 +214,12 @@ def test_a_stream_that_breaks_off_is_an_outcome_and_keeps_its_responses(
 @pytest.mark.long
 @pytest.mark.parametrize("protocol", [pytest.param("http", marks=pytest.mark.long), "grpc"])
 def test_a_stream_that_outlasts_its_timeout_keeps_what_came(
-    joined: Bench, tmp_path: Path, protocol: str
+    alone: Bench, tmp_path: Path, protocol: str
 ) -> None:
     mapping = mapping_of(tmp_path, n=40, gap_us=100_000, rate="20/s", protocol=protocol, timeout="1s")
-    live = joined.start_run(mapping)
+    live = alone.start_run(mapping)
     assert live.end() in (0, 3, 99), live.lines
-    requests, responses = responses_of(joined)
+    requests, responses = responses_of(alone)
     assert set(requests["outcome"]) == {"timeout"}
     n_of = np.bincount(responses["request_id"], minlength=len(requests["request_id"]))
     assert n_of.min() >= 1
@@ -228,13 +228,13 @@ def test_a_stream_that_outlasts_its_timeout_keeps_what_came(
 
 
 @pytest.mark.parametrize("protocol", [pytest.param("http", marks=pytest.mark.long), "grpc"])
-def test_clients_hang_up_as_often_as_asked(joined: Bench, tmp_path: Path, protocol: str) -> None:
+def test_clients_hang_up_as_often_as_asked(alone: Bench, tmp_path: Path, protocol: str) -> None:
     stream = {"cancel": {"share": 0.5, "after": 2}}
-    live = joined.start_run(
+    live = alone.start_run(
         mapping_of(tmp_path, n=6, gap_us=10_000, rate="60/s", protocol=protocol, stream=stream)
     )
     assert live.end() in (0, 3, 99), live.lines
-    requests, responses = responses_of(joined)
+    requests, responses = responses_of(alone)
     assert set(requests["outcome"]) == {"ok"}, set(requests["detail"])
     n_of = np.bincount(responses["request_id"], minlength=len(requests["request_id"]))
     is_short = np.array([detail.startswith(HUNG_UP) for detail in requests["detail"]])
@@ -246,26 +246,26 @@ def test_clients_hang_up_as_often_as_asked(joined: Bench, tmp_path: Path, protoc
 
 
 @pytest.mark.long
-def test_a_request_of_one_reply_may_be_a_stream_of_one(joined: Bench) -> None:
+def test_a_request_of_one_reply_may_be_a_stream_of_one(alone: Bench) -> None:
     mapping = scenario_mapping()
     mapping["clients"] |= {"protocol": "grpc", "stream": True}
-    live = joined.start_run(mapping)
+    live = alone.start_run(mapping)
     assert live.end() in (0, 3, 99), live.lines
-    requests, responses = responses_of(joined)
+    requests, responses = responses_of(alone)
     assert set(requests["outcome"]) == {"ok"}, set(requests["detail"])
     assert responses["request_id"] == requests["request_id"]
     assert all(responses["is_final"])
 
 
-def test_a_thousand_streams_are_open_at_once(joined: Bench, tmp_path: Path) -> None:
+def test_a_thousand_streams_are_open_at_once(alone: Bench, tmp_path: Path) -> None:
     """Each user's stream has 4 responses, one a second."""
     mapping = mapping_of(tmp_path, n=4, gap_us=1_000_000, rate="1/s")
     mapping["phases"][0] |= {
         "duration": "10s", "arrivals": {"kind": "closed", "users": 1000, "ramp": "1s"},
     }  # fmt: skip
-    live = joined.start_run(mapping)
+    live = alone.start_run(mapping)
     assert live.end() in (0, 3, 99), live.lines
-    store = joined.store()
+    store = alone.store()
     requests, responses = store.read("requests").to_pydict(), store.read("responses").to_pydict()
     assert set(requests["outcome"]) == {"ok"}, set(requests["detail"])
     n = len(requests["request_id"])
@@ -277,7 +277,7 @@ def test_a_thousand_streams_are_open_at_once(joined: Bench, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("protocol", [pytest.param("http", marks=pytest.mark.long), "grpc"])
-def test_entries_of_a_users_data_are_streamed(joined: Bench, tmp_path: Path, protocol: str) -> None:
+def test_entries_of_a_users_data_are_streamed(alone: Bench, tmp_path: Path, protocol: str) -> None:
     """Each asks for as many responses as its `n`."""
     asked = [1, 4, 2, 7, 3]
     mapping = mapping_of(tmp_path, n=1, gap_us=1_000, rate="40/s", protocol=protocol)
@@ -286,14 +286,14 @@ def test_entries_of_a_users_data_are_streamed(joined: Bench, tmp_path: Path, pro
     mapping["clients"]["data"] = {"path": str(tmp_path / "asked.npz"), "order": "sequence"}
     (tmp_path / "right.py").write_text(RIGHT)
     mapping["clients"]["check"] = {"function": f"{tmp_path / 'right.py'}:answers", "share": 1}
-    live = joined.start_run(mapping)
+    live = alone.start_run(mapping)
     assert live.end() in (0, 3, 99), live.lines
-    requests, responses = responses_of(joined)
+    requests, responses = responses_of(alone)
     outcomes = zip(requests["request_id"], requests["outcome"], requests["detail"], strict=True)
     for request_id, outcome, detail in outcomes:
         wrong = ("bad_reply", "response 7 is one more than are expected")
         assert (outcome, detail) == (wrong if asked[request_id % len(asked)] == 7 else ("ok", ""))
-    checks = json.loads((joined.store().run_dir / "summary.json").read_text())["value_checks"]
+    checks = json.loads((alone.store().run_dir / "summary.json").read_text())["value_checks"]
     assert checks["n_checked"] == len(requests["request_id"])
     assert checks["n_wrong"] == requests["outcome"].count("bad_reply") > 0
     n_of = np.bincount(responses["request_id"], minlength=len(requests["request_id"])).tolist()

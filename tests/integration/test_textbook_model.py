@@ -51,7 +51,7 @@ def answer(inputs):
 
 
 @pytest.mark.beside
-def test_arrays_of_numpy_texts_and_dlpack_leave_it_whole(joined: Bench, tmp_path: Path) -> None:
+def test_arrays_of_numpy_texts_and_dlpack_leave_it_whole(alone: Bench, tmp_path: Path) -> None:
     if find_triton().source != "wheel":
         pytest.skip("tritonserver is on the PATH: its numpy is its own matter")
     models = tmp_path / "models"
@@ -61,7 +61,7 @@ def test_arrays_of_numpy_texts_and_dlpack_leave_it_whole(joined: Bench, tmp_path
     (tmp_path / "reference.py").write_text(REFERENCE)
     mapping = scenario(models, "textbook", rate_hz=60)
     mapping["clients"] |= {"check": {"function": f"{tmp_path / 'reference.py'}:answer", "share": 1}}
-    store, summary, _ = finish(joined, mapping)
+    store, summary, _ = finish(alone, mapping)
     outcomes = {(row["outcome"], row["detail"]) for row in rows_of(store, "requests")}
     assert outcomes == {("ok", "")}, summary["verdict"]["reasons"]
 

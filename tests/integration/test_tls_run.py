@@ -41,7 +41,7 @@ def outcomes_of(bench: Bench) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("protocol", [pytest.param("http", marks=pytest.mark.long), "grpc"])
 def test_a_run_over_mutual_tls_counts_what_the_server_counts(
-    joined: Bench, authority: Authority, protocol: str
+    alone: Bench, authority: Authority, protocol: str
 ) -> None:
     server, client = authority.issue("server", "DNS:triton.example"), authority.issue("client", "DNS:client")
     tls = {
@@ -53,16 +53,16 @@ def test_a_run_over_mutual_tls_counts_what_the_server_counts(
         mapping = mapping_over_tls(protocol, tls)
         mapping["server"] = {"grpc_port": null.ports["grpc"]}
         url = f"https://127.0.0.1:{null.ports['http']}"
-        live = joined.start_run(mapping, "--server", url, "--json")
+        live = alone.start_run(mapping, "--server", url, "--json")
         assert live.end() in (0, 3), live.lines
-    store = joined.store()
-    outcomes = outcomes_of(joined)
+    store = alone.store()
+    outcomes = outcomes_of(alone)
     assert outcomes.count("ok") == len(outcomes) > 100
     counted = store.read("triton_samples", ["request_count"]).column("request_count").to_numpy()
     assert np.sum(counted) == len(outcomes)
     assert store.manifest.losses == ()
     assert [note for note in store.manifest.notes if "triton_samples" in note] == []
-    joined.wait_until_gone()
+    alone.wait_until_gone()
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def triton_with_grpc_over_tls(
 
 @pytest.mark.slow
 def test_a_real_triton_is_loaded_over_grpc_with_mutual_tls(
-    joined: Bench, authority: Authority, triton_with_grpc_over_tls: Endpoint
+    alone: Bench, authority: Authority, triton_with_grpc_over_tls: Endpoint
 ) -> None:
     client = authority.issue("client", "DNS:client")
     mapping = scenario_mapping(server={"grpc_port": triton_with_grpc_over_tls.grpc_port})
@@ -102,22 +102,22 @@ def test_a_real_triton_is_loaded_over_grpc_with_mutual_tls(
             "server_name": "triton.example",
         },
     }  # fmt: skip
-    live = joined.start_run(mapping, "--server", triton_with_grpc_over_tls.url, "--json")
+    live = alone.start_run(mapping, "--server", triton_with_grpc_over_tls.url, "--json")
     assert live.end() in (0, 3), live.lines
-    outcomes = outcomes_of(joined)
+    outcomes = outcomes_of(alone)
     assert outcomes.count("ok") == len(outcomes) > 100
-    joined.wait_until_gone()
+    alone.wait_until_gone()
 
 
-def test_a_server_that_is_not_trusted_ends_the_run_with_one_line(joined: Bench, authority: Authority) -> None:
+def test_a_server_that_is_not_trusted_ends_the_run_with_one_line(alone: Bench, authority: Authority) -> None:
     server = authority.issue("server", "IP:127.0.0.1")
     with NullProcess(f"--tls-certificate={server.certificate}", f"--tls-key={server.key}") as null:
         url = f"https://127.0.0.1:{null.ports['http']}"
-        live = joined.start_run(mapping_over_tls("http", {}), "--server", url)
+        live = alone.start_run(mapping_over_tls("http", {}), "--server", url)
         assert live.end() == 1, live.lines
     line = live.error_line()
     assert line.startswith(
         f"squall: no Triton is ready at {url}: TLS: the server's certificate is not trusted"
     )
-    joined.aborted()
-    joined.wait_until_gone()
+    alone.aborted()
+    alone.wait_until_gone()

@@ -69,43 +69,43 @@ def test_a_grpc_port_that_nothing_listens_at_is_said(alone: Bench) -> None:
     assert "server.grpc_port" in line
 
 
-def test_a_server_that_fails_at_times_or_rejects_is_loaded_and_the_try_is_in_no_table(joined: Bench) -> None:
+def test_a_server_that_fails_at_times_or_rejects_is_loaded_and_the_try_is_in_no_table(alone: Bench) -> None:
     with NullProcess("--service=constant:1ms", "--fault=500:0.4") as null:
-        live = joined.start_run(mapping_for(null.ports["http"]), "--json")
+        live = alone.start_run(mapping_for(null.ports["http"]), "--json")
         live.end()
-    store = joined.store()
+    store = alone.store()
     assert set(planned_rows(store)["outcome"]) == {"ok", "server_error"}
     (tried,) = store.manifest.tried
     assert (tried.server, tried.model, tried.rows, tried.outcome) == ("server-0", "linear_head", 1, "ok")
 
 
-def test_a_load_that_fails_entirely_says_why_meanwhile_and_stops_where_asked(joined: Bench) -> None:
+def test_a_load_that_fails_entirely_says_why_meanwhile_and_stops_where_asked(alone: Bench) -> None:
     with NullProcess("--fault=400:1") as null:
         mapping = mapping_for(null.ports["http"], try_first=False)
         mapping["phases"][1] |= {"duration": "40s", "arrivals": {"kind": "poisson", "rate": "50/s"}}
         mapping["stop_when_failing"] = "8s"
-        live = joined.start_run(mapping, "--json")
+        live = alone.start_run(mapping, "--json")
         assert live.end() in (3, 99), live.lines
     said = "\n".join(live.lines)
     assert "s failed (" in said
     assert "most with: 400 " in said
     assert " failed, most: 400 " in said
     assert "the load stops, as stop_when_failing says" in said
-    outcomes = planned_rows(joined.store())["outcome"]
+    outcomes = planned_rows(alone.store())["outcome"]
     assert outcomes.count("unsent") > len(outcomes) / 4
-    assert any("stop_when_failing" in note for note in joined.store().manifest.notes)
+    assert any("stop_when_failing" in note for note in alone.store().manifest.notes)
 
 
-def test_of_a_server_that_squall_starts_the_first_request_is_tried_before_the_phases(joined: Bench) -> None:
+def test_of_a_server_that_squall_starts_the_first_request_is_tried_before_the_phases(alone: Bench) -> None:
     mapping = scenario_mapping()
     mapping["clients"]["try_first"] = True
-    live = joined.start_run(mapping, "--json")
+    live = alone.start_run(mapping, "--json")
     assert live.end() in (0, 3), live.lines
-    store = joined.store()
+    store = alone.store()
     (tried,) = store.manifest.tried
     assert (tried.model, tried.rows, tried.outcome) == ("seqlen_head", 1, "ok")
     n_ok = planned_rows(store)["outcome"].count("ok")
-    summary = json.loads(joined.stdout())
+    summary = json.loads(alone.stdout())
     assert summary["run"]
     counted = store.read("triton_samples").column("request_count").to_pylist()
     assert sum(counted) == n_ok

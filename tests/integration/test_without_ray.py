@@ -157,6 +157,9 @@ def test_a_full_shared_memory_costs_no_row(with_own_ray: Bench) -> None:
     assert live.end() in (0, 3), live.lines
     assert_whole(with_own_ray.store())
     assert not {"lost", "unsent"} & set(_outcomes(with_own_ray))
+    (node,) = with_own_ray.store().manifest.nodes.values()
+    assert node.ray is not None
+    assert (node.ray.niceness_given, node.ray.oom_score_adj_given, node.ray_watchdogs) == (0, 0, ())
     with_own_ray.wait_until_gone()
 
 

@@ -192,12 +192,12 @@ def refused(one: ZooModel, mapping: dict[str, Any], rows: list[int]) -> list[boo
 
 @pytest.mark.parametrize(("name", "protocol", "share"), CASES)
 def test_every_answer_is_right_and_every_count_is_tritons(
-    joined: Bench, zoo: ZooServer, name: str, protocol: str, share: float
+    alone: Bench, zoo: ZooServer, name: str, protocol: str, share: float
 ) -> None:
     one = MODELS[name]
     zoo.load(one)
     mapping, before = mapping_of(one, zoo, protocol, share=share), zoo.counts()
-    store, summary, _ = finish(joined, mapping, ends=(0, 3, 99))  # requests of some fail
+    store, summary, _ = finish(alone, mapping, ends=(0, 3, 99))  # requests of some fail
 
     rows = planned_rows(store)
     is_refused = refused(one, mapping, rows["rows"])
@@ -230,7 +230,7 @@ def test_every_answer_is_right_and_every_count_is_tritons(
             assert told.requests.keys() <= set(rows["request_id"])
     assert not found, "batches of models that nobody asked"
 
-    joins = rows_of(store, "joined")
+    joins = rows_of(store, "alone")
     assert sorted(row["request_id"] for row in joins) == rows["request_id"], "one row a request"
     levels = Counter(row["join_level"] for row in joins)
     assert levels == Counter(exact=len(rows["outcome"]) - own.n_hits, none=own.n_hits)
@@ -258,12 +258,12 @@ def expected_steps(one: ZooModel, requests: list[int]) -> dict[int, Counter[str]
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "function"), [("affine", "wrong_floats"), ("text", "wrong_text")])
 def test_answers_that_are_not_the_functions_are_bad_replies_and_counted(
-    joined: Bench, zoo: ZooServer, name: str, function: str
+    alone: Bench, zoo: ZooServer, name: str, function: str
 ) -> None:
     zoo.load(MODELS[name])
     wrong = f"{ANSWERS}:{function}"
     mapping = mapping_of(MODELS[name], zoo, "grpc", function=wrong, share=0.1)
-    store, summary, _ = finish(joined, mapping, ends=(3, 99))
+    store, summary, _ = finish(alone, mapping, ends=(3, 99))
     rows = planned_rows(store)
     checked = [number for number in rows["request_id"] if number % 10 == 0]
     found = {number: outcome for number, outcome in enumerate(rows["outcome"]) if outcome != "ok"}
@@ -285,14 +285,14 @@ def test_answers_that_are_not_the_functions_are_bad_replies_and_counted(
     ],
 )
 def test_a_function_that_does_not_suit_ends_before_anything_is_sent(
-    joined: Bench, zoo: ZooServer, function: str, why: str
+    alone: Bench, zoo: ZooServer, function: str, why: str
 ) -> None:
     zoo.load(MODELS["affine"])
     before = zoo.counts()
-    live = joined.start_run(mapping_of(MODELS["affine"], zoo, "http", function=f"{ANSWERS}:{function}"))
+    live = alone.start_run(mapping_of(MODELS["affine"], zoo, "http", function=f"{ANSWERS}:{function}"))
     assert live.end() == 2
     line = live.error_line()
     assert "clients.check.function: " in line
     assert why in line
     assert zoo.counts() == before
-    joined.aborted()
+    alone.aborted()

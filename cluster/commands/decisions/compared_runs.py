@@ -37,7 +37,8 @@ from squall.scenarios.records import Frozen
 
 class PairPlan(Frozen):
     """What is to be run: `a` and `b` with their names on the screen, `n_pairs` blocks from `seed` on, looked at
-    `n_looks` times; `swaps_gpus`: from the middle on each side has the GPUs of the other."""
+    `n_looks` times; `swaps_gpus`: from the middle on each side has the GPUs of the other; `has_one_seed`: all
+    blocks have that seed, else each its own."""
 
     a: Scenario
     b: Scenario
@@ -48,11 +49,16 @@ class PairPlan(Frozen):
     margin_ratio: float
     n_looks: int = 1
     swaps_gpus: bool = False
+    has_one_seed: bool = False
+
+    def seed_of(self, block: int) -> int:
+        """The seed of both runs of a block."""
+        return self.seed + (0 if self.has_one_seed else block)
 
     def scenario(self, side: str, block: int) -> Scenario:
         """That of a run of side `a` or `b`, without its promises: no run ends early by one."""
         own, other = (self.a, self.b) if side == "a" else (self.b, self.a)
-        mapping = {**own.to_mapping(), "seed": self.seed + block}
+        mapping = {**own.to_mapping(), "seed": self.seed_of(block)}
         if self.swaps_gpus and block >= (self.n_pairs + 1) // 2:
             mapping = with_gpus_of(mapping, other.to_mapping())
         for key in ("promises", "stop_when"):
@@ -103,7 +109,7 @@ def run_pairs(
 
         tell_minutes(len(order))
         for at, (block, side) in enumerate(order):
-            title = f"pair {block + 1} of {plan.n_pairs}, seed {plan.seed + block}: {side.upper()}"
+            title = f"pair {block + 1} of {plan.n_pairs}, seed {plan.seed_of(block)}: {side.upper()}"
             done = measurers[side].measure(plan.scenario(side, block), title)
             runs[side] += [read_row(one.result.run_dir) for one in done]
             took += [(one.seconds, length_s) for one in done]
@@ -148,6 +154,23 @@ def _evaluated(plan: PairPlan, runs: Mapping[str, Sequence[RunRow]]) -> Comparis
 def _write(folder: Path, found: Comparison) -> None:
     write_text(folder / "compare.json", json.dumps(to_json(found), indent=2) + "\n")
     write_text(folder / "compare.md", markdown(found))
+
+
+_NEVER_S = 31_536_000
+"""An interval no run is as long as: the sampler of threads takes its first and last sample alone."""
+_OFF = {"nsys": "off", "nvml": "off", "gpm": "off", "triton_trace": "off", "thread_interval": f"{_NEVER_S}s"}
+
+
+def without_profilers(scenario: Scenario) -> Scenario:
+    """The scenario without nsys, NVML, GPM, Triton's trace and thread samples.
+
+    Triton's statistics and host samples stay on, at the scenario's intervals: CPU of the server comes from them. A
+    server at `server.url` that somebody started under nsys stays under it, unrecorded.
+    """
+    mapping = scenario.to_mapping()
+    profile = {**mapping["profile"], **_OFF}
+    profile.pop("nsys_session", None)
+    return scenario_from_mapping({**mapping, "profile": profile}, scenario.name)
 
 
 def refuse_other_load(a: Scenario, b: Scenario) -> None:

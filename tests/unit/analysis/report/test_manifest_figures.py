@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from squall.analysis.compare.overhead import evaluate
 from squall.analysis.report.collector_costs import NOT_MEASURED, CollectorCosts, collector_costs
 from squall.analysis.report.profile_figures import latency_under, profile_figures
 from squall.analysis.report.templates import sentences
 from squall.analysis.storage.manifest import read_manifest
+from squall.analysis.verdict.profiling import ProfilingCost
 
 CASES = yaml.safe_load((Path(__file__).parent / "manifests.yaml").read_text())
 
@@ -38,8 +37,8 @@ def test_costs_are_cpu_over_wall_and_what_is_missing_is_none(case: dict[str, Any
     assert ("figures" in case) is (costs != CollectorCosts(None, None, NOT_MEASURED))
 
 
-def test_a_measured_cost_replaces_the_hint(tmp_path: Path) -> None:
-    measured = replace(evaluate(tmp_path, [], 0), verdict="profiling changed p99 by +1.0 %")
+def test_a_measured_cost_replaces_the_hint() -> None:
+    measured = ProfilingCost((), None, "profiling changed p99 by +1.0 %")
     assert sentences("costs", collector_costs(read_manifest({}), measured)) == [
         "profiling changed p99 by +1.0 %"
     ]

@@ -381,7 +381,7 @@ def test_each_model_has_its_own_batches_join_and_rates(mixed_run: RunStore, mixe
     assert [one.asked_ratio for one in servers] == pytest.approx([2 / 3, 1 / 3])
     assert [one.work_of_asked_ratio for one in servers] == pytest.approx([1.0, 1.0])
     assert mixed_summary.stragglers == (), "one is slower, for it serves the slower model alone"
-    assert {name for name, one in run_figures(mixed_run).pooled.items() if one.value is None} == set()
+    assert {name for name, one in run_figures(mixed_run).items() if one.value is None} == set()
     assert (read_row(mixed_run.run_dir).status, read_row(mixed_run.run_dir).problem) == ("VALID", "")
 
 

@@ -37,7 +37,7 @@ def test_latencies_and_throughput_are_those_of_squall_compare(
     whole_run: RunStore, whole_summary: Summary, tmp_path: Path
 ) -> None:
     found = figures_of_run(_with_summary(tmp_path, whole_run, whole_summary))
-    readings = run_figures(whole_run).pooled
+    readings = run_figures(whole_run)
     for name in ("throughput_hz", "p50_ns", "p95_ns"):
         assert readings[name].value is not None
         assert found[name] == readings[name].value

@@ -49,7 +49,7 @@ def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         raise Loaded
 
     for place in (
-        "driver.run.run_scenario", "dry_run.dry_run", "commands.overhead.measure_overhead", "api.run_apart",
+        "driver.run.run_scenario", "dry_run.dry_run", "api.run_apart",
         "commands.decisions.seeds.run_seeds", "commands.decisions.compared_runs.run_pairs",
         "commands.decisions.sweep_rehearsal.rehearse", "commands.decisions.capacity.settings_of",
     ):  # fmt: skip

@@ -18,13 +18,18 @@ from squall.analysis.record import to_json
 from squall.cluster.commands.decisions import compared_folders
 from squall.cluster.commands.decisions.compare import compare, parse_margin
 from squall.cluster.commands.decisions.compared_folders import compare_folders
-from squall.cluster.commands.decisions.compared_runs import PairPlan, refuse_other_load, run_pairs
+from squall.cluster.commands.decisions.compared_runs import (
+    PairPlan,
+    refuse_other_load,
+    run_pairs,
+    without_profilers,
+)
 from squall.cluster.driver.run import RunResult
 from squall.cluster.interrupts import Interrupts
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError, TargetError
-from tests.overhead_runs import write_run
+from tests.overhead_runs import ON, write_run
 
 MODEL = {"name": "linear_head", "settings": {"width": 8}}
 PHASES: list[dict[str, Any]] = [
@@ -72,6 +77,7 @@ class Runs:
             manifest={
                 "seed": one.seed, "scenario": one.to_mapping(), "started_ns": 1 + at, "servers": gpus,
                 "plan": {"load": "open", "sha256": f"plan {one.seed}"},
+                "collectors": {"triton": ON, "host": ON, **({"nsys": ON} if one.profile.nsys != "off" else {})},
             },
         )  # fmt: skip
         return RunResult(store.run_dir, None, ending)
@@ -114,6 +120,33 @@ def test_blocks_hold_one_of_each_side_in_an_order_of_the_seed(
 def test_runs_of_a_comparison_promise_nothing_so_that_none_ends_early() -> None:
     promised = scenario(promises={"response": "p(95)<50ms"}, stop_when="decided")
     assert plan_of(promised, promised).scenario("b", 1).to_mapping() == scenario(seed=8).to_mapping()
+
+
+def test_a_scenario_without_profilers_differs_in_these_alone() -> None:
+    wanted = scenario(
+        profile={"triton_interval": "50ms", "host_interval": "250ms", "nsys": "required", "nvml": "required"}
+    )
+    plain = without_profilers(wanted)
+    own = plain.profile
+    assert (own.nsys, own.nvml, own.gpm, own.triton_trace) == ("off", "off", "off", "off")
+    assert own.triton_interval_ns == wanted.profile.triton_interval_ns
+    assert own.host_interval_ns == wanted.profile.host_interval_ns
+    assert own.thread_interval_ns > 10**9 * 86_400 * 300
+    assert plain.model_copy(update={"profile": wanted.profile}) == wanted
+
+
+def test_runs_under_nsys_and_without_are_compared_where_that_is_all_that_differs(tmp_path: Path) -> None:
+    profiled, runs = scenario(profile={"nsys": "auto"}), Runs()
+    folder, found = run(tmp_path, runs, plan_of(without_profilers(profiled), profiled, 3, has_one_seed=True))
+    assert {one.seed for one in runs.scenarios} == {7}
+    assert sorted(one.profile.nsys for one in runs.scenarios) == ["auto"] * 3 + ["off"] * 3
+    assert found.n_pairs == 3
+    assert "profile.nsys: off → auto" in [one.text for one in found.differs]
+    again = compare_folders(folder / "a", folder / "b", 0.03)
+    assert again.changes == found.changes
+    other = scenario(profile={"nsys": "auto"}, model={**MODEL, "instances": 2})
+    with pytest.raises(ScenarioError, match="was profiled by nsys and its partner was not"):
+        run(tmp_path / "more", Runs(), plan_of(without_profilers(profiled), other))
 
 
 def test_what_it_ran_is_read_again_to_the_same_end(tmp_path: Path) -> None:

@@ -14,10 +14,9 @@ from squall.analysis.compare.run_row import load_digest
 from squall.analysis.storage.locust import LocustFacts
 from squall.analysis.storage.manifest import Manifest, PlanFacts
 from squall.cluster.cli import app
-from squall.cluster.commands.decisions.compared_runs import PairPlan, refuse_other_load
+from squall.cluster.commands.decisions.compared_runs import PairPlan, refuse_other_load, without_profilers
 from squall.cluster.commands.decisions.runnable_cells import refuse_unrunnable
 from squall.cluster.commands.decisions.seeds import for_seeds
-from squall.cluster.commands.overhead import bare
 from squall.cluster.driver.intent import announce, describe_plan, refuse_empty
 from squall.scenarios.config.loader import load_scenario
 from squall.scenarios.config.scenario import Scenario
@@ -120,7 +119,7 @@ def test_the_plan_is_told_as_users_and_never_as_empty(tmp_path: Path) -> None:
 
 def test_profilers_and_seeds_change_nothing_of_it(tmp_path: Path) -> None:
     scenario = scenario_of(tmp_path)
-    assert plan_run(bare(scenario), None).sha256() == plan_run(scenario, None).sha256()
+    assert plan_run(without_profilers(scenario), None).sha256() == plan_run(scenario, None).sha256()
     assert for_seeds(scenario, 3).load == scenario.load
 
 
