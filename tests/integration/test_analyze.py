@@ -16,7 +16,7 @@ from squall.analysis.storage.store import RunStore
 from tests.command import Command
 from tests.planted_runs import Shape, plant
 
-TABLES = ("batch_costs", "alone")
+TABLES = ("batch_costs", "joined")
 _OVER_RAY = """
 import json, os, sys
 
@@ -75,7 +75,7 @@ def test_over_ray_the_rows_are_byte_for_byte_those_of_one_process_and_failures_a
     monkeypatch.setattr("squall.analysis.join.join._ROW_BYTES", 2**40)
     summary = derive(store, 256 * 1024**2).to_json()
     parts = _parts(store)
-    assert len(parts["alone"]) > 4
+    assert len(parts["joined"]) > 4
     words = [sys.executable, "-c", _OVER_RAY, str(store.run_dir), str(tmp_path)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr

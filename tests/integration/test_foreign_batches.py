@@ -1,4 +1,4 @@
-"""Batches of models that know nothing of squall, in a real Triton: all requests alone exactly, all counts Triton's."""
+"""Batches of models that know nothing of squall, in a real Triton: all requests joined exactly, all counts Triton's."""
 
 from __future__ import annotations
 
@@ -92,9 +92,9 @@ def assert_all_joined(store: RunStore, model: str, recorded_by: str = "library")
     is_ok = pc.equal(requests["outcome"].cast(pa.string()), "ok")
     ok = sorted(requests.filter(is_ok)["request_id"].to_pylist())
     assert sorted(one for row in batches for one in row["request_ids"]) == ok, "each once"
-    alone = [row for row in rows_of(store, "alone") if row["outcome"] == "ok"]
-    assert len(ok) == len(requests) == len(alone)
-    assert {row["join_level"] for row in alone} == {"exact"}
+    joined = [row for row in rows_of(store, "joined") if row["outcome"] == "ok"]
+    assert len(ok) == len(requests) == len(joined)
+    assert {row["join_level"] for row in joined} == {"exact"}
 
 
 def test_a_model_of_two_instances_is_recorded_batch_by_batch_and_diagnosed(
@@ -134,7 +134,7 @@ def test_a_server_without_the_library_has_its_batches_from_a_trace_that_is_asked
     assert {row["source"] for row in costs} == {"trace"}
     assert len(costs) == counted(store, "execution_count")["plain"] > 0
     assert sum(row["rows"] for row in costs) == counted(store, "inference_count")["plain"]
-    levels = {row["join_level"] for row in rows_of(store, "alone") if row["outcome"] == "ok"}
+    levels = {row["join_level"] for row in rows_of(store, "joined") if row["outcome"] == "ok"}
     assert levels == {"batch"}
     alone.wait_until_gone()
 
@@ -167,11 +167,11 @@ def test_of_an_ensemble_each_step_is_recorded_and_a_request_belongs_to_the_longe
         step = batch["end_ns"] - batch["start_ns"], batch["instance"]
         for one in batch["request_ids"]:
             longest[one] = max(longest.get(one, (0, "")), step, key=lambda known: known[0])
-    owners = {row["request_id"]: row["instance"] for row in rows_of(store, "alone")}
+    owners = {row["request_id"]: row["instance"] for row in rows_of(store, "joined")}
     assert owners == {one: instance for one, (_, instance) in longest.items()}
     assert Counter(owners.values())["tokenize_0_0"] > len(owners) / 2
     assert {one["name"] for one in summary["identities"]} >= {
-        "executions of tokenize", "executions of classify", "batch rows of tokenize", "alone",
+        "executions of tokenize", "executions of classify", "batch rows of tokenize", "joined",
     }  # fmt: skip
     assert all(one["is_met"] for one in summary["identities"])
     scopes = {one["scope"]["instance"] for one in summary["findings"] if one["level"] == "window"}
@@ -283,7 +283,7 @@ def test_answers_from_the_response_cache_have_no_batch_and_are_said_to(alone: Be
         del mapping["model"]["repository"]
         store, summary, screen = finish(alone, mapping, "--server", url)
     n_hits = counted(store, "cache_hit_count")["cached"]
-    rows = [row for row in rows_of(store, "alone") if row["outcome"] == "ok"]
+    rows = [row for row in rows_of(store, "joined") if row["outcome"] == "ok"]
     assert 0 < n_hits < len(rows)
     assert Counter(row["join_level"] for row in rows) == {"exact": len(rows) - n_hits, "none": n_hits}
     assert all(one["is_met"] for one in summary["identities"])

@@ -403,7 +403,7 @@ def test_requests_of_our_users_are_joined_to_their_batches_and_others_to_none(al
         for one in store.read("batches").to_pylist()
         for request_id in one["request_ids"] or ()
     }
-    found = store.read("alone").sort_by("request_id").to_pylist()
+    found = store.read("joined").sort_by("request_id").to_pylist()
     ours = [
         one for one in found if one["name"] != "by hand" and one["request_id"] != 1
     ]  # strangers say that too

@@ -198,8 +198,8 @@ def test_a_run_without_a_gpu_joins_its_batches_to_their_ranges(recording: Record
     assert (waits <= length_ns).all()
     assert not [n for n in costs["n_kernels"].to_pylist() if n]
     assert summary["join"]["n_ok_exact"] == N_BATCHES
-    alone = run.read("alone")
-    assert alone["join_level"].to_pylist() == ["exact"] * N_BATCHES
-    assert alone["batch_id"].to_pylist() == list(range(N_BATCHES))
-    assert alone["compute_ns"].to_pylist() == length_ns.tolist()
-    assert alone["os_wait_ns"].to_pylist() == waits.tolist()
+    joined = run.read("joined")
+    assert joined["join_level"].to_pylist() == ["exact"] * N_BATCHES
+    assert joined["batch_id"].to_pylist() == list(range(N_BATCHES))
+    assert joined["compute_ns"].to_pylist() == length_ns.tolist()
+    assert joined["os_wait_ns"].to_pylist() == waits.tolist()

@@ -90,7 +90,7 @@ with Session("local"):  # whose workers know of no object store
     for join._LEAST_ROWS in (400, 150, 60):
         store = RunStore.open(address)
         summaries.append(json.dumps(derive(store, 256 * 1024**2, TaskSpread(address)).to_json()))
-        n_parts.append(len(store.parts("alone")))
+        n_parts.append(len(store.parts("joined")))
     logs = [path.read_bytes() for path in files() if path.is_file()]
     found = {
         "n_parts": n_parts,
@@ -204,7 +204,7 @@ def test_analysis_there_gives_the_rows_of_analysis_here(known: ObjectStore, tmp_
     derive(RunStore.open(address))  # made anew, once more
     last = RunStore.open(address)
     assert last.verify() == []
-    assert last.read("alone").equals(here.read("alone"))
+    assert last.read("joined").equals(here.read("joined"))
     assert not [name for name in known.objects() if name.endswith((".open", ".new"))]
     report = known.folder / BUCKET / "runs" / here.run / "report.html"
     assert report.read_bytes()[:15] == (here.run_dir / "report.html").read_bytes()[:15]

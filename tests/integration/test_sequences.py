@@ -152,7 +152,7 @@ def test_a_schedule_is_dealt_to_sequences(alone: Bench, tmp_path: Path, protocol
     lengths = np.array([place.step + 1 for place in places.values() if place.is_end])
     assert len(lengths) > 12
     assert abs(lengths.mean() - 5) < 4 * np.sqrt(60 / 9) / np.sqrt(len(lengths)), "1 to 9: variance 60/9"
-    assert set(store.read("alone").column("join_level").to_pylist()) == {"exact"}
+    assert set(store.read("joined").column("join_level").to_pylist()) == {"exact"}
 
 
 @pytest.mark.parametrize("protocol", ["http", pytest.param("grpc", marks=pytest.mark.long)])
@@ -203,7 +203,7 @@ def test_a_sequence_keeps_its_order_its_server_and_its_connection(
     n_ended = sum(place.is_end for place in places.values())
     assert (told["n_begun"], told["n_ended"], told["n_cut"]) == (len(servers), n_ended, 0)
     assert told["at_once_most_count"] >= 8
-    assert set(store.read("alone").column("join_level").to_pylist()) == {"exact"}
+    assert set(store.read("joined").column("join_level").to_pylist()) == {"exact"}
 
 
 @pytest.mark.parametrize("load", ["open", pytest.param("closed", marks=pytest.mark.long)])

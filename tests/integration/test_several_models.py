@@ -96,7 +96,7 @@ def assert_joined_to_its_own_model(store: RunStore, names: Sequence[str]) -> Non
     """By id, each measured request to a batch of the model that it asks."""
     batches = store.read("batches", ["server", "model", "instance", "batch_id"]).to_pylist()
     model_of = {(one["server"], one["instance"], one["batch_id"]): one["model"] for one in batches}
-    rows = store.read("alone").to_pylist()
+    rows = store.read("joined").to_pylist()
     assert {one["join_level"] for one in rows} == {"exact"}
     assert {one["request_kind"] for one in rows} == set(names)
     for one in rows:
@@ -231,7 +231,7 @@ def test_decoupled_models_are_asked_beside_models_that_answer_once(
     alone: Bench, tmp_path: Path, protocol: str
 ) -> None:
     """All of them response by response, one with data of its own, checked, each with figures and a promise of its own,
-    and alone to batches of the model that it asks."""
+    and joined to batches of the model that it asks."""
     names = ("echo", "stream", "teller")
     write_model(tmp_path / "models", "echo")
     write_stream(tmp_path / "models", "stream")

@@ -49,7 +49,7 @@ def test_two_servers_share_one_schedule_and_each_request_is_joined_on_its_own(al
     assert abs(shares["server-0"] - 0.75) < 5 * np.sqrt(0.75 * 0.25 / len(rows["target"])), "as asked"
     for worker in (0, 1):
         assert set(rows["target"][rows["worker"] == worker]) == set(shares), "each worker sends to both"
-    found = store.read("alone", ["target", "server", "join_level"]).to_pylist()
+    found = store.read("joined", ["target", "server", "join_level"]).to_pylist()
     assert {row["join_level"] for row in found} == {"exact"}
     assert all(row["server"] == row["target"] for row in found)
     facts = store.manifest.servers

@@ -32,7 +32,7 @@ KEY = ("server", "instance", "instance_device", "batch_id")
 
 def steps_of(store: RunStore) -> dict[int, list[dict[str, Any]]]:
     """By request. Holds what is so of any run: each row's batch names the request, or lies within one that does, and
-    `alone` has the rows that are said to be alone for each request that has any."""
+    `joined` has the rows that are said to be joined for each request that has any."""
     batches = {tuple(row[name] for name in KEY): row for row in rows_of(store, "batches")}
     found: dict[int, list[dict[str, Any]]] = {}
     for row in rows_of(store, "steps"):
@@ -45,7 +45,7 @@ def steps_of(store: RunStore) -> dict[int, list[dict[str, Any]]]:
                 outer["start_ns"] <= row["start_ns"] and row["end_ns"] <= outer["end_ns"]
                 for outer in own if outer["tie"] == "id" and outer["model"] != row["model"]
             )  # fmt: skip
-    rows = [row for row in rows_of(store, "alone") if row["request_id"] in found]
+    rows = [row for row in rows_of(store, "joined") if row["request_id"] in found]
     assert {(row["request_id"], *(row[name] for name in KEY)) for row in rows} == {
         (one, *(row[name] for name in KEY)) for one, own in found.items() for row in own if row["is_joined"]
     }
@@ -112,7 +112,7 @@ def test_a_model_that_another_asks_is_a_step_beside_the_path(
     assert [tuple(one[name] for name in names) for one in told["children"]] == expected
     assert ("are tied to caller by time" in " ".join(screen.split())) is not passes_id
     assert all(one["is_met"] for one in summary["identities"])
-    assert Counter(row["join_level"] for row in rows_of(store, "alone")) == {"exact": n}
+    assert Counter(row["join_level"] for row in rows_of(store, "joined")) == {"exact": n}
 
 
 @pytest.mark.long

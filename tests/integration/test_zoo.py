@@ -230,7 +230,7 @@ def test_every_answer_is_right_and_every_count_is_tritons(
             assert told.requests.keys() <= set(rows["request_id"])
     assert not found, "batches of models that nobody asked"
 
-    joins = rows_of(store, "alone")
+    joins = rows_of(store, "joined")
     assert sorted(row["request_id"] for row in joins) == rows["request_id"], "one row a request"
     levels = Counter(row["join_level"] for row in joins)
     assert levels == Counter(exact=len(rows["outcome"]) - own.n_hits, none=own.n_hits)
