@@ -6,8 +6,15 @@ import sys
 from importlib import resources
 from pathlib import Path
 
-from squall.cluster.commands.options import JsonOption, OutOption, SeedOption, SetOption, VerboseOption
-from squall.cluster.commands.run import changes_of, run_once
+from squall.cluster.commands.options import (
+    JsonOption,
+    OutOption,
+    SeedOption,
+    SetOption,
+    VerboseOption,
+    changes_of,
+)
+from squall.cluster.commands.run import run_once
 
 _LOAD_RATIO = 0.5
 _MANY = 100_000

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NoReturn
+
+import typer
 
 from squall.cluster.interrupts import Interrupts
 from squall.scenarios.foreign_text import printable
@@ -33,3 +35,12 @@ def interruptible() -> Iterator[Interrupts]:
             yield interrupts
     except KeyboardInterrupt:
         fail(f"interrupted by {interrupts.name}")
+
+
+def end_by_promises(verdicts: Sequence[str]) -> None:
+    """Ends the command with the exit code of what became of promises; returns where all were kept."""
+    from squall.analysis.compare.figures import BROKEN, INVALID, KEPT, worst_verdict
+
+    verdict = worst_verdict(verdicts)
+    if verdict != KEPT:
+        raise typer.Exit({INVALID: EXIT_INVALID, BROKEN: EXIT_BROKEN}.get(verdict, EXIT_UNDECIDED))

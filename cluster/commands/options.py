@@ -108,3 +108,17 @@ def run_dirs(folder: Path) -> list[Path]:
     if not found:
         raise ScenarioError(f"{folder} has no run in it")
     return found
+
+
+def changes_of(
+    overrides: list[str] | None, seed: int | None, server: str | None, stop_when_decided: bool = False
+) -> list[str]:
+    """All that the command line changes in the scenario, as `--set` texts."""
+    found = list(overrides or [])
+    if seed is not None:
+        found.append(f"seed={seed}")
+    if server is not None:
+        found.append(f"server.url={server}")
+    if stop_when_decided:
+        found.append("stop_when=decided")
+    return found

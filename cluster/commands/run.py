@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from squall.cluster.commands.ending import EXIT_BROKEN, EXIT_INVALID, EXIT_UNDECIDED, interruptible
+from squall.cluster.commands.ending import EXIT_INVALID, end_by_promises, interruptible
 from squall.cluster.commands.options import (
     AllowEnvOption,
     JsonOption,
@@ -20,6 +19,7 @@ from squall.cluster.commands.options import (
     SetOption,
     StopWhenDecidedOption,
     VerboseOption,
+    changes_of,
 )
 from squall.cluster.commands.printed import print_result, print_summary, typed
 from squall.scenarios.errors import ScenarioError
@@ -113,15 +113,6 @@ def run_once(
         end_by_promises(verdicts)
 
 
-def end_by_promises(verdicts: Sequence[str]) -> None:
-    """Ends the command with the exit code of what became of promises; returns where all were kept."""
-    from squall.analysis.compare.figures import BROKEN, INVALID, KEPT, worst_verdict
-
-    verdict = worst_verdict(verdicts)
-    if verdict != KEPT:
-        raise typer.Exit({INVALID: EXIT_INVALID, BROKEN: EXIT_BROKEN}.get(verdict, EXIT_UNDECIDED))
-
-
 def _rehearse(scenario: Scenario, ray: str | None, as_json: bool) -> None:
     from squall.cluster.dry_run import dry_run
 
@@ -147,17 +138,3 @@ def _measure_overhead(scenario: Scenario, out: str, ray: str | None, n_pairs: in
     print_result(to_json(found), lambda _: "\n".join([*lines(found), str(folder)]), as_json)
     if found.verdict == INVALID:
         raise typer.Exit(EXIT_INVALID)
-
-
-def changes_of(
-    overrides: list[str] | None, seed: int | None, server: str | None, stop_when_decided: bool = False
-) -> list[str]:
-    """All that the command line changes in the scenario, as `--set` texts."""
-    found = list(overrides or [])
-    if seed is not None:
-        found.append(f"seed={seed}")
-    if server is not None:
-        found.append(f"server.url={server}")
-    if stop_when_decided:
-        found.append("stop_when=decided")
-    return found

@@ -197,6 +197,7 @@ def test_the_interrupt_of_a_terminal_does_not_reach_it_and_a_termination_writes_
     pid = observer.pid()
     assert os.getpgid(pid) != os.getpgid(0)
     observer.call(Observer.add_server, ServerTarget("server-0", pids=(os.getpid(),)))
+    wait_until(lambda: rows(tmp_path, "host_samples"))
     terminated_ns = time.monotonic_ns()
     os.kill(pid, signal.SIGTERM)
     wait_until(lambda: observer.ended_ns)

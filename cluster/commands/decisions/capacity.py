@@ -18,9 +18,9 @@ from squall.cluster.commands.options import (
     RunsOption,
     ServerOption,
     SetOption,
+    changes_of,
 )
 from squall.cluster.commands.printed import print_result, typed
-from squall.cluster.commands.run import changes_of
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.units import NS_PER_S, format_duration, parse_rate, parse_share
 

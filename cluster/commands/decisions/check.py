@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from squall.analysis.record import to_json
-from squall.cluster.commands.ending import interruptible
+from squall.cluster.commands.ending import end_by_promises, interruptible
 from squall.cluster.commands.options import (
     AllowEnvOption,
     JsonOption,
@@ -17,9 +17,9 @@ from squall.cluster.commands.options import (
     ServerOption,
     SetOption,
     StopWhenDecidedOption,
+    changes_of,
 )
 from squall.cluster.commands.printed import print_result, typed
-from squall.cluster.commands.run import changes_of, end_by_promises
 from squall.scenarios.errors import ScenarioError
 
 

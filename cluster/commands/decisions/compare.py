@@ -9,9 +9,15 @@ import typer
 
 from squall.analysis.record import to_json
 from squall.cluster.commands.ending import EXIT_BROKEN, EXIT_INVALID, EXIT_UNDECIDED, interruptible
-from squall.cluster.commands.options import AllowEnvOption, JsonOption, RayOption, SetOption, on_disk
+from squall.cluster.commands.options import (
+    AllowEnvOption,
+    JsonOption,
+    RayOption,
+    SetOption,
+    changes_of,
+    on_disk,
+)
 from squall.cluster.commands.printed import print_result, typed
-from squall.cluster.commands.run import changes_of
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.units import parse_share
 

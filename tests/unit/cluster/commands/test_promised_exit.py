@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import typer
 
-from squall.cluster.commands.run import end_by_promises
+from squall.cluster.commands.ending import end_by_promises
 
 
 def exit_code(*verdicts: str) -> int:
