@@ -21,7 +21,7 @@ class Interrupts:
     They break in only inside `allowed` and at `check`; anywhere else, in a clean-up or while rows are stored,
     they wait for the next of these. Only the first is raised; every signal that is not gets a line on stderr. Where
     Python drops what was raised, as in the finalizer of an object that happened to die then, the next `check` raises
-    it once more, the end of `allowed` at the latest.
+    it once more, the end of `allowed` at the latest; so it does where a library made another error of it.
     Inside `finishing` the first SIGINT asks for the end of what goes on, and counts as none.
     """
 
@@ -58,6 +58,12 @@ class Interrupts:
             try:
                 self.check()
                 yield
+            except Exception as error:
+                if (
+                    self.name and not self._is_out
+                ):  # what was raised within a library's call, which made another of it (DuckDB does)
+                    raise KeyboardInterrupt from error
+                raise
             finally:
                 self._is_allowed = False
             self.check()

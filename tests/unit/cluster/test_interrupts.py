@@ -84,6 +84,24 @@ def test_what_a_finalizer_drops_is_raised_at_the_end_at_the_latest(
     interrupts.check()
 
 
+def _made_another_of() -> None:
+    """As a library does whose call into Python was broken into."""
+    try:
+        ctrl_c()
+        [None for _ in range(10)]
+    except KeyboardInterrupt as error:
+        raise ValueError("reading the schema failed: KeyboardInterrupt") from error
+
+
+def test_what_a_library_makes_another_error_of_is_raised_all_the_same(interrupts: Interrupts) -> None:
+    done: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        within(interrupts, done, os.getpid, _made_another_of)
+    assert done == ["getpid"]
+    with pytest.raises(ZeroDivisionError):  # while all is being ended an error is an error
+        within(interrupts, done, lambda: 1 // 0)
+
+
 def test_the_first_asks_for_the_end_of_what_goes_on_and_the_second_breaks_it_off(
     interrupts: Interrupts,
 ) -> None:
