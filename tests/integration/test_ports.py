@@ -131,7 +131,7 @@ def test_in_a_run_no_port_but_tritons_answers_a_host_without_the_token(site: Clu
     bench = Bench(tmp_path, site.tmp, site.ray, within=site.head.within)
     mapping = scenario_mapping(server={"listen": "cluster"})
     mapping["phases"][1] |= {"duration": "20s"}
-    live = bench.start_run(mapping, "--ray", "local")
+    live = bench.start_run(mapping)
     bench.wait_for_phase("burst", 0.5)
     doors = {door: name for host in site.hosts.values() for door, name in _doors(host).items()}
     expected = {
