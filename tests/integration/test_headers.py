@@ -69,9 +69,9 @@ def test_what_a_gateway_refuses_is_named_in_one_line_and_the_run_goes_on(joined:
     assert files_with(store.run_dir, SECRET) == []
 
 
-def test_without_the_header_a_run_ends_with_one_line_before_ray(alone: Bench) -> None:
+def test_without_the_header_a_run_ends_with_one_line_before_ray(with_own_ray: Bench) -> None:
     with NullProcess() as null, Gateway(null.ports["http"], NAME, SECRET) as gateway:
-        live = alone.start_run(mapping_for(gateway.port))
+        live = with_own_ray.start_run(mapping_for(gateway.port))
         assert live.end() == 1
     assert "refuses who asks" in live.error_line()
     assert "status 401" in live.error_line()

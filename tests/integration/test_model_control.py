@@ -256,14 +256,14 @@ class _Unmanaged(TritonServer):
 
 @pytest.mark.long
 def test_a_server_that_is_not_in_explicit_mode_refuses_before_ray_is_started(
-    alone: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    with_own_ray: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.integration.serving.TritonServer", _Unmanaged)
     folder = repository_in(tmp_path)
     (tmp_path / "models" / "broken").rename(tmp_path / "aside")
     with serving(tmp_path, name="resident", repository=folder, max_batch_size=4) as (_, endpoint):
         mapping = scenario_mapping(model={"name": "resident"}, server={"url": endpoint.url, "control": {}})
-        live = alone.start_run(mapping)
+        live = with_own_ray.start_run(mapping)
         assert live.end() == 1
     assert live.error_line().endswith(
         f"{endpoint.url} does not let models be loaded and unloaded: start it with --model-control-mode=explicit"

@@ -39,12 +39,12 @@ def refused(bench: Bench, mapping: dict[str, Any], code: int = 1) -> str:
     ],
 )
 def test_what_no_server_takes_ends_before_ray(
-    alone: Bench, protocol: str, fault: str, said: str, mend: str
+    with_own_ray: Bench, protocol: str, fault: str, said: str, mend: str
 ) -> None:
     with NullProcess(f"--fault={fault}") as null:
         mapping = mapping_for(null.ports["http"], protocol=protocol)
         mapping["server"]["grpc_port"] = null.ports["grpc"]
-        line = refused(alone, mapping)
+        line = refused(with_own_ray, mapping)
     assert "the request that is tried before the load (server-0, linear_head, 1 row)" in line
     assert said in line
     if fault != "400:1" or protocol == "http":  # over gRPC that fault is a reset
@@ -52,19 +52,19 @@ def test_what_no_server_takes_ends_before_ray(
     assert "clients.try_first: false" in line
 
 
-def test_a_refusal_and_a_closed_port_say_what_helps(alone: Bench) -> None:
+def test_a_refusal_and_a_closed_port_say_what_helps(with_own_ray: Bench) -> None:
     with NullProcess() as null, Gateway(null.ports["http"], "X-Key", "abcdef", ("/infer",)) as gateway:
         mapping = mapping_for(gateway.port, headers={"X-Key": "abcdef"})
-        line = refused(alone, mapping)
+        line = refused(with_own_ray, mapping)
     assert "server_error: 403 \\x1b[31mnot for [left out]" in line
     assert "clients.headers" in line
 
 
-def test_a_grpc_port_that_nothing_listens_at_is_said(alone: Bench) -> None:
+def test_a_grpc_port_that_nothing_listens_at_is_said(with_own_ray: Bench) -> None:
     with NullProcess() as null:
         mapping = mapping_for(null.ports["http"], protocol="grpc")
         mapping["server"]["grpc_port"] = 9
-        line = refused(alone, mapping)
+        line = refused(with_own_ray, mapping)
     assert "connect: Connection refused" in line
     assert "server.grpc_port" in line
 
