@@ -31,8 +31,8 @@ _NAME_TRIES = 16
 
 
 class Measured(Frozen):
-    """A run of `scenario` that ended, and how long it took, start of Ray and server included. `is_replaced`: it was
-    INVALID, and another of the same scenario follows it."""
+    """A run of `scenario` that ended, and how long it took, start of its processes and server included. `is_replaced`:
+    it was INVALID, and another of the same scenario follows it."""
 
     scenario: Scenario
     result: RunResult

@@ -64,26 +64,28 @@ class Observer:
             self.add_server(target)
         if settings.with_gpu:
             self.add_gpus(settings.with_gpm)
+        threading.Thread(target=self._close_on_sigterm, name="squall-sigterm", daemon=True).start()
         gc.collect()
         gc.freeze()
         self._begun_ns = self._clock.monotonic_ns()
         self._start_cpu_ns = time.process_time_ns()
 
     def _set_up_process(self) -> None:
-        """Its priority; SIGTERM closes the files, in a thread that waits for it: it is blocked in all others, since the
+        """Its priority. SIGTERM, which closes the files, is blocked in all threads but one that waits for it, since the
         main one may be within a read for long."""
         own_niceness(OBSERVER_NICENESS)
         own_session_niceness(OBSERVER_NICENESS)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-        threading.Thread(target=self._close_on_sigterm, name="squall-sigterm", daemon=True).start()
         pa.set_cpu_count(1)
         pa.array([0])  # what Arrow loads at its first array is no sample's cost
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
 
     def _close_on_sigterm(self) -> None:
         signal.sigwait({signal.SIGTERM})
-        self.close()
-        os._exit(0)
+        try:
+            self.close()
+        finally:
+            os._exit(0)
 
     def clock(self) -> tuple[tuple[str, int], bytes] | None:
         """Host and port at which the node's clock answers, and what a probe must carry; None: nowhere."""
@@ -175,10 +177,9 @@ class Observer:
             name = f"{source.table}-{server}" if server else source.table
             path = _free_path(Path(self._settings.spill_dir), name)
             sampler = Sampler(source, labels, interval_ns, path, self._clock)
+            sampler.begin()
             self._samplers[name] = sampler
             added.append(sampler)
-        for sampler in added:
-            sampler.begin()
         wait_for_baselines(added, self._clock)
 
 

@@ -275,7 +275,7 @@ class Nodes:
 
     def stop_observers(self, timeout_s: float) -> tuple[list[str], dict[str, ObserverCost]]:
         """Has the last samples taken, on all nodes at once; what is missing of them, as sentences, and what observing
-        cost, by node. The second call answers what the first one did."""
+        cost, by node. A second call changes nothing."""
         asked, notes, found = {}, list[str](), {}
         for label, observer in self.observers.items():
             try:
@@ -301,6 +301,7 @@ class Nodes:
         with suppress(ClusterError):
             self._watch.stop()
         self.stop_observers(_CLOSE_S)  # before the folder goes into which they write
+        end_all(self.observers.values())
         notes = []
         closing = []
         for label, agent in self.agents.items():
@@ -312,8 +313,7 @@ class Nodes:
                 agent.wait(reference, max(0.0, until - time.monotonic()))
             except ClusterError as error:
                 notes.append(f"clean-up: {error}")
-        own: list[Handle[object]] = [*self._begun, *self.agents.values(), *self.observers.values()]
-        end_all({id(one): one for one in own}.values())
+        end_all({id(agent): agent for agent in (*self._begun, *self.agents.values())}.values())
         for label, site in self._sites.items():
             if isinstance(site.files, FilesHere) and label not in keeps:  # an agent that died could not
                 remove_free(Path(site.folder), _SERVER_ENDS_WITHIN_S)

@@ -20,19 +20,20 @@ import subprocess
 import sys
 import threading
 import time
-import traceback
 import warnings
 from pathlib import Path
 from typing import Any
 
+from squall.actors.net.stream import allow_many_files
 from squall.actors.process.own_python import leave_out_pandas, own_command, own_environment
 from squall.cluster.remote.channel import Address
 from squall.scenarios.errors import ClusterError
 from squall.scenarios.records import Frozen
 
 _START_TIMEOUT_S = 60.0
+_MOMENT_S = 1.0
 _ONE_THREAD = {"OMP_NUM_THREADS": "1"}
-"""As Ray gives it to what takes no core, unless the environment says otherwise: of numpy, DuckDB and Arrow."""
+"""As Ray gives it to what takes no core, unless the environment says otherwise: of numpy, Arrow and our DuckDB."""
 _TITLE = "python -P -m squall.cluster.remote.served "
 _ROOM = "_" * 64
 """An argument that leaves room for the title of what is forked."""
@@ -51,6 +52,7 @@ class Forker:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
+        self._is_ending = False
 
     def begin(self) -> None:
         """Starts it, if it is not there, and does not wait: it imports meanwhile. Raises ClusterError."""
@@ -76,7 +78,8 @@ class Forker:
         Raises ClusterError where it does not come up.
         """
         asked = pickle.dumps({
-            "title": title, "environment": dict(os.environ), "path": list(sys.path), "folder": os.getcwd(),
+            "title": title, "environment": _ONE_THREAD | dict(os.environ), "path": [*filter(None, sys.path)],
+            "folder": _working_folder(),
             "owner": (their_network, host, token),
         })  # fmt: skip
         with self._lock:
@@ -84,7 +87,7 @@ class Forker:
             try:
                 return self._ask(title, asked)
             except _ForkerLost:
-                if not was_there:
+                if not was_there or self._is_ending:
                     raise
             return self._ask(title, asked)  # it had died since: another one
 
@@ -106,7 +109,9 @@ class Forker:
                     raise BrokenPipeError
                 said += data
         except OSError as error:
-            code = process.wait() if process.poll() is not None else None
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_MOMENT_S)
+            code = process.poll()
             self._end()
             raise _ForkerLost(f"{title} cannot start: what starts it ended with code {code}") from error
         fact = json.loads(said)
@@ -116,9 +121,14 @@ class Forker:
         return Contact(address if isinstance(address, str) else (address[0], address[1]), fact["pid"])
 
     def end(self) -> None:
-        """Ends it, not what it has started."""
+        """Ends it, not what it has started; a start that waits for it fails."""
+        self._is_ending = True
+        process = self._process
+        if process is not None:
+            process.kill()
         with self._lock:
             self._end()
+            self._is_ending = False
 
     def _end(self) -> None:
         process, self._process = self._process, None
@@ -132,6 +142,14 @@ class Forker:
         process.wait()
 
 
+def _working_folder() -> str:
+    """Empty where it has been removed."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
+
+
 class _ForkerLost(ClusterError):
     """It ended while it was asked."""
 
@@ -142,6 +160,7 @@ FORKER = Forker()
 def main() -> int:
     """Exit code 0 once the owner has gone."""
     leave_out_pandas()
+    allow_many_files()  # as what Ray starts may have: an observer holds hundreds
     import squall.actors.load.worker
     import squall.actors.sampling.observer
     import squall.cluster.node.agent  # noqa: F401
@@ -167,18 +186,20 @@ def _start(title: str, owner: tuple[str, str, bytes], **around: Any) -> str:
         )  # of a thread of Arrow's allocator, which knows of forks
         child = os.fork()
     if child == 0:
-        code = 1
+        code, unsaid = 1, [saying]
         try:
             os.close(said)
-            os.setsid()
             if os.fork():
                 os._exit(0)
+            os.setsid()
             _take_over(**around)
             from squall.cluster.remote.served import serve
 
-            code = serve(*owner, lambda line: _say(saying, line, title))
-        except BaseException:
-            traceback.print_exc()
+            code = serve(*owner, lambda line: _say(unsaid.pop(), line, title))
+        except BaseException as error:
+            if unsaid:
+                told = {"error": f"ended at its start: {type(error).__name__}: {error}"}
+                os.write(saying, json.dumps(told).encode())
         finally:
             os._exit(code)
     os.close(saying)
@@ -188,10 +209,11 @@ def _start(title: str, owner: tuple[str, str, bytes], **around: Any) -> str:
 
 
 def _take_over(environment: dict[str, str], path: list[str], folder: str) -> None:
-    """Environment, import path and working folder of who asked."""
+    """Environment, import path and working folder of who asked. What it writes past its answers goes nowhere: it may
+    outlive who reads the driver's screen."""
     with open(os.devnull, "r+b") as nothing:
-        os.dup2(nothing.fileno(), 0)
-        os.dup2(nothing.fileno(), 1)
+        for descriptor in range(3):
+            os.dup2(nothing.fileno(), descriptor)
     os.environ.clear()
     os.environ.update(environment)
     sys.path[:] = path

@@ -69,7 +69,6 @@ class Session:
 
     def __enter__(self) -> Self:
         if self._address is None:
-            FORKER.begin()
             return self
         os.environ.update({**_QUIET, **_PATIENT})
         if self._address == LOCAL:
@@ -90,6 +89,7 @@ class Session:
             except Exception as error:  # Ray raises RuntimeError, ValueError, OSError and its own
                 self.__exit__(None, None, None)
                 raise ClusterError(f"{self._failed()}: {_reason(error)}") from error
+        self._tell_stuck = say_stuck  # of the run that began it nothing is kept
         return self
 
     def _begin(self) -> None:
@@ -109,8 +109,8 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         forget_launchers()
+        FORKER.end()
         if self._address is None:
-            FORKER.end()
             return
         end_ray(self._before, self._scratch.path if self._scratch is not None else None)
         for name in self._settings:
@@ -209,6 +209,8 @@ def session_at(
     ClusterError."""
     if address is not None and not (_SHARED.is_on and _SHARED.has(address)):
         tell("starting Ray" if address == LOCAL else f"joining Ray at {address}")
+    if address is None:
+        FORKER.begin()  # it imports meanwhile
     if not _SHARED.is_on:
         with Session(address, tell_stuck) as session:
             yield session

@@ -3,8 +3,8 @@
 A call names the method itself, `handle.call(NodeAgent.files)`: mypy holds its arguments and its answer to it, and that
 it is a method of the process's own class.
 
-Ray brings a process to its node (`squall.cluster.remote.launch`); from then on the driver speaks to it over a
-`Channel`. What becomes of Ray meanwhile matters to neither.
+A forker of its node starts a process, asked by Ray on other machines (`squall.cluster.remote.launch`); from then on the
+driver speaks to it over a `Channel`. What becomes of Ray meanwhile matters to neither.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def test_what_is_forked_is_nobodys_child_and_ps_shows_what_it_is(tmp_path: Path)
     process = psutil.Process(told.pid())
     try:
         assert " ".join(process.cmdline()) == "python -P -m squall.cluster.remote.served Told"
-        assert os.getsid(process.pid) not in (os.getsid(0), process.ppid())
+        assert os.getsid(process.pid) == process.pid, "a session of its own"
         own = psutil.Process()
         assert process not in own.children(recursive=True)
     finally:

@@ -100,7 +100,7 @@ def capacity(
     settings = settings_of(loaded, scale, seeds, precision, start, most, low)
     folder = resume if resume is not None else folder_of_runs(out, loaded.name, "capacity")
     command = typed()
-    with held(folder), interruptible() as interrupts:
+    with interruptible() as interrupts, held(folder):
         rows = resumed_rows(folder, settings) if resume is not None else []
         measurer = Measurer(folder, ray, interrupts, run_scenario, Screen())
         if resume is not None:

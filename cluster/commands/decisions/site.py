@@ -11,6 +11,7 @@ from importlib.metadata import version
 
 from squall.actors.sampling.gpu.source import driver_and_names
 from squall.cluster.node.node_facts import cpu_facts
+from squall.cluster.remote.session import LOCAL
 from squall.scenarios.records import Frozen
 
 
@@ -63,7 +64,7 @@ def this_site(ray_address: str | None) -> Site:
         n_cores,
         gpus,
         driver,
-        ray_address or "",
+        "" if ray_address in (None, LOCAL) else ray_address,
         used_cores if used_cores < n_cores else None,
         used_gpus if used_gpus != len(gpus) else None,
     )
