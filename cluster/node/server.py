@@ -45,6 +45,7 @@ from squall.scenarios.units import NS_PER_S
 LOOPBACK = "127.0.0.1"
 _POLL_S = 0.1
 _TRIES = 3
+_PORT_FREED_S = 2.0
 _STRAYS_S = 5.0
 _LOAD_FAILURE = re.compile(
     r"failed to load '(?P<model>[^']+)' version \d+: (?P<why>.+?)(?:\\n|\"?$)", re.MULTILINE
@@ -138,7 +139,14 @@ class TritonServer:
         assert self._ports is not None, "restart follows start"
         self.stop()
         self._nsys = nsys
-        return self._serve(self._ports)
+        for attempt in range(_TRIES):
+            try:
+                return self._serve(self._ports)
+            except TargetError:
+                if _PORT_TAKEN.search(self.log_text()) is None or attempt == _TRIES - 1:
+                    raise
+                time.sleep(_PORT_FREED_S)  # somebody's connection has it as its own end, for a while
+        raise AssertionError("unreachable: the last attempt returns or raises")
 
     def start_without_nsys(self) -> Endpoint:
         """After a `start` that failed inside an nsys session: starts it by itself. Raises as `start` does."""

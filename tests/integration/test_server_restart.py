@@ -6,8 +6,10 @@ import contextlib
 import importlib.util
 import os
 import signal
+import socket
 import sqlite3
 import subprocess
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -94,3 +96,14 @@ def ranges_in(nsys: Path, report: Path) -> list[str]:
     )
     with contextlib.closing(sqlite3.connect(export)) as data:
         return [text for (text,) in data.execute(query)]
+
+
+@pytest.mark.beside
+def test_a_port_that_another_has_for_a_while_is_waited_for(tmp_path: Path) -> None:
+    with serving(tmp_path) as (server, before):
+        server.stop()
+        held = socket.create_server(("127.0.0.1", before.grpc_port))
+        with contextlib.closing(held):
+            threading.Timer(2.0, held.close).start()
+            assert server.restart() == before
+    assert "already in use" in server.log.read_text(errors="replace")
