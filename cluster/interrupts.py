@@ -59,9 +59,8 @@ class Interrupts:
                 self.check()
                 yield
             except Exception as error:
-                if (
-                    self.name and not self._is_out
-                ):  # what was raised within a library's call, which made another of it (DuckDB does)
+                # what was raised within a library's call, which made another of it (DuckDB does)
+                if self.name and not self._is_out:
                     raise KeyboardInterrupt from error
                 raise
             finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -127,9 +126,10 @@ def _measure_overhead(scenario: Scenario, out: str, ray: str | None, n_pairs: in
     from squall.analysis.record import to_json
     from squall.analysis.report.compare_words import lines
     from squall.cluster.commands.decisions.compared_runs import PairPlan, run_pairs, without_profilers
+    from squall.cluster.progress import Screen
 
     if scenario.profile.nsys == "off":
-        sys.stderr.write("squall profile.nsys is off: for what nsys costs add --set profile.nsys=auto\n")
+        Screen().step("profile.nsys is off: for what nsys costs add --set profile.nsys=auto")
     bare = without_profilers(scenario)
     names = ("without profilers", "with profilers")
     plan = PairPlan(bare, scenario, *names, n_pairs, scenario.seed, DEFAULT_MARGIN, has_one_seed=True)

@@ -9,9 +9,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -121,13 +122,22 @@ class TritonServer:
         and when the server is not ready in time; nothing is left running then.
         """
         self._make_repository()
-        for attempt in range(_TRIES):
+
+        def serve() -> Endpoint:
             self._ports = free_ports(self._server, self._address)
+            return self._serve_with_libraries(self._ports)
+
+        return self._unless_taken(serve)
+
+    def _unless_taken(self, serve: Callable[[], Endpoint], pause_s: float = 0.0) -> Endpoint:
+        """What `serve` returns, called again where one of its ports was taken. Raises what the last call raises."""
+        for attempt in range(_TRIES):
             try:
-                return self._serve_with_libraries(self._ports)
+                return serve()
             except TargetError:
                 if _PORT_TAKEN.search(self.log_text()) is None or attempt == _TRIES - 1:
                     raise
+                time.sleep(pause_s)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def restart(self, nsys: NsysSession | None = None) -> Endpoint:
@@ -139,14 +149,8 @@ class TritonServer:
         assert self._ports is not None, "restart follows start"
         self.stop()
         self._nsys = nsys
-        for attempt in range(_TRIES):
-            try:
-                return self._serve(self._ports)
-            except TargetError:
-                if _PORT_TAKEN.search(self.log_text()) is None or attempt == _TRIES - 1:
-                    raise
-                time.sleep(_PORT_FREED_S)  # somebody's connection has it as its own end, for a while
-        raise AssertionError("unreachable: the last attempt returns or raises")
+        # where it is taken, somebody's connection has it as its own end, for a while
+        return self._unless_taken(partial(self._serve, self._ports), _PORT_FREED_S)
 
     def start_without_nsys(self) -> Endpoint:
         """After a `start` that failed inside an nsys session: starts it by itself. Raises as `start` does."""

@@ -181,9 +181,8 @@ def _start(title: str, owner: tuple[str, str, bytes], **around: Any) -> str:
     `squall.cluster.remote.served.serve` but the last; `around`: see `_take_over`."""
     said, saying = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", DeprecationWarning
-        )  # of a thread of Arrow's allocator, which knows of forks
+        # of a thread of Arrow's allocator, which knows of forks
+        warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
         code, unsaid = 1, [saying]

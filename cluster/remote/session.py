@@ -165,16 +165,17 @@ class _Shared:
         self._address: str | None = None
         self._session: Session | None = None
 
-    def has(self, address: str | None) -> bool:
-        """Whether it is one at that address."""
-        return self._session is not None and self._address == address
-
-    def at(self, address: str | None, tell_stuck: Callable[[str], None]) -> Session:
-        """The one at that address, begun where it is not there. Raises ClusterError."""
-        if not self.has(address):
+    def at(
+        self, address: str | None, tell: Callable[[str], None], tell_stuck: Callable[[str], None]
+    ) -> Session:
+        """The one at that address, begun and told of where it is not there. Raises ClusterError."""
+        if self._session is None or self._address != address:
             self.leave()
+            if address is None:
+                FORKER.begin()  # it imports meanwhile
+            else:
+                tell("starting Ray" if address == LOCAL else f"joining Ray at {address}")
             self._session, self._address = Session(address, tell_stuck).__enter__(), address
-        assert self._session is not None
         return self._session
 
     def leave(self) -> None:
@@ -207,19 +208,12 @@ def session_at(
 ) -> Iterator[Session]:
     """A session, left at the end unless it is shared. `tell`: what the user is to know as it begins. Raises
     ClusterError."""
-    if address is not None and not (_SHARED.is_on and _SHARED.has(address)):
-        tell("starting Ray" if address == LOCAL else f"joining Ray at {address}")
-    if address is None:
-        FORKER.begin()  # it imports meanwhile
-    if not _SHARED.is_on:
-        with Session(address, tell_stuck) as session:
-            yield session
-        return
-    try:
-        yield _SHARED.at(address, tell_stuck)
-    except BaseException:  # Ray may be what failed: the next run joins it anew
-        _SHARED.leave()
-        raise
+    with shared_sessions():
+        try:
+            yield _SHARED.at(address, tell, tell_stuck)
+        except BaseException:  # Ray may be what failed: the next run joins it anew
+            _SHARED.leave()
+            raise
 
 
 def this_machine() -> Node:
