@@ -83,7 +83,7 @@ def memory(host: Host) -> Finding:
     what = f"{available / GIB:.1f} GiB available"
     if available < _ENOUGH_MEMORY_BYTES:
         mend = f"free some, or use a node with {_ENOUGH_MEMORY_BYTES // GIB} GiB to spare"
-        return Finding("memory", "limited", f"{what}: Ray, Triton and the plan may not fit", mend)
+        return Finding("memory", "limited", f"{what}: squall, Triton and the plan may not fit", mend)
     return Finding("memory", "ok", what)
 
 
@@ -112,11 +112,11 @@ def open_files(host: Host) -> Finding:
     what = f"{soft} (hard limit {hard})"
     if soft >= _ENOUGH_FILES:
         return Finding("open files", "ok", what)
-    mend = f"ulimit -n {min(_WANTED_FILES, hard)}, before Ray starts"
+    mend = f"ulimit -n {min(_WANTED_FILES, hard)}, before squall, or Ray, starts"
     if hard < _ENOUGH_FILES:
         mend = f"/etc/security/limits.conf: `* - nofile {_WANTED_FILES}` (docker run --ulimit nofile={_WANTED_FILES})"
     if soft < _LEAST_FILES:
-        return Finding("open files", "missing", f"{what}: Ray and Triton need more", mend)
+        return Finding("open files", "missing", f"{what}: squall and Triton need more", mend)
     return Finding("open files", "limited", f"{what}: each connection takes one", mend)
 
 
@@ -136,7 +136,7 @@ def shared_memory(host: Host) -> Finding:
 def scratch(host: Host) -> Finding:
     """Whether the temporary folder takes files, and how many."""
     folder = host.temporary_folder()
-    mend = "TMPDIR=FOLDER with room (and a short path), set before Ray starts"
+    mend = "TMPDIR=FOLDER with room (and a short path), set before squall, or Ray, starts"
     reason = host.write(folder, _PROBE_BYTES)
     found = host.space(folder)
     if reason or found is None:

@@ -20,7 +20,7 @@ from squall.actors.sampling.cgroups import (
 )
 from squall.actors.sampling.cpu_groups import OtherProcesses, ProcessTree, Roots, grouped
 from squall.actors.sampling.host import CPU_FIELDS, cpu_times, psi_ns
-from squall.actors.sampling.source import ClientPids, OwnNode, Row, Sampled
+from squall.actors.sampling.source import OwnNode, Pids, Row, Sampled
 from squall.analysis.columns import INTERVAL, OF_NODE, PhaseAt, T, Table, columns
 from squall.scenarios.records import Frozen
 from squall.scenarios.units import NS_PER_S
@@ -190,8 +190,8 @@ class CpuSource:
     """
 
     server_pids: Callable[[], Sequence[int]]
-    clients: ClientPids
-    own: tuple[int, ...]
+    clients: Pids
+    own: Pids
     proc: str = "/proc"
     cpu_clock: Callable[[int], int | None] = process_cpu_ns
     affinity: Callable[[int], Collection[int]] = os.sched_getaffinity
@@ -206,7 +206,7 @@ class CpuSource:
         self._limits: dict[str, _Limits] = {}
         self._is_shared: bool | None = None
         self._others = OtherProcesses(self.proc, self.cpu_clock)
-        self._looked: tuple[int, tuple[int, ...], tuple[int, ...]] | None = None
+        self._looked: tuple[int, tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None = None
         self._has_schedstat = True
         self._tick_ns = NS_PER_S // os.sysconf("SC_CLK_TCK")
         self._previous: _Counts | None = None
@@ -239,17 +239,18 @@ class CpuSource:
         self._schedules.close()
 
     def _look(self, now_ns: int) -> None:
-        """Whose processes are whose, every 5 s, and as soon as other ones are known as the server's or the clients'."""
-        server, clients = tuple(self.server_pids()), self.clients.pids
+        """Whose processes are whose, every 5 s, and as soon as other ones are known as the server's, the clients' or
+        the run's own."""
+        server, clients, own = tuple(self.server_pids()), self.clients.pids, self.own.pids
         looked = self._looked
-        if looked is not None and looked[1:] == (server, clients) and now_ns - looked[0] < _LOOK_NS:
+        if looked is not None and looked[1:] == (server, clients, own) and now_ns - looked[0] < _LOOK_NS:
             return
-        self._looked = (now_ns, server, clients)
+        self._looked = (now_ns, server, clients, own)
         tree = self._tree.look()
-        roots = Roots(frozenset(server), frozenset(clients), frozenset(self.own))
+        roots = Roots(frozenset(server), frozenset(clients), frozenset(own))
         self._groups = grouped(tree, roots)
         self._others.look(tree, self._groups)
-        beside = clients or self.own
+        beside = clients or own
         self._limits = {"server": self._bounds(server), "clients": self._bounds(beside)}
         quota = self._limits["server"].quota
         self._is_shared = None

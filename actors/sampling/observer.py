@@ -32,7 +32,7 @@ from squall.actors.sampling.sampled import (
     sources_of,
 )
 from squall.actors.sampling.sampler import Sampler, stop_all, wait_for_baselines
-from squall.actors.sampling.source import ClientPids, OwnGpus, OwnNode, OwnServer, Source
+from squall.actors.sampling.source import OwnGpus, OwnNode, OwnServer, Pids, Source
 from squall.actors.sampling.threads import Family
 from squall.scenarios.errors import ClusterError
 
@@ -49,7 +49,8 @@ class Observer:
         self._clock = SystemClock()
         self._samplers: dict[str, Sampler] = {}
         self._families: dict[str, Family] = {}
-        self._clients = ClientPids()
+        self._clients = Pids()
+        self._own = Pids((os.getpid(), *settings.own))
         self._closing = threading.Lock()
         self._is_closed = False
         self._set_up_process()
@@ -58,7 +59,7 @@ class Observer:
         self._responder: ClockResponder | None = None
         if settings.clock_host is not None:
             self._responder = ClockResponder(self._clock, settings.clock_host)
-        node = OwnNode(self._server_pids, self._clients, (os.getpid(), *settings.own))
+        node = OwnNode(self._server_pids, self._clients, self._own)
         self._add(sources_of(OF_NODE, node, settings))
         for target in settings.servers:
             self.add_server(target)
@@ -100,6 +101,10 @@ class Observer:
     def set_client_pids(self, pids: tuple[int, ...]) -> None:
         """The load workers of this node."""
         self._clients.pids = pids
+
+    def add_own(self, pid: int) -> None:
+        """A further process of the run: an agent in the place of one that died."""
+        self._own.pids = (*self._own.pids, pid)
 
     def add_server(self, target: ServerTarget) -> None:
         """Statistics where there is a URL, and the threads of its processes, none where there are none yet. Raises

@@ -23,8 +23,8 @@ class Source(Protocol):
 
 
 @dataclass
-class ClientPids:
-    """The processes of this node's load workers, once they are known."""
+class Pids:
+    """Processes of this node, which may become others."""
 
     pids: tuple[int, ...] = ()
 
@@ -34,8 +34,8 @@ class OwnNode(Frozen):
     the observer first."""
 
     server_pids: Callable[[], Sequence[int]]
-    clients: ClientPids
-    own: tuple[int, ...]
+    clients: Pids
+    own: Pids
 
 
 class OwnServer(Frozen):

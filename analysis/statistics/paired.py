@@ -1,6 +1,6 @@
 """The ratio of two conditions measured in pairs, with a 95 % interval: pure arithmetic.
 
-    order of the runs   bare profiled | profiled bare | bare profiled | …      (ABBA)
+    order of the runs   bare profiled | profiled bare | profiled bare | …      drawn for each pair
     pair                     0              1               2
 
 Derivation. A figure x > 0 of run j in pair i is modelled as ln x = m_i + [profiled] d + e. What the two runs of a
@@ -11,9 +11,7 @@ Performance Analysis, 1991, section 13.4.1). The interval of d is taken to the r
 inverse are treated alike, and a ratio is never below 0.
 
 A drift of the machine that is linear in the run's number adds +g to D of a bare-first pair and -g to that of a
-profiled-first pair. Over an even number of pairs it cancels in the mean and only widens the interval; over an odd
-number g / N is left in the mean, and s holds it: for N = 3 the half width is at least 2.87 g, against a bias of
-0.33 g.
+profiled-first pair. With an order that is drawn for each pair its mean is 0 over all orders, and s holds it.
 
 The interval of a quantile within one run (`squall.analysis.statistics.latency`) is not added to it. It tells how far
 the rows of that run stand for other rows of it; whatever of that differs between repeats is in the spread of D_i

@@ -23,6 +23,7 @@ from squall.cluster.driver.clocksync import ClockWatch
 from squall.cluster.driver.copies import folder_of
 from squall.cluster.driver.node_files import FilesHere, NodeFiles, files_seen
 from squall.cluster.node.agent import FIRST_SERVER, NodeAgent
+from squall.cluster.node.injected.ring_folder import sweep_rings
 from squall.cluster.node.scratch import remove_free, sweep_scratch, this_place
 from squall.cluster.placement import Node
 from squall.cluster.remote.spawn import Handle, ask_all, end_all, same_code, spawn, wait_all
@@ -257,8 +258,7 @@ class Nodes:
         site = self._sites[label]
         if not site.is_adopted:
             return self._adopt(label, error)
-        with suppress(SquallError):
-            site.agent.take_over(self._spawn(label, site.node, site.server, site.folder))
+        self._put_heir(label, site)
         return []
 
     def _adopt(self, label: str, error: LostActor) -> list[str]:
@@ -267,11 +267,17 @@ class Nodes:
         if site.is_adopted:
             return []
         site.is_adopted = True
-        with suppress(SquallError):
-            site.agent.take_over(self._spawn(label, site.node, site.server, site.folder))
+        self._put_heir(label, site)
         if label in self.with_server:
             return [f"{error}: the server and profiler that it had started end there"]
         return [f"{error}: what it took of a server there ends with it"]
+
+    def _put_heir(self, label: str, site: _Site) -> None:
+        with suppress(SquallError):
+            heir = self._spawn(label, site.node, site.server, site.folder)
+            site.agent.take_over(heir)
+            if site.node.label in self.observers:
+                self.observers[site.node.label].begin(Observer.add_own, heir.pid())
 
     def stop_observers(self, timeout_s: float) -> tuple[list[str], dict[str, ObserverCost]]:
         """Has the last samples taken, on all nodes at once; what is missing of them, as sentences, and what observing
@@ -318,6 +324,7 @@ class Nodes:
             if isinstance(site.files, FilesHere) and label not in keeps:  # an agent that died could not
                 remove_free(Path(site.folder), _SERVER_ENDS_WITHIN_S)
         sweep_scratch()  # of an agent that was killed before it had said where its folder is
+        sweep_rings()  # of one that died after the load: nobody was put in its place
         self._sites.clear()
         self.observers.clear()
         return notes

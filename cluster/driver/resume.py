@@ -145,6 +145,8 @@ class _Resuming:
         absent = [f"what {label} kept in {path} {_NOT_HERE}" for label, path in self._elsewhere.items()]
         has_here = self._folders or self._copies or (self._unfinished is None and self._store.has("requests"))
         if absent and not has_here:
+            if self._unfinished is None and not self._phases:
+                return  # nothing was recorded yet: an agent whose driver dies then removes its folder
             raise ClusterError(f"nothing to gather: {'; '.join(absent)}")
         self._losses += absent
 
@@ -169,6 +171,7 @@ class _Resuming:
         if not self._phases:
             self._store.reopen((), lambda _, rows: rows)
             self._store.seal(Verdict(status="ABORTED", reasons=(_NO_LOAD,)))
+            self._screen.step(f"sealed: {_NO_LOAD}")
             return "ABORTED"
         self._require_clocks()
         plan = self._plan()

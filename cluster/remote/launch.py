@@ -39,7 +39,7 @@ class _Launcher:
 
 
 class Launchers:
-    """The launchers of one Ray session, by node; each is made when it is first asked for."""
+    """The launchers of one Ray session, by node; each is made when it is first asked for, and again where it died."""
 
     def __init__(self) -> None:
         self._actors: dict[str, Any] = {}
@@ -66,6 +66,7 @@ class Launchers:
             return {}
         import ray
 
+        known = set(self._actors)
         asked = {node: self._actor_on(node).code.remote() for node in nodes if node.ray_id}
         until = time.monotonic() + _RAY_TIMEOUT_S
         found: dict[str, OwnCode | str] = {}
@@ -77,8 +78,10 @@ class Launchers:
             except ray.exceptions.RayTaskError as error:
                 found[node.label] = _words(error.cause)
             except ray.exceptions.RayError as error:
+                self._actors.pop(node.ray_id, None)
                 found[node.label] = _words(error)
-        return found
+        died = [node for node in asked if node.ray_id in known and node.ray_id not in self._actors]
+        return {**found, **self.codes(died)}
 
     def ship(self, nodes: Sequence[Node]) -> None:
         """Brings this squall to the nodes: processes begun there from now on run it. Raises ClusterError."""
@@ -93,6 +96,7 @@ class Launchers:
     def _by_ray(self, title: str, node: Node, token: bytes) -> Contact:
         import ray
 
+        was_there = node.ray_id in self._actors
         try:
             started = self._actor_on(node).start.remote(title, network(), node.address, token)
             # not ray.get: a thread that is in Ray's library when the session is left ends the whole process
@@ -103,6 +107,9 @@ class Launchers:
         except TimeoutError as error:
             raise ClusterError(f"Ray started nothing on {node.label} within {_RAY_TIMEOUT_S:g} s") from error
         except ray.exceptions.RayError as error:
+            self._actors.pop(node.ray_id, None)
+            if was_there:
+                return self._by_ray(title, node, token)
             raise ClusterError(f"Ray on {node.label}: {_words(error)}") from error
         return contact
 

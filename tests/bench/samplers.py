@@ -34,7 +34,7 @@ from squall.actors.sampling.host import HostSource
 from squall.actors.sampling.observer import Observer
 from squall.actors.sampling.observer_settings import ObserverSettings, ServerTarget
 from squall.actors.sampling.sampler import Sampler
-from squall.actors.sampling.source import ClientPids, Source
+from squall.actors.sampling.source import Pids, Source
 from squall.actors.sampling.threads import ThreadSource
 from squall.cluster.remote.spawn import spawn
 from tests.golden.told import HERE
@@ -113,7 +113,7 @@ def host_part(seconds: float) -> dict[str, Any]:
     own = (os.getpid(),)
     sources: dict[str, Source] = {
         "host": HostSource(lambda: own), "cores": CoreSource(), f"threads_{_N_THREADS}": ThreadSource(lambda: own),
-        f"cpu_{_N_THREADS}_threads": CpuSource(lambda: own, ClientPids(), own),
+        f"cpu_{_N_THREADS}_threads": CpuSource(lambda: own, Pids(), Pids(own)),
     }  # fmt: skip
     costs = {name: cost_us(partial(sample_now, source)) for name, source in sources.items()}
     costs[f"psutil_threads_{_N_THREADS}"] = cost_us(psutil.Process().threads)

@@ -22,7 +22,7 @@ from squall.actors.sampling.sampled import (
     OF_SERVER,
 )
 from squall.actors.sampling.sampler import Telling
-from squall.actors.sampling.source import ClientPids, OwnGpus, OwnNode, OwnServer, Row, Source
+from squall.actors.sampling.source import OwnGpus, OwnNode, OwnServer, Pids, Row, Source
 from squall.actors.sampling.threads import Family
 from squall.analysis.storage.schema import arrow_schema
 from tests.null_process import NullProcess
@@ -49,7 +49,7 @@ def own_pids() -> list[int]:
 def makers(url: str) -> dict[str, Callable[[], Source | None]]:
     """Every source as an observer makes it: of this node, of a server at `url`, of the GPUs that NVML has."""
     clock = SystemClock()
-    node = OwnNode(own_pids, ClientPids((os.getppid(),)), (os.getpid(),))
+    node = OwnNode(own_pids, Pids((os.getppid(),)), Pids((os.getpid(),)))
     server = OwnServer(
         ServerTarget("server-0", url=url, metrics_url=None, models=None), Family(own_pids(), clock).pids
     )

@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 import psutil
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from squall.analysis.storage.store import RunStore
+from squall.analysis.storage.timeline import phase_spans
 from squall.cluster.commands.local_workers import NullTriton
 from tests.integration.disks import fill, small_disk
 from tests.integration.live_runs import Bench, Live, titled, wait_until
@@ -118,8 +120,8 @@ def test_what_a_killed_worker_had_not_written_is_lost_and_what_was_due_later_is_
 
 
 @pytest.mark.slow
-def test_a_killed_agent_is_replaced_without_ray_and_the_load_goes_on(alone: Alone) -> None:
-    live = alone.load(3)
+def test_a_killed_agent_is_replaced_without_ray_and_load_and_samples_go_on(alone: Alone) -> None:
+    live = alone.load(5)
     worker_of(alone, 0)
     (agent,) = alone.of("NodeAgent")
     agent.kill()
@@ -127,7 +129,9 @@ def test_a_killed_agent_is_replaced_without_ray_and_the_load_goes_on(alone: Alon
     assert set(alone.rows()["outcome"]) == {"ok"}
     losses = alone.store().manifest.losses
     assert [loss.partition(":")[0] for loss in losses] == ["agent on node-0 is lost"]
-    assert len(alone.store().read("host_samples")) > 0
+    (burst_ns,) = [one.end_ns for one in phase_spans(alone.store().manifest) if one.name == "burst"]
+    last_ns = pc.max(alone.store().read("host_samples").column("t_ns")).as_py()
+    assert last_ns > burst_ns - 2 * S, "the agent was killed in the first second of five"
     alone.wait_until_gone()
 
 

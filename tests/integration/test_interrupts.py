@@ -71,6 +71,33 @@ def test_a_signal_before_the_load_leaves_an_aborted_run_without_rows(
     with_own_ray.wait_until_gone()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
+def test_a_signal_without_ray_while_triton_starts_leaves_an_aborted_run(
+    alone: Bench, number: signal.Signals
+) -> None:
+    live = alone.start_run(_long_run())
+    live.wait_for("starting Triton")
+    live.interrupt(number)
+    _interrupted(live, number.name)
+    assert alone.aborted().manifest.reasons == (f"interrupted by {number.name}",)
+    assert alone.aborted().tables() == []
+    alone.wait_until_gone()
+
+
+@pytest.mark.slow
+def test_a_driver_killed_before_the_load_is_sealed_by_resume_though_nothing_lies_here(alone: Bench) -> None:
+    live = alone.start_run(_long_run())
+    live.wait_for("starting Triton")
+    os.kill(live.process.pid, signal.SIGKILL)
+    live.end()
+    alone.wait_until_gone()
+    resumed = alone.start("resume", alone.store().run_dir)
+    assert resumed.end() == 1, resumed.lines
+    assert any("it was broken off before the load began" in line for line in resumed.lines)
+    assert alone.aborted().manifest.reasons == ("it was broken off before the load began",)
+
+
 @pytest.mark.parametrize(
     "number",
     [

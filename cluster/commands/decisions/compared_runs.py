@@ -13,7 +13,7 @@ from typing import Any
 from squall.analysis.compare.change import UNDECIDED
 from squall.analysis.compare.compared import INVALID, UNFINISHED, Comparison, evaluate
 from squall.analysis.compare.corrections import looks_after
-from squall.analysis.compare.pairing import pair_runs, refuse_incomparable
+from squall.analysis.compare.pairing import Pair, Paired, refuse_incomparable
 from squall.analysis.compare.run_row import RunRow, read_row
 from squall.analysis.record import to_json
 from squall.analysis.report.compare_page import compare_page
@@ -66,10 +66,14 @@ class PairPlan(Frozen):
         return scenario_from_mapping(mapping, own.name)
 
     def order(self) -> list[tuple[int, str]]:
-        """Blocks and sides in the order in which they run: one of each side a block, which is
-        first drawn from the seed."""
+        """Blocks and sides in the order in which they run: one of each side a block, which is first drawn from the
+        seed, every second block the reverse of the one before: a steady drift cancels over the two."""
         rng = random.Random(f"order of {self.seed}")
-        return [(block, side) for block in range(self.n_pairs) for side in rng.sample(SIDES, 2)]
+        found, sides = list[tuple[int, str]](), list(SIDES)
+        for block in range(self.n_pairs):
+            sides = sides[::-1] if block % 2 else rng.sample(SIDES, 2)
+            found += [(block, side) for side in sides]
+        return found
 
 
 def run_pairs(
@@ -99,8 +103,8 @@ def run_pairs(
     with held(folder):
         for side in SIDES:
             (folder / side).mkdir()
-        runs: dict[str, list[RunRow]] = {side: [] for side in SIDES}
-        found = _evaluated(plan, runs)
+        blocks: list[dict[str, list[RunRow]]] = []
+        found = _evaluated(plan, blocks)
         order, took = plan.order(), list[tuple[float, float]]()
         length_s = phases_s(plan.a)  # and of B: the load is the same
 
@@ -111,13 +115,16 @@ def run_pairs(
         for at, (block, side) in enumerate(order):
             title = f"pair {block + 1} of {plan.n_pairs}, seed {plan.seed_of(block)}: {side.upper()}"
             done = measurers[side].measure(plan.scenario(side, block), title)
-            runs[side] += [read_row(one.result.run_dir) for one in done]
+            if len(blocks) == block:
+                blocks.append({})
+            blocks[block][side] = [read_row(one.result.run_dir) for one in done]
             took += [(one.seconds, length_s) for one in done]
-            found = _evaluated(plan, runs)
+            found = _evaluated(plan, blocks)
             _write(folder, replace(found, verdict=UNFINISHED))
             n_done = (at + 1) // 2
             if at % 2 and n_done >= 2:
-                refuse_incomparable(pair_runs(runs["a"], runs["b"]), runs["a"], runs["b"])
+                runs = [[run for one in blocks for run in one[own]] for own in SIDES]
+                refuse_incomparable(_paired(blocks), *runs)
                 if n_done in looks and n_done < plan.n_pairs and found.verdict not in (UNDECIDED, INVALID):
                     screen.step(f"decided after {n_done} of {plan.n_pairs} pairs")
                     break
@@ -144,11 +151,22 @@ def _write_files(folder: Path, found: Comparison, commands: Sequence[str]) -> No
     write_text(folder / "compare.html", page_html(compare_page(found, commands)))
 
 
-def _evaluated(plan: PairPlan, runs: Mapping[str, Sequence[RunRow]]) -> Comparison:
-    paired = pair_runs(runs["a"], runs["b"])
-    if len(runs["a"]) != len(runs["b"]):  # the block's other run is still to come: nothing is amiss
-        paired = replace(paired, unpaired=())
-    return evaluate(plan.name_a, plan.name_b, paired, plan.margin_ratio, plan.n_looks, plan.n_pairs)
+_Blocks = Sequence[Mapping[str, Sequence[RunRow]]]
+"""The runs of each block by side, the last of a side being the one that counts; of the last block maybe of one side."""
+
+
+def _paired(blocks: _Blocks) -> Paired:
+    """Each whole block is a pair, so that blocks of one seed stay apart; a block that lacks a side is still to come."""
+    both = [(one["a"], one["b"]) for one in blocks if len(one) == len(SIDES)]
+    return Paired(
+        tuple(Pair(a[-1], b[-1]) for a, b in both if a[-1].has_verdict and b[-1].has_verdict),
+        tuple(run for sides in both for own in sides for run in own[-1:] if not run.has_verdict),
+        tuple(run for one in blocks for own in one.values() for run in own[:-1]),
+    )
+
+
+def _evaluated(plan: PairPlan, blocks: _Blocks) -> Comparison:
+    return evaluate(plan.name_a, plan.name_b, _paired(blocks), plan.margin_ratio, plan.n_looks, plan.n_pairs)
 
 
 def _write(folder: Path, found: Comparison) -> None:

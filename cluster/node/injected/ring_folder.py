@@ -46,15 +46,21 @@ def make_ring_folder(folder: Path, kind: RingKind) -> HeldRings:
     """
     places = _places(folder, kind)
 
-    def remove(rings: Path) -> None:
-        if rings in places or not _is_wanted(rings):
-            shutil.rmtree(rings, ignore_errors=True)
-
-    sweep(_MEMORY, f"{_PREFIX}*", remove)
+    sweep_rings(places)
     for path in places:
         with contextlib.suppress(OSError):
             return _make_held(path, folder)
     raise OSError(f"no folder for the rings of {folder.name} can be made")
+
+
+def sweep_rings(also: Sequence[Path] = ()) -> None:
+    """Removes what dead agents left in memory once the server's own folder is gone; `also`: whether it is or not."""
+
+    def remove(rings: Path) -> None:
+        if rings in also or not _is_wanted(rings):
+            shutil.rmtree(rings, ignore_errors=True)
+
+    sweep(_MEMORY, f"{_PREFIX}*", remove)
 
 
 def _is_wanted(rings: Path) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from squall.actors.sampling.cgroups import Quota, tightest_quota
 from squall.actors.sampling.cpu_groups import Roots, grouped
 from squall.actors.sampling.cpu_source import CpuSource
-from squall.actors.sampling.source import ClientPids
+from squall.actors.sampling.source import Pids
 
 S = 1_000_000_000
 SERVER, STUB, CLIENT, AGENT, OBSERVER, RAYLET, DRIVER, FOREIGN, STRANGER = 10, 11, 20, 30, 31, 40, 50, 60, 70
@@ -60,7 +60,7 @@ class Node:
 
     def source(self, server: tuple[int, ...] = (SERVER, STUB)) -> CpuSource:
         return CpuSource(
-            lambda: server, ClientPids((CLIENT,)), (AGENT, DRIVER), str(self.proc), self.clocks.get, lambda _: {0, 1}
+            lambda: server, Pids((CLIENT,)), Pids((AGENT, DRIVER)), str(self.proc), self.clocks.get, lambda _: {0, 1}
         )  # fmt: skip
 
 
@@ -101,6 +101,18 @@ def test_every_process_is_counted_to_whom_it_belongs_and_the_rest_is_the_others(
     assert (row["others_ns"], row["idle_ns"], row["steal_ns"]) == (S, S // 2, 0)
     assert (row["server_wait_ns"], row["clients_wait_ns"], row["server_cores"]) == (40 + 100 + 2, 9, 2)
     assert (row["server_runs"], row["clients_runs"]) == (3, 0)
+
+
+def test_an_agent_in_the_place_of_a_dead_one_counts_as_the_runs_own_at_once(node: Node) -> None:
+    source = node.source()
+    one_second(source, lambda: node.busy(user=100, idle=100))
+    source.own.pids = (*source.own.pids, STRANGER)
+    node.busy(user=150, idle=150)
+    source.sample(S + S // 2)
+    node.clocks[STRANGER] += S // 10
+    node.busy(user=200, idle=200)
+    (row,) = source.sample(2 * S)
+    assert (row["squall_ns"], row["others_ns"]) == (S // 10, S // 2 - S // 10)
 
 
 @pytest.mark.parametrize(

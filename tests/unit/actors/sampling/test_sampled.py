@@ -10,7 +10,7 @@ from squall.actors.sampling.sampled import (
     OF_SERVER,
     sources_of,
 )
-from squall.actors.sampling.source import ClientPids, OwnNode, OwnServer, Sampled
+from squall.actors.sampling.source import OwnNode, OwnServer, Pids, Sampled
 from squall.actors.sampling.threads import Family
 from tests.fakes import FakeClock
 
@@ -20,7 +20,7 @@ SETTINGS = ObserverSettings(
 
 
 def test_sources_fill_the_table_they_stand_at_as_often_as_it_says() -> None:
-    node = OwnNode(lambda: [], ClientPids(), (1,))
+    node = OwnNode(lambda: [], Pids(), Pids((1,)))
     own = sources_of(OF_NODE, node, SETTINGS)
     assert [(source.table, ns) for source, ns in own] == [(one.table, 1) for one in OF_NODE]
     wrong = (Sampled[OwnNode]("core_samples", lambda _: 1, OF_NODE[0].source),)

@@ -100,8 +100,9 @@ def drifting(order: str, seed: int) -> Paired:
 
 
 def blocked(seed: int) -> str:
+    """As `PairPlan.order`: blocks of one run of each side, every second one the reverse of that before."""
     rng = np.random.default_rng([seed, 1])
-    return "".join("AB" if rng.integers(2) else "BA" for _ in range(8))
+    return "".join("ABBA" if rng.integers(2) else "BAAB" for _ in range(4))
 
 
 @pytest.mark.parametrize(

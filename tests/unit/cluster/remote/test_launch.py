@@ -56,6 +56,15 @@ def test_a_process_is_where_the_launcher_says(answer: Future[Contact]) -> None:
     assert Launchers().start("NodeAgent", FAR, b"token") == Contact(("10.0.0.2", 7), 11)
 
 
+def test_a_launcher_that_died_since_is_made_again(answer: Future[Contact]) -> None:
+    died, launchers = Future[Contact](), Launchers()
+    died.set_exception(RayError("The actor died."))
+    start = SimpleNamespace(remote=lambda *_: SimpleNamespace(future=lambda: died))
+    launchers._actors[FAR.ray_id] = SimpleNamespace(start=start)
+    answer.set_result(Contact(("10.0.0.2", 7), 11))
+    assert launchers.start("NodeAgent", FAR, b"token") == Contact(("10.0.0.2", 7), 11)
+
+
 def test_a_launcher_that_does_not_answer_is_given_up(
     answer: Future[Contact], monkeypatch: pytest.MonkeyPatch
 ) -> None:
