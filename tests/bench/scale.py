@@ -179,9 +179,9 @@ def held(protocol: str, n: int) -> Scale:
 
 
 def closed(protocol: str, n_users: int) -> Scale:
-    """`n_users` that come within 3 s, wait 10 s for each answer and ask again at once, for 15 s."""
-    with NullProcess("--service=constant:10s") as null:
-        return run_once(protocol, null, closed_plan(n_users, 15.0, ramp_s=3.0), 16)
+    """`n_users` that come within 3 s, wait 20 s for each answer and ask again at once, for 25 s."""
+    with NullProcess("--service=constant:20s") as null:
+        return run_once(protocol, null, closed_plan(n_users, 25.0, ramp_s=3.0), 16)
 
 
 def long(protocol: str, n: int) -> tuple[Scale, float]:
