@@ -24,7 +24,8 @@ STOP_S = 3.0
 STARTS_S = (0.25, 0.5, 0.75, 1.0, 1.5)
 """After the start of the command: in the first tenth of a second Python itself still starts."""
 
-_RUN_CODES = frozenset({0, 1, 3})
+_RUN_CODES = frozenset({0, 1, 3, 99})
+"""99: a VALID run of which more requests failed than `expect.failures` allows."""
 DIES_OF = frozenset({-6, -11})
 """Ray's library aborts its process, or reads through a null pointer, where it gets no memory: as if it were killed."""
 

@@ -116,7 +116,7 @@ def message(seen: Seen) -> str:
     if seen.is_driver_killed or (seen.code is not None and seen.code < 0):
         return ""
     errors = [line for line in seen.stderr if line.startswith("squall: ")]
-    if seen.code in (0, 3):
+    if seen.code in (0, 3, 99):
         if errors:
             return f"exit {seen.code} with an error: {errors[0][:100]}"
         said = re.findall(r"^\W*(VALID|INVALID)\b", seen.stdout, re.MULTILINE)
@@ -132,7 +132,7 @@ def exit_code(seen: Seen) -> str:
         return "did not end"
     if seen.code not in seen.codes or (seen.code >= 0 and seen.code not in DOCUMENTED_CODES):
         return f"exit {seen.code}"
-    wanted = {0: "VALID", 3: "INVALID"}.get(seen.code)
+    wanted = {0: "VALID", 3: "INVALID", 99: "VALID"}.get(seen.code)
     return (
         ""
         if wanted is None or seen.status == wanted

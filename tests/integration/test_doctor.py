@@ -18,6 +18,7 @@ from squall.actors.nsys.proof import prove_nsys
 from squall.actors.nsys.tools import find_nsys
 from squall.analysis.nsys.scrub import count_events
 from squall.cluster.node.checkup import REQUIRED
+from squall.cluster.node.triton_home import find_triton
 from squall.scenarios.errors import ClusterError
 from tests.integration.live_runs import RAY_AUTH, Bench
 
@@ -73,6 +74,7 @@ def needs_nsys() -> Path:
 @pytest.mark.single
 def test_this_machine_is_looked_at_through_ray(joined: Bench) -> None:
     assert joined.ray is not None
+    find_triton()  # another test of a fresh machine may be amid fetching it
     code, result = doctor(joined, joined.ray)
     assert list(result) == ["driver", "nodes", "can_run"]
     assert (code == 0) == result["can_run"]

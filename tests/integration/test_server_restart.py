@@ -9,7 +9,7 @@ import signal
 import socket
 import sqlite3
 import subprocess
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -103,7 +103,14 @@ def test_a_port_that_another_has_for_a_while_is_waited_for(tmp_path: Path) -> No
     with serving(tmp_path) as (server, before):
         server.stop()
         held = socket.create_server(("127.0.0.1", before.grpc_port))
-        with contextlib.closing(held):
-            threading.Timer(2.0, held.close).start()
+
+        def give_back() -> None:
+            with contextlib.closing(held):
+                wait_until(
+                    lambda: "already in use" in server.log.read_text(errors="replace"), 60, "a refusal"
+                )
+
+        with ThreadPoolExecutor(1) as pool:
+            refused = pool.submit(give_back)
             assert server.restart() == before
-    assert "already in use" in server.log.read_text(errors="replace")
+            refused.result()
