@@ -58,4 +58,6 @@ def test_the_features_are_really_taken_away() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("features", plan_digests.FEATURES)
 def test_every_cpu_plans_the_same(features: str) -> None:
+    if features == "BLAS of Skylake-X" and not {"X86_V4", "AVX512_SKX"} & set(plan_digests.numpy_features()):
+        pytest.skip("this CPU has no AVX-512, which that code needs")
     assert plan_digests.differing(plan_digests.digests_with(features)) == []
