@@ -88,6 +88,10 @@ def _main() -> None:
         raise
     except KeyboardInterrupt:
         fail("interrupted")
+    except MemoryError:
+        fail(
+            "out of memory: free some, or raise the limit (ulimit -v, the control group's); what was written is kept"
+        )
     except Exception as error:  # the process's edge: a fault of ours
         if is_interruption(error):
             fail("interrupted")

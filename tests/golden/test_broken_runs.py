@@ -266,7 +266,7 @@ def test_a_disk_that_fills_while_joining_is_said_in_one_line_and_resume_finishes
 def test_a_process_that_is_stopped_before_the_load_ends_the_run_in_one_line_and_is_not_left(
     alone: Alone, title: str
 ) -> None:
-    live = alone.load(2)
+    live = alone.load(2, workers_per_node=12)  # the first is stopped before the last is ready
     stopped = wait_until(lambda: alone.of(title), 30, title)[0]
     stopped.send_signal(signal.SIGSTOP)
     assert live.end() == 1, live.lines

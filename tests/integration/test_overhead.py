@@ -95,7 +95,9 @@ def test_ctrl_c_keeps_what_was_measured(joined: Bench) -> None:
     live = joined.start_run(
         mapping("1s", "500/s", nsys="off", nvml="off"), "--measure-overhead", "--repeat", "50"
     )
-    wait_until(lambda: len(list(joined.out.glob("*/*/*/run.parquet"))) >= 2, 120, "a pair")
+    wait_until(
+        lambda: all([*joined.out.glob(f"*/{side}/*/run.parquet")] for side in "ab"), 120, "a run of each side"
+    )
     live.interrupt()
     assert live.end() == 1, live.lines
     folder, found = compared(joined)

@@ -86,9 +86,10 @@ def run_pairs(
 ) -> tuple[Path, Comparison]:
     """Runs the pairs into a new folder under `out`, in which `a` and `b` take the runs; the folder and what they show.
 
-    `compare.json` and `compare.md` are written after each run, as unfinished until the last, so that what was measured
-    survives anything, and `compare.html` at the end. With several looks it ends at the first that decides. Raises
-    ScenarioError for what cannot be compared, SquallError where a run fails, KeyboardInterrupt after a Ctrl-C.
+    `compare.json` and `compare.md` are there from the start and written anew after each run that counts, as unfinished
+    until the last, so that what was measured survives anything, and `compare.html` at the end. With several looks it
+    ends at the first that decides. Raises ScenarioError for what cannot be compared, SquallError where a run fails,
+    KeyboardInterrupt after a Ctrl-C.
     """
     refuse_other_load(plan.a, plan.b)
     looks = looks_after(plan.n_pairs, plan.n_looks)
@@ -105,6 +106,7 @@ def run_pairs(
             (folder / side).mkdir()
         blocks: list[dict[str, list[RunRow]]] = []
         found = _evaluated(plan, blocks)
+        _write(folder, replace(found, verdict=UNFINISHED))
         order, took = plan.order(), list[tuple[float, float]]()
         length_s = phases_s(plan.a)  # and of B: the load is the same
 
