@@ -42,7 +42,7 @@ def expm1(x: float) -> float:
 
 @lru_cache(maxsize=4096)
 def power(x: float, exponent: float) -> float:
-    """x^exponent, x > 0."""
+    """x^exponent of x > 0; 0 of 0 and an exponent above 0."""
     with localcontext(_DIGITS):
         return float((Decimal(x).ln() * Decimal(exponent)).exp())
 
