@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from squall.scenarios.arrays import Floats, Int64s
+from squall.scenarios.arrays import Floats, Int64s, pieces
 from squall.scenarios.arrivals.presets import ClientPresetName, PresetName
 from squall.scenarios.arrivals.process import Fitted, Rated, floor_in_place, held_below, merged, refuse_pieces
 from squall.scenarios.errors import Sentences
@@ -256,9 +256,8 @@ class Hawkes(Unit):
         generations = []
         while generation.size:
             generations.append(generation[generation >= 0])
-            starts = range(0, generation.size, renewals.CHUNK)
-            parts = [generation[first : first + renewals.CHUNK] for first in starts]
-            generation = np.concatenate([self._children(rng, part, length) for part in parts])
+            parts = pieces(generation.size, renewals.CHUNK)
+            generation = np.concatenate([self._children(rng, generation[part], length) for part in parts])
         points = np.concatenate([*generations, np.empty(0)])
         points.sort()
         return points

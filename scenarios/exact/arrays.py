@@ -9,13 +9,13 @@ left out is below 1e-17 of the result. Errors are below 1 ulp for exp and log, b
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from functools import wraps
 
 import numpy as np
 
-from squall.scenarios.arrays import Floats, Int64s
+from squall.scenarios.arrays import Floats, Int64s, pieces
 
 BLOCK = 1 << 13
 """Numbers at a time, so that what is between stays in the cache; results do not depend on it."""
@@ -55,19 +55,13 @@ _SINE = _constants(Fraction((-1) ** n, math.factorial(2 * n + 1)) for n in range
 _COSINE = _constants(Fraction((-1) ** n, math.factorial(2 * n)) for n in range(2, 9))
 
 
-def blocks(n_rows: int) -> Iterator[slice]:
-    """Slices of `BLOCK` that cover `n_rows` in order."""
-    for start in range(0, n_rows, BLOCK):
-        yield slice(start, min(start + BLOCK, n_rows))
-
-
 def _in_blocks(function: Callable[..., Floats]) -> Callable[..., Floats]:
     """The function of arrays of any length, (n,)."""
 
     @wraps(function)
     def whole(values: Floats, *parameters: float) -> Floats:
         found = np.empty_like(values)
-        for rows in blocks(values.size):
+        for rows in pieces(values.size, BLOCK):
             found[rows] = function(values[rows], *parameters)
         return found
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from squall.scenarios.arrays import Bools, Floats, Int64s
+from squall.scenarios.arrays import Bools, Floats, Int64s, pieces
 from squall.scenarios.exact import arrays
 
 _MOST_AT_ONCE = 1 << 20
@@ -39,7 +39,7 @@ def standard_normal(rng: Generator, count: int) -> Floats:
     n_pairs = (count + 1) // 2
     radii, turns = np.sqrt(2.0 * standard_exponential(rng, n_pairs)), rng.random(n_pairs)
     draws = np.empty((2, n_pairs))
-    for rows in arrays.blocks(n_pairs):
+    for rows in pieces(n_pairs, arrays.BLOCK):
         draws[:, rows] = radii[rows] * np.stack(arrays.cos_sin(turns[rows]))
     return draws.ravel()[:count]
 
@@ -101,8 +101,8 @@ def _gamma_proposals(rng: Generator, shape: float | Floats, count: int) -> tuple
 def poisson(rng: Generator, mean: float, count: int) -> Int64s:
     """Poisson numbers of one mean (0 or more), (count,)."""
     draws = np.empty(count, np.int64)
-    for start in range(0, count, _MOST_AT_ONCE):
-        part = draws[start : start + _MOST_AT_ONCE]
+    for rows in pieces(count, _MOST_AT_ONCE):
+        part = draws[rows]
         if mean < _FEW:
             part[:] = _summed(np.array([mean]), rng.random(part.size))
         else:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from squall.scenarios.arrays import Floats, Int64s
+from squall.scenarios.arrays import Floats, Int64s, pieces
 from squall.scenarios.exact import arrays, draws, scalars
 from squall.scenarios.records import Frozen
 
@@ -97,8 +97,8 @@ def _neighbours(counts: Int64s) -> list[slice]:
 def in_chunks(rng: Generator, gaps: Callable[[Generator, int], Floats], count: int) -> Floats:
     """`count` gaps, drawn `CHUNK` at a time, with the memory of one array."""
     drawn = np.empty(count)
-    for start in range(0, count, CHUNK):
-        part = drawn[start : start + CHUNK]
+    for rows in pieces(count, CHUNK):
+        part = drawn[rows]
         part[:] = gaps(rng, part.size)
     return drawn
 

@@ -11,10 +11,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.scenarios.arrays import Array, Int64s
+from squall.scenarios.arrays import Array, Int64s, pieces
 from squall.scenarios.model_shares import ONE_MODEL, VariantRange, models_of
 from squall.scenarios.plan.deal import PlanRule, workers_of
-from squall.scenarios.plan.growing import pieces
 from squall.scenarios.records import Frozen
 
 COLUMNS = {"seq": "<i8", "offset_ns": "<i8", "phase": "<u1", "rows": "<i4", "variant": "<u1"}
