@@ -169,12 +169,11 @@ class Lognormal(Renewal):
     def law(self) -> Law:
         c2 = self.cv * self.cv
         renewals.refuse_c2(c2)
-        variance = scalars.log1p(c2)
-        sigma = math.sqrt(variance)
+        mu, sigma = scalars.lognormal_parameters(1.0, self.cv)
         return Law(
             c2,
-            lambda rng, count: draws.lognormal(rng, -variance / 2, sigma, count),
-            lambda rng: float(draws.lognormal(rng, variance / 2, sigma, 1)[0]) * rng.random(),
+            lambda rng, count: draws.lognormal(rng, mu, sigma, count),
+            lambda rng: float(draws.lognormal(rng, -mu, sigma, 1)[0]) * rng.random(),
         )
 
 

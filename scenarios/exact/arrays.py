@@ -16,6 +16,7 @@ from functools import wraps
 import numpy as np
 
 from squall.scenarios.arrays import Floats, Int64s, pieces
+from squall.scenarios.exact.scalars import BERNOULLI
 
 BLOCK = 1 << 13
 """Numbers at a time, so that what is between stays in the cache; results do not depend on it."""
@@ -46,9 +47,8 @@ def _constants(terms: Iterable[Fraction | float]) -> tuple[Floats, ...]:
 # 2·artanh(s)/s - 2 = Σ 2·zⁿ/(2n + 1), z = s² <= 0.02944
 _ARTANH = _constants(2 / (2 * n + 1) for n in range(1, 11))
 # r·coth(r/2) - 2 = Σ 2·B(2n)·tⁿ/(2n)!, t = r² <= 0.1201, by the Bernoulli numbers B2 … B14
-_BERNOULLI = ((1, 6), (-1, 30), (1, 42), (-1, 30), (5, 66), (-691, 2730), (7, 6))
 _COTH = _constants(
-    2 * Fraction(*number) / math.factorial(2 * n) for n, number in enumerate(_BERNOULLI, start=1)
+    2 * Fraction(*number) / math.factorial(2 * n) for n, number in enumerate(BERNOULLI[:7], start=1)
 )
 # sin x = x - x³/3! + …, cos x = 1 - x²/2 + x⁴/4! - …, |x| <= π/4
 _SINE = _constants(Fraction((-1) ** n, math.factorial(2 * n + 1)) for n in range(1, 9))
