@@ -36,13 +36,13 @@ from squall.cluster.node.endpoint import Endpoint, access_of, attach
 from squall.cluster.placement import Node, Placement, place
 from squall.cluster.remote.session import Session
 from squall.models.spec import ModelSpec, TensorSpec, head_of, head_spec
+from squall.scenarios.arrays import pieces
 from squall.scenarios.config.models import ModelConfig, ModelScenario
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.locust_plan import LocustPlan
 from squall.scenarios.model_shares import models_of
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.deal import workers_of
-from squall.scenarios.plan.growing import pieces
 from squall.scenarios.plan.plan import Plan
 from squall.scenarios.plan.route import planned_by_server
 from squall.scenarios.records import Frozen

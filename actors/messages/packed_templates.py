@@ -14,7 +14,7 @@ from squall.actors.messages.packed import PackFile
 from squall.actors.messages.template import Layout, Template, TemplateKey
 from squall.actors.messages.value_check import Check
 from squall.models.spec import ModelSpec
-from squall.scenarios.plan.growing import pieces
+from squall.scenarios.arrays import pieces
 from squall.scenarios.plan.plan import kinds_of
 
 

@@ -11,8 +11,8 @@ from squall.actors.lateness import LateCounts
 from squall.analysis.compare.certainty import Count, Outcome, outcome
 from squall.analysis.limits import LIMITS
 from squall.analysis.storage.timeline import MEASURE, RunPhase
+from squall.scenarios.arrays import pieces
 from squall.scenarios.config.scenario import Scenario
-from squall.scenarios.plan.growing import pieces
 from squall.scenarios.plan.plan import PhaseSpan, Plan
 from squall.scenarios.promises import LateLimit, Promise
 from squall.scenarios.records import Frozen

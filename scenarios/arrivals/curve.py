@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from squall.scenarios.arrays import Floats, Int64s
+from squall.scenarios.arrays import Floats, Int64s, pieces
 from squall.scenarios.arrivals.process import refuse_pieces
 from squall.scenarios.exact.renewals import CHUNK
 from squall.scenarios.records import Frozen
@@ -31,8 +31,8 @@ class Curve(Frozen, eq=False):
         In a piece of width h, mean level m and begin b, the area a lies at x = 2a/(b + √(b² + 4a(m - b)/h)):
         the root of b·x + (m - b)·x²/h = a.
         """
-        for start in range(0, areas.size, CHUNK):
-            part = areas[start : start + CHUNK]
+        for rows in pieces(areas.size, CHUNK):
+            part = areas[rows]
             piece = np.searchsorted(self.cum[1:-1], part, side="right")
             first_ns, end_ns = self.edges_ns[piece], self.edges_ns[piece + 1]
             width, mass = end_ns - first_ns, self.cum[piece + 1] - self.cum[piece]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from squall.scenarios.arrays import Floats, Int64s
+from squall.scenarios.arrays import Floats, Int64s, pieces
 from squall.scenarios.arrivals.presets import PRESETS
 from squall.scenarios.exact.renewals import CHUNK
 from squall.scenarios.fields import OneForm, Rate, Section
@@ -88,8 +88,8 @@ class Fitted(OneForm, Rated):
 def floor_in_place(points: Floats) -> Int64s:
     """The whole ns of points in ns, (n,) int64; takes over their memory, since a schedule is most of a planner's."""
     offsets = points.view(np.int64)
-    for start in range(0, points.size, CHUNK):
-        offsets[start : start + CHUNK] = np.floor(points[start : start + CHUNK]).astype(np.int64)
+    for rows in pieces(points.size, CHUNK):
+        offsets[rows] = np.floor(points[rows]).astype(np.int64)
     return offsets
 
 

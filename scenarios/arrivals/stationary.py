@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from squall.scenarios.arrays import Floats, Int64s
+from squall.scenarios.arrays import Floats, Int64s, pieces
 from squall.scenarios.arrivals.presets import ClientPresetName, PresetName
 from squall.scenarios.arrivals.process import Fitted, Rated, floor_in_place, held_below, merged, refuse_pieces
 from squall.scenarios.errors import Sentences
@@ -94,14 +94,18 @@ class Renewal(Unit):
 
     @property
     def law(self) -> Law:
-        """That of the gaps."""
+        """That of the gaps. Raises ValueError for gaps of which no process is drawn."""
         raise NotImplementedError
+
+    def misfits(self) -> Sentences:
+        yield from super().misfits()
+        _ = self.law
 
     def points(self, rng: Generator, length: float) -> Floats:
         return self.law.points(rng, length)
 
 
-class Gamma(OneForm, Renewal):
+class Gamma(Renewal, OneForm):
     """Gamma gaps, by their coefficient of variation or by the shape k = 1/cv² that vLLM calls burstiness."""
 
     forms = (("cv",), ("burstiness",))
@@ -110,22 +114,25 @@ class Gamma(OneForm, Renewal):
     burstiness: PositiveNumber | None = None
 
     def misfits(self) -> Sentences:
-        yield from super().misfits()
-        c2 = self.law.c2
+        c2 = self._c2
         if c2 > LARGEST_GAMMA_C2 * (1 + 1e-12):  # the cv of a burstiness is rounded
             yield (
                 f"gaps with cv² {c2:g} are above {LARGEST_GAMMA_C2:g}: such a gamma sends batches"
                 " and pauses; use kind 'mmpp', 'hawkes' or 'envelope' for stronger bursts"
             )
-        renewals.refuse_c2(c2)
+        yield from super().misfits()
+
+    @property
+    def _c2(self) -> float:
+        cv = self.cv if self.cv is not None else 1 / math.sqrt(self.burstiness or 1)
+        return cv * cv
 
     @property
     def law(self) -> Law:
-        cv = self.cv if self.cv is not None else 1 / math.sqrt(self.burstiness or 1)
-        return renewals.gamma_law(cv * cv)
+        return renewals.gamma_law(self._c2)
 
 
-class Weibull(OneForm, Renewal):
+class Weibull(Renewal, OneForm):
     """Weibull gaps, by their shape (below 1 is bursty) or their coefficient of variation."""
 
     forms = (("shape",), ("cv",))
@@ -133,18 +140,9 @@ class Weibull(OneForm, Renewal):
     shape: PositiveNumber | None = None
     cv: Cv | None = None
 
-    def misfits(self) -> Sentences:
-        yield from super().misfits()
-        renewals.refuse_weibull_shape(self._gap_shape)
-
-    @property
-    def _gap_shape(self) -> float:
-        """The shape, whichever way it was given. Raises ValueError where the cv has none."""
-        return self.shape if self.shape is not None else weibull_shape(self.cv or 1.0)
-
     @property
     def law(self) -> Law:
-        return renewals.weibull_law(self._gap_shape)
+        return renewals.weibull_law(self.shape or weibull_shape(self.cv or 1.0))
 
 
 @lru_cache(maxsize=256)
@@ -167,23 +165,19 @@ class Lognormal(Renewal):
     kind: Literal["lognormal"]
     cv: Cv
 
-    def misfits(self) -> Sentences:
-        renewals.refuse_c2(self.law.c2)
-        return super().misfits()
-
     @property
     def law(self) -> Law:
         c2 = self.cv * self.cv
-        variance = scalars.log1p(c2)
-        sigma = math.sqrt(variance)
+        renewals.refuse_c2(c2)
+        mu, sigma = scalars.lognormal_parameters(1.0, self.cv)
         return Law(
             c2,
-            lambda rng, count: draws.lognormal(rng, -variance / 2, sigma, count),
-            lambda rng: float(draws.lognormal(rng, variance / 2, sigma, 1)[0]) * rng.random(),
+            lambda rng, count: draws.lognormal(rng, mu, sigma, count),
+            lambda rng: float(draws.lognormal(rng, -mu, sigma, 1)[0]) * rng.random(),
         )
 
 
-class Pareto(OneForm, Renewal):
+class Pareto(Renewal, OneForm):
     """Pareto gaps from 0 (Lomax), by their tail index alpha or their cv; the cv has no value up to alpha 2.
 
     F(x) = 1 - (1 + x/s)^-α, s = α - 1; c2 = α/(α - 2) where α > 2, else infinite. The equilibrium law is Lomax of
@@ -221,13 +215,10 @@ class Hyperexponential(Renewal):
     kind: Literal["hyperexponential"]
     cv: Annotated[Cv, Field(ge=1)]
 
-    def misfits(self) -> Sentences:
-        renewals.refuse_c2(self.law.c2, least=1.0)
-        return super().misfits()
-
     @property
     def law(self) -> Law:
         c2 = self.cv * self.cv
+        renewals.refuse_c2(c2, least=1.0)
         p = (1 + math.sqrt((c2 - 1) / (c2 + 1))) / 2
 
         def mixed(rng: Generator, short: float, count: int) -> Floats:
@@ -264,9 +255,8 @@ class Hawkes(Unit):
         generations = []
         while generation.size:
             generations.append(generation[generation >= 0])
-            starts = range(0, generation.size, renewals.CHUNK)
-            parts = [generation[first : first + renewals.CHUNK] for first in starts]
-            generation = np.concatenate([self._children(rng, part, length) for part in parts])
+            parts = pieces(generation.size, renewals.CHUNK)
+            generation = np.concatenate([self._children(rng, generation[part], length) for part in parts])
         points = np.concatenate([*generations, np.empty(0)])
         points.sort()
         return points

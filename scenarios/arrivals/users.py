@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
@@ -83,23 +82,18 @@ class LognormalThink(Think):
 
         The partial expectation of the lognormal, by completing the square.
         """
-        mu, sigma = scalars.lognormal_parameters(self.mean_ns, self.cv)
-        return np.array([self._excess(mu, sigma, float(e)) for e in np.asarray(elapsed_ns).tolist()])
+        from scipy.special import ndtr
 
-    def _excess(self, mu: float, sigma: float, elapsed: float) -> float:
-        if elapsed <= 0:
-            return self.mean_ns
-        d = (mu - math.log(elapsed)) / sigma
-        beyond = _normal_cdf(d)
+        mu, sigma = scalars.lognormal_parameters(self.mean_ns, self.cv)
+        with np.errstate(divide="ignore"):  # of 0, after which the mean is left
+            d = (mu - np.log(elapsed_ns)) / sigma
         # 8 sigma out nothing is left of the probability: the rest is taken as 0, it is of no think time seen
-        return max(self.mean_ns * _normal_cdf(d + sigma) / beyond - elapsed, 0.0) if beyond > 1e-15 else 0.0
+        beyond = np.where(ndtr(d) > 1e-15, ndtr(d), np.inf)
+        rest_ns: Floats = np.maximum(self.mean_ns * ndtr(d + sigma) / beyond - elapsed_ns, 0.0)
+        return rest_ns
 
     def _drawn(self, rng: Generator, count: int) -> Floats:
         return draws.lognormal(rng, *scalars.lognormal_parameters(self.mean_ns, self.cv), count)
-
-
-def _normal_cdf(x: float) -> float:
-    return math.erfc(-x / math.sqrt(2)) / 2
 
 
 ThinkConfig = Annotated[ConstantThink | ExponentialThink | LognormalThink, BY_KIND]

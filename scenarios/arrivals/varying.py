@@ -156,7 +156,7 @@ class MmppArrivals(Fitted, Modulated):
             if self.jumps is not None:
                 yield "jumps need states"
             return
-        jumps, k = self._jumps() or (), len(self.states)
+        jumps, k = self._jumps(), len(self.states)
         if not jumps:
             yield "more than two states need jumps: for each state the probability of each next one"
         if any(len(row) != k for row in (jumps, *jumps)):
@@ -167,9 +167,9 @@ class MmppArrivals(Fitted, Modulated):
         if not self._chain()[0].any():
             yield "an mmpp needs levels that are not all 0"
 
-    def _jumps(self) -> tuple[tuple[float, ...], ...] | None:
+    def _jumps(self) -> tuple[tuple[float, ...], ...]:
         is_pair = self.states is None or len(self.states) == 2
-        return ((0.0, 1.0), (1.0, 0.0)) if self.jumps is None and is_pair else self.jumps
+        return ((0.0, 1.0), (1.0, 0.0)) if self.jumps is None and is_pair else self.jumps or ()
 
     def _chain(self) -> tuple[Floats, Floats, Floats]:
         """Of each state, (k,): its level over the mean, its mean stay in ns, and its stationary share of the time.
@@ -186,7 +186,7 @@ class MmppArrivals(Fitted, Modulated):
             high = (1 - own.base) / (own.peak - own.base)
             states = [(own.peak, own.tau_ns / (1 - high)), (own.base, own.tau_ns / high)]
         levels, stays = np.array(states).T
-        weights = stationary_shares(self._jumps() or ()) * stays
+        weights = stationary_shares(self._jumps()) * stays
         shares: Floats = weights / math.fsum(weights)
         return levels / (math.fsum(shares * levels) or 1.0), stays, shares
 
@@ -196,7 +196,7 @@ class MmppArrivals(Fitted, Modulated):
         spells_per_ns = math.fsum(shares / stays)
         refuse_pieces(horizon_ns * spells_per_ns, "time constants of an mmpp")
         state = int(np.searchsorted(np.cumsum(shares)[:-1], rng.random(), side="right"))
-        bounds = np.cumsum(np.asarray(self._jumps()), axis=1)
+        bounds = np.cumsum(self._jumps(), axis=1)
         bounds[:, -1] = 1.0
         edges, heights, reached = [np.zeros(1)], [], 0.0
         while reached < horizon_ns:
@@ -362,13 +362,8 @@ def noise_autocorrelation(hurst: float, n_lags: int) -> Floats:
     is a small difference of powers.
     """
     power = 2 * hurst
-
-    def raised(lag: int) -> float:
-        return scalars.power(lag, power) if lag else 0.0
-
-    found = np.empty(n_lags + 1)
-    for lag in range(min(n_lags + 1, 8)):
-        found[lag] = (raised(lag + 1) - 2 * raised(lag) + raised(abs(lag - 1))) / 2
+    powers = np.array([scalars.power(abs(lag), power) for lag in range(-1, 9)])
+    near = (powers[2:] - 2 * powers[1:-1] + powers[:-2]) / 2
     lags = np.arange(8, n_lags + 1, dtype=np.float64)
     binomials = list(
         accumulate(range(1, 21), lambda binomial, j: binomial * ((power - j + 1) / j), initial=1.0)
@@ -376,8 +371,7 @@ def noise_autocorrelation(hurst: float, n_lags: int) -> Floats:
     below, series = 1 / (lags * lags), np.zeros(lags.size)
     for binomial in binomials[:1:-2]:
         series = series * below + binomial
-    found[8:] = series * arrays.power(lags, power - 2)
-    return found
+    return np.concatenate([near[: n_lags + 1], series * arrays.power(lags, power - 2)])
 
 
 class BModelArrivals(Fitted, Modulated):

@@ -9,13 +9,14 @@ left out is below 1e-17 of the result. Errors are below 1 ulp for exp and log, b
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from functools import wraps
 
 import numpy as np
 
-from squall.scenarios.arrays import Floats
+from squall.scenarios.arrays import Floats, Int64s, pieces
+from squall.scenarios.exact.scalars import BERNOULLI
 
 BLOCK = 1 << 13
 """Numbers at a time, so that what is between stays in the cache; results do not depend on it."""
@@ -46,30 +47,23 @@ def _constants(terms: Iterable[Fraction | float]) -> tuple[Floats, ...]:
 # 2·artanh(s)/s - 2 = Σ 2·zⁿ/(2n + 1), z = s² <= 0.02944
 _ARTANH = _constants(2 / (2 * n + 1) for n in range(1, 11))
 # r·coth(r/2) - 2 = Σ 2·B(2n)·tⁿ/(2n)!, t = r² <= 0.1201, by the Bernoulli numbers B2 … B14
-_BERNOULLI = ((1, 6), (-1, 30), (1, 42), (-1, 30), (5, 66), (-691, 2730), (7, 6))
 _COTH = _constants(
-    2 * Fraction(*number) / math.factorial(2 * n) for n, number in enumerate(_BERNOULLI, start=1)
+    2 * Fraction(*number) / math.factorial(2 * n) for n, number in enumerate(BERNOULLI[:7], start=1)
 )
 # sin x = x - x³/3! + …, cos x = 1 - x²/2 + x⁴/4! - …, |x| <= π/4
 _SINE = _constants(Fraction((-1) ** n, math.factorial(2 * n + 1)) for n in range(1, 9))
 _COSINE = _constants(Fraction((-1) ** n, math.factorial(2 * n)) for n in range(2, 9))
 
 
-def blocks(n_rows: int) -> Iterator[slice]:
-    """Slices of `BLOCK` that cover `n_rows` in order."""
-    for start in range(0, n_rows, BLOCK):
-        yield slice(start, min(start + BLOCK, n_rows))
-
-
-def _in_blocks(function: Callable[[Floats], Floats]) -> Callable[..., Floats]:
-    """The function of arrays of any length, (n,); its second argument, `out`, may be the first."""
+def _in_blocks(function: Callable[..., Floats]) -> Callable[..., Floats]:
+    """The function of arrays of any length, (n,)."""
 
     @wraps(function)
-    def whole(values: Floats, out: Floats | None = None) -> Floats:
-        out = np.empty_like(values) if out is None else out
-        for rows in blocks(values.size):
-            out[rows] = function(values[rows])
-        return out
+    def whole(values: Floats, *parameters: float) -> Floats:
+        found = np.empty_like(values)
+        for rows in pieces(values.size, BLOCK):
+            found[rows] = function(values[rows], *parameters)
+        return found
 
     return whole
 
@@ -81,32 +75,19 @@ def log(x: Floats) -> Floats:
     x = 2^k·(1 + f) with 1 + f from √½ to √2; ln(1 + f) = f - (f²/2 - s·(f²/2 + R(s²))), s = f/(2 + f).
     """
     high, f, rest = _log_parts(x)
-    f -= rest
-    high += f
-    return high
+    return high + (f - rest)
 
 
 def _log_parts(x: Floats) -> tuple[Floats, Floats, Floats]:
     """k·(ln 2's upper part), f, and the rest; ln x = first + second - third."""
     bits = x.view(np.int64)
-    twos = bits - _ROOT_HALF
-    twos >>= _MANTISSA_BITS
+    twos = (bits - _ROOT_HALF) >> _MANTISSA_BITS
     k = twos.astype(np.float64)
-    twos <<= _MANTISSA_BITS
-    np.subtract(bits, twos, out=twos)
-    f = twos.view(np.float64)
-    f -= 1.0
-    s = f + 2.0
-    np.divide(f, s, out=s)
-    half = f * f
-    half *= 0.5
-    series = _series(s * s, _ARTANH)
-    series += half
-    series *= s
-    series += k * _LN2_LOW
-    half -= series
-    k *= _LN2_HIGH
-    return k, f, half
+    f = (bits - (twos << _MANTISSA_BITS)).view(np.float64) - 1.0
+    s = f / (f + 2.0)
+    half = f * f * 0.5
+    series = (_series(s * s, _ARTANH) + half) * s + k * _LN2_LOW
+    return k * _LN2_HIGH, f, half - series
 
 
 @_in_blocks
@@ -120,58 +101,37 @@ def log1p(x: Floats) -> Floats:
 def exp(x: Floats) -> Floats:
     """e^x of finite x; 0 below -708, and above 709 that of 709."""
     n, part = _expm1_parts(x)
-    part += 1.0
-    twos = n.astype(np.int64)
-    twos <<= _MANTISSA_BITS
-    whole = part.view(np.int64)
-    whole += twos
-    if x.min(initial=0.0) < SMALLEST_EXPONENT:
-        part[x < SMALLEST_EXPONENT] = 0.0
-    return part
+    bits = (part + 1.0).view(np.int64) + (n << _MANTISSA_BITS)
+    return np.where(x < SMALLEST_EXPONENT, 0.0, bits.view(np.float64))
 
 
 @_in_blocks
 def expm1(x: Floats) -> Floats:
     """e^x - 1 of finite x, accurate for small ones: 2^n·expm1(r) + (2^n - 1); above 709 that of 709."""
     n, part = _expm1_parts(x)
-    twos = n.astype(np.int64)
-    twos += 1023
-    twos <<= _MANTISSA_BITS
-    scale = twos.view(np.float64)
-    part *= scale
-    scale -= 1.0
-    part += scale
-    return part
+    scale = ((n + 1023) << _MANTISSA_BITS).view(np.float64)
+    return part * scale + (scale - 1.0)
 
 
-def _expm1_parts(x: Floats) -> tuple[Floats, Floats]:
+def _expm1_parts(x: Floats) -> tuple[Int64s, Floats]:
     """n and e^r - 1, where x = n·ln 2 + r and |r| <= ln(2)/2.
 
     With D(r) = r·coth(r/2) = 2 + t·P(t), t = r²: e^r = (D + r)/(D - r) = 1 + r + r·c/(2 - c), c = r - t·P(t).
     """
     held = np.clip(x, SMALLEST_EXPONENT, LARGEST_EXPONENT)
-    n = held * _PER_LN2
-    np.rint(n, out=n)
-    held -= n * _LN2_HIGH
-    low = n * _LN2_LOW
-    r = held - low
-    c = _series(r * r, _COTH)
-    np.subtract(r, c, out=c)
-    r *= c
-    np.subtract(2.0, c, out=c)
-    r /= c
-    r -= low
-    r += held
-    return n, r
+    n = np.rint(held * _PER_LN2)
+    high, low = held - n * _LN2_HIGH, n * _LN2_LOW
+    r = high - low
+    c = r - _series(r * r, _COTH)
+    return n.astype(np.int64), r * c / (2.0 - c) - low + high
 
 
-def power(values: Floats, exponent: float, out: Floats | None = None) -> Floats:
-    """values^exponent of positive normal numbers, (n,); where it leaves e^±708 as `exp` does."""
-    return _in_blocks(lambda block: _power(block, exponent))(values, out)
+@_in_blocks
+def power(x: Floats, exponent: float) -> Floats:
+    """x^exponent of positive normal numbers, (n,); where it leaves e^±708 as `exp` does.
 
-
-def _power(x: Floats, exponent: float) -> Floats:
-    """exp of exponent·ln x, both carried in two parts (Dekker, Numerische Mathematik 18, 1971)."""
+    exp of exponent·ln x, both carried in two parts (Dekker, Numerische Mathematik 18, 1971).
+    """
     k, f, rest = _log_parts(x)
     whole = k + f
     back = whole - k  # Knuth's exact sum of k and f
@@ -195,31 +155,18 @@ def cos_sin(turns: Floats) -> tuple[Floats, Floats]:
 
     By quarters: turns = q/4 + s exactly, |s| <= 1/8.
     """
-    quarter = turns * 4.0
-    np.rint(quarter, out=quarter)
+    quarter = np.rint(turns * 4.0)
     s = turns - quarter * 0.25
-    x = s * _TURN
-    x += s * _TURN_LOW
+    x = s * _TURN + s * _TURN_LOW
     z = x * x
-    sine = _series(z, _SINE)
-    sine *= x
-    sine += x
+    sine = _series(z, _SINE) * x + x
     half = z * 0.5
     whole = 1.0 - half
-    left = 1.0 - whole
-    left -= half
-    cosine = _series(z, _COSINE)
-    cosine *= z
-    cosine += left
-    cosine += whole
+    cosine = _series(z, _COSINE) * z + (1.0 - whole - half) + whole
     q = quarter.astype(np.int64)
-    is_odd = (q & 1).astype(np.bool_)
-    np.copyto(x, cosine)
-    np.copyto(cosine, sine, where=is_odd)
-    np.copyto(sine, x, where=is_odd)
-    cosine *= 1.0 - ((q + 1) & 2)
-    sine *= 1.0 - (q & 2)
-    return cosine, sine
+    is_odd = q % 2 == 1
+    cosines = np.where(is_odd, sine, cosine) * (1.0 - ((q + 1) & 2))
+    return cosines, np.where(is_odd, cosine, sine) * (1.0 - (q & 2))
 
 
 def _series(z: Floats, coefficients: tuple[Floats, ...]) -> Floats:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from squall.scenarios.arrays import Bools, Floats, Int64s
+from squall.scenarios.arrays import Bools, Floats, Int64s, pieces
 from squall.scenarios.exact import arrays
 
 _MOST_AT_ONCE = 1 << 20
@@ -39,7 +39,7 @@ def standard_normal(rng: Generator, count: int) -> Floats:
     n_pairs = (count + 1) // 2
     radii, turns = np.sqrt(2.0 * standard_exponential(rng, n_pairs)), rng.random(n_pairs)
     draws = np.empty((2, n_pairs))
-    for rows in arrays.blocks(n_pairs):
+    for rows in pieces(n_pairs, arrays.BLOCK):
         draws[:, rows] = radii[rows] * np.stack(arrays.cos_sin(turns[rows]))
     return draws.ravel()[:count]
 
@@ -84,30 +84,25 @@ def _by_rejection(count: int, propose: Callable[[Int64s], tuple[Floats, Bools]])
 
 def _gamma_proposals(rng: Generator, shape: float | Floats, count: int) -> tuple[Floats, Bools]:
     """`count` proposals of a shape, or shapes (count,), of 1 or more, and which are taken: at least 95 % on average."""
-    d = np.asarray(shape) - 1 / 3
+    d = np.broadcast_to(shape, count) - 1 / 3
     z = standard_normal(rng, count)
     u = rng.random(count)
-    v = z / np.sqrt(9 * d)
-    v += 1.0
-    cube = v * v
-    cube *= v
-    z *= z
-    taken = (1.0 - 0.0331 * (z * z)) > u  # the paper's bound below the condition, without a logarithm
+    v = z / np.sqrt(9 * d) + 1.0
+    cube, square = v * v * v, z * z
+    # the paper's bound below the condition, without a logarithm
+    taken = (1.0 - 0.0331 * (square * square)) > u
     rest = np.flatnonzero(~taken & (v > 0.0))
     v3 = np.maximum(cube[rest], np.finfo(np.float64).tiny)
     u = np.maximum(u[rest], 2.0**-54)
-    d_rest = d[rest] if d.ndim else d
-    taken[rest] = arrays.log(u) < 0.5 * z[rest] + d_rest * ((1.0 - v3) + arrays.log(v3))
-    taken &= v > 0.0
-    cube *= d
-    return cube, taken
+    taken[rest] = arrays.log(u) < 0.5 * square[rest] + d[rest] * ((1.0 - v3) + arrays.log(v3))
+    return cube * d, taken & (v > 0.0)
 
 
 def poisson(rng: Generator, mean: float, count: int) -> Int64s:
     """Poisson numbers of one mean (0 or more), (count,)."""
     draws = np.empty(count, np.int64)
-    for start in range(0, count, _MOST_AT_ONCE):
-        part = draws[start : start + _MOST_AT_ONCE]
+    for rows in pieces(count, _MOST_AT_ONCE):
+        part = draws[rows]
         if mean < _FEW:
             part[:] = _summed(np.array([mean]), rng.random(part.size))
         else:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from squall.scenarios.arrays import Floats, Int64s
+from squall.scenarios.arrays import Floats, Int64s, pieces
 from squall.scenarios.exact import arrays, draws, scalars
 from squall.scenarios.records import Frozen
 
@@ -97,14 +97,18 @@ def _neighbours(counts: Int64s) -> list[slice]:
 def in_chunks(rng: Generator, gaps: Callable[[Generator, int], Floats], count: int) -> Floats:
     """`count` gaps, drawn `CHUNK` at a time, with the memory of one array."""
     drawn = np.empty(count)
-    for start in range(0, count, CHUNK):
-        part = drawn[start : start + CHUNK]
+    for rows in pieces(count, CHUNK):
+        part = drawn[rows]
         part[:] = gaps(rng, part.size)
     return drawn
 
 
 def gamma_law(c2: float) -> Law:
-    """Gamma gaps: shape 1/c2, scale c2. The length-biased gap is Gamma(1/c2 + 1) of the same scale."""
+    """Gamma gaps: shape 1/c2, scale c2. The length-biased gap is Gamma(1/c2 + 1) of the same scale.
+
+    Raises ValueError for a variance that no process is drawn of.
+    """
+    refuse_c2(c2)
     return Law(
         c2,
         lambda rng, count: draws.standard_gamma(rng, 1 / c2, count) * c2,
@@ -114,7 +118,9 @@ def gamma_law(c2: float) -> Law:
 
 def weibull_law(shape: float) -> Law:
     """Weibull gaps of a shape k: F(x) = 1 - exp(-(x/s)^k), s = 1/Γ(1 + 1/k), so that (x/s)^k is Exp(1), and
-    Gamma(1 + 1/k) of the length-biased gap."""
+    Gamma(1 + 1/k) of the length-biased gap. Raises ValueError for a shape whose gaps are too heavy."""
+    if not shape >= SMALLEST_WEIBULL_SHAPE:
+        raise ValueError(f"a weibull shape of {shape} is below {SMALLEST_WEIBULL_SHAPE} (c2 {LARGEST_C2:g})")
     return Law(
         weibull_c2(shape),
         lambda rng, count: _weibull_root(draws.standard_exponential(rng, count), shape),
@@ -134,12 +140,6 @@ def refuse_c2(c2: float, least: float = 0.0) -> None:
     """Raises ValueError for gaps of a variance that no process is drawn of."""
     if not (least <= c2 <= LARGEST_C2 and c2 > 0):
         raise ValueError(f"c2 {c2:g} of the gaps must lie in {least:g} to {LARGEST_C2:g}")
-
-
-def refuse_weibull_shape(shape: float) -> None:
-    """Raises ValueError for a shape whose gaps are too heavy."""
-    if not (shape >= SMALLEST_WEIBULL_SHAPE):
-        raise ValueError(f"a weibull shape of {shape} is below {SMALLEST_WEIBULL_SHAPE} (c2 {LARGEST_C2:g})")
 
 
 def _weibull_root(powers: Floats, shape: float) -> Floats:

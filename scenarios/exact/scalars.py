@@ -14,13 +14,13 @@ _DIGITS = Context(prec=50, Emax=MAX_EMAX, Emin=MIN_EMIN)
 _TINY = 1e-18  # the square of what is less is below the last digit of it
 _HALF_LN_TURN = Decimal("0.91893853320467274178032973640561763986139747363778")  # ln(2π)/2
 _STIRLING_FROM = 30
-_STIRLING = tuple(  # B(2n)/(2n·(2n - 1)), n = 1 … 10
-    Decimal(above) / below
-    for above, below in (
-        (1, 12), (-1, 360), (1, 1260), (-1, 1680), (1, 1188), (-691, 360_360), (1, 156),
-        (-3617, 122_400), (43_867, 244_188), (-174_611, 125_400),
-    )
+BERNOULLI = (
+    (1, 6), (-1, 30), (1, 42), (-1, 30), (5, 66), (-691, 2730), (7, 6), (-3617, 510), (43_867, 798), (-174_611, 330),
 )  # fmt: skip
+"""Numerators and denominators of the Bernoulli numbers B2, B4 … B20."""
+_STIRLING = tuple(
+    Decimal(above) / (below * 2 * n * (2 * n - 1)) for n, (above, below) in enumerate(BERNOULLI, 1)
+)
 
 
 @lru_cache(maxsize=4096)
@@ -42,7 +42,7 @@ def expm1(x: float) -> float:
 
 @lru_cache(maxsize=4096)
 def power(x: float, exponent: float) -> float:
-    """x^exponent, x > 0."""
+    """x^exponent of x > 0; 0 of 0 and an exponent above 0."""
     with localcontext(_DIGITS):
         return float((Decimal(x).ln() * Decimal(exponent)).exp())
 

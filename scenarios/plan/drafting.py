@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import DTypeLike
 
-from squall.scenarios.arrays import Columns
+from squall.scenarios.arrays import PIECE_ROWS, Columns
 from squall.scenarios.arrivals.kinds import UserArrivals
 from squall.scenarios.arrivals.replay import FileState, TraceArrivals, changed
 from squall.scenarios.arrivals.scaling import scaled
@@ -27,7 +27,7 @@ from squall.scenarios.errors import ScenarioError, placed
 from squall.scenarios.model_shares import VariantRange, ranges_of
 from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan, ModelLoad
 from squall.scenarios.plan.deal import PlanRule, affinity_of
-from squall.scenarios.plan.growing import PIECE_ROWS, grown
+from squall.scenarios.plan.growing import grown
 from squall.scenarios.plan.mix import request_draws, settled, trace_rows
 from squall.scenarios.plan.plan import COLUMNS, PhaseSpan, Plan, stream
 from squall.scenarios.sizes import LARGEST_ARRIVAL_COUNT

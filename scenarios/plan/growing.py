@@ -7,7 +7,7 @@ kernel's to drop, so that a sweep in `pieces` over columns of any length takes n
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -18,7 +18,6 @@ from squall.scenarios.arrays import Array, Columns
 from squall.scenarios.errors import ScenarioError
 
 MOST_ROWS_IN_MEMORY = 2**24
-PIECE_ROWS = 2**20
 
 
 def grown(types: Mapping[str, DTypeLike], parts: Iterable[Columns]) -> dict[str, Any]:
@@ -52,9 +51,3 @@ def grown(types: Mapping[str, DTypeLike], parts: Iterable[Columns]) -> dict[str,
             else np.concatenate(own)
             for name, own in chunks.items()
         }
-
-
-def pieces(n_rows: int, most: int = PIECE_ROWS) -> Iterator[slice]:
-    """Slices that cover columns of `n_rows` rows in order, `most` at a time."""
-    for start in range(0, n_rows, most):
-        yield slice(start, min(start + most, n_rows))

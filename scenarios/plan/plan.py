@@ -11,10 +11,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.scenarios.arrays import Array, Int64s
+from squall.scenarios.arrays import Array, Int64s, pieces
 from squall.scenarios.model_shares import ONE_MODEL, VariantRange, models_of
 from squall.scenarios.plan.deal import PlanRule, workers_of
-from squall.scenarios.plan.growing import pieces
 from squall.scenarios.records import Frozen
 
 COLUMNS = {"seq": "<i8", "offset_ns": "<i8", "phase": "<u1", "rows": "<i4", "variant": "<u1"}
@@ -132,17 +131,15 @@ def deal(plan: Plan, n_workers: int) -> Iterator[Plan]:
         yield replace(plan, affinity=None)
         return
     columns = {name: getattr(plan, name) for name in plan.columns}
-    in_turn = plan.deal == "sequence" and plan.is_whole
     n_at_once = max(1, _AT_ONCE_BYTES * n_workers // max(plan.n_bytes, 1))
     for first in range(0, n_workers, n_at_once):
         workers = range(first, min(first + n_at_once, n_workers))
         parts = {(worker, name): [column[:0]] for worker in workers for name, column in columns.items()}
         for piece in pieces(len(plan)):  # so that the pages of a column in a file are read once
             shares = None if plan.affinity is None else plan.affinity[piece]
-            takers = None if in_turn else workers_of(plan.deal, plan.seq[piece], shares, n_workers)
+            takers = workers_of(plan.deal, plan.seq[piece], shares, n_workers)
             for worker in workers:
-                strided = slice((worker - piece.start) % n_workers, None, n_workers)
-                rows: Any = strided if takers is None else np.flatnonzero(takers == worker)
+                rows = np.flatnonzero(takers == worker)
                 for name, column in columns.items():
                     parts[worker, name].append(column[piece][rows])
         for worker in workers:

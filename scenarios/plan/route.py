@@ -17,7 +17,7 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.scenarios.arrays import Array, Columns, Int64s
+from squall.scenarios.arrays import PIECE_ROWS, Array, Columns, Int64s, pieces
 from squall.scenarios.config.client import WEIGHED, RoutingConfig
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.exact import arrays
@@ -25,7 +25,7 @@ from squall.scenarios.exact.hashing import mix64
 from squall.scenarios.model_shares import ONE_MODEL, models_of
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.deal import affinity_of
-from squall.scenarios.plan.growing import PIECE_ROWS, grown, pieces
+from squall.scenarios.plan.growing import grown
 from squall.scenarios.plan.plan import Plan
 from squall.scenarios.sizes import LARGEST_ARRIVAL_COUNT
 from squall.scenarios.traces.part import session_number

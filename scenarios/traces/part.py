@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from squall.scenarios.arrays import Bools, Int64s
+from squall.scenarios.arrays import Bools, Int64s, pieces
 from squall.scenarios.records import Frozen
 
 PART_ROWS = 2**18
@@ -61,8 +61,7 @@ class TracePart(Frozen, eq=False):
 
     def pieces(self, most_rows: int = PART_ROWS) -> Iterator[TracePart]:
         """The same rows in parts of at most `most_rows`."""
-        for start in range(0, len(self), most_rows):
-            yield self.take(slice(start, start + most_rows))
+        return map(self.take, pieces(len(self), most_rows))
 
 
 def join_parts(parts: Sequence[TracePart]) -> TracePart:

@@ -99,10 +99,8 @@ def _drawn(windows: list[ClientWindow], length_s: float) -> Rows:
 def law_of(family: str, shape: float) -> renewals.Law:
     """The gaps of a family. Raises ValueError for those that no process is drawn of."""
     if family == "Weibull":
-        renewals.refuse_weibull_shape(shape)
         return renewals.weibull_law(shape)
     cv = 1 / math.sqrt(shape)
-    renewals.refuse_c2(cv * cv)
     return renewals.gamma_law(cv * cv)
 
 

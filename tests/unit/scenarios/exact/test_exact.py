@@ -153,13 +153,6 @@ def test_a_result_does_not_depend_on_its_block_its_place_or_the_memory(
     assert function(np.empty(0)).size == 0
 
 
-def test_a_result_may_take_the_place_of_its_argument() -> None:
-    values = uniform(0.1, 3)
-    right = arrays.log(values)
-    assert arrays.log(values, out=values) is values
-    assert np.array_equal(values, right)
-
-
 def test_the_bits_are_those_of_any_machine() -> None:
     """Of arguments made of whole numbers, so that no library has a part in them."""
     values = np.arange(1, 40_001, dtype=np.float64) / 2**12

@@ -17,12 +17,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from squall.scenarios.arrays import pieces
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.deal import DealRule, affinity_of, workers_of
 from squall.scenarios.plan.drafting import plan_scenario
-from squall.scenarios.plan.growing import pieces
 from squall.scenarios.plan.plan import Plan, deal
 from squall.scenarios.strict_yaml import parse_yaml
 from tests.many_examples import examples

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from squall.scenarios.arrays import pieces
 from squall.scenarios.config.client import CHOSEN_AT_SEND, RoutingConfig, RoutingKind, ValueCheckConfig
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
@@ -24,7 +25,6 @@ from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.closed import ClosedPlan, deal_closed
 from squall.scenarios.plan.deal import DealRule, affinity_of
 from squall.scenarios.plan.drafting import plan_closed, plan_scenario
-from squall.scenarios.plan.growing import pieces
 from squall.scenarios.plan.plan import PhaseSpan, Plan, deal
 from squall.scenarios.plan.route import planned_by_server, route
 from squall.scenarios.strict_yaml import parse_yaml
