@@ -101,10 +101,11 @@ def test_a_wrong_option_is_a_usage_error_and_help_is_not(alone: Bench) -> None:
     assert alone.start("--help").end() == 0
 
 
-def test_a_fault_of_ours_is_one_line_with_the_traceback_in_a_file(tmp_path: Path) -> None:
+def _failing(error: str, tmp_path: Path) -> str:
+    """What a command says in whose place `error` is raised."""
     code = (
         "import squall.cluster.cli, squall.scenarios.config.loader\n"
-        "def fail(*_, **__): raise ZeroDivisionError('on purpose')\n"
+        f"def fail(*_, **__): raise {error}\n"
         "squall.scenarios.config.loader.load_scenario = fail\n"
         "squall.cluster.cli.main()\n"
     )
@@ -113,9 +114,21 @@ def test_a_fault_of_ours_is_one_line_with_the_traceback_in_a_file(tmp_path: Path
         env={**os.environ, "TMPDIR": str(tmp_path)},
     )  # fmt: skip
     assert done.returncode == 1
-    assert done.stderr.startswith("squall: internal error: ZeroDivisionError: on purpose; traceback: ")
     assert done.stderr.count("\n") == 1
-    assert "on purpose" in Path(done.stderr.split("traceback: ")[1].strip()).read_text()
+    return done.stderr
+
+
+def test_a_fault_of_ours_is_one_line_with_the_traceback_in_a_file(tmp_path: Path) -> None:
+    said = _failing("ZeroDivisionError('on purpose')", tmp_path)
+    assert said.startswith("squall: internal error: ZeroDivisionError: on purpose; traceback: ")
+    assert "on purpose" in Path(said.split("traceback: ")[1].strip()).read_text()
+
+
+def test_want_of_memory_is_no_fault_of_ours(tmp_path: Path) -> None:
+    assert _failing("MemoryError", tmp_path).startswith(
+        "squall: out of memory: free some, or raise the limit"
+    )
+    assert not list(tmp_path.glob("squall-error-*"))
 
 
 def test_a_server_that_is_not_there_is_named(joined: Bench) -> None:
